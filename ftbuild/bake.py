@@ -1,0 +1,194 @@
+"""Plans -> `docker-bake.json`, a file that people can read and run by hand, and `docker buildx bake`.
+
+Names of targets carry no dot, which bake would read as a nested attribute
+(docker/buildx docs/bake-reference.md).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftbuild import shell
+from ftbuild.errors import BuildError, ConfigError
+from ftbuild.plan import PRODUCTS, Plan
+
+PROGRESS = ("auto", "tty", "plain")
+_ERROR_LINE = re.compile(
+    r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
+)
+_STEP_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
+
+
+@dataclass(frozen=True)
+class Host:
+    """Settings of the machine, which reach the build as secrets so that they change no cache key."""
+
+    jobs: int
+    ca: Path | None = None
+    ccache_remote: str | None = None
+    builder: str | None = None
+    progress: str = "auto"
+
+    def lines(self) -> str:
+        """The `host` secret: KEY=VALUE lines that the compile steps source."""
+        values = {"JOBS": str(self.jobs), "CCACHE_REMOTE_STORAGE": self.ccache_remote}
+        return "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items() if value)
+
+
+@dataclass(frozen=True)
+class Job:
+    """One bake run: a folder with everything it needs, and the file that describes it."""
+
+    folder: Path
+    definition: Mapping[str, object]
+
+    @property
+    def file(self) -> Path:
+        """The bake file."""
+        return self.folder / "docker-bake.json"
+
+    @property
+    def log(self) -> Path:
+        """Everything that BuildKit printed."""
+        return self.folder / "build.log"
+
+    @property
+    def metadata(self) -> Path:
+        """What BuildKit made, by target (image digests)."""
+        return self.folder / "metadata.json"
+
+
+def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
+    """The bake file of a cell: one target for each product, over the staged folder."""
+    common: dict[str, object] = {
+        "context": "recipe",
+        "dockerfile": "Dockerfile",
+        "contexts": {
+            "base": f"docker-image://{plan.base.serving}",
+            "toolchain-base": f"docker-image://{plan.base.devel}",
+            "sources": "sources",
+            "recipe": "recipe",
+        },
+        "args": plan.arguments(),
+        "secret": _secrets(host),
+    }
+    targets = {
+        _target_name(f"{plan.cell.id}-{product}"): {
+            **common,
+            "target": product,
+            "tags": [plan.tag(product)],
+            "labels": plan.labels(product),
+        }
+        for product in PRODUCTS
+    }
+    return _definition(targets)
+
+
+def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
+    """The bake file of a local base: the image to serve from and the one to compile in."""
+    assert plan.base.local is not None
+    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments}
+    targets = {
+        _target_name(f"base-{plan.base.name}-{target}"): {
+            "context": ".",
+            "dockerfile": "Dockerfile",
+            "target": target,
+            "args": arguments,
+            "secret": _secrets(host),
+            "tags": [tag],
+        }
+        for target, tag in (("serving", plan.base.serving), ("devel", plan.base.devel))
+    }
+    return _definition(targets)
+
+
+def write(job: Job, host: Host) -> None:
+    """Put the bake file, the host settings and a script that repeats the run into the job's folder."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    job.file.write_text(json.dumps(job.definition, indent=2) + "\n")
+    secrets = job.folder / "host.env"
+    secrets.touch(mode=0o600)
+    secrets.write_text(host.lines())
+    script = job.folder / "build.sh"
+    command = shlex.join(command_line(job, "plain", host.builder))
+    script.write_text(
+        f'#!/bin/sh\n# Repeats this build with Docker alone.\ncd "$(dirname "$0")" || exit\n{command} "$@"\n'
+    )
+    script.chmod(0o755)
+
+
+def command_line(job: Job, progress: str, builder: str | None) -> list[str]:
+    """The bake command, to be run in the job's folder."""
+    chosen = ["--builder", builder] if builder else []
+    files = ["--file", job.file.name, "--metadata-file", job.metadata.name]
+    return ["docker", "buildx", "bake", *chosen, *files, "--progress", progress]
+
+
+def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
+    """Run bake; its output goes to the terminal and to the job's log.
+
+    Raises BuildError with the failing compiler's lines and the path of the log.
+    """
+    progress = _progress(host.progress)
+    job.log.unlink(missing_ok=True)
+    argv = command_line(job, progress, host.builder)
+    if progress == "tty":
+        code = shell.stream_terminal(argv, log=job.log, cwd=job.folder)
+    else:
+        code = shell.stream(argv, log=job.log, cwd=job.folder, on_line=show)
+    if code:
+        cause = "\n    ".join(failing_lines(job.log.read_text(encoding="utf-8", errors="replace")))
+        raise BuildError(
+            f"the build failed (docker buildx bake ended with code {code})\n    {cause}",
+            where=str(job.log),
+            hint=f"{job.folder / 'build.sh'} repeats this build; a mended one resumes on the caches",
+        )
+
+
+def image_ids(job: Job) -> dict[str, str]:
+    """Target -> image id, as BuildKit reported it."""
+    metadata = json.loads(job.metadata.read_text())
+    return {
+        target: values.get("containerimage.config.digest") or values["containerimage.digest"]
+        for target, values in metadata.items()
+        if isinstance(values, dict) and "containerimage.digest" in values
+    }
+
+
+def failing_lines(log: str, limit: int = 6) -> list[str]:
+    """The lines of a BuildKit log that tell why it failed: compiler, CMake or BuildKit errors, first ones."""
+    lines = [_STEP_PREFIX.sub("", line).strip() for line in log.splitlines()]
+    causes = [line for line in dict.fromkeys(lines) if _ERROR_LINE.search(line) and not _is_echo(line)]
+    return causes[:limit] or [line for line in lines if line][-limit:]
+
+
+def _is_echo(line: str) -> bool:
+    """Whether a line only quotes the Dockerfile, as BuildKit does around a failure."""
+    return bool(re.match(r"\d+ \||>>>|\[\w", line))
+
+
+def _progress(wanted: str) -> str:
+    if wanted not in PROGRESS:
+        raise ConfigError(f"progress {wanted!r} is unknown", hint=f"one of {', '.join(PROGRESS)}")
+    if wanted == "auto":
+        return "tty" if sys.stdout.isatty() else "plain"
+    return wanted
+
+
+def _secrets(host: Host) -> list[str]:
+    ca = [f"id=ca,src={host.ca}"] if host.ca else []
+    return [*ca, "id=host,src=host.env"]
+
+
+def _target_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text)
+
+
+def _definition(targets: Mapping[str, object]) -> dict[str, object]:
+    return {"group": {"default": {"targets": list(targets)}}, "target": dict(targets)}

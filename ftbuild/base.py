@@ -1,0 +1,94 @@
+"""The image a cell stands on: present, pulled by BuildKit, or built here from Debian and PyPI packages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ftbuild import bake, engine, registry, shell
+from ftbuild.config import LocalBase
+from ftbuild.errors import HostError
+from ftbuild.plan import Plan, PlannedBase
+
+if TYPE_CHECKING:
+    import docker
+
+# Both images, their layers' build cache and the downloaded packages, measured: docs/architecture.md.
+LOCAL_BASE_BYTES = 16 * engine.GIB
+
+
+def ensure(
+    client: docker.DockerClient,
+    plan: Plan,
+    host: bake.Host,
+    work: Path,
+    *,
+    rebuild: bool = False,
+    report: Callable[[str], None] = print,
+    show: Callable[[str], None] = print,
+) -> None:
+    """Make sure that both images of the base can be used.
+
+    Raises HostError, within seconds, when the base comes from a registry that cannot be reached, and when
+    its operating system layer can be had neither from a registry nor by debootstrap; BuildError when the
+    base does not build.
+    """
+    base = plan.base
+    present = all(engine.image(client, name) for name in (base.serving, base.devel))
+    if present and not rebuild:
+        return
+    if base.local is None:
+        registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
+        return
+    engine.require_disk(work, LOCAL_BASE_BYTES, f"base {base.name}")
+    report(f"base {base.name}: building {base.serving} (a few minutes, once)")
+    job = bake.Job(work / f"base-{base.name}" / base.serving.rpartition(":")[2], {})
+    os_image = _os_image(client, base.local, report)
+    job = bake.Job(job.folder, bake.base_definition(plan, os_image, host))
+    bake.write(job, host)
+    shutil.copyfile(plan.file("base").path, job.folder / "Dockerfile")
+    bake.run(job, host, show=show)
+
+
+def _alternatives(base: PlannedBase) -> str:
+    return (
+        "check network and proxy (invoke doctor), docker load the image from a file, or use another base "
+        f"than {base.name}: --base open needs Debian's and PyPI's packages only"
+    )
+
+
+def _os_image(client: docker.DockerClient, local: LocalBase, report: Callable[[str], None]) -> str:
+    """The operating system's image: local, else pulled, else made by debootstrap."""
+    from docker.errors import APIError
+
+    bootstrapped = f"ftbuild-os:{local.suite}"
+    for name in (local.os_image, bootstrapped):
+        if engine.image(client, name):
+            return name
+    try:
+        report(f"pulling {local.os_image}")
+        client.images.pull(local.os_image)
+        return local.os_image
+    except APIError:
+        report(f"no registry has {local.os_image}: making Debian {local.suite} with debootstrap")
+        _debootstrap(client, local.suite, bootstrapped)
+        return bootstrapped
+
+
+def _debootstrap(client: docker.DockerClient, suite: str, name: str) -> None:
+    if shutil.which("debootstrap") is None:
+        raise HostError(
+            "no registry can be reached and debootstrap is not installed",
+            hint="install debootstrap (./bootstrap does), or docker load an image of Debian",
+        )
+    repository, _, tag = name.partition(":")
+    with TemporaryDirectory(prefix="ftbuild-os-") as scratch:
+        tarball = Path(scratch) / "os.tar"
+        shell.run(["debootstrap", "--variant=minbase", suite, f"{scratch}/root"], timeout=1800)
+        # apt's package files are of no use in a layer.
+        shell.run(["chroot", f"{scratch}/root", "apt-get", "clean"])
+        shell.run(["tar", "--numeric-owner", "-C", f"{scratch}/root", "-cf", str(tarball), "."])
+        client.api.import_image_from_file(str(tarball), repository=repository, tag=tag)

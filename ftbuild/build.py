@@ -1,0 +1,144 @@
+"""The main job, cell by cell: check the machine, stage, run BuildKit, name the result.
+
+A cell that fails does not stop the others; the caller ends with the worst exit code. Nothing is named
+before everything of a cell is built, so an interruption leaves no half-tagged image.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from ftbuild import bake, base, cmake, context, engine
+from ftbuild.config import Config
+from ftbuild.errors import FtbuildError, HostError
+from ftbuild.plan import PRODUCTS, Plan
+
+if TYPE_CHECKING:
+    import docker
+
+# Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
+CELL_BYTES = 12 * engine.GIB
+
+
+@dataclass(frozen=True)
+class Options:
+    """Where a build works and what it may use of the machine."""
+
+    cache: Path
+    work: Path
+    jobs: int | None = None
+    ca: Path | None = None
+    ccache_remote: str | None = None
+    builder: str | None = None
+    progress: str = "auto"
+    rebuild: bool = False
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the build of one cell ended."""
+
+    plan: Plan
+    state: str
+    seconds: float
+    error: FtbuildError | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """0 when the image exists."""
+        return self.error.exit_code if self.error else 0
+
+
+def build(
+    config: Config, plans: Sequence[Plan], options: Options, *, report: Callable[[str], None] = print
+) -> list[Outcome]:
+    """Build every plan in turn and keep going.
+
+    Raises HostError before any work when engine or buildx is missing; what befalls one cell is in its
+    `Outcome`.
+    """
+    client = engine.connect()
+    engine.buildx_version()
+    host = _host(client, options)
+    return [_one(config, plan, client, host, options, report) for plan in plans]
+
+
+def summary(outcomes: Iterable[Outcome]) -> str:
+    """One line per cell: state, seconds, tag."""
+    lines = [
+        f"{o.plan.cell.id:<24} {o.state:<8} {o.seconds:7.1f} s  {o.plan.tag('runtime')}" for o in outcomes
+    ]
+    return "\n".join(lines)
+
+
+def _host(client: docker.DockerClient, options: Options) -> bake.Host:
+    """The job count comes from the engine's machine, which need not be this one."""
+    info = client.info()
+    count = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
+    return bake.Host(count, options.ca, options.ccache_remote, options.builder, options.progress)
+
+
+def _one(
+    config: Config,
+    plan: Plan,
+    client: docker.DockerClient,
+    host: bake.Host,
+    options: Options,
+    report: Callable[[str], None],
+) -> Outcome:
+    start = time.monotonic()
+
+    def say(message: str) -> None:
+        report(f"[{plan.cell.id}] {message}")
+
+    try:
+        state = _make(config, plan, client, host, options, say)
+    except FtbuildError as error:
+        say(f"failed: {error}")
+        return Outcome(plan, "failed", time.monotonic() - start, error)
+    return Outcome(plan, state, time.monotonic() - start)
+
+
+def _make(
+    config: Config,
+    plan: Plan,
+    client: docker.DockerClient,
+    host: bake.Host,
+    options: Options,
+    say: Callable[[str], None],
+) -> str:
+    if not options.rebuild and all(engine.image(client, plan.tag(product)) for product in PRODUCTS):
+        say(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
+        _name(client, plan)
+        return "present"
+    base.ensure(client, plan, host, options.work, report=say, show=say)
+    engine.require_disk(options.work, CELL_BYTES, f"building {plan.cell.id}")
+    job = bake.Job(folder(options.work, plan), bake.cell_definition(plan, host))
+    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(job.folder / "lock", timeout=0):
+            context.stage(config, plan, options.cache, job.folder, report=say)
+            bake.write(job, host)
+            say(f"building with {host.jobs} compile jobs, log: {job.log}")
+            bake.run(job, host, show=say)
+    except Timeout as busy:
+        raise HostError("another build of this cell is running", where=str(job.folder)) from busy
+    _name(client, plan)
+    say(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
+    return "built"
+
+
+def folder(work: Path, plan: Plan) -> Path:
+    """Where the staged context, the bake file and the log of a plan lie."""
+    return work / plan.cell.id / plan.key
+
+
+def _name(client: docker.DockerClient, plan: Plan) -> None:
+    for product in PRODUCTS:
+        engine.tag(client, plan.tag(product), plan.tag(product, moving=True))

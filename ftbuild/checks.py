@@ -1,0 +1,39 @@
+"""The project's own checks, in the order in which they fail fastest: what `invoke test` and CI run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from ftbuild import shell
+from ftbuild.errors import worst
+
+TOOLS = (
+    ("ruff", "format", "--check", "."),
+    ("ruff", "check", "."),
+    ("mypy",),
+    ("pytest",),
+)
+
+
+def run(root: Path, work: Path, select: str = "") -> int:
+    """Run every check in `root`, even after one failed; 0 when all passed, else 1."""
+    work.mkdir(parents=True, exist_ok=True)
+    log = work / "test.log"
+    log.unlink(missing_ok=True)
+    codes = {
+        tool[0]: _run(root, log, *tool, *([select] if select and tool[0] == "pytest" else []))
+        for tool in TOOLS
+    }
+    failed = [name for name, code in codes.items() if code]
+    print(f"failed: {', '.join(failed)} (log: {log})" if failed else "all checks passed")
+    return 1 if worst(codes.values()) else 0
+
+
+def _run(root: Path, log: Path, tool: str, *arguments: str) -> int:
+    print(f"== {tool} {' '.join(arguments)}", flush=True)
+    return shell.stream([sys.executable, "-m", tool, *arguments], log=log, cwd=root, on_line=_show)
+
+
+def _show(line: str) -> None:
+    print(line, flush=True)

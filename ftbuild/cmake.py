@@ -1,0 +1,147 @@
+"""CMake configuration of a cell: options, targets and outputs of both build trees, and the job count.
+
+Two trees, since they need different C++ ABIs: the backend must have Triton's (new) ABI, the PyTorch library
+that of the installed torch (FasterTransformer v5.3 CMakeLists.txt:275-290 sets it for a whole tree).
+
+Upstream's lines are cited per option: `FT` is FasterTransformer, `BE` is fastertransformer_backend; each
+citation names the version that it was read in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from packaging.version import Version
+
+SOURCE_ROOT = "/src"
+GIB = 1024**3
+# Peak resident memory of one compile job (cicc or ptxas) on the real sources, sm_90, CUDA 11.8, rounded
+# up: see docs/architecture.md, section Memory.
+MEMORY_PER_JOB_BYTES = 3 * GIB
+
+
+@dataclass(frozen=True)
+class Option:
+    """One cache variable and the place upstream that reads it."""
+
+    name: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Tree:
+    """One CMake build tree: source folder in the build container, cache variables, targets, products."""
+
+    name: str
+    source: str
+    options: tuple[Option, ...]
+    targets: tuple[str, ...]
+
+    def initial_cache(self) -> str:
+        """A script for `cmake -C` that sets every option, with its citation as documentation string."""
+        lines = [f'set({o.name} "{o.value}" CACHE STRING "{o.source}")' for o in self.options]
+        return "\n".join([f"# Initial cache of the {self.name} tree, written by ftbuild", *lines, ""])
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """Host compilers that the CUDA toolkit accepts."""
+
+    cc: str
+    cxx: str
+
+    def environment(self) -> Mapping[str, str]:
+        """Variables for configure and compile: CMake's own detection and FindCUDA both read them.
+
+        CC and CXX: cmake-env-variables(7). CUDAHOSTCXX: the host compiler of language CUDA. FindCUDA, which
+        BE v1.4 CMakeLists.txt:63 still uses, wants the cache variable CUDA_HOST_COMPILER besides.
+        """
+        return {"CC": self.cc, "CXX": self.cxx, "CUDAHOSTCXX": self.cxx}
+
+
+def jobs(cores: int, memory_bytes: int, per_job_bytes: int = MEMORY_PER_JOB_BYTES) -> int:
+    """How many compile jobs at a time: one per core, fewer where memory is short, at least 1."""
+    return max(1, min(cores, memory_bytes // per_job_bytes))
+
+
+def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:
+    """The backend tree and the pyt tree of FasterTransformer `ft` and fastertransformer_backend `backend`.
+
+    Pure. Options:
+
+    SM: FT v5.3 CMakeLists.txt:138-190 matches it by substring against its list, and an SM that it does not
+        know silently builds four others; so the matrix validates it, a patch makes it an error, and the
+        build counts the lines `Assign GPU architecture`.
+    BUILD_MULTI_GPU: BE v1.4 CMakeLists.txt:36; FT v5.3 CMakeLists.txt:61. Always on: without it the triton
+        sources still include MPI's headers.
+    BUILD_PYT, PYTHON_PATH: FT v5.3 CMakeLists.txt:58 and :250; the default `python` exists in no base.
+    FT_DIR: BE v1.3 CMakeLists.txt:104; v1.1 knows only FetchContent's own override.
+    FETCHCONTENT_*: cmake module FetchContent; together they forbid any download while configuring.
+    GIT_AUTOCLONE_CUTLASS: FT v5.2 CMakeLists.txt:40; cutlass is staged at 3rdparty/cutlass.
+    USE_NVTX: FT v5.3 CMakeLists.txt:127 turned it on by default; serving needs no profiler ranges.
+    CUDA_HOST_COMPILER, CMAKE_CUDA_HOST_COMPILER: FindCUDA and language CUDA, see `Toolchain`.
+    """
+    ft_version, backend_version = Version(ft), Version(backend)
+    common = (*_toolchain(toolchain), *_ft(sms, ft_version))
+    return (
+        Tree(
+            name="backend",
+            source=f"{SOURCE_ROOT}/backend",
+            options=(*common, *_backend(backend_version)),
+            targets=("transformer-shared", "triton-fastertransformer-backend"),
+        ),
+        Tree(
+            name="pyt",
+            source=f"{SOURCE_ROOT}/ft",
+            options=(*common, *_pyt()),
+            targets=_pyt_targets(ft_version),
+        ),
+    )
+
+
+def _toolchain(toolchain: Toolchain) -> Iterator[Option]:
+    yield Option(
+        "CMAKE_BUILD_TYPE", "Release", "FT v5.3 CMakeLists.txt:208 sets -O3 and the ABI for Release only"
+    )
+    for language in ("C", "CXX", "CUDA"):
+        yield Option(f"CMAKE_{language}_COMPILER_LAUNCHER", "ccache", "cmake-variables(7)")
+    yield Option("CUDA_HOST_COMPILER", toolchain.cxx, "cmake module FindCUDA; BE v1.4 CMakeLists.txt:63")
+    yield Option("CMAKE_CUDA_HOST_COMPILER", toolchain.cxx, "cmake-variables(7)")
+
+
+def _ft(sms: tuple[int, ...], ft: Version) -> Iterator[Option]:
+    # Written with ';' the list would be read as several arguments in places; upstream matches by substring.
+    yield Option("SM", ",".join(str(sm) for sm in sms), "FT v5.3 CMakeLists.txt:138-190")
+    yield Option("BUILD_MULTI_GPU", "ON", "FT v5.3 CMakeLists.txt:61; BE v1.4 CMakeLists.txt:36")
+    yield Option("PYTHON_PATH", "python3", "FT v5.3 CMakeLists.txt:250")
+    yield Option("USE_NVTX", "OFF", "FT v5.0 CMakeLists.txt:78; v5.3 CMakeLists.txt:127")
+    if ft >= Version("5.2"):
+        yield Option("GIT_AUTOCLONE_CUTLASS", "OFF", "FT v5.2 CMakeLists.txt:40")
+
+
+def _backend(backend: Version) -> Iterator[Option]:
+    yield Option("BUILD_PYT", "OFF", "FT v5.3 CMakeLists.txt:58")
+    yield Option("USE_TRITONSERVER_DATATYPE", "ON", "FT v5.3 CMakeLists.txt:64")
+    yield Option("FETCHCONTENT_FULLY_DISCONNECTED", "ON", "cmake module FetchContent")
+    for name, folder in (("COMMON", "common"), ("CORE", "repo-core-src"), ("BACKEND", "triton-backend")):
+        yield Option(
+            f"FETCHCONTENT_SOURCE_DIR_REPO-{name}", f"{SOURCE_ROOT}/{folder}", "BE v1.4 CMakeLists.txt:83-101"
+        )
+    if backend >= Version("1.2"):
+        yield Option("FT_DIR", f"{SOURCE_ROOT}/ft", "BE v1.3 CMakeLists.txt:104; v1.4 CMakeLists.txt:105")
+    else:
+        yield Option("FETCHCONTENT_SOURCE_DIR_REPO-FT", f"{SOURCE_ROOT}/ft", "BE v1.1 CMakeLists.txt:100-105")
+
+
+def _pyt() -> Iterator[Option]:
+    yield Option("BUILD_PYT", "ON", "FT v5.3 CMakeLists.txt:58")
+
+
+def _pyt_targets(ft: Version) -> tuple[str, ...]:
+    """One library from v5.3 on (th_op/CMakeLists.txt:35), one per model before (its CMakeLists.txt:15)."""
+    if ft >= Version("5.3"):
+        return ("th_transformer",)
+    models = ("th_bert", "th_decoding", "th_gpt", "th_parallel_gpt", "th_t5")
+    return (*models, "th_bart", "th_common", "th_weight_only_quant_ops") if ft >= Version("5.2") else models

@@ -1,0 +1,226 @@
+"""What each task does: read the configuration, select, call one module, print. Returns the exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from ftbuild import config as configuration
+from ftbuild import matrix as matrices
+from ftbuild.config import Config
+from ftbuild.errors import ConfigError, worst
+from ftbuild.matrix import Cell
+from ftbuild.plan import Plan, Revision
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The options that choose cells, as typed."""
+
+    config: Path
+    triton: Sequence[str] = ()
+    sm: Sequence[str] = ()
+    cell: Sequence[str] = ()
+    base: str | None = None
+
+    def cells(self, config: Config) -> tuple[Cell, ...]:
+        """The cells they mean; see `matrix.select`."""
+        return matrices.select(config, triton=self.triton, sms=self.sm, cells=self.cell, base=self.base)
+
+    @property
+    def narrows(self) -> bool:
+        """Whether any cell is named."""
+        return bool(self.triton or self.sm or self.cell)
+
+
+def cache_folder() -> Path:
+    """FTBUILD_CACHE, else `ftbuild` in the user's cache folder (XDG Base Directory Specification)."""
+    default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ftbuild"
+    return Path(os.environ.get("FTBUILD_CACHE") or default)
+
+
+def matrix(selection: Selection, output: str) -> int:
+    """Print what can be built, and what cannot with the reasons."""
+    from ftbuild import explain
+
+    require_format(output, "human", "json", "github")
+    config = configuration.load(selection.config)
+    table = matrices.matrix(config, selection.base)
+    if selection.narrows:
+        table = matrices.Matrix(selection.cells(config), ())
+    if output == "github":
+        chosen = table.cells if selection.narrows else selection.cells(config)
+        print(matrices.as_github(chosen))
+    else:
+        print(explain.matrix(table) if output == "human" else matrices.as_json(table))
+    return 0
+
+
+def dry_run(selection: Selection, output: str) -> int:
+    """Print the plans of the selected cells."""
+    from ftbuild import explain
+
+    require_format(output, "human", "json")
+    found = plans(selection)
+    if output == "json":
+        print(json.dumps([plan.as_dict() for plan in found], indent=2))
+    else:
+        print("\n".join(explain.plan(plan) for plan in found))
+    return 0
+
+
+def build(
+    selection: Selection,
+    *,
+    jobs: int | None,
+    ca: str | None,
+    ccache_remote: str | None,
+    builder: str | None,
+    progress: str,
+    rebuild: bool,
+    bundle: str | None,
+    work: Path,
+) -> int:
+    """Build the selected cells and print how each ended; the worst exit code."""
+    from ftbuild import build as builds
+    from ftbuild import sources
+
+    config = configuration.load(selection.config)
+    planned = plans(selection)
+    if bundle:
+        sources.unbundle(config, Path(bundle), cache_folder(), report=print)
+    options = builds.Options(
+        cache=cache_folder(),
+        work=work,
+        jobs=jobs,
+        ca=ca_bundle(ca),
+        ccache_remote=ccache_remote or os.environ.get("CCACHE_REMOTE_STORAGE"),
+        builder=builder,
+        progress=progress,
+        rebuild=rebuild,
+    )
+    outcomes = builds.build(config, planned, options)
+    print(builds.summary(outcomes))
+    return worst(outcome.exit_code for outcome in outcomes)
+
+
+def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, work: Path) -> int:
+    """Build the images of a local base."""
+    from ftbuild import bake, engine
+    from ftbuild import base as bases
+
+    client = engine.connect()
+    engine.buildx_version()
+    host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
+    for plan in {plan.base: plan for plan in plans(selection)}.values():
+        bases.ensure(client, plan, host, work, rebuild=rebuild)
+        print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
+    return 0
+
+
+def lock(config_folder: Path, check: bool) -> int:
+    """Resolve every ref and write the lock, or (`check`) say where it no longer agrees with upstream."""
+    from ftbuild import sources
+
+    config = configuration.load(config_folder)
+    if check:
+        sources.check(config, cache_folder(), report=print)
+        print(f"{config.lock_file} agrees with sources.yaml and with upstream")
+    else:
+        sources.lock(config, cache_folder(), report=print)
+        print(f"wrote {config.lock_file}")
+    return 0
+
+
+def patches(config_folder: Path, triton: Sequence[str], output: str) -> int:
+    """Print the status of every series entry on every release; the exit code tells of conflicts."""
+    from ftbuild import context
+    from ftbuild import patches as series
+
+    require_format(output, "human", "json")
+    config = configuration.load(config_folder)
+    rows = context.patch_status(config, cache_folder(), releases=triton, report=progress)
+    print(series.as_json(rows) if output == "json" else series.table(rows))
+    return series.exit_code(rows)
+
+
+def doctor(config_folder: Path, work: Path, output: str) -> int:
+    """Print what the machine lacks and how to mend it."""
+    from ftbuild import doctor as doctors
+
+    require_format(output, "human", "json")
+    checks = doctors.checks(configuration.load(config_folder), work)
+    print(doctors.render(checks, output))
+    return doctors.exit_code(checks)
+
+
+def progress(message: str) -> None:
+    """Say what goes on, beside the output that a program may read."""
+    print(message, file=sys.stderr)
+
+
+def bundle(config_folder: Path, triton: Sequence[str], file: Path) -> int:
+    """Write every pinned source of the releases (none named: all) into one file."""
+    from ftbuild import sources
+
+    sources.bundle(configuration.load(config_folder), file, cache_folder(), releases=triton, report=print)
+    print(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+def schema(folder: Path, check: bool) -> int:
+    """Write the JSON Schemas of the configuration, or (`check`) say which are out of date."""
+    stale = []
+    for name, text in configuration.schemas().items():
+        file = folder / name
+        if not file.exists() or file.read_text() != text:
+            stale.append(str(file))
+            if not check:
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_text(text)
+    if check and stale:
+        raise ConfigError("schemas are out of date", where=", ".join(stale), hint="invoke schema")
+    print(f"{len(configuration.schemas())} schemas in {folder}: {'up to date' if not stale else 'written'}")
+    return 0
+
+
+def plans(selection: Selection) -> list[Plan]:
+    """The plans of the selected cells."""
+    from ftbuild.plan import plan
+
+    config = configuration.load(selection.config)
+    revision = _revision()
+    return [plan(config, cell, revision) for cell in selection.cells(config)]
+
+
+def ca_bundle(option: str | None) -> Path | None:
+    """The CA bundle for downloads during a build: the option, else SSL_CERT_FILE (OpenSSL's own variable)."""
+    name = option or os.environ.get("SSL_CERT_FILE")
+    if not name:
+        return None
+    if not Path(name).is_file():
+        raise ConfigError("the CA bundle does not exist", where=name, hint="check --ca and SSL_CERT_FILE")
+    return Path(name).resolve()
+
+
+def require_format(output: str, *known: str) -> None:
+    """ConfigError unless a command knows the output format."""
+    if output not in known:
+        raise ConfigError(f"format {output!r} is unknown", hint=f"one of {', '.join(known)}")
+
+
+def _revision() -> Revision:
+    """Commit and time of this checkout; `SOURCE_DATE_EPOCH` (reproducible-builds.org) overrides the time."""
+    from ftbuild import shell
+
+    root = Path(__file__).parent.parent
+    log = shell.run(["git", "-C", str(root), "log", "-1", "--format=%H %cI"], check=False, timeout=20)
+    commit, _, time = log.stdout.strip().partition(" ")
+    if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
+        time = datetime.fromtimestamp(int(epoch), tz=UTC).isoformat()
+    return Revision(commit or "unknown", time or "1970-01-01T00:00:00+00:00")

@@ -1,0 +1,50 @@
+"""Plan -> the staged folder: patched sources, CMake scripts, requirements and Dockerfile, nothing else.
+
+The folder is all that a build needs besides the base image. It is made beside its final place and renamed,
+so that an interrupted staging never looks finished.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from ftbuild import sources
+from ftbuild.config import Config
+from ftbuild.plan import Plan
+
+SOURCES = "sources"
+RECIPE = "recipe"
+
+
+def stage(
+    config: Config, plan: Plan, cache: Path, folder: Path, *, report: Callable[[str], None] = print
+) -> None:
+    """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they already lie there.
+
+    Raises PinError when a source cannot be fetched or does not match its pin, PatchError on a conflict.
+    """
+    _recipe(plan, folder / RECIPE)
+    (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
+    if (folder / SOURCES).is_dir():
+        return
+    scratch = folder / f"{SOURCES}.partial"
+    shutil.rmtree(scratch, ignore_errors=True)
+    sources.fetch(config, plan.cell.triton, cache, report=report)
+    for source in sorted(plan.sources, key=lambda s: s.path):
+        sources.export(config, plan.cell.triton, source.repository, cache, scratch / source.path)
+    apply_patches(
+        config, plan.patches, {s.repository: scratch / s.path for s in plan.sources}, cache, report=report
+    )
+    scratch.rename(folder / SOURCES)
+
+
+def _recipe(plan: Plan, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(plan.file("dockerfile").path, folder / "Dockerfile")
+    for role in ("toolchain", "pyt", "sdk"):
+        shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
+    for tree in plan.trees:
+        (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())

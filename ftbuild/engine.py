@@ -1,0 +1,88 @@
+"""The Docker Engine through the docker SDK: is it there, which images does it hold, names for images.
+
+Never builds (the SDK has no BuildKit) and never removes what does not carry our label. The SDK is imported
+when it is first needed, since it costs more start-up time than the rest of the program.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftbuild import shell
+from ftbuild.errors import HostError
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.images import Image
+
+GIB = 1024**3
+# From here on named contexts, `docker-image://` of local images and bake's secrets work (release notes).
+OLDEST_BUILDX = (0, 10)
+
+
+def connect() -> docker.DockerClient:
+    """A client of the engine that DOCKER_HOST names; HostError when none answers."""
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        client = docker.from_env(timeout=60)
+        client.ping()
+    except DockerException as silent:
+        raise HostError(
+            "no Docker Engine answers",
+            where=_reason(silent),
+            hint="start it (systemctl start docker), set DOCKER_HOST, or run ./bootstrap, which installs one",
+        ) from silent
+    return client
+
+
+def buildx_version() -> tuple[int, ...]:
+    """The version of the buildx plugin; HostError when it is missing or too old."""
+    try:
+        text = shell.run(["docker", "buildx", "version"], timeout=20).stdout
+    except shell.CommandFailed as missing:
+        raise HostError(
+            "docker buildx is not installed",
+            hint="install the plugin (Debian: docker-buildx), or run ./bootstrap, which installs it",
+        ) from missing
+    found = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
+    version = tuple(int(part) for part in found.groups()) if found else (0,)
+    if version < OLDEST_BUILDX:
+        raise HostError(f"docker buildx {text.strip()} is too old", hint="0.10 or later is needed")
+    return version
+
+
+def image(client: docker.DockerClient, reference: str) -> Image | None:
+    """The local image of that name, or None."""
+    from docker.errors import ImageNotFound
+
+    try:
+        return client.images.get(reference)
+    except ImageNotFound:
+        return None
+
+
+def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
+    """Let `name` point to a local image."""
+    repository, _, label = name.rpartition(":")
+    client.images.get(image_reference).tag(repository, label)
+
+
+def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
+    """HostError unless the file system of `folder` has that much room."""
+    existing = next(p for p in (folder, *folder.parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    if free < needed_bytes:
+        raise HostError(
+            f"{purpose} needs {needed_bytes / GIB:.0f} GiB of disk, {free / GIB:.1f} GiB are free",
+            where=str(existing),
+            hint="docker builder prune frees old layers; FTBUILD_CACHE and --work move our own folders",
+        )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -1,0 +1,82 @@
+"""Matrix and plan for people: tables in which every value stands beside the place it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from io import StringIO
+
+from ftbuild.cmake import Tree
+from ftbuild.matrix import Matrix
+from ftbuild.plan import PRODUCTS, Plan
+
+Row = tuple[str, str, str]
+
+
+def matrix(table: Matrix) -> str:
+    """The cells that can be built, then the others with their reasons."""
+    possible = [(cell.id, cell.triton, f"sm_{'_'.join(map(str, cell.sms))}") for cell in table.cells]
+    excluded = [(entry.cell.id, "\n".join(entry.reasons)) for entry in table.excluded]
+    return render(("Cell", "Triton", "SM"), possible) + "\n" + render(("Excluded", "Why"), excluded)
+
+
+def plan(plan: Plan) -> str:
+    """Everything a build of the cell will do, in the order in which it matters."""
+    sections = (
+        ("image", _image(plan)),
+        ("sources", _sources(plan)),
+        ("patches", _patches(plan)),
+        *((f"cmake: {tree.name}", _options(tree)) for tree in plan.trees),
+        ("recipe", ((f.role, f.sha256[:12], str(f.path)) for f in plan.files)),
+        ("labels", ((name, value, "plan") for name, value in plan.labels("runtime").items())),
+    )
+    return "\n".join(
+        f"\n{title}\n{render(('what', 'value', 'from'), list(rows), header=False)}"
+        for title, rows in sections
+    )
+
+
+def _image(plan: Plan) -> Iterator[Row]:
+    yield "cell", plan.cell.id, "options, matrix.yaml"
+    yield "input key", plan.key, "everything below but labels"
+    for product in PRODUCTS:
+        yield f"tag ({product})", plan.tag(product), "input key"
+        yield f"moving tag ({product})", plan.tag(product, moving=True), "cell"
+    yield "base", plan.base.serving, plan.base.origin
+    yield "server", plan.server, "bases.yaml" if plan.base.local else "matrix.yaml"
+    yield "CUDA", plan.cuda, "bases.yaml" if plan.base.local else "matrix.yaml"
+    for name, value in plan.toolchain.environment().items():
+        yield name, value, "bases.yaml: host_compiler"
+
+
+def _sources(plan: Plan) -> Iterator[Row]:
+    for source in plan.sources:
+        only = f" (only {', '.join(source.sparse)})" if source.sparse else ""
+        yield source.repository, f"{source.commit}{only}", f"{source.url} {source.ref}, sources.lock.yaml"
+
+
+def _patches(plan: Plan) -> Iterator[Row]:
+    for patch in plan.patches:
+        yield patch.component, patch.file, patch.origin
+
+
+def _options(tree: Tree) -> Iterator[Row]:
+    yield "source", tree.source, "ftbuild/cmake.py"
+    yield "targets", " ".join(tree.targets), "ftbuild/cmake.py"
+    for option in tree.options:
+        yield option.name, option.value, option.source
+
+
+def render(titles: Sequence[str], rows: Sequence[Sequence[str]], *, header: bool = True) -> str:
+    """A table as text; as wide as its content, so that a pipe or a CI log never wraps it."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False)
+    for title in titles:
+        table.add_column(title, no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    out = StringIO()
+    Console(file=out, width=100_000, markup=False, highlight=False).print(table)
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())

@@ -1,0 +1,203 @@
+"""The matrix: which images exist, which cannot and why, and the selection of cells by option and glob.
+
+Pure: neither Docker nor network. A cell that cannot exist is never dropped in silence; it is listed with
+every reason and the source of each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from packaging.version import Version
+
+from ftbuild.config import BaseConfig, Config, ReleaseConfig
+from ftbuild.errors import ConfigError, NothingSelected
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One image to build: a Triton release, the SMs compiled into it, the base it stands on."""
+
+    triton: str
+    sms: tuple[int, ...]
+    base: str
+    is_default_base: bool
+
+    @property
+    def id(self) -> str:
+        """`22.12-sm80`, `22.12-sm80_86`; another base than the default is named: `22.12-sm80-open`."""
+        sms = "_".join(str(sm) for sm in self.sms)
+        return f"{self.triton}-sm{sms}" + ("" if self.is_default_base else f"-{self.base}")
+
+    def __str__(self) -> str:
+        return self.id
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A cell that cannot be built, with the reasons (each names its source)."""
+
+    cell: Cell
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """Every pair of release and SM on one base: what can be built, and what cannot."""
+
+    cells: tuple[Cell, ...]
+    excluded: tuple[Excluded, ...]
+
+
+def matrix(config: Config, base: str | None = None) -> Matrix:
+    """All single-SM cells on `base` (default: the configured default base)."""
+    name = base or config.bases.default
+    _base(config, name)
+    cells, excluded = [], []
+    for triton, sm in itertools.product(config.matrix.releases, config.matrix.sms):
+        cell = _cell(config, triton, (sm,), name)
+        if reasons := tuple(_reasons(config, cell)):
+            excluded.append(Excluded(cell, reasons))
+        else:
+            cells.append(cell)
+    return Matrix(tuple(cells), tuple(excluded))
+
+
+def select(
+    config: Config,
+    *,
+    triton: Sequence[str] = (),
+    sms: Sequence[str] = (),
+    cells: Sequence[str] = (),
+    base: str | None = None,
+) -> tuple[Cell, ...]:
+    """The cells that the options ask for.
+
+    `triton` names releases (none: all), `sms` holds one value per image, either an SM (`80`) or several in
+    one image (`80,86`); none means the default SMs of each release. `cells` are globs on cell ids and
+    select among all possible single-SM cells. Raises ConfigError for a value that does not exist or that
+    names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
+    """
+    table = matrix(config, base)
+    for release in triton:
+        if release not in config.matrix.releases:
+            known = ", ".join(config.matrix.releases)
+            raise ConfigError(f"Triton release {release!r} is not in the matrix", hint=f"releases: {known}")
+    releases = tuple(r for r in config.matrix.releases if not triton or r in triton)
+    if cells:
+        chosen = _by_glob(table, cells)
+        wanted = {_sm_set(config, text) for text in sms}
+        chosen = [c for c in chosen if c.triton in releases and (not wanted or c.sms in wanted)]
+    else:
+        name = base or config.bases.default
+        chosen = [
+            _cell(config, release, group, name)
+            for release in releases
+            if triton or release in _base(config, name).releases
+            for group in ([_sm_set(config, text) for text in sms] or _defaults(config, release))
+        ]
+    if not chosen:
+        raise NothingSelected("no cell is selected by these options", hint="invoke matrix lists the cells")
+    for cell in chosen:
+        _refuse_excluded(config, cell, table)
+    return tuple(dict.fromkeys(chosen))
+
+
+def as_json(table: Matrix) -> str:
+    """The matrix for programs: `cells` and `excluded`, the latter with reasons."""
+    excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
+    return json.dumps({"cells": [_record(c) for c in table.cells], "excluded": excluded}, indent=2)
+
+
+def as_github(cells: Iterable[Cell]) -> str:
+    """Two lines for `$GITHUB_OUTPUT`: `matrix={"include": [...]}` and `count=N`.
+
+    The count is for an `if:` on the job, since GitHub Actions refuses a matrix without entries.
+    """
+    records = [{**_record(c), "sms": ",".join(map(str, c.sms))} for c in cells]
+    return f"matrix={json.dumps({'include': records})}\ncount={len(records)}"
+
+
+def cuda_version(config: Config, cell: Cell) -> str:
+    """The CUDA toolkit that compiles the cell: the base's own, else the release's."""
+    return _base(config, cell.base).cuda or config.matrix.releases[cell.triton].cuda
+
+
+def _record(cell: Cell) -> dict[str, object]:
+    return {"id": cell.id, "triton": cell.triton, "sms": list(cell.sms), "base": cell.base}
+
+
+def _cell(config: Config, triton: str, sms: tuple[int, ...], base: str) -> Cell:
+    return Cell(triton, sms, base, base == config.bases.default)
+
+
+def _base(config: Config, name: str) -> BaseConfig:
+    try:
+        return config.bases.bases[name]
+    except KeyError:
+        known = ", ".join(config.bases.bases)
+        raise ConfigError(f"base {name!r} is not described in bases.yaml", hint=f"bases: {known}") from None
+
+
+def _sm_set(config: Config, text: str) -> tuple[int, ...]:
+    """`80,86` -> (80, 86): validated, sorted, without repeats."""
+    known = {str(sm): sm for sm in config.matrix.sms}
+    sms = set()
+    for part in text.replace("_", ",").split(","):
+        if part not in known:
+            advice = f"; compute capability {part} is written {part.replace('.', '')}" if "." in part else ""
+            raise ConfigError(f"SM {part!r} is not in the matrix{advice}", hint=f"SMs: {', '.join(known)}")
+        sms.add(known[part])
+    return tuple(sorted(sms))
+
+
+def _defaults(config: Config, release: str) -> list[tuple[int, ...]]:
+    return [(sm,) for sm in config.matrix.releases[release].default_sms]
+
+
+def _by_glob(table: Matrix, globs: Sequence[str]) -> list[Cell]:
+    chosen: list[Cell] = []
+    for glob in globs:
+        if found := [c for c in table.cells if fnmatchcase(c.id, glob)]:
+            chosen += found
+        elif refused := [e for e in table.excluded if fnmatchcase(e.cell.id, glob)]:
+            raise _excluded(refused[0].cell, refused[0].reasons, table)
+        else:
+            known = ", ".join(c.id for c in table.cells)
+            raise ConfigError(f"no cell is called {glob!r}", hint=f"cells: {known}")
+    return chosen
+
+
+def _refuse_excluded(config: Config, cell: Cell, table: Matrix) -> None:
+    if reasons := tuple(_reasons(config, cell)):
+        raise _excluded(cell, reasons, table)
+
+
+def _excluded(cell: Cell, reasons: Sequence[str], table: Matrix) -> ConfigError:
+    valid = ", ".join(c.id for c in table.cells if c.triton == cell.triton) or "none"
+    return ConfigError(
+        f"{cell.id} cannot be built:" + "".join(f"\n  - {reason}" for reason in reasons),
+        hint=f"cells of {cell.triton} on base {cell.base}: {valid}",
+    )
+
+
+def _reasons(config: Config, cell: Cell) -> Iterator[str]:
+    """Why a cell cannot exist; nothing for one that can."""
+    release, base = config.matrix.releases[cell.triton], _base(config, cell.base)
+    if cell.triton not in base.releases:
+        yield f"base {cell.base} carries no image for {cell.triton} ({base.source})"
+    cuda = cuda_version(config, cell)
+    for sm in cell.sms:
+        yield from _sm_reasons(config, sm, cuda, release)
+
+
+def _sm_reasons(config: Config, sm: int, cuda: str, release: ReleaseConfig) -> Iterator[str]:
+    fact = config.matrix.sms[sm]
+    if Version(cuda) < Version(fact.cuda):
+        yield f"CUDA {cuda} is too old for sm_{sm}, which needs {fact.cuda} ({fact.source})"
+    if sm not in release.sms.builds and sm not in release.sms.patched:
+        yield f"its FasterTransformer does not know sm_{sm} ({release.sms.source})"

@@ -1,0 +1,296 @@
+"""Config + lock + cell -> Plan: everything that decides an image, and nothing that belongs to a machine.
+
+Pure but for reading the project's own files. Whatever comes after (context, bake, build) only carries a
+Plan out. Two plans with the same input key give the same image.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from ftbuild import cmake, matrix, patches, sources
+from ftbuild.config import BaseConfig, Config, LocalBase
+from ftbuild.errors import ConfigError
+from ftbuild.matrix import Cell
+
+# Raised by hand when the way an image is made changes without any file that the key covers changing.
+RECIPE = 1
+KEY_DIGITS = 12
+LABELS = "io.ftbuild"
+PRODUCTS = ("runtime", "sdk")
+
+
+@dataclass(frozen=True)
+class Revision:
+    """The state of this repository that a label names; never part of the input key."""
+
+    commit: str
+    time: str
+    url: str = ""
+
+
+@dataclass(frozen=True)
+class PlannedSource:
+    """A pinned tree and its place below the source root."""
+
+    repository: str
+    url: str
+    ref: str
+    commit: str
+    tree: str
+    path: str
+    sparse: tuple[str, ...]
+    version: str | None
+
+
+@dataclass(frozen=True)
+class PlannedPatch:
+    """A series entry that applies to this cell."""
+
+    component: str
+    file: str
+    fingerprint: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class PlannedBase:
+    """What the image stands on: the image to serve from and the one to compile in."""
+
+    name: str
+    serving: str
+    devel: str
+    digest: str | None
+    local: LocalBase | None
+    origin: str
+
+
+@dataclass(frozen=True)
+class RecipeFile:
+    """A file of ours that enters the build, by role."""
+
+    role: str
+    path: Path
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One image pair (runtime and SDK) to build."""
+
+    cell: Cell
+    image: str
+    server: str
+    cuda: str
+    base: PlannedBase
+    sources: tuple[PlannedSource, ...]
+    patches: tuple[PlannedPatch, ...]
+    toolchain: cmake.Toolchain
+    toolchain_packages: tuple[str, ...]
+    trees: tuple[cmake.Tree, cmake.Tree]
+    files: tuple[RecipeFile, ...]
+    revision: Revision
+    key: str = ""
+
+    def tag(self, product: str, *, moving: bool = False) -> str:
+        """`name:22.12-sm80-<key>`, or the moving `name:22.12-sm80`; the SDK image ends with `-sdk`."""
+        parts = [self.cell.id, *([] if moving else [self.key]), *([product] if product != "runtime" else [])]
+        return f"{self.image}:{'-'.join(parts)}"
+
+    def file(self, role: str) -> RecipeFile:
+        """The recipe file of a role: dockerfile, base, toolchain, pyt or sdk."""
+        return next(f for f in self.files if f.role == role)
+
+    def source(self, repository: str) -> PlannedSource:
+        """The pinned source of a repository."""
+        return next(s for s in self.sources if s.repository == repository)
+
+    def arguments(self) -> dict[str, str]:
+        """Build arguments of the Dockerfile, the same for every stage."""
+        backend, pyt = self.trees
+        return {
+            "HOST_CC": self.toolchain.cc,
+            "HOST_CXX": self.toolchain.cxx,
+            "TOOLCHAIN_APT": " ".join(self.toolchain_packages),
+            "BACKEND_TARGETS": " ".join(backend.targets),
+            "PYT_TARGETS": " ".join(pyt.targets),
+            "SM": " ".join(str(sm) for sm in self.cell.sms),
+        }
+
+    def labels(self, product: str) -> dict[str, str]:
+        """OCI image labels (image-spec v1.1 annotations.md) and our own, for one product.
+
+        The standard keys are all set, since an image inherits those of its base otherwise.
+        """
+        ft, backend = self.source("ft"), self.source("backend")
+        sms = ",".join(str(sm) for sm in self.cell.sms)
+        return {
+            **{
+                f"org.opencontainers.image.{name}": value
+                for name, value in {
+                    "title": f"{self.image} {self.cell.id}{'' if product == 'runtime' else '-' + product}",
+                    "description": f"Triton Inference Server {self.server} with FasterTransformer backend "
+                    f"{backend.version}, SM {sms} ({product})",
+                    "version": f"{self.cell.triton}-{self.key}",
+                    "revision": self.revision.commit,
+                    "created": self.revision.time,
+                    "source": self.revision.url,
+                    "url": self.revision.url,
+                    "documentation": self.revision.url,
+                    "vendor": "ftbuild",
+                    "authors": "ftbuild",
+                    "licenses": "Apache-2.0 AND BSD-3-Clause",
+                    "ref.name": self.tag(product).rsplit(":", 1)[1],
+                    "base.name": self.base.serving,
+                    "base.digest": self.base.digest or "",
+                }.items()
+            },
+            f"{LABELS}.cell": self.cell.id,
+            f"{LABELS}.key": self.key,
+            f"{LABELS}.product": product,
+            f"{LABELS}.base": self.base.name,
+            f"{LABELS}.triton": self.cell.triton,
+            f"{LABELS}.server": self.server,
+            f"{LABELS}.cuda": self.cuda,
+            f"{LABELS}.sm": sms,
+            f"{LABELS}.ft": ft.commit,
+            f"{LABELS}.backend": backend.commit,
+            f"{LABELS}.patches": " ".join(f"{p.component}/{p.file}" for p in self.patches),
+            f"{LABELS}.patch-origins": json.dumps(
+                {f"{p.component}/{p.file}": p.origin for p in self.patches}
+            ),
+            f"{LABELS}.upstream": "FasterTransformer and its backend are unmaintained since October 2023",
+        }
+
+    def as_dict(self) -> dict[str, object]:
+        """The plan as plain data, for `--format json` and the record beside the log."""
+        return {
+            "cell": self.cell.id,
+            "key": self.key,
+            "tags": {p: [self.tag(p), self.tag(p, moving=True)] for p in PRODUCTS},
+            "triton": self.cell.triton,
+            "server": self.server,
+            "cuda": self.cuda,
+            "sms": list(self.cell.sms),
+            "base": {**asdict(self.base)},
+            "sources": [asdict(s) for s in self.sources],
+            "patches": [asdict(p) for p in self.patches],
+            "trees": [asdict(t) for t in self.trees],
+            "environment": dict(self.toolchain.environment()),
+            "arguments": self.arguments(),
+            "labels": {p: self.labels(p) for p in PRODUCTS},
+            "files": {f.role: {"path": str(f.path), "sha256": f.sha256} for f in self.files},
+        }
+
+
+def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
+    """The plan of one cell.
+
+    Raises PinError where the lock lacks a pin, PatchError where the series is malformed, ConfigError where
+    a file that the recipe names is missing.
+    """
+    base = config.bases.bases[cell.base]
+    release = config.matrix.releases[cell.triton]
+    planned_sources = tuple(_sources(config, cell.triton))
+    versions = {s.repository: s.version for s in planned_sources}
+    toolchain = cmake.Toolchain(*base.host_compiler)
+    files = tuple(_files(config, base))
+    draft = Plan(
+        cell=cell,
+        image=config.matrix.image,
+        server=base.server or release.server,
+        cuda=matrix.cuda_version(config, cell),
+        base=_base(config, cell, base, files),
+        sources=planned_sources,
+        patches=tuple(_patches(config, versions)),
+        toolchain=toolchain,
+        toolchain_packages=base.toolchain_packages,
+        trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
+        files=files,
+        revision=revision,
+    )
+    return replace(draft, key=_key(draft))
+
+
+def _sources(config: Config, release: str) -> Iterator[PlannedSource]:
+    for name, ref in config.sources.releases[release].items():
+        pinned, repository = sources.pinned(config, release, name), config.sources.repositories[name]
+        yield PlannedSource(
+            repository=name,
+            url=repository.url,
+            ref=ref.ref,
+            commit=pinned.commit,
+            tree=pinned.tree,
+            path=repository.path,
+            sparse=repository.sparse,
+            version=ref.version,
+        )
+
+
+def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[PlannedPatch]:
+    for component, entries in patches.series(config).items():
+        for entry in patches.applicable(entries, versions.get(component) or ""):
+            yield PlannedPatch(component, entry.file, patches.fingerprint(entry), entry.origin)
+
+
+def _files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
+    roles = {"dockerfile": config.bases.dockerfile, **base.requirements.model_dump()}
+    if base.local:
+        roles["base"] = base.local.dockerfile
+    for role, relative in roles.items():
+        path = config.path(relative)
+        try:
+            yield RecipeFile(role, path, hashlib.sha256(path.read_bytes()).hexdigest())
+        except OSError as missing:
+            raise ConfigError(
+                f"the {role} file is missing", where=f"{config.folder}/bases.yaml: {path}"
+            ) from missing
+
+
+def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile, ...]) -> PlannedBase:
+    if base.local is None:
+        assert base.image is not None
+        image = base.image.format(release=cell.triton)
+        digest = config.lock.bases.get(cell.base, {}).get(cell.triton)
+        pinned = f"{image}@{digest}" if digest else image
+        origin = (
+            "bases.yaml, digest from the lock"
+            if digest
+            else "bases.yaml, no digest in the lock: the tag decides"
+        )
+        return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
+    dockerfile = next(f for f in files if f.role == "base")
+    key = digest_of([dockerfile.sha256, base.local.os_image, dict(base.local.arguments)])
+    name = f"ftbuild-base-{cell.base}"
+    return PlannedBase(
+        cell.base, f"{name}:{key}", f"{name}:{key}-devel", None, base.local, "built here by invoke base"
+    )
+
+
+def _key(draft: Plan) -> str:
+    base = draft.base
+    return digest_of(
+        {
+            "recipe": RECIPE,
+            "cell": draft.cell.id,
+            "base": [base.serving, base.digest],
+            "sources": [[s.path, s.commit, s.tree, s.sparse] for s in draft.sources],
+            "patches": [[p.component, p.file, p.fingerprint] for p in draft.patches],
+            "trees": [
+                [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees
+            ],
+            "environment": dict(draft.toolchain.environment()),
+            "packages": draft.toolchain_packages,
+            "files": [[f.role, f.sha256] for f in draft.files],
+        }
+    )
+
+
+def digest_of(data: object) -> str:
+    """First 12 hex digits of the sha256 of `data` as canonical JSON (sorted keys, no spaces)."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]

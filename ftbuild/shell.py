@@ -1,0 +1,204 @@
+"""The only user of `subprocess`: argument lists, log files, timeouts, Ctrl-C for the whole process group.
+
+Every child runs in a session of its own, so that an interrupt reaches its whole tree (git's helpers,
+buildx's plugin) and nothing is left running behind the user's back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ftbuild.errors import FtbuildError, HostError
+
+GRACE_SECONDS = 10.0
+_URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+_TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>78]|\([A-Z0-9])")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a finished command left: exit code and decoded output."""
+
+    argv: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+
+
+class CommandFailed(FtbuildError):
+    """A command ended with a non-zero code or ran out of time; carries the `Result`."""
+
+    def __init__(self, result: Result, *, reason: str | None = None) -> None:
+        output = (result.stderr.strip() or result.stdout.strip()).splitlines()[-5:]
+        what = f"{result.argv[0]} {reason or f'ended with code {result.code}'}"
+        super().__init__("\n    ".join([what, *output]), where=display(result.argv))
+        self.result = result
+
+
+def display(argv: Sequence[str]) -> str:
+    """`argv` as one line to paste into a shell, credentials in URLs left out."""
+    return redact(shlex.join(argv))
+
+
+def redact(text: str) -> str:
+    """`text` without the `user:password@` of any URL in it."""
+    return _URL_CREDENTIALS.sub("***@", text)
+
+
+def which(program: str) -> str:
+    """The path of `program`; HostError when it is not installed."""
+    path = shutil.which(program)
+    if path is None:
+        raise HostError(f"{program} is not installed", hint=f"install {program}, or run ./bootstrap")
+    return path
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: str | None = None,
+    timeout: float | None = None,
+    check: bool = True,
+) -> Result:
+    """Run `argv` to its end and return its output (`env` is added to the process environment).
+
+    `timeout` is in seconds. Raises `CommandFailed` on a non-zero code (unless `check` is false) and on
+    timeout, `HostError` when the program does not exist.
+    """
+    with _start(argv, cwd=cwd, env=env, stdin=stdin is not None, merge=False) as process:
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout)
+        except subprocess.TimeoutExpired as late:
+            _end(process)
+            result = Result(tuple(argv), -1, "", "")
+            raise CommandFailed(result, reason=f"did not answer within {timeout:g} s") from late
+    result = Result(tuple(argv), process.returncode, redact(stdout), redact(stderr))
+    if check and result.code:
+        raise CommandFailed(result)
+    return result
+
+
+def stream(
+    argv: Sequence[str],
+    *,
+    log: Path,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    on_line: Callable[[str], None] = lambda line: None,
+) -> int:
+    """Run `argv`, add its output (both streams) line by line to `log`, and return its exit code."""
+    with log.open("a", encoding="utf-8") as sink, _start(argv, cwd=cwd, env=env, merge=True) as process:
+        assert process.stdout is not None
+        for raw in process.stdout:
+            line = redact(raw.rstrip("\n"))
+            sink.write(line + "\n")
+            sink.flush()
+            on_line(line)
+    return process.returncode
+
+
+def stream_terminal(
+    argv: Sequence[str], *, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+) -> int:
+    """Run `argv` on a pseudo-terminal shown on ours, so that a program draws its own progress.
+
+    `log` gets the same text without the terminal's control codes.
+    """
+    main_fd, child_fd = pty.openpty()
+    with contextlib.suppress(termios.error):
+        termios.tcsetwinsize(child_fd, termios.tcgetwinsize(sys.stdout.fileno()))
+    with log.open("a", encoding="utf-8") as sink, _start(argv, cwd=cwd, env=env, tty=child_fd) as process:
+        os.close(child_fd)
+        for chunk in _read_all(main_fd, process):
+            os.write(sys.stdout.fileno(), chunk)
+            text = _TERMINAL_CODES.sub("", chunk.decode("utf-8", "replace"))
+            sink.write(redact(text.replace("\r\n", "\n").replace("\r", "\n")))
+    os.close(main_fd)
+    return process.returncode
+
+
+def _read_all(fd: int, process: subprocess.Popen[str]) -> Iterator[bytes]:
+    while True:
+        ready, _, _ = select.select([fd], [], [], 0.2)
+        if ready:
+            try:
+                chunk = os.read(fd, 65536)
+            except OSError:  # Linux reports EIO once the last writer has closed the terminal
+                return
+            if not chunk:
+                return
+            yield chunk
+        elif process.poll() is not None:
+            return
+
+
+@contextlib.contextmanager
+def _start(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    stdin: bool = False,
+    merge: bool = False,
+    tty: int | None = None,
+) -> Iterator[subprocess.Popen[str]]:
+    out: int | IO[str] = subprocess.PIPE if tty is None else tty
+    error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=out,
+            stderr=error,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except FileNotFoundError as missing:
+        if cwd is not None and not cwd.is_dir():
+            raise
+        raise HostError(
+            f"{argv[0]} is not installed", hint=f"install {argv[0]}, or run ./bootstrap"
+        ) from missing
+    with process:
+        try:
+            yield process
+        except BaseException:
+            _end(process)
+            raise
+        process.wait()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Interrupt the whole process group, wait, then kill what is left."""
+    for sign, patience in (
+        (signal.SIGINT, GRACE_SECONDS),
+        (signal.SIGTERM, GRACE_SECONDS),
+        (signal.SIGKILL, None),
+    ):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        try:
+            process.wait(patience)
+            return
+        except subprocess.TimeoutExpired:
+            continue

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "src/fastertransformer/models/multi_gpu_gpt/ParallelGpt.h"
+#include "src/fastertransformer/triton_backend/transformer_triton_backend.hpp"
+
+// All families run on this one; T5 differs in the names of its tensors and does not repeat the prompt.
+class ParallelGptTritonModel: public AbstractTransformerModel {
+  public:
+    explicit ParallelGptTritonModel(const ModelOptions& options);
+
+    triton::TensorMap forward(const triton::TensorMap& inputs) const override;
+    std::string toString() const override;
+
+  private:
+    ModelOptions options_;
+    bool encoder_decoder_;
+    fastertransformer::ParallelGpt gpt_;
+};

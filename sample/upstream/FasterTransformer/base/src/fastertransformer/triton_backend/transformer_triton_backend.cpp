@@ -1,0 +1,15 @@
+#include "src/fastertransformer/triton_backend/transformer_triton_backend.hpp"
+
+#include <stdexcept>
+
+#include "src/fastertransformer/triton_backend/multi_gpu_gpt/ParallelGptTritonModel.h"
+
+std::unique_ptr<AbstractTransformerModel> AbstractTransformerModel::create(const ModelOptions& options)
+{
+    for (const char* known : {"GPT", "GPT-J", "GPT-NeoX", "T5"}) {
+        if (options.model_type == known) {
+            return std::unique_ptr<AbstractTransformerModel>(new ParallelGptTritonModel(options));
+        }
+    }
+    throw std::runtime_error("unknown model_type '" + options.model_type + "'");
+}

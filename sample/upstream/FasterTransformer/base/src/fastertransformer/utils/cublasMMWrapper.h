@@ -1,0 +1,15 @@
+// Shapes of matrices, and nothing of cuBLAS in this miniature.
+#pragma once
+
+#include <cstddef>
+
+namespace fastertransformer {
+
+using MatrixShape = std::array<size_t, 2>;
+
+inline size_t elements(const MatrixShape& shape)
+{
+    return shape[0] * shape[1];
+}
+
+}  // namespace fastertransformer

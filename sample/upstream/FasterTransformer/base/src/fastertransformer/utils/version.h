@@ -1,0 +1,3 @@
+#pragma once
+
+#define FT_VERSION "5.3"

@@ -1,0 +1,32 @@
+// A libtritonserver.so to link against: the names alone; the server itself brings the functions.
+#define STUB(name) \
+    extern "C" __attribute__((visibility("default"))) void name() {}
+
+STUB(TRITONSERVER_DataTypeByteSize)
+STUB(TRITONSERVER_ErrorDelete)
+STUB(TRITONSERVER_ErrorMessage)
+STUB(TRITONSERVER_ErrorNew)
+STUB(TRITONSERVER_LogMessage)
+STUB(TRITONSERVER_MessageDelete)
+STUB(TRITONSERVER_MessageSerializeToJson)
+
+STUB(TRITONBACKEND_ApiVersion)
+STUB(TRITONBACKEND_InputBuffer)
+STUB(TRITONBACKEND_InputProperties)
+STUB(TRITONBACKEND_ModelConfig)
+STUB(TRITONBACKEND_ModelInstanceModel)
+STUB(TRITONBACKEND_ModelInstanceReportStatistics)
+STUB(TRITONBACKEND_ModelName)
+STUB(TRITONBACKEND_ModelRepository)
+STUB(TRITONBACKEND_ModelSetState)
+STUB(TRITONBACKEND_ModelState)
+STUB(TRITONBACKEND_ModelVersion)
+STUB(TRITONBACKEND_OutputBuffer)
+STUB(TRITONBACKEND_RequestInputByIndex)
+STUB(TRITONBACKEND_RequestInputCount)
+STUB(TRITONBACKEND_RequestOutputCount)
+STUB(TRITONBACKEND_RequestOutputName)
+STUB(TRITONBACKEND_RequestRelease)
+STUB(TRITONBACKEND_ResponseNew)
+STUB(TRITONBACKEND_ResponseOutput)
+STUB(TRITONBACKEND_ResponseSend)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from ftbuild import bake
+
+COMPILE_ERROR = """\
+#12 [backend 2/3] RUN --network=none build backend
+#12 41.20 [12/333] Building CXX object src/a.cc.o
+#12 61.33 FAILED: src/b.cc.o
+#12 61.33 /usr/bin/g++-11 -O3 -c b.cc
+#12 61.34 /src/ft/src/b.cc:14:5: error: 'array' is not a member of 'std'
+#12 61.34    14 |     std::array<int, 2> x;
+#12 61.40 ninja: build stopped: subcommand failed.
+#12 ERROR: process "/bin/sh" did not complete successfully: exit code: 1
+------
+ > [backend 2/3] RUN --network=none build backend:
+------
+Dockerfile:40
+--------------------
+  40 | >>> RUN --network=none build backend
+--------------------
+ERROR: target backend: failed to solve: exit code: 1
+"""
+
+
+def test_the_compiler_line_is_what_a_failed_build_shows_first() -> None:
+    lines = bake.failing_lines(COMPILE_ERROR)
+    assert lines[:2] == [
+        "FAILED: src/b.cc.o",
+        "/src/ft/src/b.cc:14:5: error: 'array' is not a member of 'std'",
+    ]
+
+
+def test_without_a_known_error_the_last_lines_are_shown() -> None:
+    assert bake.failing_lines("one\n\ntwo\n", limit=1) == ["two"]
+
+
+def test_a_process_that_ran_out_of_memory_is_found() -> None:
+    assert "c++: fatal error: Killed signal terminated program cc1plus" in bake.failing_lines(
+        "#9 1.0 c++: fatal error: Killed signal terminated program cc1plus\n"
+    )
+
+
+def test_host_settings_are_key_value_lines(tmp_path: Path) -> None:
+    host = bake.Host(jobs=3, ccache_remote="redis://cache:6379")
+    assert host.lines().splitlines() == ["JOBS=3", "CCACHE_REMOTE_STORAGE=redis://cache:6379"]
+
+
+def test_the_job_folder_holds_all_that_a_run_by_hand_needs(tmp_path: Path) -> None:
+    job = bake.Job(tmp_path / "job", {"target": {"x": {}}})
+    bake.write(job, bake.Host(jobs=2, ccache_remote="redis://user:secret@cache"))
+    assert json.loads(job.file.read_text()) == {"target": {"x": {}}}
+    script = (job.folder / "build.sh").read_text()
+    assert "docker buildx bake --file docker-bake.json" in script
+    assert os.access(job.folder / "build.sh", os.X_OK)
+    assert "secret" not in script + job.file.read_text()
+    assert (job.folder / "host.env").stat().st_mode & 0o077 == 0
+
+
+def test_an_unknown_progress_is_refused(tmp_path: Path) -> None:
+    from ftbuild.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="auto, tty, plain"):
+        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="fancy"))

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ftbuild.config import Config
+from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.matrix import as_github, as_json, matrix, select
+
+
+def ids(config: Config, **options: object) -> list[str]:
+    return [cell.id for cell in select(config, **options)]  # type: ignore[arg-type]
+
+
+def reasons(config: Config, cell_id: str, base: str | None = None) -> str:
+    return "\n".join(next(e.reasons for e in matrix(config, base).excluded if e.cell.id == cell_id))
+
+
+def test_every_pair_of_release_and_sm_is_either_a_cell_or_excluded_with_a_reason(config: Config) -> None:
+    table = matrix(config)
+    assert len(table.cells) + len(table.excluded) == len(config.matrix.releases) * len(config.matrix.sms)
+    assert {c.id for c in table.cells}.isdisjoint(e.cell.id for e in table.excluded)
+    assert all(entry.reasons for entry in table.excluded)
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [
+        ("22.03-sm90", "CUDA 11.6 is too old for sm_90, which needs 11.8"),
+        ("22.03-sm90", "does not know sm_90 (FasterTransformer v5.0 CMakeLists.txt:89)"),
+        ("22.07-sm89", "CUDA 11.7 is too old for sm_89"),
+    ],
+)
+def test_an_impossible_cell_says_why_and_where_that_stands(config: Config, cell: str, why: str) -> None:
+    assert why in reasons(config, cell)
+
+
+def test_a_newer_toolkit_of_the_base_does_not_make_an_old_fastertransformer_know_the_sm(
+    config: Config,
+) -> None:
+    why = reasons(config, "22.07-sm90-open", "open")
+    assert "CUDA" not in why.splitlines()[0]
+    assert "does not know sm_90" in why
+
+
+def test_the_main_job_is_one_cell(config: Config) -> None:
+    assert ids(config, triton=["22.12"], sms=["80"]) == ["22.12-sm80"]
+
+
+def test_another_base_than_the_default_is_part_of_the_id(config: Config) -> None:
+    assert ids(config, triton=["22.12"], sms=["90"], base="open") == ["22.12-sm90-open"]
+
+
+def test_several_sms_go_into_one_image_in_one_order(config: Config) -> None:
+    assert ids(config, triton=["22.12"], sms=["86,80"]) == ["22.12-sm80_86"]
+    assert ids(config, triton=["22.12"], sms=["80", "86"]) == ["22.12-sm80", "22.12-sm86"]
+
+
+def test_without_an_sm_the_default_ones_of_the_release_are_taken(config: Config) -> None:
+    assert ids(config, triton=["22.03"]) == ["22.03-sm80"]
+
+
+def test_globs_select_among_the_possible_cells(config: Config) -> None:
+    assert ids(config, cells=["22.12-sm8?"]) == ["22.12-sm80", "22.12-sm86", "22.12-sm89"]
+    assert ids(config, cells=["22.*-sm80"], triton=["22.07"]) == ["22.07-sm80"]
+
+
+@pytest.mark.parametrize("sm", ["100", "8.0", "8", "sm80", "", "80,"])
+def test_an_unknown_sm_names_the_known_ones(config: Config, sm: str) -> None:
+    with pytest.raises(ConfigError, match="60, 61, 70, 75, 80, 86, 89, 90"):
+        select(config, triton=["22.12"], sms=[sm])
+
+
+def test_a_compute_capability_is_recognised(config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"compute capability 8\.0 is written 80"):
+        select(config, sms=["8.0"])
+
+
+def test_an_unknown_release_names_the_known_ones(config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"22\.03, 22\.07, 22\.12"):
+        select(config, triton=["22.10"])
+
+
+def test_an_excluded_cell_is_refused_with_reason_and_alternatives(config: Config) -> None:
+    with pytest.raises(ConfigError) as refused:
+        select(config, triton=["22.03"], sms=["90"])
+    assert "22.03-sm90 cannot be built" in str(refused.value)
+    assert "too old for sm_90" in str(refused.value)
+    assert "22.03-sm60, 22.03-sm61, 22.03-sm70, 22.03-sm75, 22.03-sm80, 22.03-sm86" in str(refused.value)
+
+
+def test_a_glob_that_hits_only_excluded_cells_says_why(config: Config) -> None:
+    with pytest.raises(ConfigError, match="too old for sm_90"):
+        select(config, cells=["22.03-sm90"])
+
+
+def test_a_misspelt_cell_names_the_valid_ones(config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"no cell is called '22\.12-80'.*\n.*22\.12-sm80"):
+        select(config, cells=["22.12-80"])
+
+
+def test_options_that_contradict_each_other_select_nothing(config: Config) -> None:
+    with pytest.raises(NothingSelected):
+        select(config, cells=["22.12-*"], triton=["22.03"])
+
+
+def test_an_unknown_base_names_the_known_ones(config: Config) -> None:
+    with pytest.raises(ConfigError, match="ngc, open"):
+        matrix(config, "ubuntu")
+
+
+def test_github_output_is_a_matrix_on_one_line_and_a_count(config: Config) -> None:
+    lines = as_github(select(config, triton=["22.12"])).splitlines()
+    assert [line.partition("=")[0] for line in lines] == ["matrix", "count"]
+    included = json.loads(lines[0].partition("=")[2])["include"]
+    assert {"id": "22.12-sm80", "triton": "22.12", "sms": "80", "base": "ngc"} in included
+    assert lines[1] == f"count={len(included)}"
+
+
+def test_json_holds_cells_and_reasons(config: Config) -> None:
+    data = json.loads(as_json(matrix(config)))
+    assert {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "ngc"} in data["cells"]
+    assert next(e for e in data["excluded"] if e["id"] == "22.03-sm90")["reasons"]
+
+
+@given(st.lists(st.sampled_from([60, 61, 70, 75, 80, 86, 89, 90]), min_size=1, max_size=8))
+def test_the_id_depends_on_the_set_of_sms_only(sms: list[int]) -> None:
+    from ftbuild import config as configuration
+
+    from .conftest import ROOT
+
+    config = configuration.load(ROOT / "buildcfg")
+    (cell,) = select(config, triton=["22.12"], sms=[",".join(map(str, sms))])
+    assert cell.id == "22.12-sm" + "_".join(map(str, sorted(set(sms))))
