@@ -79,7 +79,6 @@ def matrix(c: Context, triton=None, sm=None, cell=None, base=None, config=CONFIG
         "dry_run": "print the plan and stop: needs neither Docker nor network",
         "format": "of the dry run: human or json",
         "jobs": "compile jobs at a time (default: from the engine's cores and memory)",
-        "ccache_remote": "ccache remote storage, as redis://host:6379 (default: CCACHE_REMOTE_STORAGE)",
         "builder": "buildx builder (default: the engine's own)",
         "sources": "file made by invoke bundle, for a machine without internet",
     },
@@ -96,7 +95,6 @@ def build(
     format="human",  # noqa: A002
     jobs=0,
     ca=None,
-    ccache_remote=None,
     builder=None,
     progress="auto",
     rebuild=False,
@@ -112,7 +110,6 @@ def build(
         chosen,
         jobs=jobs or None,
         ca=ca,
-        ccache_remote=ccache_remote,
         builder=builder,
         progress=progress,
         rebuild=rebuild,

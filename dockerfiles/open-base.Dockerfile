@@ -35,7 +35,8 @@ ARG DEVEL_APT="\
     libopenmpi-dev=4.1.4-3+b1 \
     nvidia-cuda-toolkit=11.8.89~11.8.0-5~deb12u1 \
     python3-dev=3.11.2-1+b1 \
-    python3-pip=23.0.1+dfsg-1"
+    python3-pip=23.0.1+dfsg-1 \
+    rapidjson-dev=1.1.0+dfsg2-7.1"
 
 
 FROM scratch AS steps
@@ -92,8 +93,9 @@ EOF
 
 FROM ${OS_IMAGE} AS serving
 ARG DEBIAN_MIRROR SERVING_APT
+# OpenMPI's launcher brings the ssh client; its setuid helper serves host-based logins, which nobody does here.
 RUN --mount=type=bind,from=steps,target=/steps --mount=type=cache,id=ftbuild-apt-bookworm,target=/apt,sharing=locked \
-    /steps/apt-install $SERVING_APT
+    /steps/apt-install $SERVING_APT && chmod u-s /usr/lib/openssh/ssh-keysign
 COPY --from=wheels /out/ /
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 ENV PATH=/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin

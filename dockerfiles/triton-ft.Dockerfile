@@ -50,7 +50,7 @@ grep -q '^[^#]' "$requirements" || exit 0
 if [ -e /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi
 # In the environment, as the pip of an older base does not know these two as options.
 export PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore
-exec python3 -m pip --no-input --disable-pip-version-check install --quiet --cache-dir /pip --no-deps \
+exec python3 -m pip --no-input --disable-pip-version-check install --quiet --no-warn-script-location --cache-dir /pip --no-deps \
     --only-binary :all: --requirement "$requirements" "$@"
 EOF
 
@@ -96,7 +96,7 @@ strip --strip-unneeded ./*.so
 for library in ./*.so; do cuobjdump --list-elf "$library" 2> /dev/null || true; done > "$info/sass.txt"
 # Every SM is embedded as PTX too, so a GPU would hide a wrong list: only the machine code tells.
 compiled=$(grep -oE 'sm_[0-9]+' "$info/sass.txt" | numbers)
-[ "$wanted" = "$compiled" ] || fail "the libraries hold machine code for SM '$compiled', wanted '$wanted'"
+[ "$wanted" = "$compiled" ] || { cat "$info/sass.txt" >&2; fail "the libraries hold machine code for SM '$compiled', wanted '$wanted'"; }
 ls -l "$destination"
 EOF
 

@@ -7,6 +7,7 @@ Names of targets carry no dot, which bake would read as a nested attribute
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import sys
@@ -19,6 +20,11 @@ from ftbuild.errors import BuildError, ConfigError
 from ftbuild.plan import PRODUCTS, Plan
 
 PROGRESS = ("auto", "tty", "plain")
+# Of the user's environment, what a build step needs in order to reach a package index or to bound its cache.
+PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE")
+# Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
+# (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
 )
@@ -31,14 +37,13 @@ class Host:
 
     jobs: int
     ca: Path | None = None
-    ccache_remote: str | None = None
     builder: str | None = None
     progress: str = "auto"
 
     def lines(self) -> str:
-        """The `host` secret: KEY=VALUE lines that the compile steps source."""
-        values = {"JOBS": str(self.jobs), "CCACHE_REMOTE_STORAGE": self.ccache_remote}
-        return "".join(f"{key}={shlex.quote(value)}\n" for key, value in values.items() if value)
+        """The `host` secret: KEY=VALUE lines, the environment of the steps that compile or download."""
+        passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        return "".join(f"{name}={value}\n" for name, value in {"JOBS": str(self.jobs), **passed}.items())
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,10 @@ class Job:
 
 
 def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
-    """The bake file of a cell: one target for each product, over the staged folder."""
+    """The bake file of a cell, over the staged folder: one target for each product.
+
+    Two more bring the figures of both compiles (configure and ninja log, ccache, SASS) into `info/`.
+    """
     common: dict[str, object] = {
         "context": "recipe",
         "dockerfile": "Dockerfile",
@@ -75,7 +83,7 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
             "sources": "sources",
             "recipe": "recipe",
         },
-        "args": plan.arguments(),
+        "args": {**plan.arguments(), **_proxies()},
         "secret": _secrets(host),
     }
     targets = {
@@ -87,13 +95,21 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
         }
         for product in PRODUCTS
     }
-    return _definition(targets)
+    info = {
+        _target_name(f"{plan.cell.id}-{tree.name}-info"): {
+            **common,
+            "target": f"{tree.name}-info",
+            "output": [f"type=local,dest=info/{tree.name}"],
+        }
+        for tree in plan.trees
+    }
+    return _definition({**targets, **info})
 
 
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     """The bake file of a local base: the image to serve from and the one to compile in."""
     assert plan.base.local is not None
-    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments}
+    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **_proxies()}
     targets = {
         _target_name(f"base-{plan.base.name}-{target}"): {
             "context": ".",
@@ -179,6 +195,10 @@ def _progress(wanted: str) -> str:
     if wanted == "auto":
         return "tty" if sys.stdout.isatty() else "plain"
     return wanted
+
+
+def _proxies() -> dict[str, None]:
+    return {name: None for name in PROXIES if name in os.environ}
 
 
 def _secrets(host: Host) -> list[str]:

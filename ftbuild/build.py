@@ -34,7 +34,6 @@ class Options:
     work: Path
     jobs: int | None = None
     ca: Path | None = None
-    ccache_remote: str | None = None
     builder: str | None = None
     progress: str = "auto"
     rebuild: bool = False
@@ -81,7 +80,7 @@ def _host(client: docker.DockerClient, options: Options) -> bake.Host:
     """The job count comes from the engine's machine, which need not be this one."""
     info = client.info()
     count = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
-    return bake.Host(count, options.ca, options.ccache_remote, options.builder, options.progress)
+    return bake.Host(count, options.ca, options.builder, options.progress)
 
 
 def _one(

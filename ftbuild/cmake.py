@@ -81,6 +81,8 @@ def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> 
     FETCHCONTENT_*: cmake module FetchContent; together they forbid any download while configuring.
     GIT_AUTOCLONE_CUTLASS: FT v5.2 CMakeLists.txt:40; cutlass is staged at 3rdparty/cutlass.
     USE_NVTX: FT v5.3 CMakeLists.txt:127 turned it on by default; serving needs no profiler ranges.
+    CMAKE_INSTALL_RPATH, CMAKE_BUILD_WITH_INSTALL_RPATH: the libraries are copied, not installed, and find
+        each other in one folder; BE v1.4 CMakeLists.txt:193 sets $ORIGIN for an installed backend only.
     CUDA_HOST_COMPILER, CMAKE_CUDA_HOST_COMPILER: FindCUDA and language CUDA, see `Toolchain`.
     """
     ft_version, backend_version = Version(ft), Version(backend)
@@ -109,6 +111,8 @@ def _toolchain(toolchain: Toolchain) -> Iterator[Option]:
         yield Option(f"CMAKE_{language}_COMPILER_LAUNCHER", "ccache", "cmake-variables(7)")
     yield Option("CUDA_HOST_COMPILER", toolchain.cxx, "cmake module FindCUDA; BE v1.4 CMakeLists.txt:63")
     yield Option("CMAKE_CUDA_HOST_COMPILER", toolchain.cxx, "cmake-variables(7)")
+    yield Option("CMAKE_BUILD_WITH_INSTALL_RPATH", "ON", "cmake-variables(7)")
+    yield Option("CMAKE_INSTALL_RPATH", r"\$ORIGIN", "cmake-variables(7); BE v1.4 CMakeLists.txt:193")
 
 
 def _ft(sms: tuple[int, ...], ft: Version) -> Iterator[Option]:
@@ -137,6 +141,8 @@ def _backend(backend: Version) -> Iterator[Option]:
 
 def _pyt() -> Iterator[Option]:
     yield Option("BUILD_PYT", "ON", "FT v5.3 CMakeLists.txt:58")
+    # torch's libraries lie in site-packages, not in a folder that the loader searches.
+    yield Option("CMAKE_INSTALL_RPATH_USE_LINK_PATH", "ON", "cmake-variables(7)")
 
 
 def _pyt_targets(ft: Version) -> tuple[str, ...]:

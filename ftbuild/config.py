@@ -182,6 +182,9 @@ class BaseConfig(Model):
     toolchain_packages: tuple[str, ...] = Field(
         default=(), description="Debian packages of the toolchain stage"
     )
+    wheel_libraries: tuple[str, ...] = Field(
+        default=(), description="folders of site-packages/nvidia that the pyt tree compiles against"
+    )
     requirements: Requirements
     source: str
 

@@ -91,6 +91,7 @@ class Plan:
     patches: tuple[PlannedPatch, ...]
     toolchain: cmake.Toolchain
     toolchain_packages: tuple[str, ...]
+    wheel_libraries: tuple[str, ...]
     trees: tuple[cmake.Tree, cmake.Tree]
     files: tuple[RecipeFile, ...]
     revision: Revision
@@ -118,7 +119,7 @@ class Plan:
             "TOOLCHAIN_APT": " ".join(self.toolchain_packages),
             "BACKEND_TARGETS": " ".join(backend.targets),
             "PYT_TARGETS": " ".join(pyt.targets),
-            "SM": " ".join(str(sm) for sm in self.cell.sms),
+            "PYT_WHEEL_LIBS": " ".join(self.wheel_libraries),
         }
 
     def labels(self, product: str) -> dict[str, str]:
@@ -209,6 +210,7 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         patches=tuple(_patches(config, versions)),
         toolchain=toolchain,
         toolchain_packages=base.toolchain_packages,
+        wheel_libraries=base.wheel_libraries,
         trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
         files=files,
         revision=revision,
@@ -284,7 +286,7 @@ def _key(draft: Plan) -> str:
                 [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees
             ],
             "environment": dict(draft.toolchain.environment()),
-            "packages": draft.toolchain_packages,
+            "packages": [draft.toolchain_packages, draft.wheel_libraries],
             "files": [[f.role, f.sha256] for f in draft.files],
         }
     )

@@ -24,6 +24,7 @@ from typing import IO
 
 from ftbuild.errors import FtbuildError, HostError
 
+Environment = Mapping[str, str | None]
 GRACE_SECONDS = 10.0
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>78]|\([A-Z0-9])")
@@ -71,12 +72,14 @@ def run(
     argv: Sequence[str],
     *,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Environment | None = None,
     stdin: str | None = None,
     timeout: float | None = None,
     check: bool = True,
 ) -> Result:
-    """Run `argv` to its end and return its output (`env` is added to the process environment).
+    """Run `argv` to its end and return its output.
+
+    `env` is added to the process environment; a value of None takes the variable out of it.
 
     `timeout` is in seconds. Raises `CommandFailed` on a non-zero code (unless `check` is false) and on
     timeout, `HostError` when the program does not exist.
@@ -99,7 +102,7 @@ def stream(
     *,
     log: Path,
     cwd: Path | None = None,
-    env: Mapping[str, str] | None = None,
+    env: Environment | None = None,
     on_line: Callable[[str], None] = lambda line: None,
 ) -> int:
     """Run `argv`, add its output (both streams) line by line to `log`, and return its exit code."""
@@ -114,7 +117,7 @@ def stream(
 
 
 def stream_terminal(
-    argv: Sequence[str], *, log: Path, cwd: Path | None = None, env: Mapping[str, str] | None = None
+    argv: Sequence[str], *, log: Path, cwd: Path | None = None, env: Environment | None = None
 ) -> int:
     """Run `argv` on a pseudo-terminal shown on ours, so that a program draws its own progress.
 
@@ -153,7 +156,7 @@ def _start(
     argv: Sequence[str],
     *,
     cwd: Path | None,
-    env: Mapping[str, str] | None,
+    env: Environment | None,
     stdin: bool = False,
     merge: bool = False,
     tty: int | None = None,
@@ -164,7 +167,7 @@ def _start(
         process = subprocess.Popen(
             list(argv),
             cwd=cwd,
-            env={**os.environ, **(env or {})},
+            env={k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None},
             stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=out,
             stderr=error,
@@ -172,6 +175,7 @@ def _start(
             encoding="utf-8",
             errors="replace",
             start_new_session=True,
+            umask=0o022,  # what children write ends up in images: the user's umask must not decide its modes
         )
     except FileNotFoundError as missing:
         if cwd is not None and not cwd.is_dir():

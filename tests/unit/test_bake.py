@@ -46,14 +46,19 @@ def test_a_process_that_ran_out_of_memory_is_found() -> None:
     )
 
 
-def test_host_settings_are_key_value_lines(tmp_path: Path) -> None:
-    host = bake.Host(jobs=3, ccache_remote="redis://cache:6379")
-    assert host.lines().splitlines() == ["JOBS=3", "CCACHE_REMOTE_STORAGE=redis://cache:6379"]
+def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in bake.PASSED_ON:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.invalid/simple")
+    assert bake.Host(jobs=3).lines().splitlines() == ["JOBS=3", "PIP_INDEX_URL=https://mirror.invalid/simple"]
 
 
-def test_the_job_folder_holds_all_that_a_run_by_hand_needs(tmp_path: Path) -> None:
+def test_the_job_folder_holds_all_that_a_run_by_hand_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@mirror.invalid/simple")
     job = bake.Job(tmp_path / "job", {"target": {"x": {}}})
-    bake.write(job, bake.Host(jobs=2, ccache_remote="redis://user:secret@cache"))
+    bake.write(job, bake.Host(jobs=2))
     assert json.loads(job.file.read_text()) == {"target": {"x": {}}}
     script = (job.folder / "build.sh").read_text()
     assert "docker buildx bake --file docker-bake.json" in script

@@ -122,6 +122,7 @@ triton::TensorMap ParallelGptTritonModel::forward(const triton::TensorMap& input
     const size_t total = encoder_decoder_ ? output_length : width + output_length;
     std::vector<uint32_t> output_ids(batch * beam_width * total, end_id);
     std::vector<uint32_t> sequence_lengths(batch * beam_width);
+    std::vector<uint32_t> input_lengths(batch * beam_width);
     std::vector<float> cum_log_probs(batch * beam_width);
     std::vector<float> output_log_probs(batch * beam_width * output_length);
     for (size_t row = 0; row < batch; ++row) {
@@ -139,6 +140,7 @@ triton::TensorMap ParallelGptTritonModel::forward(const triton::TensorMap& input
                 output_log_probs.begin() + static_cast<std::ptrdiff_t>(at * output_length));
             cum_log_probs[at] =
                 std::accumulate(beams[beam].log_probs.begin(), beams[beam].log_probs.end(), 0.0f);
+            input_lengths[at] = lengths[row];
             sequence_lengths[at] = echoed + static_cast<uint32_t>(beams[beam].tokens.size());
         }
     }
@@ -149,7 +151,7 @@ triton::TensorMap ParallelGptTritonModel::forward(const triton::TensorMap& input
     triton::TensorMap outputs{
         {"output_ids", tensor(token_type, {rows, beams, static_cast<int64_t>(total)}, output_ids)},
         {"sequence_length", tensor(token_type, {rows, beams}, sequence_lengths)},
-        {"response_input_lengths", tensor(TRITONSERVER_TYPE_INT32, {rows}, lengths)},
+        {"response_input_lengths", tensor(TRITONSERVER_TYPE_INT32, {rows, beams}, input_lengths)},
     };
     if (option<uint8_t>(inputs, "is_return_log_probs", 0) != 0) {
         outputs.emplace("cum_log_probs", tensor(TRITONSERVER_TYPE_FP32, {rows, beams}, cum_log_probs));

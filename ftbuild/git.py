@@ -1,0 +1,101 @@
+"""The one way git is called: what moves bytes is the user's, what decides content is ours.
+
+`insteadOf`, proxies, credentials and CAs come from the user's configuration and environment as ever
+(git-config(1)). Settings that would change a checked out file, a diff or the way a patch is applied are
+fixed, and so are those that would start work of their own in the cache.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+from ftbuild import shell
+from ftbuild.errors import FtbuildError, HostError
+from ftbuild.shell import CommandFailed, Result
+
+_SETTINGS = {
+    "apply.ignoreWhitespace": "no",
+    "apply.whitespace": "nowarn",
+    "core.attributesFile": "/dev/null",
+    "core.autocrlf": "false",
+    "core.bigFileThreshold": "512m",
+    "core.eol": "lf",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.quotePath": "false",
+    "diff.suppressBlankEmpty": "false",
+    "fetch.recurseSubmodules": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+# A git hook (pre-commit) that runs us exports its own repository: `git rev-parse --local-env-vars`.
+_FOREIGN = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+_ENVIRONMENT: shell.Environment = {
+    **dict.fromkeys(_FOREIGN),
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+_NO_SPACE = "No space left on device"
+# Long enough for FasterTransformer (20 MB) over a slow line, short enough to end in a CI job.
+TIMEOUT_SECONDS = 1800.0
+
+
+def git(
+    *arguments: str,
+    cwd: Path | None = None,
+    env: shell.Environment | None = None,
+    stdin: str | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    check: bool = True,
+) -> Result:
+    """Run git; CommandFailed on a non-zero code (unless `check` is false), HostError on a full disk."""
+    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    try:
+        return shell.run(
+            ["git", *settings, *arguments],
+            cwd=cwd,
+            env={**_ENVIRONMENT, **(env or {})},
+            stdin=stdin,
+            timeout=timeout,
+            check=check,
+        )
+    except CommandFailed as failed:
+        if _NO_SPACE in failed.result.stderr:
+            raise full_disk(cwd or Path.cwd()) from failed
+        raise
+
+
+def last_line(failed: CommandFailed) -> str:
+    """What git itself says of a failure."""
+    lines = [line for line in failed.result.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+    return lines[-1] if lines else failed.what.splitlines()[-1].strip()
+
+
+def full_disk(folder: Path) -> HostError:
+    """The error for a disk that `folder` has filled."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    free = shutil.disk_usage(existing).free
+    return HostError(
+        f"the disk is full: {free / 1e6:.0f} MB are free",
+        where=str(folder),
+        hint="make room, or point FTBUILD_CACHE (sources) or FTBUILD_WORK (staged builds) to another disk",
+    )
+
+
+def of_the_disk(error: OSError, folder: Path) -> FtbuildError | OSError:
+    """The failure a user can act on when `error` is a full disk or quota, else `error` itself."""
+    return full_disk(folder) if error.errno in (errno.ENOSPC, errno.EDQUOT) else error

@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild import config as configuration
+from ftbuild import explain
+from ftbuild.config import Config
+from ftbuild.errors import PinError
+from ftbuild.matrix import select
+from ftbuild.plan import Plan, Revision, plan
+
+REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00", url="https://example.invalid/ftbuild")
+
+
+def plan_of(config: Config, triton: str = "22.12", sm: str = "80", base: str | None = None) -> Plan:
+    (cell,) = select(config, triton=[triton], sms=[sm], base=base)
+    return plan(config, cell, REVISION)
+
+
+def copied(config: Config, folder: Path, file: str, old: str, new: str) -> Config:
+    """The configuration with one text replaced in one file; paths still point to the real files."""
+    for path in config.folder.glob("*.yaml"):
+        text = path.read_text().replace("../", f"{config.folder.parent}/")
+        (folder / path.name).write_text(text.replace(old, new) if path.name == file else text)
+        assert path.name != file or old in text
+    return configuration.load(folder)
+
+
+def test_the_key_is_the_same_for_the_same_inputs_and_in_every_tag(config: Config) -> None:
+    one, other = plan_of(config), plan_of(config)
+    assert one.key == other.key
+    assert re.fullmatch(r"[0-9a-f]{12}", one.key)
+    assert one.tag("runtime") == f"triton_with_ft:22.12-sm80-{one.key}"
+    assert one.tag("sdk") == f"triton_with_ft:22.12-sm80-{one.key}-sdk"
+    assert one.tag("runtime", moving=True) == "triton_with_ft:22.12-sm80"
+
+
+def test_tags_are_valid_for_registries(config: Config) -> None:
+    made = plan_of(config, sm="80,86,89,90", base="open")
+    for product in ("runtime", "sdk"):
+        assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", made.tag(product).rsplit(":", 1)[1])
+
+
+def test_cells_differ_in_their_keys(config: Config) -> None:
+    keys = {
+        plan_of(config, *options).key
+        for options in (
+            ("22.12", "80"),
+            ("22.12", "86"),
+            ("22.07", "80"),
+            ("22.12", "80,86"),
+            ("22.12", "80", "open"),
+        )
+    }
+    assert len(keys) == 5
+
+
+def test_the_state_of_this_repository_is_a_label_but_no_input(config: Config) -> None:
+    (cell,) = select(config, triton=["22.12"], sms=["80"])
+    other = plan(config, cell, replace(REVISION, commit="b" * 40))
+    assert other.key == plan_of(config).key
+    assert other.labels("runtime")["org.opencontainers.image.revision"] == "b" * 40
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("sources.lock.yaml", "d21dc02bc5f70bc7dc0d18ba5801ae263565e68e", "d" * 40),
+        ("bases.yaml", "host_compiler: [gcc, g++]", "host_compiler: [gcc-9, g++-9]"),
+        ("bases.yaml", "{release}-py3", "{release}-py3-min"),
+        ("patches.yaml", '"0010-python3-is-the-interpreter.patch": {versions: ">=5.0,<=5.3"}',
+         '"0010-python3-is-the-interpreter.patch": {versions: "==5.0"}'),
+    ],
+)  # fmt: skip
+def test_whatever_decides_the_image_changes_the_key(
+    config: Config, tmp_path: Path, file: str, old: str, new: str
+) -> None:
+    assert plan_of(copied(config, tmp_path, file, old, new)).key != plan_of(config).key
+
+
+def test_a_release_without_a_pin_fails_the_plan(config: Config, tmp_path: Path) -> None:
+    unlocked = replace(config, lock=configuration.Lock())
+    with pytest.raises(PinError, match="invoke lock"):
+        plan_of(unlocked)
+
+
+def test_labels_hold_every_standard_key_and_the_origins_of_patches(config: Config) -> None:
+    labels = plan_of(config).labels("runtime")
+    standard = (
+        "title description version revision created source url documentation vendor authors licenses "
+        "ref.name base.name base.digest"
+    ).split()
+    assert {f"org.opencontainers.image.{name}" for name in standard} <= set(labels)
+    assert labels["io.ftbuild.sm"] == "80"
+    assert labels["io.ftbuild.ft"] == "d21dc02bc5f70bc7dc0d18ba5801ae263565e68e"
+    origins = json.loads(labels["io.ftbuild.patch-origins"])
+    assert list(origins) == labels["io.ftbuild.patches"].split()
+    assert "ft/0040-sm-89.patch" in origins
+    assert any("github.com/NVIDIA/FasterTransformer/commit/" in origin for origin in origins.values())
+
+
+def test_the_open_base_never_poses_as_the_release(config: Config) -> None:
+    labels = plan_of(config, base="open").labels("runtime")
+    assert (labels["io.ftbuild.triton"], labels["io.ftbuild.server"]) == ("22.12", "2.36.0")
+    assert plan_of(config).labels("runtime")["io.ftbuild.server"] == "2.29.0"
+
+
+def test_the_plan_for_people_says_where_each_value_comes_from(config: Config) -> None:
+    text = explain.plan(plan_of(config))
+    assert re.search(r"SM +80 +FT v5\.3 CMakeLists\.txt:138-190", text)
+    assert re.search(
+        r"ft +d21dc02bc5f70bc7dc0d18ba5801ae263565e68e +https://github.com/NVIDIA/FasterTransformer", text
+    )
+    assert "sources.lock.yaml" in text
+    assert "the tag decides" in text
+
+
+def test_the_plan_for_programs_is_json(config: Config) -> None:
+    data = json.loads(json.dumps(plan_of(config).as_dict()))
+    assert data["cell"] == "22.12-sm80"
+    assert data["tags"]["sdk"][1] == "triton_with_ft:22.12-sm80-sdk"
+    assert {tree["name"] for tree in data["trees"]} == {"backend", "pyt"}
