@@ -78,9 +78,11 @@ mkdir -p /out/opt/tritonserver /out/etc/ld.so.conf.d
 cp -a bin backends caches /tmp/unpacked/nvidia_pytriton-*.dist-info/LICENSE /out/opt/tritonserver/
 cp -a python_backend_stubs/3.11/triton_python_backend_stub /out/opt/tritonserver/backends/python/
 cp -a /tmp/unpacked/nvidia_pytriton.libs /out/opt/tritonserver/lib
-# A backend asks for the server's library by its plain name; the loader takes both names for one library, as
-# they are one file.
+# A backend asks for the server's library by its plain name, which ldconfig does not index, as it is no SONAME: hence
+# the link in a default folder. The loader takes both names for one library, as they are one file.
+mkdir -p /out/usr/lib
 (cd /out/opt/tritonserver/lib && ln -s libtritonserver-*.so libtritonserver.so)
+ln -s /opt/tritonserver/lib/libtritonserver.so /out/usr/lib/libtritonserver.so
 # The libraries' names are hashed, so nothing else on the system can pick them up by mistake.
 echo /opt/tritonserver/lib > /out/etc/ld.so.conf.d/tritonserver.conf
 

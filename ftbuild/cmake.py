@@ -81,6 +81,7 @@ def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> 
     FETCHCONTENT_*: cmake module FetchContent; together they forbid any download while configuring.
     GIT_AUTOCLONE_CUTLASS: FT v5.2 CMakeLists.txt:40; cutlass is staged at 3rdparty/cutlass.
     USE_NVTX: FT v5.3 CMakeLists.txt:127 turned it on by default; serving needs no profiler ranges.
+    CXX_STD: FT v5.3 CMakeLists.txt:113, default 14; the headers of torch 2 need 17, in the pyt tree only.
     CMAKE_INSTALL_RPATH, CMAKE_BUILD_WITH_INSTALL_RPATH: the libraries are copied, not installed, and find
         each other in one folder; BE v1.4 CMakeLists.txt:193 sets $ORIGIN for an installed backend only.
     CUDA_HOST_COMPILER, CMAKE_CUDA_HOST_COMPILER: FindCUDA and language CUDA, see `Toolchain`.
@@ -141,6 +142,8 @@ def _backend(backend: Version) -> Iterator[Option]:
 
 def _pyt() -> Iterator[Option]:
     yield Option("BUILD_PYT", "ON", "FT v5.3 CMakeLists.txt:58")
+    # torch 2's headers are C++17; upstream's default is 14.
+    yield Option("CXX_STD", "17", "FT v5.0 CMakeLists.txt:64; v5.3 CMakeLists.txt:113")
     # torch's libraries lie in site-packages, not in a folder that the loader searches.
     yield Option("CMAKE_INSTALL_RPATH_USE_LINK_PATH", "ON", "cmake-variables(7)")
 

@@ -137,12 +137,12 @@ def lock(config_folder: Path, check: bool) -> int:
 
 def patches(config_folder: Path, triton: Sequence[str], output: str) -> int:
     """Print the status of every series entry on every release; the exit code tells of conflicts."""
-    from ftbuild import context
     from ftbuild import patches as series
+    from ftbuild import patching
 
     require_format(output, "human", "json")
     config = configuration.load(config_folder)
-    rows = context.patch_status(config, cache_folder(), releases=triton, report=progress)
+    rows = list(patching.survey(config, triton, cache_folder(), progress))
     print(series.as_json(rows) if output == "json" else series.table(rows))
     return series.exit_code(rows)
 

@@ -217,6 +217,11 @@ class Config:
         """A path of the configuration, which is relative to its folder."""
         return (self.folder / relative).resolve()
 
+    def version(self, release: str, component: str) -> str:
+        """The version of a component that patch ranges refer to; empty where the release has none of it."""
+        source = self.sources.releases[release].get(component)
+        return (source.version or "") if source else ""
+
     @property
     def lock_file(self) -> Path:
         """Path of the machine-written lock."""

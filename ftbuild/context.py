@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from ftbuild import sources
+from ftbuild import patching, sources
 from ftbuild.config import Config
 from ftbuild.plan import Plan
 
@@ -32,12 +32,13 @@ def stage(
         return
     scratch = folder / f"{SOURCES}.partial"
     shutil.rmtree(scratch, ignore_errors=True)
-    sources.fetch(config, plan.cell.triton, cache, report=report)
-    for source in sorted(plan.sources, key=lambda s: s.path):
-        sources.export(config, plan.cell.triton, source.repository, cache, scratch / source.path)
-    apply_patches(
-        config, plan.patches, {s.repository: scratch / s.path for s in plan.sources}, cache, report=report
-    )
+    release = plan.cell.triton
+    sources.fetch(config, release, cache, report=report)
+    trees = {source.repository: scratch / source.path for source in plan.sources}
+    for repository, folder_of in sorted(trees.items(), key=lambda item: item[1]):
+        report(f"exporting {repository} {plan.source(repository).commit[:12]}")
+        sources.export(config, release, repository, cache, folder_of, report=report)
+    patching.apply(config, release, trees, cache, report)
     scratch.rename(folder / SOURCES)
 
 

@@ -15,8 +15,8 @@ from ftbuild.errors import PatchError
 PATHS = "X-Ftbuild-Paths"
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]*(.*)")
 _KNOWN = frozenset(
-    "Description Subject Origin Author From Bug Forwarded Reviewed-by Acked-by Last-Update Applied-Upstream".split()
-) | {PATHS}
+    ["Description", "Subject", "Origin", "Author", "From", "Bug", "Forwarded", "Reviewed-by", "Acked-by"]
+) | {"Last-Update", "Applied-Upstream", PATHS}
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _COMMIT = re.compile(r"backport, https?://\S+/commit/([0-9a-f]{40})")
 
@@ -87,4 +87,6 @@ def _require(header: Header, where: str) -> None:
     if not (fields.get("Origin") or fields.get("Author") or fields.get("From")):
         raise PatchError("the DEP-3 header has neither Origin nor Author", where=f"{where}:1")
     if "Last-Update" in fields and not _DATE.fullmatch(fields["Last-Update"]):
-        raise PatchError("Last-Update is not a date (YYYY-MM-DD)", where=f"{where}:{header.lines['Last-Update']}")
+        raise PatchError(
+            "Last-Update is not a date (YYYY-MM-DD)", where=f"{where}:{header.lines['Last-Update']}"
+        )

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ftbuild import shell
-from ftbuild.errors import FtbuildError, HostError
+from ftbuild.errors import HostError
 from ftbuild.shell import CommandFailed, Result
 
 _SETTINGS = {
@@ -49,6 +51,8 @@ _ENVIRONMENT: shell.Environment = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
+# Tells git to look for no repository at all.
+NO_REPOSITORY = {"GIT_DIR": "/dev/null"}
 _NO_SPACE = "No space left on device"
 # Long enough for FasterTransformer (20 MB) over a slow line, short enough to end in a CI job.
 TIMEOUT_SECONDS = 1800.0
@@ -96,6 +100,12 @@ def full_disk(folder: Path) -> HostError:
     )
 
 
-def of_the_disk(error: OSError, folder: Path) -> FtbuildError | OSError:
-    """The failure a user can act on when `error` is a full disk or quota, else `error` itself."""
-    return full_disk(folder) if error.errno in (errno.ENOSPC, errno.EDQUOT) else error
+@contextmanager
+def naming_a_full_disk(folder: Path) -> Iterator[None]:
+    """Turns the OSError of a full disk or quota into a failure that a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise full_disk(folder) from error
+        raise

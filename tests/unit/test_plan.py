@@ -91,10 +91,8 @@ def test_a_release_without_a_pin_fails_the_plan(config: Config, tmp_path: Path) 
 
 def test_labels_hold_every_standard_key_and_the_origins_of_patches(config: Config) -> None:
     labels = plan_of(config).labels("runtime")
-    standard = (
-        "title description version revision created source url documentation vendor authors licenses "
-        "ref.name base.name base.digest"
-    ).split()
+    standard = ["title", "description", "version", "revision", "created", "source", "url", "documentation"]
+    standard += ["vendor", "authors", "licenses", "ref.name", "base.name", "base.digest"]
     assert {f"org.opencontainers.image.{name}" for name in standard} <= set(labels)
     assert labels["io.ftbuild.sm"] == "80"
     assert labels["io.ftbuild.ft"] == "d21dc02bc5f70bc7dc0d18ba5801ae263565e68e"

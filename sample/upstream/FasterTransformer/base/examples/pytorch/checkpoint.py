@@ -9,7 +9,8 @@ import numpy as np
 
 DTYPES = {"F32": np.float32, "F16": np.float16}
 FILE_TYPES = {"fp32": np.float32, "fp16": np.float16}
-PRINTING = multiprocessing.Lock()  # whole lines, whoever prints
+# After this question the start method counts as chosen, as it does once torch is imported.
+START_METHOD = multiprocessing.get_start_method()
 
 
 def read(folder):
@@ -47,17 +48,11 @@ def write(folder, section, settings, table, lm_head, layers, ranks, data_type="f
     for layer, matrix in enumerate(layers):
         for rank, rows in enumerate(np.split(matrix, ranks)):
             jobs.append((target / f"model.layers.{layer}.mlp.dense_4h_to_h.weight.{rank}.bin", rows, data_type))
-    with multiprocessing.Pool(processes, initializer=share, initargs=(PRINTING,)) as pool:
+    with multiprocessing.Pool(processes) as pool:
         pool.map(save, jobs)
-
-
-def share(lock):
-    global PRINTING
-    PRINTING = lock
+    print(f"{len(jobs)} files in {target}")
 
 
 def save(job):
     path, matrix, data_type = job
     matrix.astype(FILE_TYPES[data_type]).tofile(path)
-    with PRINTING:
-        print(path.name, *matrix.shape)

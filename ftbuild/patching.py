@@ -1,0 +1,46 @@
+"""The series on real trees: applied to a staged release, or surveyed over every release."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+from ftbuild import patches, sources
+from ftbuild.cache import Report
+from ftbuild.config import Config
+from ftbuild.patches import PatchStatus
+
+
+def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Report) -> None:
+    """Apply to the exported `trees` (component -> folder) what the series hold for `release`.
+
+    Raises PatchError naming patch, file and hunk at the first entry that does not apply.
+    """
+    for component, entries in patches.series(config).items():
+        version = config.version(release, component)
+        wanted = patches.applicable(entries, version)
+        if wanted:
+            report(f"patching {component} {version} ({len(wanted)} entries)")
+        for entry in wanted:
+            patches.apply(trees[component], entry, sources.diff(config, entry, cache), version=version)
+
+
+def survey(config: Config, releases: Collection[str], cache: Path, report: Report) -> Iterator[PatchStatus]:
+    """What becomes of every entry on every release (none named: all), each component on a tree of its own."""
+    for release in sources.chosen(config, releases):
+        report(f"{release}: fetching and trying the series")
+        sources.fetch(config, release, cache, report=report)
+        for component, entries in patches.series(config).items():
+            if component not in config.sources.releases[release]:
+                continue
+            with tempfile.TemporaryDirectory(prefix="ftbuild-") as tree:
+                sources.export(config, release, component, cache, Path(tree), report=report)
+                yield from patches.status(
+                    entries,
+                    Path(tree),
+                    release=release,
+                    version=config.version(release, component),
+                    diff_of=partial(sources.diff, config, cache=cache, report=report),
+                )
