@@ -215,7 +215,7 @@ def _disks(work: Path, info: EngineInfo) -> Iterator[Check]:
     """The work folder, and the engine's folder where that is on this machine."""
     yield disk("disk: work folder", work, build.CELL_BYTES)
     root = Path(info.get("DockerRootDir", "/nonexistent"))
-    if root.is_dir():
+    if os.environ.get("DOCKER_HOST", "unix://").startswith("unix://") and root.is_dir():
         yield disk("disk: engine", root, build.CELL_BYTES + base.LOCAL_BASE_BYTES)
 
 

@@ -121,7 +121,7 @@ def apply(tree: Path, entry: Entry, diff: bytes, *, version: str = "") -> None:
     complaint = _git_apply(tree, diff)
     if complaint is None:
         return
-    if _git_apply(tree, diff, "--reverse", "--check") is None:
+    if _holds(tree, diff):
         raise PatchError(
             f"{entry.name} is already in {entry.component} {version}".rstrip(),
             hint="narrow its range in patches.yaml",
@@ -130,23 +130,27 @@ def apply(tree: Path, entry: Entry, diff: bytes, *, version: str = "") -> None:
 
 
 def status(
-    entries: Iterable[Entry], tree: Path, *, release: str, version: str, diff_of: Callable[[Entry], bytes]
+    entries: Sequence[Entry], tree: Path, *, release: str, version: str, diff_of: Callable[[Entry], bytes]
 ) -> Iterator[PatchStatus]:
     """What becomes of each entry when the series is applied to `tree` (which it changes), in order.
 
     `diff_of` gives the diff of an entry, also of one that is not meant for this version: whether upstream
-    already has it is worth knowing.
+    already has it is worth knowing, and is asked of the sources before anything of ours is in them.
     """
+    upstream = {
+        entry.name for entry in entries if not _in_range(entry, version) and _holds(tree, diff_of(entry))
+    }
     for entry in entries:
-        outcome, detail = _try(entry, tree, version, diff_of(entry))
-        stops = _in_range(entry, version) and outcome is not Status.APPLIES
+        if _in_range(entry, version):
+            outcome, detail = _try(entry, tree, version, diff_of(entry))
+        else:
+            outcome = Status.UPSTREAM if entry.name in upstream else Status.OUT_OF_RANGE
+            detail = f"range {entry.versions}"
+        stops = outcome is Status.CONFLICT or (outcome is Status.UPSTREAM and _in_range(entry, version))
         yield PatchStatus(entry.component, entry.file, release, version, outcome, stops, detail)
 
 
 def _try(entry: Entry, tree: Path, version: str, diff: bytes) -> tuple[Status, str]:
-    if not _in_range(entry, version):
-        upstream = _git_apply(tree, diff, "--reverse", "--check") is None
-        return (Status.UPSTREAM if upstream else Status.OUT_OF_RANGE), f"range {entry.versions}"
     try:
         apply(tree, entry, diff, version=version)
     except ConflictError as conflict:
@@ -184,6 +188,11 @@ def as_json(rows: Iterable[PatchStatus]) -> str:
 
 def _in_range(entry: Entry, version: str) -> bool:
     return bool(version) and entry.versions.contains(Version(version), prereleases=True)
+
+
+def _holds(tree: Path, diff: bytes) -> bool:
+    """Whether the change is in the tree: it could be taken out again."""
+    return _git_apply(tree, diff, "--reverse", "--check") is None
 
 
 def _git_apply(tree: Path, diff: bytes, *options: str) -> str | None:

@@ -177,7 +177,7 @@ class Plan:
             "server": self.server,
             "cuda": self.cuda,
             "sms": list(self.cell.sms),
-            "base": {**asdict(self.base)},
+            "base": asdict(replace(self.base, local=None)),
             "sources": [asdict(s) for s in self.sources],
             "patches": [asdict(p) for p in self.patches],
             "trees": [asdict(t) for t in self.trees],
@@ -236,6 +236,8 @@ def _sources(config: Config, release: str) -> Iterator[PlannedSource]:
 def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[PlannedPatch]:
     for component, entries in patches.series(config).items():
         for entry in patches.applicable(entries, versions.get(component) or ""):
+            if entry.commit:
+                sources.pinned_backport(config, entry)  # a missing pin fails the plan, not the build
             yield PlannedPatch(component, entry.file, patches.fingerprint(entry), entry.origin)
 
 

@@ -50,6 +50,17 @@ def pinned_backport(config: Config, entry: Entry) -> LockedBackport:
     return locked
 
 
+def chosen(config: Config, names: Collection[str]) -> list[str]:
+    """The releases named (none: all), in the order of sources.yaml; ConfigError for an unknown one."""
+    """The releases of sources.yaml that `names` means (none: all), in its order; ConfigError for others."""
+    if unknown := set(names) - set(config.sources.releases):
+        raise ConfigError(
+            f"release {', '.join(sorted(unknown))} is not in sources.yaml",
+            hint=f"one of {', '.join(config.sources.releases)}",
+        )
+    return [release for release in config.sources.releases if not names or release in names]
+
+
 def lock(config: Config, cache: Path, *, releases: Collection[str] = (), report: Report = print) -> Lock:
     """Resolve the refs of `releases` (none named: all) and every backport, and write the lock.
 
@@ -200,16 +211,6 @@ def _commits(
         report(f"{name}: resolving {', '.join(named)}")
     found = _store(config, name, cache).resolve(named) if named else {}
     return {**{ref: ref for ref in refs}, **found}
-
-
-def chosen(config: Config, names: Collection[str]) -> list[str]:
-    """The releases named (none: all), in the order of sources.yaml; ConfigError for an unknown one."""
-    if unknown := set(names) - set(config.sources.releases):
-        raise ConfigError(
-            f"release {', '.join(sorted(unknown))} is not in sources.yaml",
-            hint=f"one of {', '.join(config.sources.releases)}",
-        )
-    return [release for release in config.sources.releases if not names or release in names]
 
 
 def _flat(lock: Lock) -> dict[str, str]:

@@ -1,0 +1,66 @@
+"""`invoke doctor` on this machine, whose engine answers, and with settings that lead nowhere."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ftbuild import shell
+from ftbuild.doctor import Check
+
+ROOT = Path(__file__).parents[2]
+NOWHERE = "127.0.0.1:9"  # the port of discard (RFC 863), on which nothing listens
+
+
+def doctor(**environment: str) -> tuple[int, dict[str, Check]]:
+    """The exit code and the checks, by name."""
+    result = shell.run(
+        [sys.executable, "-m", "invoke", "doctor", "--format", "json"],
+        cwd=ROOT,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+    assert "Traceback" not in result.stderr
+    return result.code, {check["name"]: Check(**check) for check in json.loads(result.stdout)}
+
+
+@pytest.mark.usefixtures("client")
+def test_an_engine_that_answers_is_fit_to_build_on() -> None:
+    _, checks = doctor()
+    for name in ("python", "git", "engine", "buildx", "cpu, memory"):
+        assert checks[name].state in ("ok", "warn"), checks[name]
+    assert "storage driver" in checks["engine"].found
+    assert "disk: engine" in checks
+    assert "compile jobs" in checks["cpu, memory"].found
+
+
+@pytest.mark.parametrize("host", [f"tcp://{NOWHERE}", "unix:///nowhere/docker.sock", "ssh-less-nonsense"])
+def test_no_engine_is_an_environment_error_with_a_way_out(host: str) -> None:
+    code, checks = doctor(DOCKER_HOST=host)
+    assert code == 4
+    assert checks["engine"].state == "fail"
+    assert "./bootstrap" in checks["engine"].mend
+    assert checks["buildx"].state == "ok"
+    assert "disk: engine" not in checks
+
+
+def test_a_dead_network_costs_seconds_and_is_no_failure() -> None:
+    start = time.monotonic()
+    proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), f"http://{NOWHERE}")
+    no_detour = {"NO_PROXY": "", "no_proxy": "", "GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
+    code, checks = doctor(**proxies, **no_detour)
+    assert time.monotonic() - start < 20
+    silent = {
+        name: check for name, check in checks.items() if name.startswith(("registry", "PyPI", "source"))
+    }
+    assert silent
+    assert {check.state for check in silent.values()} == {"warn"}
+    assert all(check.mend for check in silent.values())
+    failed = {name for name, check in checks.items() if check.state == "fail"}
+    assert code == (4 if failed else 0)
+    assert failed <= {"disk: work folder", "disk: engine"}
