@@ -14,7 +14,6 @@ from invoke import Context, task
 
 ROOT = Path(__file__).parent
 CONFIG = os.environ.get("FTBUILD_CONFIG", str(ROOT / "buildcfg"))
-SAMPLE = str(ROOT / "buildcfg" / "sample")
 WORK = os.environ.get("FTBUILD_WORK", str(ROOT / ".ftbuild"))
 
 CONFIG_HELP = {"config": "folder of the configuration (default: buildcfg, or FTBUILD_CONFIG)"}
@@ -190,7 +189,7 @@ def demo(c: Context, ca=None, progress="auto"):
     """Run the main job on the sample stack, from lock to a server that answers."""
     from ftbuild import demo
 
-    return demo.run(Path(SAMPLE), Path(WORK), ca=ca, progress=progress)
+    return demo.run(ROOT, Path(WORK), ca=ca, progress=progress)
 
 
 @task(help={"select": "only the tests below this path, for instance tests/unit"})

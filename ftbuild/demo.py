@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from ftbuild import build, commands, engine, server, shell
 from ftbuild import config as configuration
 from ftbuild.errors import SmokeError
-from ftbuild.plan import Plan
+from ftbuild.server import Server
 
 TRITON = "22.12"
 SM = "80"
 REPOSITORIES = ".sample-upstream"
+MODEL = "fastertransformer"
+# Without weights the miniature GPT continues with (5 * last + 7) mod 258 (sample/README.md).
+PROMPT = (1, 2, 3)
+ANSWER = (22, 117, 76, 129)
+INPUTS = ("input_ids", "input_lengths", "request_output_len")
 
 
 def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
@@ -33,11 +37,50 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     (outcome,) = build.build(config, [plan], options)
     if outcome.error:
         return outcome.exit_code
-    _ask(plan, work / "demo")
-    print(f"demo finished in {time.monotonic() - start:.0f} s")
+    with server.serve(engine.connect(), plan.tag("runtime"), model_repository(work / "demo")) as running:
+        print(f"server ready, model {MODEL}: {list(PROMPT)} -> {ask(running)}")
+    print(f"demo finished in {time.monotonic() - start:.0f} s: {plan.tag('runtime')}")
     return 0
 
 
 def sample_repositories(root: Path) -> None:
     """Make the miniature upstreams' git repositories; their commits are the same on every machine."""
     shell.run([sys.executable, str(root / "sample" / "make_repositories.py"), str(root / REPOSITORIES)])
+
+
+def model_repository(folder: Path) -> Path:
+    """A model repository with a GPT that has no weights, and so answers by the sample's rule."""
+    model = folder / MODEL
+    (model / "1").mkdir(parents=True, exist_ok=True)
+    inputs = ", ".join(f'{{ name: "{name}" data_type: TYPE_UINT32 dims: [ -1 ] }}' for name in INPUTS)
+    parameters = {
+        "model_type": "GPT",
+        "tensor_para_size": "1",
+        "pipeline_para_size": "1",
+        "data_type": "fp32",
+    }
+    (model / "config.pbtxt").write_text(
+        f'name: "{MODEL}"\nbackend: "{MODEL}"\nmax_batch_size: 8\ninput [ {inputs} ]\n'
+        'output [ { name: "output_ids" data_type: TYPE_UINT32 dims: [ -1, -1 ] } ]\n'
+        "instance_group [ { count: 1 kind: KIND_CPU } ]\n"
+        + "".join(
+            f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+            for key, value in parameters.items()
+        )
+    )
+    return folder
+
+
+def ask(running: Server) -> list[int]:
+    """One greedy request; the tokens it answers, or SmokeError when they are wrong."""
+    values = {"input_ids": PROMPT, "input_lengths": (len(PROMPT),), "request_output_len": (len(ANSWER),)}
+    inputs = [
+        {"name": name, "datatype": "UINT32", "shape": [1, len(data)], "data": list(data)}
+        for name, data in values.items()
+    ]
+    answer = running.infer(MODEL, {"inputs": inputs})
+    tokens = next(output["data"] for output in answer["outputs"] if output["name"] == "output_ids")
+    expected = [*PROMPT, *ANSWER]
+    if tokens != expected:
+        raise SmokeError(f"the server answered {tokens}, expected {expected}", where=running.url)
+    return list(tokens)

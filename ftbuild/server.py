@@ -40,15 +40,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def serve(
-    client: docker.DockerClient, image: str, models: Path, *, timeout: float = 120
-) -> Iterator[Server]:
+def serve(client: docker.DockerClient, image: str, models: Path, *, timeout: float = 120) -> Iterator[Server]:
     """A server of `image` on the model repository, on a free loopback port; removed at the end.
 
     `timeout` is in seconds. Raises SmokeError with the end of the server's log when it does not get ready.
     """
-    from docker.types import Ulimit
-
     container = client.containers.run(
         image,
         list(COMMAND),
@@ -56,7 +52,6 @@ def serve(
         ports={HTTP_PORT: ("127.0.0.1", 0)},
         volumes={str(models.resolve()): {"bind": MODELS, "mode": "ro"}},
         shm_size="1g",
-        ulimits=[Ulimit(name="memlock", soft=-1, hard=-1)],
         labels={"io.ftbuild.role": "server"},
     )
     try:

@@ -133,13 +133,13 @@ def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Report =
     """
     locked = pinned_backport(config, entry)
     store, commit = _store(config, entry.component, cache), entry.commit or ""
-    found = _backport(store, commit, report)
+    found, whole = _backport(store, commit, report)
     if found != locked:
         raise _mismatch(config, entry.name, commit, str(found), str(locked))
     for glob in entry.paths:
         if not store.changes_any(commit, glob):
             raise PatchError(f"{entry.name}: {glob} matches no file that {commit} changes")
-    return _diff(store, commit, entry.paths)
+    return _diff(store, commit, entry.paths) if entry.paths else whole
 
 
 def bundle(
@@ -189,7 +189,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
     backports: dict[str, dict[str, LockedBackport]] = {}
     for entry in _backports(config):
         store, commit = _store(config, entry.component, cache), entry.commit or ""
-        backports.setdefault(entry.component, {})[commit] = _backport(store, commit, report)
+        backports.setdefault(entry.component, {})[commit], _ = _backport(store, commit, report)
     return Lock(sources=sources, backports=backports, bases=config.lock.bases)
 
 
@@ -265,10 +265,12 @@ def _backports(config: Config, releases: Collection[str] | None = None) -> Itera
                 yield entry
 
 
-def _backport(store: Store, commit: str, report: Report) -> LockedBackport:
+def _backport(store: Store, commit: str, report: Report) -> tuple[LockedBackport, bytes]:
+    """What the lock says of a commit, and its whole diff."""
     store.obtain(Change(commit), report)
-    digest = hashlib.sha256(_diff(store, commit)).hexdigest()
-    return LockedBackport(tree=store.tree(commit), diff=f"sha256:{digest}")
+    diff = _diff(store, commit)
+    digest = hashlib.sha256(diff).hexdigest()
+    return LockedBackport(tree=store.tree(commit), diff=f"sha256:{digest}"), diff
 
 
 def _diff(store: Store, commit: str, paths: Sequence[str] = ()) -> bytes:

@@ -131,7 +131,8 @@ def _tensors(checkpoint: Checkpoint, family: str) -> dict[str, Matrix]:
     }[family]
     # GPT-2 alone stores its layers [in][out].
     layers = [
-        matrix if family == "gpt" else [list(column) for column in zip(*matrix)] for matrix in checkpoint.layers
+        matrix if family == "gpt" else [list(column) for column in zip(*matrix)]
+        for matrix in checkpoint.layers
     ]
     return {
         table: checkpoint.table,

@@ -48,7 +48,16 @@ def _make(source: Path, repository: Path, heads: dict[str, str]) -> str:
         bare = Path(scratch) / "bare"
         tree = Path(scratch) / "tree"
         shutil.copytree(source / "base", tree, ignore=NO_CACHES)
-        _git(["init", "--quiet", "--bare", "--object-format=sha1", f"--initial-branch={_main(states)}", str(bare)])
+        _git(
+            [
+                "init",
+                "--quiet",
+                "--bare",
+                "--object-format=sha1",
+                f"--initial-branch={_main(states)}",
+                str(bare),
+            ]
+        )
         # The project fetches by commit, shallow and without what a sparse tree leaves out.
         for setting in ("allowAnySHA1InWant", "allowFilter"):
             _git(["config", f"uploadpack.{setting}", "true"], bare)
@@ -103,7 +112,11 @@ def _git(
     extra: dict[str, str] | None = None,
 ) -> str:
     """Git's output, undisturbed by the user's settings."""
-    where = {"GIT_DIR": str(repository)} if repository else {"GIT_CEILING_DIRECTORIES": str((cwd or Path("/")).parent)}
+    where = (
+        {"GIT_DIR": str(repository)}
+        if repository
+        else {"GIT_CEILING_DIRECTORIES": str((cwd or Path("/")).parent)}
+    )
     environment = {
         "PATH": os.environ["PATH"],
         "GIT_CONFIG_NOSYSTEM": "1",
