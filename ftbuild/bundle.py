@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ftbuild.cache import Packed, Report, Store, Wanted
+from ftbuild.cache import Report, Store, Wanted
 from ftbuild.errors import PinError
 from ftbuild.shell import CommandFailed
 
@@ -23,20 +23,20 @@ FORMAT = 1
 
 def write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Wanted]]], report: Report) -> None:
     """Put what the stores hold of `contents`, by repository name, into `file`; whole or not at all."""
-    manifest: dict[str, object] = {}
     fresh = file.with_name(f"{file.name}.new")
-    with tempfile.TemporaryDirectory(prefix="ftbuild-", dir=file.absolute().parent) as scratch:
+    try:
         with tarfile.open(fresh, "w") as tar:
-            for name, (store, wanted) in sorted(contents.items()):
-                report(f"{name}: packing {len(wanted)} commits")
-                packed = store.pack(wanted, Path(scratch))
-                tar.add(packed.file, f"{name}.pack", filter=_anonymous)
-                manifest[name] = {"commits": sorted(packed.commits), "cut": sorted(packed.cut)}
-            text = json.dumps({"format": FORMAT, "repositories": manifest}, indent=2).encode()
+            text = json.dumps({"format": FORMAT, "repositories": sorted(contents)}).encode()
             entry = tarfile.TarInfo(MANIFEST)
             entry.size = len(text)
             tar.addfile(entry, io.BytesIO(text))
+            for name, (store, wanted) in sorted(contents.items()):
+                report(f"{name}: packing {len(wanted)} commits")
+                with store.packed(wanted, report) as pack:
+                    tar.add(pack, f"{name}.pack", filter=_anonymous)
         fresh.replace(file)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def read(file: Path, stores: Mapping[str, Store], report: Report) -> None:
@@ -46,15 +46,11 @@ def read(file: Path, stores: Mapping[str, Store], report: Report) -> None:
     """
     try:
         with tarfile.open(file) as tar, tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
-            for name, listed in _manifest(tar).items():
-                if name not in stores:
-                    continue
-                report(f"{name}: unpacking")
-                tar.extract(f"{name}.pack", scratch, filter="data")
-                packed = Packed(
-                    Path(scratch, f"{name}.pack"), frozenset(listed["commits"]), frozenset(listed["cut"])
-                )
-                stores[name].unpack(packed, report)
+            for name in _manifest(tar):
+                if name in stores:
+                    report(f"{name}: unpacking")
+                    tar.extract(f"{name}.pack", scratch, filter="data")
+                    stores[name].unpack(Path(scratch, f"{name}.pack"), report)
     except FileNotFoundError as missing:
         raise PinError("the bundle does not exist", where=str(file)) from missing
     except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, CommandFailed) as broken:
@@ -65,14 +61,14 @@ def read(file: Path, stores: Mapping[str, Store], report: Report) -> None:
         ) from broken
 
 
-def _manifest(tar: tarfile.TarFile) -> Mapping[str, Mapping[str, Sequence[str]]]:
+def _manifest(tar: tarfile.TarFile) -> Sequence[str]:
     stream = tar.extractfile(MANIFEST)
     if stream is None:
         raise KeyError(MANIFEST)
     data = json.load(stream)
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']}")
-    repositories: Mapping[str, Mapping[str, Sequence[str]]] = data["repositories"]
+    repositories: Sequence[str] = data["repositories"]
     return repositories
 
 

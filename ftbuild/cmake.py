@@ -16,9 +16,9 @@ from packaging.version import Version
 
 SOURCE_ROOT = "/src"
 GIB = 1024**3
-# Peak resident memory of one compile job (cicc or ptxas) on the real sources, sm_90, CUDA 11.8, rounded
-# up: see docs/architecture.md, section Memory.
-MEMORY_PER_JOB_BYTES = 3 * GIB
+# Measured on the real sources (22.12, sm_90, CUDA 11.8): ptxas, a job's largest process, peaks at 0.65 GiB,
+# and two jobs together stayed below 1.2 GiB. nvcc compiles several SMs one after the other.
+MEMORY_PER_JOB_BYTES = 1 * GIB
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,8 @@ def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> 
     GIT_AUTOCLONE_CUTLASS: FT v5.2 CMakeLists.txt:40; cutlass is staged at 3rdparty/cutlass.
     USE_NVTX: FT v5.3 CMakeLists.txt:127 turned it on by default; serving needs no profiler ranges.
     CXX_STD: FT v5.3 CMakeLists.txt:113, default 14; the headers of torch 2 need 17, in the pyt tree only.
+    CMAKE_CXX_FLAGS, CMAKE_CUDA_FLAGS: Open MPI's mpi.h pulls in the C++ bindings that MPI 3 removed unless
+        OMPI_SKIP_MPICXX is set; FT uses the C interface only, and the libraries would ask for MPI::* symbols.
     CMAKE_INSTALL_RPATH, CMAKE_BUILD_WITH_INSTALL_RPATH: the libraries are copied, not installed, and find
         each other in one folder; BE v1.4 CMakeLists.txt:193 sets $ORIGIN for an installed backend only.
     CUDA_HOST_COMPILER, CMAKE_CUDA_HOST_COMPILER: FindCUDA and language CUDA, see `Toolchain`.
@@ -112,6 +114,8 @@ def _toolchain(toolchain: Toolchain) -> Iterator[Option]:
         yield Option(f"CMAKE_{language}_COMPILER_LAUNCHER", "ccache", "cmake-variables(7)")
     yield Option("CUDA_HOST_COMPILER", toolchain.cxx, "cmake module FindCUDA; BE v1.4 CMakeLists.txt:63")
     yield Option("CMAKE_CUDA_HOST_COMPILER", toolchain.cxx, "cmake-variables(7)")
+    for language in ("CXX", "CUDA"):
+        yield Option(f"CMAKE_{language}_FLAGS", "-DOMPI_SKIP_MPICXX", "Open MPI 4.1 mpi.h")
     yield Option("CMAKE_BUILD_WITH_INSTALL_RPATH", "ON", "cmake-variables(7)")
     yield Option("CMAKE_INSTALL_RPATH", r"\$ORIGIN", "cmake-variables(7); BE v1.4 CMakeLists.txt:193")
 

@@ -67,10 +67,21 @@ def exit_code(found: Iterable[Check]) -> int:
 
 
 def render(found: Sequence[Check], output: str) -> str:
-    """The checks as a table for people, or as JSON: a list of name, state, found, mend."""
+    """The checks as a table for people, or as JSON: a list of name, state, found, mend.
+
+    The table says what mends several checks in a row once, below the last of them.
+    """
     if output == "json":
         return json.dumps([asdict(check) for check in found], indent=2)
-    rows = [(c.state, c.name, f"{c.found}\n-> {c.mend}" if c.mend else c.found) for c in found]
+    following = [check.mend for check in found[1:]] + [""]
+    rows = [
+        (
+            check.state,
+            check.name,
+            check.found if check.mend in ("", after) else f"{check.found}\n-> {check.mend}",
+        )
+        for check, after in zip(found, following, strict=True)
+    ]
     count = {state: sum(check.state == state for check in found) for state in ("fail", "warn")}
     return (
         f"{tables.render(('', 'Check', 'Found'), rows)}\nfailed: {count['fail']}, warnings: {count['warn']}"

@@ -78,8 +78,9 @@ def git(
             check=check,
         )
     except CommandFailed as failed:
-        if _NO_SPACE in failed.result.stderr:
-            raise full_disk(cwd or Path.cwd()) from failed
+        folder = cwd or Path.cwd()
+        if _NO_SPACE in failed.result.stderr or _is_full(folder):
+            raise full_disk(folder) from failed
         raise
 
 
@@ -91,13 +92,21 @@ def last_line(failed: CommandFailed) -> str:
 
 def full_disk(folder: Path) -> HostError:
     """The error for a disk that `folder` has filled."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    free = shutil.disk_usage(existing).free
     return HostError(
-        f"the disk is full: {free / 1e6:.0f} MB are free",
+        f"the disk is full: {_free(folder) / 1e6:.1f} MB are free",
         where=str(folder),
         hint="make room, or point FTBUILD_CACHE (sources) or FTBUILD_WORK (staged builds) to another disk",
     )
+
+
+def _free(folder: Path) -> int:
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+def _is_full(folder: Path) -> bool:
+    """Some git commands (checkout-index) only say that they cannot write."""
+    return _free(folder) < 1_000_000
 
 
 @contextmanager

@@ -154,4 +154,5 @@ def _ask_git(url: str) -> None:
     try:
         git.git("ls-remote", "--exit-code", url, "HEAD", timeout=TIMEOUT_SECONDS)
     except shell.CommandFailed as silent:
-        raise HostError(git.last_line(silent).removeprefix("fatal: ")) from silent
+        said = re.sub(r"^fatal: (unable to access '.*?': )?", "", git.last_line(silent))
+        raise HostError(said) from silent
