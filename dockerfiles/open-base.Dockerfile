@@ -43,20 +43,22 @@ FROM scratch AS steps
 # apt's lists and archives live in a cache mount, so that no layer holds them and a rebuild downloads nothing.
 COPY --chmod=755 <<'EOF' /apt-install
 #!/bin/sh
-# apt-install PACKAGE=VERSION...: from main and the components that hold CUDA
+# apt-install PACKAGE=VERSION...: from DEBIAN_MIRROR alone, whatever sources the OS image names
 set -eu
-sources=/etc/apt/sources.list.d/ftbuild.list
-echo "deb $DEBIAN_MIRROR bookworm contrib non-free" > "$sources"
-apt="apt-get -qq -o Acquire::Retries=3 -o Dir::Cache=/apt -o Dir::State::Lists=/apt/lists"
+# CUDA is in non-free, parts of what it depends on in contrib.
+echo "deb $DEBIAN_MIRROR bookworm main contrib non-free" > /tmp/sources.list
 mkdir -p /apt/archives/partial /apt/lists/partial
+# A dated snapshot's index has expired by nature; its signature still holds.
+apt="apt-get -qq -o Acquire::Retries=3 -o Acquire::Check-Valid-Until=false -o Dir::Cache=/apt
+    -o Dir::State::Lists=/apt/lists -o Dir::Etc::SourceList=/tmp/sources.list -o Dir::Etc::SourceParts=-"
 $apt update
 DEBIAN_FRONTEND=noninteractive $apt install --yes --no-install-recommends "$@" > /tmp/apt.log 2>&1 || {
     tail -n 30 /tmp/apt.log >&2
     exit 1
 }
-# Logs and debconf's backups hold dates; the extra source must not outlive this step.
-rm -rf "$sources" /tmp/apt.log /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/debconf/*-old \
-    /var/cache/ldconfig/aux-cache
+# Logs and debconf's backups hold dates.
+rm -rf /tmp/sources.list /tmp/apt.log /var/log/apt /var/log/dpkg.log /var/log/alternatives.log \
+    /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache
 EOF
 
 
@@ -67,7 +69,11 @@ RUN --mount=type=bind,from=steps,target=/steps --mount=type=cache,id=ftbuild-apt
 # The wheels are unpacked, not installed: only their binaries are wanted, and pip leaves no trace.
 RUN --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host <<'EOF'
 set -eu
-if [ -e /run/secrets/host ]; then while IFS= read -r line; do export "$line"; done < /run/secrets/host; fi
+if [ -e /run/secrets/host ]; then
+    while IFS= read -r line || [ -n "$line" ]; do
+        case $line in [A-Z]*=*) export "$line" ;; esac
+    done < /run/secrets/host
+fi
 if [ -e /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi
 pip3 --no-input --disable-pip-version-check download --quiet --cache-dir /pip --no-deps --only-binary :all: \
     --dest /tmp/wheels "$PYTRITON" "$NCCL"

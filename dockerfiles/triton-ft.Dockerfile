@@ -104,7 +104,7 @@ EOF
 FROM toolchain-base AS toolchain
 USER root
 ARG HOST_CC HOST_CXX TOOLCHAIN_APT
-RUN --mount=type=secret,id=host <<'EOF'
+RUN <<'EOF'
 set -eu
 [ -n "$TOOLCHAIN_APT" ] || exit 0
 apt-get -qq update

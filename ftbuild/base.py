@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ftbuild import bake, engine, registry, shell
-from ftbuild.config import LocalBase
+from ftbuild.config import Config, LocalBase
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan, PlannedBase
 
@@ -51,6 +51,26 @@ def ensure(
     bake.write(job, host)
     shutil.copyfile(plan.file("base").path, job.folder / "Dockerfile")
     bake.run(job, host, show=show)
+
+
+def digests(config: Config, report: Callable[[str], None] = print) -> dict[str, dict[str, str]]:
+    """Base -> release -> digest of every base that comes from a registry, for the lock.
+
+    Where a registry cannot be reached the digest that the lock has stays, and `report` says so.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name, base in config.bases.bases.items():
+        for release in base.releases if base.image else ():
+            assert base.image is not None
+            image, kept = base.image.format(release=release), config.lock.bases.get(name, {}).get(release)
+            try:
+                pinned: str | None = registry.digest(image)
+            except HostError as silent:
+                pinned = kept
+                report(f"base {name}: {image} keeps {kept or 'no digest'}: {silent.what}, {silent.where}")
+            if pinned:
+                found.setdefault(name, {})[release] = pinned
+    return found
 
 
 def _alternatives(base: PlannedBase) -> str:

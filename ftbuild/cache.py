@@ -266,8 +266,16 @@ class Store(Objects):
 
         def ask(url: str) -> None:
             report(f"{self.name}: fetching {wanted.commit[:12]} from {redact(url)}")
-            with self._incoming() as incoming:
-                _transfer(url, wanted, incoming)
+            try:
+                with self._incoming() as incoming:
+                    _fetch_by_id(url, wanted, incoming)
+            except CommandFailed as failed:
+                if not _refused(failed.result.stderr):
+                    raise
+                with self._incoming() as incoming:
+                    _fetch_history(url, wanted, incoming)
+            if not self.holds(wanted):
+                raise _Lacking(" ".join([wanted.commit, *filter(None, wanted.roots)]))
 
         if self.holds(wanted):
             return
@@ -347,33 +355,30 @@ class _Lacking(Exception):
     """A repository answers, but lacks what is named."""
 
 
-def _transfer(url: str, wanted: Wanted, incoming: Objects) -> None:
-    """Fetch the commits with their trees, then the blobs that a partial fetch left behind."""
-
-    def fetch(*arguments: str, stdin: str | None = None) -> None:
-        settings = {
-            f"remote.{_REMOTE}.url": url,
-            "fetch.negotiationAlgorithm": "noop",
-            "fetch.unpackLimit": "1",
-        }
-        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        options = ("--quiet", "--no-tags", "--no-write-fetch-head")
-        incoming.git(*words, "fetch", *options, _REMOTE, *arguments, stdin=stdin)
-
+def _fetch_by_id(url: str, wanted: Wanted, incoming: Objects) -> None:
+    """The commits with their trees, then the blobs that a partial fetch left behind."""
     blobs = _LEAN if wanted.partial else "--no-filter"
-    try:
-        fetch(blobs, f"--depth={wanted.depth}", f"+{wanted.commit}:refs/heads/wanted")
-    except CommandFailed as failed:
-        if not _refused(failed.result.stderr):
-            raise
-        # A server that serves no commit by its id: the whole history of its ref, or of all refs.
-        refs = [wanted.ref] if wanted.ref and not is_commit(wanted.ref) else ["refs/heads/*", "refs/tags/*"]
-        fetch(*(f"+{ref}:{ref.replace('refs/', 'refs/history/', 1)}" for ref in refs))
-    missing = incoming.missing(wanted)
-    if missing is None:
-        raise _Lacking(" ".join([wanted.commit, *filter(None, wanted.roots)]))
-    if missing:
-        fetch(_LEAN, "--stdin", stdin="".join(f"{name}\n" for name in sorted(missing)))
+    _fetch(url, incoming, blobs, f"--depth={wanted.depth}", f"+{wanted.commit}:refs/heads/wanted")
+    if missing := incoming.missing(wanted):
+        listing = "".join(f"{name}\n" for name in sorted(missing))
+        _fetch(url, incoming, _LEAN, "--stdin", stdin=listing)
+
+
+def _fetch_history(url: str, wanted: Wanted, incoming: Objects) -> None:
+    """For a server that serves no ids: everything that leads to the ref, or to any ref."""
+    refs = [wanted.ref] if wanted.ref and not is_commit(wanted.ref) else ["refs/heads/*", "refs/tags/*"]
+    _fetch(url, incoming, *(f"+{ref}:{ref.replace('refs/', 'refs/history/', 1)}" for ref in refs))
+
+
+def _fetch(url: str, incoming: Objects, *arguments: str, stdin: str | None = None) -> None:
+    settings = {
+        f"remote.{_REMOTE}.url": url,
+        "fetch.negotiationAlgorithm": "noop",  # offer nothing: of what is here, some parts may be left out
+        "fetch.unpackLimit": "1",  # always a pack
+    }
+    words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+    options = ("--quiet", "--no-tags", "--no-write-fetch-head")
+    incoming.git(*words, "fetch", *options, _REMOTE, *arguments, stdin=stdin)
 
 
 def is_commit(ref: str) -> bool:

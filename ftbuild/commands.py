@@ -123,6 +123,7 @@ def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, 
 
 def lock(config_folder: Path, check: bool) -> int:
     """Resolve every ref and write the lock, or (`check`) say where it no longer agrees with upstream."""
+    from ftbuild import base as bases
     from ftbuild import sources
 
     config = configuration.load(config_folder)
@@ -130,7 +131,7 @@ def lock(config_folder: Path, check: bool) -> int:
         sources.check(config, cache_folder(), report=print)
         print(f"{config.lock_file} agrees with sources.yaml and with upstream")
     else:
-        sources.lock(config, cache_folder(), report=print)
+        sources.lock(config, cache_folder(), bases=bases.digests(config), report=print)
         print(f"wrote {config.lock_file}")
     return 0
 

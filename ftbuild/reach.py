@@ -134,7 +134,7 @@ def _is_remote(url: str) -> bool:
 
 def _ask_registry(image: str) -> None:
     try:
-        registry.require_reachable(image, purpose="doctor", hint="", timeout=TIMEOUT_SECONDS)
+        registry.require_reachable(image, purpose="doctor", hint="")
     except HostError as silent:
         raise HostError((silent.where or silent.what).rpartition(": ")[2]) from silent
 
@@ -152,7 +152,7 @@ def _ask_http(url: str) -> None:
 
 def _ask_git(url: str) -> None:
     try:
-        git.git("ls-remote", "--exit-code", url, "HEAD", timeout=TIMEOUT_SECONDS)
+        git.git("ls-remote", "--exit-code", url, "HEAD")
     except shell.CommandFailed as silent:
         said = re.sub(r"^fatal: (unable to access '.*?': )?", "", git.last_line(silent))
         raise HostError(said) from silent

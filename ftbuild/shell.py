@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,16 +194,27 @@ def _start(
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Interrupt the whole process group, wait, then kill what is left."""
-    for sign, patience in (
-        (signal.SIGINT, GRACE_SECONDS),
-        (signal.SIGTERM, GRACE_SECONDS),
-        (signal.SIGKILL, None),
-    ):
+    """Interrupt the whole process group, wait, then terminate and kill what is left.
+
+    A child that a shell put into the background ignores interrupts (POSIX, Asynchronous Lists), so that the
+    group may outlive its leader.
+    """
+    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, sign)
-        try:
-            process.wait(patience)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(GRACE_SECONDS)
+        if _is_gone(process.pid):
             return
-        except subprocess.TimeoutExpired:
-            continue
+
+
+def _is_gone(group: int) -> bool:
+    """Whether a process group is empty, now or within a second."""
+    deadline = time.monotonic() + 1.0
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(group, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False

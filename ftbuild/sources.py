@@ -61,14 +61,23 @@ def chosen(config: Config, names: Collection[str]) -> list[str]:
     return [release for release in config.sources.releases if not names or release in names]
 
 
-def lock(config: Config, cache: Path, *, releases: Collection[str] = (), report: Report = print) -> Lock:
+def lock(
+    config: Config,
+    cache: Path,
+    *,
+    bases: Mapping[str, Mapping[str, str]] | None = None,
+    releases: Collection[str] = (),
+    report: Report = print,
+) -> Lock:
     """Resolve the refs of `releases` (none named: all) and every backport, and write the lock.
 
-    What the lock says of other releases and of bases stays. Raises PinError when a repository does not
-    answer or lacks a ref or commit.
+    `bases` are the digests of bases to write (None: those that the lock has). What it says of other
+    releases stays. Raises PinError when a repository does not answer or lacks a ref or commit.
     """
     with naming_a_full_disk(cache):
-        made = _resolve(config, cache, releases, report)
+        made = _resolve(config, cache, releases, report).model_copy(
+            update={"bases": config.lock.bases if bases is None else bases}
+        )
         data = made.model_dump(mode="json")
         replace(config.lock_file, _HEADER + yaml.safe_dump(data, sort_keys=True, width=110))
     return made

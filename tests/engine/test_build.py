@@ -19,12 +19,11 @@ from ftbuild import build, engine, server
 from ftbuild.demo import ask, model_repository
 from ftbuild.plan import Plan
 
-from .conftest import ROOT, Invoke, add_patch, build_arguments, command, environment, sample_plan
+from .sample import ROOT, SAMPLE, Invoke, add_patch, build_arguments, command, environment, sample_plan
 
 if TYPE_CHECKING:
     import docker
 
-SAMPLE = ROOT / "buildcfg" / "sample"
 BACKEND = "/opt/tritonserver/backends/fastertransformer"
 BROKEN_SOURCE = "src/fastertransformer/utils/mpi_utils.cc"
 

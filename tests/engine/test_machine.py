@@ -1,4 +1,4 @@
-"""`invoke doctor` on this machine, whose engine answers, and with settings that lead nowhere."""
+"""`invoke doctor` and `./bootstrap` on this machine, and with settings that lead nowhere."""
 
 from __future__ import annotations
 
@@ -64,3 +64,43 @@ def test_a_dead_network_costs_seconds_and_is_no_failure() -> None:
     failed = {name for name, check in checks.items() if check.state == "fail"}
     assert code == (4 if failed else 0)
     assert failed <= {"disk: work folder", "disk: engine"}
+
+
+@pytest.fixture
+def ready() -> None:
+    if not (ROOT / ".venv" / ".ftbuild-stamp").exists():
+        pytest.skip("./bootstrap has not made .venv here, and a test should not")
+    bootstrap("--list")
+
+
+def bootstrap(*arguments: str, **environment: str) -> shell.Result:
+    return shell.run([str(ROOT / "bootstrap"), *arguments], env=environment, timeout=300, check=False)
+
+
+@pytest.mark.usefixtures("ready", "client")
+def test_a_second_bootstrap_has_nothing_to_do_or_say() -> None:
+    result = bootstrap()
+    assert result.code == 0
+    assert result.stderr == ""
+    assert "Available tasks" in result.stdout
+
+
+@pytest.mark.usefixtures("ready")
+def test_bootstrap_hands_on_arguments_output_and_exit_code() -> None:
+    assert json.loads(bootstrap("matrix", "--format", "json").stdout)
+    assert bootstrap("matrix", "--sm", "100").code == 2
+
+
+@pytest.mark.usefixtures("ready")
+def test_bootstrap_leaves_a_foreign_engine_alone() -> None:
+    result = bootstrap("build", DOCKER_HOST=f"tcp://{NOWHERE}")
+    assert result.code == 4
+    assert NOWHERE in result.stderr
+    assert "unset DOCKER_HOST" in result.stderr
+
+
+@pytest.mark.usefixtures("ready")
+def test_what_only_reads_files_needs_no_engine() -> None:
+    for arguments in (["matrix"], ["build", "--sm", "80", "--triton", "22.12", "--dry-run"]):
+        result = bootstrap(*arguments, DOCKER_HOST=f"tcp://{NOWHERE}")
+        assert (result.code, result.stderr) == (0, "")

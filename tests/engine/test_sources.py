@@ -103,7 +103,7 @@ class World:
             },
         }
         releases = {"22.12": {"ft": {"ref": ref, "version": "5.3"}, "cutlass": {"ref": "refs/heads/main"}}}
-        text = yaml.safe_dump({"repositories": repositories, "releases": releases})
+        text = yaml.safe_dump({"repositories": repositories, "releases": releases}, sort_keys=False)
         (folder / "sources.yaml").write_text(text)
         if not (folder / "patches.yaml").exists():
             (folder / "patches.yaml").write_text("directory: ../patches\nranges: {}\n")
@@ -165,9 +165,8 @@ def world(tmp_path: Path, git_config: Path) -> World:
     ft.commit()
     ft.git("tag", "--annotate", "--message=first", "v1")
     cutlass = Upstream(tmp_path / "upstream" / "cutlass")
-    cutlass.commit(
-        **{"include__c.h": "c\n", "tools__util__include__u.h": "u\n", "media__big.png": "x" * 5000}
-    )
+    cutlass.write("media/big.png", os.urandom(5000))
+    cutlass.commit(**{"include__c.h": "c\n", "tools__util__include__u.h": "u\n"})
     made = World(tmp_path, ft, cutlass)
     made.configure()
     return made
@@ -381,7 +380,7 @@ def test_a_sparse_source_needs_nothing_of_what_it_leaves_out(world: World) -> No
 def test_a_sparse_folder_that_the_commit_lacks_is_named(world: World) -> None:
     file = world.root / "buildcfg" / "sources.yaml"
     file.write_text(file.read_text().replace("- include", "- includes"))
-    with pytest.raises(PinError, match=r"the commit lacks .*includes"):
+    with pytest.raises(PinError, match=r"has no [0-9a-f]{40} includes"):
         world.lock()
 
 
@@ -440,12 +439,11 @@ def test_a_fetch_that_was_ended_half_way_is_taken_up(world: World, slow: Path, s
         child.send_signal(sign)
         child.communicate(timeout=20)
     store = next((world.cache / "git").glob("ft-*.git"))
-    for leftover in ("shallow.lock", "config.lock", "objects/pack/tmp_pack_x"):  # of an end at a worse moment
-        (store / leftover).write_text("")
+    (store / "config.lock").write_text("")  # of an end at an even worse moment
     world.fetch()
     assert (world.export() / "run.sh").exists()
-    assert not (store / "shallow.lock").exists()
-    assert not (store / "objects/pack/tmp_pack_x").exists()
+    assert not list(store.glob("incoming-*"))
+    assert not list(store.glob("*.lock"))
 
 
 def test_two_builds_at_once_fetch_once(world: World, slow: Path) -> None:

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from ftbuild import doctor, errors, reach
+from ftbuild.cmake import MEMORY_PER_JOB_BYTES
 from ftbuild.config import Config
 from ftbuild.doctor import Check
 from ftbuild.engine import GIB
@@ -52,10 +53,12 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "gib", "state", "jobs"), [(2, 24, "ok", 2), (64, 24, "warn", 8), (2, 1, "warn", 1)]
+    ("cores", "memory_in_jobs", "state", "jobs"), [(2, 20, "ok", 2), (64, 8, "warn", 8), (2, 0.5, "warn", 1)]
 )
-def test_memory_tells_how_many_jobs_a_build_runs(cores: int, gib: int, state: str, jobs: int) -> None:
-    check = doctor.memory(cores, gib * GIB)
+def test_memory_tells_how_many_jobs_a_build_runs(
+    cores: int, memory_in_jobs: float, state: str, jobs: int
+) -> None:
+    check = doctor.memory(cores, int(memory_in_jobs * MEMORY_PER_JOB_BYTES))
     assert check.state == state
     assert f"{jobs} compile jobs" in check.found
 
@@ -138,6 +141,11 @@ def test_the_report_says_how_to_mend() -> None:
         "found": "none [red]",
         "mend": "plug one in",
     }
+
+
+def test_the_report_says_once_what_mends_several() -> None:
+    found = [Check("source", "warn", name, "check the network") for name in ("a", "b", "c")]
+    assert doctor.render(found, "human").count("check the network") == 1
 
 
 def test_buildx_that_is_missing_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,11 +74,11 @@ TRITONSERVER_Error* LoadModel(TRITONBACKEND_Model* model)
     common::JsonValue config;
     ModelOptions options;
     RETURN_IF_ERROR(ReadConfig(model, &config));
-    options.model_type = Parameter(config, "model_type", "GPT");
     options.tensor_para_size = std::stoi(Parameter(config, "tensor_para_size", "1"));
     options.on_gpu = Parameter(config, "device", "cpu") == "gpu";
     RETURN_IF_ERROR(FindCheckpoint(model, config, &options));
-    std::unique_ptr<AbstractTransformerModel> state = AbstractTransformerModel::create(options);
+    std::unique_ptr<AbstractTransformerModel> state =
+        AbstractTransformerModel::create(Parameter(config, "model_type", "GPT"), options);
     LOG_MESSAGE(TRITONSERVER_LOG_INFO, state->toString());
     return TRITONBACKEND_ModelSetState(model, state.release());
 }

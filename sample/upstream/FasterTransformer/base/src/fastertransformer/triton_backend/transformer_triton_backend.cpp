@@ -4,12 +4,13 @@
 
 #include "src/fastertransformer/triton_backend/multi_gpu_gpt/ParallelGptTritonModel.h"
 
-std::unique_ptr<AbstractTransformerModel> AbstractTransformerModel::create(const ModelOptions& options)
+std::unique_ptr<AbstractTransformerModel> AbstractTransformerModel::create(
+    const std::string& model_type, const ModelOptions& options)
 {
     for (const char* known : {"GPT", "GPT-J", "GPT-NeoX", "T5"}) {
-        if (options.model_type == known) {
-            return std::unique_ptr<AbstractTransformerModel>(new ParallelGptTritonModel(options));
+        if (model_type == known) {
+            return std::unique_ptr<AbstractTransformerModel>(new ParallelGptTritonModel(model_type, options));
         }
     }
-    throw std::runtime_error("unknown model_type '" + options.model_type + "'");
+    throw std::runtime_error("unknown model_type '" + model_type + "'");
 }

@@ -33,16 +33,16 @@ using TensorMap = std::unordered_map<std::string, Tensor>;
 }  // namespace triton
 
 struct ModelOptions {
-    std::string model_type;   // GPT, GPT-J, GPT-NeoX or T5
-    std::string checkpoint;   // folder with config.ini; empty: the built-in rule
+    std::string checkpoint;  // folder with config.ini; empty: the built-in rule
     int tensor_para_size = 1;
     bool on_gpu = false;
 };
 
 class AbstractTransformerModel {
   public:
-    // Throws std::runtime_error when the model can't be loaded.
-    static std::unique_ptr<AbstractTransformerModel> create(const ModelOptions& options);
+    // `model_type`: GPT, GPT-J, GPT-NeoX or T5. Throws std::runtime_error when the model can't be loaded.
+    static std::unique_ptr<AbstractTransformerModel> create(
+        const std::string& model_type, const ModelOptions& options);
 
     virtual ~AbstractTransformerModel() = default;
 

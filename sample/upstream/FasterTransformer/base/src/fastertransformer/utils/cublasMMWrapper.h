@@ -7,9 +7,6 @@ namespace fastertransformer {
 
 using MatrixShape = std::array<size_t, 2>;
 
-inline size_t elements(const MatrixShape& shape)
-{
-    return shape[0] * shape[1];
-}
+size_t elements(const MatrixShape& shape);
 
 }  // namespace fastertransformer

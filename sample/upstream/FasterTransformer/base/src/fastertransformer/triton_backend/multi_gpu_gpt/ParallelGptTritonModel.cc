@@ -60,32 +60,34 @@ std::string sectionOf(const std::string& model_type)
     return section;
 }
 
-std::shared_ptr<const ft::ParallelGptWeight> loadWeight(const ModelOptions& options)
+std::shared_ptr<const ft::ParallelGptWeight> loadWeight(
+    const std::string& model_type, const ModelOptions& options)
 {
     if (options.checkpoint.empty()) {
         return std::make_shared<const ft::ParallelGptWeight>();
     }
     const auto weight = std::make_shared<const ft::ParallelGptWeight>(
         ft::ParallelGptWeight::load(options.checkpoint, options.tensor_para_size));
-    if (weight->section != sectionOf(options.model_type)) {
+    if (weight->section != sectionOf(model_type)) {
         throw std::runtime_error(
-            options.checkpoint + " holds a model of type [" + weight->section + "], not " + options.model_type);
+            options.checkpoint + " holds a model of type [" + weight->section + "], not " + model_type);
     }
     return weight;
 }
 
 }  // namespace
 
-ParallelGptTritonModel::ParallelGptTritonModel(const ModelOptions& options)
-    : options_(options),
-      encoder_decoder_(options.model_type == "T5"),
-      gpt_(loadWeight(options), options.on_gpu)
+ParallelGptTritonModel::ParallelGptTritonModel(const std::string& model_type, const ModelOptions& options)
+    : model_type_(model_type),
+      options_(options),
+      encoder_decoder_(model_type == "T5"),
+      gpt_(loadWeight(model_type, options), options.on_gpu)
 {
 }
 
 std::string ParallelGptTritonModel::toString() const
 {
-    return "FasterTransformer miniature " FT_VERSION ": " + options_.model_type + " from "
+    return "FasterTransformer miniature " FT_VERSION ": " + model_type_ + " from "
            + (options_.checkpoint.empty() ? "the built-in rule" : options_.checkpoint) + " on the "
            + (options_.on_gpu ? "GPU" : "CPU") + "; " + ft::mpi::libraryVersion() + ", "
            + ft::ncclLibraryVersion();

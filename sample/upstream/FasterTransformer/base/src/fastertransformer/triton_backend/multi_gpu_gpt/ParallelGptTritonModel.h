@@ -6,12 +6,13 @@
 // All families run on this one; T5 differs in the names of its tensors and does not repeat the prompt.
 class ParallelGptTritonModel: public AbstractTransformerModel {
   public:
-    explicit ParallelGptTritonModel(const ModelOptions& options);
+    ParallelGptTritonModel(const std::string& model_type, const ModelOptions& options);
 
     triton::TensorMap forward(const triton::TensorMap& inputs) const override;
     std::string toString() const override;
 
   private:
+    std::string model_type_;
     ModelOptions options_;
     bool encoder_decoder_;
     fastertransformer::ParallelGpt gpt_;

@@ -1,4 +1,4 @@
-"""Tokens to text: the bytes up to the end token; other special tokens are left out."""
+"""Tokens to text: the bytes up to the end token, without special tokens; what is no UTF-8 is written as \\x.."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ class TritonPythonModel:
     def initialize(self, args):
         parameters = json.loads(args["model_config"])["parameters"]
         tokenizer = Path(parameters["tokenizer_path"]["string_value"])
-        self.end_id = json.loads(tokenizer.read_text())["end_id"]
+        self.bytes = json.loads(tokenizer.read_text())["start_id"]
 
     def execute(self, requests):
         return [self.answer(request) for request in requests]
@@ -23,4 +23,5 @@ class TritonPythonModel:
         return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", np.array(texts, dtype=object))])
 
     def text(self, tokens):
-        return bytes(int(token) for token in tokens if token < 256)
+        raw = bytes(int(token) for token in tokens if token < self.bytes)
+        return raw.decode("utf-8", "backslashreplace")
