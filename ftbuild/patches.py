@@ -99,6 +99,12 @@ def series(config: Config) -> dict[str, tuple[Entry, ...]]:
     Raises PatchError, with file and line, where series, files and ranges disagree or a header is wrong.
     """
     _require_versions(config)
+    for file in sorted(config.patch_directory.glob(f"*/{SERIES}")):
+        if file.parent.name not in config.patches.ranges:
+            raise PatchError(
+                f"{file.parent.name} has a series, but no ranges",
+                where=str(config.folder / "patches.yaml"),
+            )
     return {component: _series(config, component) for component in config.patches.ranges}
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import re
+import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -41,20 +44,22 @@ class Server:
 
 @contextlib.contextmanager
 def serve(client: docker.DockerClient, image: str, models: Path, *, timeout: float = 120) -> Iterator[Server]:
-    """A server of `image` on the model repository, on a free loopback port; removed at the end.
+    """A server of `image` on a free loopback port; removed at the end.
 
-    `timeout` is in seconds. Raises SmokeError with the end of the server's log when it does not get ready.
+    The model repository is copied into the container, so that it need be readable neither to the image's
+    user nor to the engine's machine: meant for repositories of a few megabytes. `timeout` is in seconds.
+    Raises SmokeError with the server's own words when it does not get ready.
     """
-    container = client.containers.run(
+    container = client.containers.create(
         image,
         list(COMMAND),
-        detach=True,
         ports={HTTP_PORT: ("127.0.0.1", 0)},
-        volumes={str(models.resolve()): {"bind": MODELS, "mode": "ro"}},
         shm_size="1g",
         labels={"io.ftbuild.role": "server"},
     )
     try:
+        container.put_archive("/", _archive(models))
+        container.start()
         yield Server(_await_ready(container, timeout), container)
     finally:
         container.remove(force=True, v=True)
@@ -77,6 +82,20 @@ def _await_ready(container: Container, timeout: float) -> str:
     raise _not_ready(f"the server was not ready within {timeout:g} s", container)
 
 
+def _archive(models: Path) -> bytes:
+    """`models` as a tar of root's files that everybody may read, below MODELS."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        tar.add(models, MODELS.lstrip("/"), filter=_readable)
+    return buffer.getvalue()
+
+
+def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    return entry.replace(mode=0o755 if entry.isdir() else 0o644, uid=0, gid=0, uname="", gname="", deep=False)
+
+
 def _not_ready(what: str, container: Container) -> SmokeError:
-    log = container.logs(tail=30).decode("utf-8", "replace").strip()
-    return SmokeError(f"{what}; its last lines:\n    " + "\n    ".join(log.splitlines()))
+    """The error with the log's lines that tell of errors (glog's `E1121 ...`), or its last lines."""
+    lines = container.logs().decode("utf-8", "replace").splitlines()
+    causes = [line for line in lines if re.match(r"E\d{4} |error:|terminate called|\[FT\]\[ERROR\]", line)]
+    return SmokeError("\n    ".join([f"{what}; it said:", *(causes or lines)[-15:]]))

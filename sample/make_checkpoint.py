@@ -49,7 +49,7 @@ def make(seed: int = 1, layers: int = 2, heads: int = 2, head_size: int = 8) -> 
 
 
 def greedy(checkpoint: Checkpoint | None, last: int, length: int, end_id: int = END_ID) -> list[int]:
-    """The tokens that follow `last`, at most `length`; None for the built-in rule of a model without weights."""
+    """The tokens that follow `last`, at most `length`; without a checkpoint, by the built-in rule."""
     tokens: list[int] = []
     while len(tokens) < length and (not tokens or last != end_id):
         last = _next(checkpoint, last)
@@ -81,13 +81,13 @@ def _next(checkpoint: Checkpoint | None, last: int) -> int:
         return (5 * last + 7) % VOCAB_SIZE
     x = checkpoint.table[last]
     for layer in checkpoint.layers:
-        x = [old + _dot(x, column) for old, column in zip(x, zip(*layer))]
+        x = [old + _dot(x, column) for old, column in zip(x, zip(*layer, strict=True), strict=True)]
     logits = [_dot(x, row) for row in checkpoint.lm_head]
     return logits.index(max(logits))
 
 
 def _dot(a: Sequence[int], b: Sequence[int]) -> int:
-    return sum(x * y for x, y in zip(a, b))
+    return sum(x * y for x, y in zip(a, b, strict=True))
 
 
 def _config(checkpoint: Checkpoint, family: str) -> dict[str, object]:
@@ -131,7 +131,7 @@ def _tensors(checkpoint: Checkpoint, family: str) -> dict[str, Matrix]:
     }[family]
     # GPT-2 alone stores its layers [in][out].
     layers = [
-        matrix if family == "gpt" else [list(column) for column in zip(*matrix)]
+        matrix if family == "gpt" else [list(column) for column in zip(*matrix, strict=True)]
         for matrix in checkpoint.layers
     ]
     return {

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Builds the git repositories of the sample stack: make_repositories.py FOLDER
 
-Every repository has the same commit ids on every machine, since author, dates and content are fixed; so the lock
-of the sample stack can be committed. A folder that is up to date is left alone.
+Every repository has the same commit ids on every machine, since author, dates and content are fixed; so the
+lock of the sample stack can be committed. A folder that is up to date is left alone.
 
-Each folder below `upstream/` holds `base`, a tree, and `history.toml`, its states, the newest first. The newest
-is `base`; each older one is made from its successor: `patches` are applied, then `remove` is deleted.
+Each folder below `upstream/` holds `base`, a tree, and `history.toml`, its states, the newest first. The
+newest is `base`; each older one is made from its successor: `patches` are applied, then `remove` is deleted.
 """
 
 from __future__ import annotations

@@ -187,7 +187,8 @@ def test_an_unreachable_source_names_it_and_what_can_be_done(
 ) -> None:
     sources = sample_copy / "sources.yaml"
     sources.write_text(sources.read_text().replace("FasterTransformer.git", "Moved.git"))
-    done = invoke(*build_arguments(sample_copy, "--rebuild"), FTBUILD_CACHE=str(tmp_path / "cache"))
+    fresh = {"FTBUILD_CACHE": str(tmp_path / "cache"), "FTBUILD_WORK": str(tmp_path / "work")}
+    done = invoke(*build_arguments(sample_copy, "--rebuild"), **fresh)
     assert done.returncode == 5, done.stdout + done.stderr
     assert "Moved.git" in done.stdout
     assert "--sources" in done.stdout

@@ -53,8 +53,8 @@ TRITONSERVER_Error* ReadConfig(TRITONBACKEND_Model* model, common::JsonValue* co
     return error;
 }
 
-// Where the weights are: `model_checkpoint_path`, else VERSION/{tensor_para_size}-gpu in the model's folder where
-// that exists, else nowhere.
+// Where the weights are: `model_checkpoint_path`, else VERSION/{tensor_para_size}-gpu in the model's folder
+// where that exists, else nowhere.
 TRITONSERVER_Error* FindCheckpoint(
     TRITONBACKEND_Model* model, const common::JsonValue& config, ModelOptions* options)
 {
@@ -130,7 +130,8 @@ TRITONSERVER_Error* TryAnswer(
 }
 
 void Serve(
-    TRITONBACKEND_ModelInstance* instance, const AbstractTransformerModel& model, TRITONBACKEND_Request* request)
+    TRITONBACKEND_ModelInstance* instance, const AbstractTransformerModel& model,
+    TRITONBACKEND_Request* request)
 {
     const uint64_t start = Now();
     TRITONBACKEND_Response* response = nullptr;

@@ -44,7 +44,10 @@ def write(folder, section, settings, table, lm_head, layers, ranks, data_type="f
     }
     with (target / "config.ini").open("w") as file:
         config.write(file)
-    jobs = [(target / "model.wte.bin", table, data_type), (target / "model.lm_head.weight.bin", lm_head, data_type)]
+    jobs = [
+        (target / "model.wte.bin", table, data_type),
+        (target / "model.lm_head.weight.bin", lm_head, data_type),
+    ]
     for layer, matrix in enumerate(layers):
         for rank, rows in enumerate(np.split(matrix, ranks)):
             jobs.append((target / f"model.layers.{layer}.mlp.dense_4h_to_h.weight.{rank}.bin", rows, data_type))

@@ -11,7 +11,12 @@ TYPES = {"uint32": "UINT32", "int32": "INT32", "float32": "FP32", "bool": "BOOL"
 def infer(url, model, tensors):
     """Send the arrays in `tensors` to `model`; return its outputs as arrays, by name."""
     inputs = [
-        {"name": name, "shape": array.shape, "datatype": TYPES[array.dtype.name], "data": array.ravel().tolist()}
+        {
+            "name": name,
+            "shape": array.shape,
+            "datatype": TYPES[array.dtype.name],
+            "data": array.ravel().tolist(),
+        }
         for name, array in tensors.items()
     ]
     request = urllib.request.Request(

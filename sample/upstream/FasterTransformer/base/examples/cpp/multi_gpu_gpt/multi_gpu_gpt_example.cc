@@ -16,7 +16,8 @@ int main(int argc, char** argv)
         argc == 5 ? ft::ParallelGptWeight::load(argv[3], std::atoi(argv[4])) : ft::ParallelGptWeight());
     const ft::ParallelGpt gpt(weight, false);
     const auto last = static_cast<uint32_t>(std::atoi(argv[1]));
-    for (const uint32_t token : gpt.generate(last, static_cast<size_t>(std::atoi(argv[2])), weight->end_id, 1)[0].tokens) {
+    const auto length = static_cast<size_t>(std::atoi(argv[2]));
+    for (const uint32_t token : gpt.generate(last, length, weight->end_id, 1)[0].tokens) {
         std::cout << token << '\n';
     }
     return 0;

@@ -35,8 +35,8 @@ const char* ft_last_error()
 int ft_generate(const char* folder, int tensor_para_size, unsigned last, int length, unsigned* tokens)
 {
     try {
-        const auto weight =
-            std::make_shared<const ft::ParallelGptWeight>(ft::ParallelGptWeight::load(folder, tensor_para_size));
+        const auto weight = std::make_shared<const ft::ParallelGptWeight>(
+            ft::ParallelGptWeight::load(folder, tensor_para_size));
         const ft::ParallelGpt gpt(weight, false);
         const ft::Generation found = gpt.generate(last, static_cast<size_t>(length), weight->end_id, 1)[0];
         std::copy(found.tokens.begin(), found.tokens.end(), tokens);

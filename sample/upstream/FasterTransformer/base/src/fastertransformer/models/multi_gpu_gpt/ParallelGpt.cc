@@ -107,13 +107,12 @@ std::vector<float> ParallelGpt::logits(uint32_t last) const
     if (device_ == nullptr) {
         return weightLogits(last, *weight_);
     }
-    const int size = static_cast<int>(weight_->hidden_size);
+    const size_t row = weight_->hidden_size;
+    const int size = static_cast<int>(row);
     const int ranks = weight_->tensor_para_size;
     const int vocab_size = static_cast<int>(weight_->vocab_size);
     float* const x = device_->x.get();
-    CHECK_CUDA(cudaMemcpy(
-        x, device_->wte.get() + static_cast<size_t>(last) * weight_->hidden_size, weight_->hidden_size * sizeof(float),
-        cudaMemcpyDeviceToDevice));
+    CHECK_CUDA(cudaMemcpy(x, device_->wte.get() + last * row, row * sizeof(float), cudaMemcpyDeviceToDevice));
     for (const Buffer<float>& layer : device_->layers) {
         invokePartialProducts(device_->partials.get(), x, layer.get(), size, ranks, nullptr);
         invokeAllReduce(x, device_->partials.get(), size, ranks, device_->ready.get(), nullptr);

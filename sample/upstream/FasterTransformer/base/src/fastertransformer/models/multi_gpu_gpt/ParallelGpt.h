@@ -14,7 +14,8 @@ struct Generation {
 
 // A language model that looks at the last token alone:
 //     x = wte[last];  for each layer: x = x + x W;  logits = lm_head x;  next = the lowest of the best tokens
-// Without weights: logits[token] = -((token - (5 * last + 7)) mod vocab_size), so next = (5 * last + 7) mod vocab_size.
+// Without weights: logits[token] = -((token - (5 * last + 7)) mod vocab_size),
+//     so next = (5 * last + 7) mod vocab_size.
 class ParallelGpt {
   public:
     // `on_gpu`: compute the logits on the current CUDA device. Throws std::runtime_error where that fails.

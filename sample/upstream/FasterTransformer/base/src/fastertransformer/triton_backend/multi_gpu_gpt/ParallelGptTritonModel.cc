@@ -147,6 +147,7 @@ triton::TensorMap ParallelGptTritonModel::forward(const triton::TensorMap& input
         }
     }
 
+    const int64_t steps = static_cast<int64_t>(output_length);
     const int64_t rows = static_cast<int64_t>(batch);
     const int64_t beams = static_cast<int64_t>(beam_width);
     const auto token_type = encoder_decoder_ ? TRITONSERVER_TYPE_INT32 : TRITONSERVER_TYPE_UINT32;
@@ -158,8 +159,7 @@ triton::TensorMap ParallelGptTritonModel::forward(const triton::TensorMap& input
     if (option<uint8_t>(inputs, "is_return_log_probs", 0) != 0) {
         outputs.emplace("cum_log_probs", tensor(TRITONSERVER_TYPE_FP32, {rows, beams}, cum_log_probs));
         outputs.emplace(
-            "output_log_probs",
-            tensor(TRITONSERVER_TYPE_FP32, {rows, beams, static_cast<int64_t>(output_length)}, output_log_probs));
+            "output_log_probs", tensor(TRITONSERVER_TYPE_FP32, {rows, beams, steps}, output_log_probs));
     }
     return outputs;
 }

@@ -1,4 +1,4 @@
-"""Tokens to text: the bytes up to the end token, without special tokens; what is no UTF-8 is written as \\x.."""
+"""Tokens to text: bytes as UTF-8, what is not UTF-8 as \\x..; special tokens are left out."""
 
 import json
 from pathlib import Path
