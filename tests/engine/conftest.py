@@ -60,7 +60,7 @@ def invoke(work: Path, sample_repositories: None) -> Invoke:
 def built(client: docker.DockerClient, sample_repositories: None, work: Path) -> Plan:
     """The sample cell 22.12-sm80, built once for all tests."""
     done = subprocess.run(
-        command(*build_arguments(SAMPLE)),
+        command(*build_arguments(SAMPLE, "--rebuild")),
         cwd=ROOT,
         env=environment(work),
         capture_output=True,

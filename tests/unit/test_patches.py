@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ COMMIT = "c" * 40
 BACKPORT = f"Description: test\nOrigin: backport, https://example.invalid/o/r/commit/{COMMIT}\n"
 
 
-def diff(old: str, new: str, file: str = "a.cc", start: int = 2) -> str:
+def diff(old: Sequence[str], new: str, file: str = "a.cc", start: int = 2) -> str:
     return (
         f"--- a/{file}\n+++ b/{file}\n@@ -{start},3 +{start},3 @@\n {old[0]}\n-{old[1]}\n+{new}\n {old[2]}\n"
     )
@@ -81,7 +82,7 @@ def test_a_series_is_read_in_order_with_comments_and_blank_lines(series: Series)
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0001-gone.patch\n", r"series:1.*|0001-gone.patch does not exist"),
+        ("0001-gone.patch\n", r"0001-gone\.patch does not exist"),
         ("one.patch\n", "is no entry"),
         ("0001-one.patch -p0\n", "is no entry"),
         ("0001-one.patch\n0001-one.patch\n", "out of order"),
@@ -235,7 +236,7 @@ def test_the_repository_of_a_git_hook_is_not_used(tree: Path, monkeypatch: pytes
 
 def test_a_change_that_is_there_already_asks_for_a_narrower_range(tree: Path) -> None:
     apply(tree, diff("234", "x"))
-    with pytest.raises(PatchError, match="already in ft 5.3") as refused:
+    with pytest.raises(PatchError, match=r"already in ft 5\.3") as refused:
         apply(tree, diff("234", "x"))
     assert refused.value.hint == "narrow its range in patches.yaml"
 
@@ -243,11 +244,11 @@ def test_a_change_that_is_there_already_asks_for_a_narrower_range(tree: Path) ->
 def test_the_status_table_knows_all_four_outcomes(tree: Path) -> None:
     entries = [
         entry(diff("234", "x"), name="0001-applies.patch"),
-        entry(diff(["x", "4", "5"], "y", start=3), name="0002-on-top.patch"),  # type: ignore[arg-type]
+        entry(diff(["x", "4", "5"], "y", start=3), name="0002-on-top.patch"),
         entry(diff("678", "z", start=6), "<5", name="0003-out-of-range.patch"),
-        entry(diff(["6", "seven", "8"], "7", start=6), "<5", name="0004-upstream.patch"),  # type: ignore[arg-type]
+        entry(diff(["6", "seven", "8"], "7", start=6), "<5", name="0004-upstream.patch"),
         entry(diff("456", "q", start=4), name="0005-conflict.patch"),
-        entry(diff(["6", "seven", "8"], "7", start=6), name="0006-in-range.patch"),  # type: ignore[arg-type]
+        entry(diff(["6", "seven", "8"], "7", start=6), name="0006-in-range.patch"),
     ]
     rows = list(patches.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
     assert [row.status for row in rows] == [

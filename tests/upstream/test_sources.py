@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from ftbuild import sources
+from ftbuild.config import Config
+
+
+def test_what_cmake_looks_for_lies_where_it_looks(config: Config, cache: Path, tmp_path: Path) -> None:
+    release = "22.12"
+    sources.fetch(config, release, cache)
+    for name in sorted(config.sources.releases[release], key=lambda n: config.sources.repositories[n].path):
+        sources.export(config, release, name, cache, tmp_path / config.sources.repositories[name].path)
+    for file in (
+        "ft/CMakeLists.txt",
+        "ft/3rdparty/cutlass/include/cutlass/cutlass.h",
+        "ft/3rdparty/cutlass/tools/util/include/cutlass/util/host_tensor.h",
+        "backend/CMakeLists.txt",
+        "repo-core-src/include/triton/core/tritonbackend.h",
+        "common/CMakeLists.txt",
+        "triton-backend/CMakeLists.txt",
+    ):
+        assert (tmp_path / file).is_file(), file
+    assert not (tmp_path / "ft/3rdparty/cutlass/media").exists()
+
+
+def test_a_bundle_of_one_release_carries_it_without_network(
+    config: Config, cache: Path, tmp_path: Path
+) -> None:
+    file, other = tmp_path / "sources.tar", tmp_path / "cache"
+    sources.bundle(config, file, cache, releases=["22.12"])
+    sources.unbundle(config, file, other)
+    messages: list[str] = []
+    sources.fetch(config, "22.12", other, report=messages.append)
+    assert messages == [], "nothing was fetched"
