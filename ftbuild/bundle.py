@@ -9,9 +9,9 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import IO
 
 from ftbuild.cache import Report, Store, Wanted
 from ftbuild.errors import PinError
@@ -45,12 +45,11 @@ def read(file: Path, stores: Mapping[str, Store], report: Report) -> None:
     Raises PinError when the file is missing, cut short or something else.
     """
     try:
-        with tarfile.open(file) as tar, tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
+        with tarfile.open(file) as tar:
             for name in _manifest(tar):
                 if name in stores:
                     report(f"{name}: unpacking")
-                    tar.extract(f"{name}.pack", scratch, filter="data")
-                    stores[name].unpack(Path(scratch, f"{name}.pack"), report)
+                    stores[name].unpack(_member(tar, f"{name}.pack"), report)
     except FileNotFoundError as missing:
         raise PinError("the bundle does not exist", where=str(file)) from missing
     except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, CommandFailed) as broken:
@@ -62,14 +61,18 @@ def read(file: Path, stores: Mapping[str, Store], report: Report) -> None:
 
 
 def _manifest(tar: tarfile.TarFile) -> Sequence[str]:
-    stream = tar.extractfile(MANIFEST)
-    if stream is None:
-        raise KeyError(MANIFEST)
-    data = json.load(stream)
+    data = json.load(_member(tar, MANIFEST))
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']}")
     repositories: Sequence[str] = data["repositories"]
     return repositories
+
+
+def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    stream = tar.extractfile(name)
+    if stream is None:
+        raise KeyError(name)
+    return stream
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:

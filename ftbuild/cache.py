@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -41,8 +41,8 @@ _NO_OBJECT = "0" * 40
 _PEELED = "^{}"
 ANSWER_SECONDS = 60.0
 _INCOMING = "incoming-"
-# What a server says that does not serve a commit by its id, or does not have it.
-_REFUSED = ("not our ref", "unadvertised object", "couldn't find remote ref", "has no ")
+# What git says of a server that does not have a commit or ref, or serves none by its id.
+_REFUSED = ("not our ref", "unadvertised object", "couldn't find remote ref")
 # Attributes inside a tree (line ends, keywords, filters) must not change what is checked out: this file of
 # the repository comes before them (gitattributes(5)).
 _ATTRIBUTES = "* -text -ident -filter -working-tree-encoding !diff\n"
@@ -152,25 +152,25 @@ class Objects:
                 self.git("read-tree", *prefix, f"{wanted.commit}:{path}", env=env)
             self.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
 
-    def pack(self, wanted: Iterable[Wanted]) -> Path:
-        """All objects of `wanted`, which are here, as one more pack file of this repository."""
+    def pack(self, wanted: Iterable[Wanted], folder: Path) -> Path:
+        """All objects of `wanted`, which are here, as one pack file in `folder` (on the same disk)."""
         names = frozenset().union(*(self._objects(want) for want in wanted))
         listing = "".join(f"{name}\n" for name in sorted(names))
-        prefix = self.folder / "objects" / "pack" / "pack"
-        digest = self.git("pack-objects", "--quiet", str(prefix), stdin=listing).stdout.strip()
-        return prefix.with_name(f"pack-{digest}.pack")
+        digest = self.git("pack-objects", "--quiet", str(folder / "pack"), stdin=listing).stdout.strip()
+        return folder / f"pack-{digest}.pack"
 
-    def index(self, pack: Path) -> None:
-        """Take in a pack file; CommandFailed when it is not whole."""
+    def index(self, pack: IO[bytes]) -> None:
+        """Take in a pack; CommandFailed when it is not whole."""
         mine = self.folder / "objects" / "pack" / "incoming.pack"
-        shutil.copyfile(pack, mine)
+        with mine.open("wb") as file:
+            shutil.copyfileobj(pack, file)
         digest = self.git("index-pack", str(mine)).stdout.split()[-1]
         mine.rename(mine.with_name(f"pack-{digest}.pack"))
         mine.with_suffix(".idx").rename(mine.with_name(f"pack-{digest}.idx"))
 
     def make(self) -> None:
         """Make the repository, or complete one whose making was cut short."""
-        git("init", "--bare", "--quiet", "--template=", str(self.folder))
+        git("init", "--bare", "--quiet", "--template=", "--object-format=sha1", str(self.folder))
         # The objects hang on no ref: whoever runs `git gc` here must not lose them.
         self.git("config", "gc.pruneExpire", "never")
         attributes = self.folder / "info" / "attributes"
@@ -270,7 +270,7 @@ class Store(Objects):
                 with self._incoming() as incoming:
                     _fetch_by_id(url, wanted, incoming)
             except CommandFailed as failed:
-                if not _refused(failed.result.stderr):
+                if not _refused(failed):
                     raise
                 with self._incoming() as incoming:
                     _fetch_history(url, wanted, incoming)
@@ -283,8 +283,8 @@ class Store(Objects):
             if not self.holds(wanted):
                 self._first_answer(f"commit {wanted.commit} of {self.name} cannot be fetched", ask)
 
-    def unpack(self, pack: Path, report: Report) -> None:
-        """Take in a pack file; CommandFailed when it is not whole."""
+    def unpack(self, pack: IO[bytes], report: Report) -> None:
+        """Take in a pack; CommandFailed when it is not whole."""
         with self._alone(report), self._incoming() as incoming:
             incoming.index(pack)
 
@@ -292,11 +292,7 @@ class Store(Objects):
     def packed(self, wanted: Iterable[Wanted], report: Report) -> Iterator[Path]:
         """All objects of `wanted`, which are here, as one pack file for as long as the context lasts."""
         with self._alone(report), tempfile.TemporaryDirectory(prefix=_INCOMING, dir=self.folder) as scratch:
-            copy = Objects(Path(scratch))
-            copy.make()
-            (copy.folder / "objects" / "info").mkdir(exist_ok=True)
-            (copy.folder / "objects" / "info" / "alternates").write_text(f"{self.folder / 'objects'}\n")
-            yield copy.pack(wanted)
+            yield self.pack(wanted, Path(scratch))
 
     @contextmanager
     def _alone(self, report: Report) -> Iterator[None]:
@@ -331,15 +327,17 @@ class Store(Objects):
 
     def _first_answer(self, what: str, ask: Callable[[str], T]) -> T:
         """What the first URL answers that can; PinError with what each of them says when none can."""
-        failures = []
+        failures, answered = [], False
         for url in self.urls:
             try:
                 return ask(url)
             except CommandFailed as failed:
+                answered |= _refused(failed)
                 failures.append(f"{redact(url)}: {last_line(failed)}")
             except _Lacking as lacking:
+                answered = True
                 failures.append(f"{redact(url)}: has no {lacking}")
-        if any(_refused(failure) for failure in failures):
+        if answered:
             hint = (
                 "upstream dropped or moved it: add a mirror that has it to sources.yaml, or run invoke lock"
             )
@@ -386,16 +384,9 @@ def is_commit(ref: str) -> bool:
     return re.fullmatch(r"[0-9a-f]{40}", ref) is not None
 
 
-def _refused(message: str) -> bool:
-    """Whether a server answered, but does not have a commit or ref, or does not serve it."""
-    return any(word in message for word in _REFUSED)
-
-
-def replace(file: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    fresh = file.with_name(f"{file.name}.new")
-    fresh.write_text(text, encoding="utf-8")
-    fresh.replace(file)
+def _refused(failed: CommandFailed) -> bool:
+    """Whether a server answered, but does not have a commit, or does not serve it by its id."""
+    return any(words in failed.result.stderr for words in _REFUSED)
 
 
 def _pathspec(glob: str) -> str:

@@ -19,6 +19,7 @@ GIB = 1024**3
 # Measured on the real sources (22.12, sm_90, CUDA 11.8): ptxas, a job's largest process, peaks at 0.65 GiB,
 # and two jobs together stayed below 1.2 GiB. nvcc compiles several SMs one after the other.
 MEMORY_PER_JOB_BYTES = 1 * GIB
+TREES = 2
 
 
 @dataclass(frozen=True)
@@ -62,8 +63,12 @@ class Toolchain:
 
 
 def jobs(cores: int, memory_bytes: int, per_job_bytes: int = MEMORY_PER_JOB_BYTES) -> int:
-    """How many compile jobs at a time: one per core, fewer where memory is short, at least 1."""
-    return max(1, min(cores, memory_bytes // per_job_bytes))
+    """How many compile jobs each tree runs: one per core, fewer where memory is short, at least 1.
+
+    BuildKit compiles both trees at the same time. Two jobs on a core only share it, but memory is not
+    shared: each tree plans with half of it.
+    """
+    return max(1, min(cores, memory_bytes // (TREES * per_job_bytes)))
 
 
 def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from functools import partial
 from pathlib import Path
 
 from ftbuild import patches, sources
 from ftbuild.cache import Report
 from ftbuild.config import Config
-from ftbuild.patches import PatchStatus
+from ftbuild.patches import Entry, PatchStatus
 
 
 def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Report) -> None:
@@ -29,6 +28,13 @@ def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, 
 
 def survey(config: Config, releases: Collection[str], cache: Path, report: Report) -> Iterator[PatchStatus]:
     """What becomes of every entry on every release (none named: all), each component on a tree of its own."""
+    diffs: dict[str, bytes] = {}
+
+    def diff_of(entry: Entry) -> bytes:
+        if entry.name not in diffs:
+            diffs[entry.name] = sources.diff(config, entry, cache, report=report)
+        return diffs[entry.name]
+
     for release in sources.chosen(config, releases):
         report(f"{release}: fetching and trying the series")
         sources.fetch(config, release, cache, report=report)
@@ -42,5 +48,5 @@ def survey(config: Config, releases: Collection[str], cache: Path, report: Repor
                     Path(tree),
                     release=release,
                     version=config.version(release, component),
-                    diff_of=partial(sources.diff, config, cache=cache, report=report),
+                    diff_of=diff_of,
                 )

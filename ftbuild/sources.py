@@ -16,9 +16,9 @@ import yaml
 
 from ftbuild import bundle as bundles
 from ftbuild import patches
-from ftbuild.cache import Change, Report, Snapshot, Store, Wanted, is_commit, replace
+from ftbuild.cache import Change, Report, Snapshot, Store, Wanted, is_commit
 from ftbuild.config import Config, Lock, LockedBackport, LockedSource
-from ftbuild.errors import ConfigError, FtbuildError, PatchError, PinError
+from ftbuild.errors import ConfigError, PatchError, PinError
 from ftbuild.git import naming_a_full_disk
 from ftbuild.patches import Entry
 
@@ -52,7 +52,6 @@ def pinned_backport(config: Config, entry: Entry) -> LockedBackport:
 
 def chosen(config: Config, names: Collection[str]) -> list[str]:
     """The releases named (none: all), in the order of sources.yaml; ConfigError for an unknown one."""
-    """The releases of sources.yaml that `names` means (none: all), in its order; ConfigError for others."""
     if unknown := set(names) - set(config.sources.releases):
         raise ConfigError(
             f"release {', '.join(sorted(unknown))} is not in sources.yaml",
@@ -78,8 +77,10 @@ def lock(
         made = _resolve(config, cache, releases, report).model_copy(
             update={"bases": config.lock.bases if bases is None else bases}
         )
-        data = made.model_dump(mode="json")
-        replace(config.lock_file, _HEADER + yaml.safe_dump(data, sort_keys=True, width=110))
+        text = _HEADER + yaml.safe_dump(made.model_dump(mode="json"), sort_keys=True, width=110)
+        fresh = config.lock_file.with_suffix(".new")
+        fresh.write_text(text, encoding="utf-8")
+        fresh.replace(config.lock_file)
     return made
 
 
@@ -253,10 +254,8 @@ def _obtain(
     config: Config, release: str, repository: str, cache: Path, report: Report
 ) -> tuple[Store, Snapshot]:
     locked = pinned(config, release, repository)
-    store, snapshot = (
-        _store(config, repository, cache),
-        _snapshot(config, repository, locked.commit, locked.ref),
-    )
+    store = _store(config, repository, cache)
+    snapshot = _snapshot(config, repository, locked.commit, locked.ref)
     store.obtain(snapshot, report)
     tree = store.tree(locked.commit)
     if tree != locked.tree:
@@ -310,7 +309,7 @@ def _unlocked(config: Config, what: str) -> PinError:
     return PinError(what, where=str(config.lock_file), hint=RELOCK)
 
 
-def _mismatch(config: Config, what: str, commit: str, found: str, locked: str) -> FtbuildError:
+def _mismatch(config: Config, what: str, commit: str, found: str, locked: str) -> PinError:
     return PinError(
         f"{what} does not match the lock: commit {commit} has {found}, the lock says {locked}",
         where=str(config.lock_file),

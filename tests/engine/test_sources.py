@@ -16,7 +16,7 @@ import yaml
 
 from ftbuild import config as configuration
 from ftbuild import patches, sources
-from ftbuild.cache import Snapshot
+from ftbuild.cache import Snapshot, Store
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
 
@@ -602,6 +602,6 @@ def test_a_full_disk_is_named_with_the_space_left(world: World) -> None:
 def test_a_snapshot_is_asked_for_completeness_before_use(world: World) -> None:
     world.lock()
     locked = world.config.lock.sources["22.12"]["cutlass"]
-    store = sources._store(world.config, "cutlass", world.cache)
+    store = Store(world.cache, "cutlass", [world.cutlass.folder.as_uri()])
     assert store.holds(Snapshot(locked.commit, ("include",)))
     assert not store.holds(Snapshot(locked.commit))

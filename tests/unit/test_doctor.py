@@ -53,7 +53,7 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory_in_jobs", "state", "jobs"), [(2, 20, "ok", 2), (64, 8, "warn", 8), (2, 0.5, "warn", 1)]
+    ("cores", "memory_in_jobs", "state", "jobs"), [(2, 20, "ok", 2), (64, 16, "warn", 8), (2, 0.5, "warn", 1)]
 )
 def test_memory_tells_how_many_jobs_a_build_runs(
     cores: int, memory_in_jobs: float, state: str, jobs: int
@@ -216,8 +216,8 @@ def test_a_repository_that_is_not_there_is_a_problem_in_gits_words(tmp_path: Pat
 def test_a_silent_host_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reach, "PATIENCE_SECONDS", 0.1)
     start = time.monotonic()
-    silent, quick = reach.ask([target(lambda: time.sleep(5)), target(lambda: None)])()
-    assert time.monotonic() - start < 2
+    silent, quick = reach.ask([target(lambda: time.sleep(30)), target(lambda: None)])()
+    assert time.monotonic() - start < 10
     assert silent.problem is not None
     assert "no answer" in silent.problem
     assert quick.problem is None

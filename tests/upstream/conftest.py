@@ -1,4 +1,4 @@
-"""The real sources, by whatever way this machine's git reaches them; without one these tests skip, and say so."""
+"""The real sources, by whatever way this machine's git has to them; without one these tests skip."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from ftbuild import config as configuration
+from ftbuild import patching
 from ftbuild.commands import cache_folder
 from ftbuild.config import Config
 from ftbuild.git import git, last_line
+from ftbuild.patches import PatchStatus
 from ftbuild.shell import CommandFailed
 
 ROOT = Path(__file__).parents[2]
@@ -31,3 +33,8 @@ def config() -> Config:
 def cache() -> Path:
     """The machine's own source cache: what a build has fetched is not fetched again."""
     return cache_folder()
+
+
+@pytest.fixture(scope="session")
+def survey(config: Config, cache: Path) -> list[PatchStatus]:
+    return list(patching.survey(config, (), cache, print))
