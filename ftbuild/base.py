@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from ftbuild import bake, engine, registry, shell
+from ftbuild import bake, disk, engine, registry, shell
 from ftbuild.config import Config, LocalBase
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan, PlannedBase
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import docker
 
 # Both images, their layers' build cache and the downloaded packages, measured: docs/architecture.md.
-LOCAL_BASE_BYTES = 16 * engine.GIB
+LOCAL_BASE_BYTES = 16 * disk.GIB
 
 
 def ensure(
@@ -43,7 +43,7 @@ def ensure(
     if base.local is None:
         registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
         return
-    engine.require_disk(work, LOCAL_BASE_BYTES, f"base {base.name}")
+    disk.require(work, LOCAL_BASE_BYTES, f"base {base.name}")
     report(f"base {base.name}: building {base.serving} (a few minutes, once)")
     job = bake.Job(work / f"base-{base.name}" / base.serving.rpartition(":")[2], {})
     os_image = _os_image(client, base.local, report)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ftbuild import bake, base, cmake, context, engine
+from ftbuild import bake, base, cmake, context, disk, engine
 from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.plan import PRODUCTS, Plan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import docker
 
 # Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
-CELL_BYTES = 12 * engine.GIB
+CELL_BYTES = 12 * disk.GIB
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def _make(
         _name(client, plan)
         return "present"
     base.ensure(client, plan, host, options.work, report=say, show=say)
-    engine.require_disk(options.work, CELL_BYTES, f"building {plan.cell.id}")
+    disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
     job = bake.Job(folder(options.work, plan), bake.cell_definition(plan, host))
     job.folder.mkdir(parents=True, exist_ok=True)
     try:

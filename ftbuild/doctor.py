@@ -10,7 +10,6 @@ import json
 import os
 import platform
 import re
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, dataclass
@@ -21,6 +20,7 @@ from packaging.version import Version
 
 from ftbuild import base, build, cmake, engine, reach, shell, tables
 from ftbuild.config import Config
+from ftbuild.disk import GIB, free_bytes, nearest
 from ftbuild.errors import FtbuildError, HostError
 
 State = Literal["ok", "warn", "fail"]
@@ -120,8 +120,8 @@ def storage(info: EngineInfo) -> Check:
 def memory(cores: int, memory_bytes: int) -> Check:
     """Cores and memory of the engine's machine, and how many compile jobs a build therefore runs."""
     jobs = cmake.jobs(cores, memory_bytes)
-    found = f"{cores} cores, {memory_bytes / engine.GIB:.1f} GiB: {jobs} compile jobs at a time"
-    per_job = f"one job of the real sources takes up to {cmake.MEMORY_PER_JOB_BYTES / engine.GIB:.0f} GiB"
+    found = f"{cores} cores, {memory_bytes / GIB:.1f} GiB: {jobs} compile jobs at a time"
+    per_job = f"one job of the real sources takes up to {cmake.MEMORY_PER_JOB_BYTES / GIB:.0f} GiB"
     if memory_bytes < cmake.MEMORY_PER_JOB_BYTES:
         return Check("cpu, memory", "warn", found, f"{per_job}: add memory, or the compiler may be killed")
     if jobs < cores:
@@ -232,13 +232,12 @@ def _disks(work: Path, info: EngineInfo) -> Iterator[Check]:
 
 def disk(name: str, folder: Path, wanted_bytes: int) -> Check:
     """`fail` where not even one cell fits, `warn` where it fits only once its base is there."""
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free = shutil.disk_usage(existing).free
-    found = f"{free / engine.GIB:.0f} GiB free at {existing}"
+    free = free_bytes(folder)
+    found = f"{free / GIB:.0f} GiB free at {nearest(folder)}"
     if free >= wanted_bytes:
         return Check(name, "ok", found)
     hint = (
-        f"a first build wants {wanted_bytes / engine.GIB:.0f} GiB: `docker builder prune` frees old layers, "
+        f"a first build wants {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
         "FTBUILD_WORK moves our folder, data-root in /etc/docker/daemon.json the engine's"
     )
     return Check(name, "fail" if free < build.CELL_BYTES else "warn", found, hint)

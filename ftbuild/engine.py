@@ -7,8 +7,6 @@ when it is first needed, since it costs more start-up time than the rest of the 
 from __future__ import annotations
 
 import re
-import shutil
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import shell
@@ -18,9 +16,11 @@ if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
-GIB = 1024**3
 # From here on named contexts, `docker-image://` of local images and bake's secrets work (release notes).
 OLDEST_BUILDX = (0, 10)
+ANSWER_SECONDS = 10
+# Pulling or importing an operating system over a slow line.
+WORK_SECONDS = 1800
 
 
 def connect() -> docker.DockerClient:
@@ -29,8 +29,9 @@ def connect() -> docker.DockerClient:
     from docker.errors import DockerException
 
     try:
-        client = docker.from_env(timeout=60)
+        client = docker.from_env(timeout=ANSWER_SECONDS)
         client.ping()
+        client.api.timeout = WORK_SECONDS
     except DockerException as silent:
         raise HostError(
             "no Docker Engine answers",
@@ -70,18 +71,6 @@ def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
     """Let `name` point to a local image."""
     repository, _, label = name.rpartition(":")
     client.images.get(image_reference).tag(repository, label)
-
-
-def require_disk(folder: Path, needed_bytes: int, purpose: str) -> None:
-    """HostError unless the file system of `folder` has that much room."""
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
-    free = shutil.disk_usage(existing).free
-    if free < needed_bytes:
-        raise HostError(
-            f"{purpose} needs {needed_bytes / GIB:.0f} GiB of disk, {free / GIB:.1f} GiB are free",
-            where=str(existing),
-            hint="docker builder prune frees old layers; FTBUILD_CACHE and --work move our own folders",
-        )
 
 
 def _reason(error: Exception) -> str:

@@ -8,12 +8,12 @@ fixed, and so are those that would start work of their own in the cache.
 from __future__ import annotations
 
 import errno
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ftbuild import shell
+from ftbuild.disk import free_bytes
 from ftbuild.errors import HostError
 from ftbuild.shell import CommandFailed, Result
 
@@ -96,20 +96,15 @@ def last_line(failed: CommandFailed) -> str:
 def full_disk(folder: Path) -> HostError:
     """The error for a disk that `folder` has filled."""
     return HostError(
-        f"the disk is full: {_free(folder) / 1e6:.1f} MB are free",
+        f"the disk is full: {free_bytes(folder) / 1e6:.1f} MB are free",
         where=str(folder),
         hint="make room, or point FTBUILD_CACHE (sources) or FTBUILD_WORK (staged builds) to another disk",
     )
 
 
-def _free(folder: Path) -> int:
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    return shutil.disk_usage(existing).free
-
-
 def _is_full(folder: Path) -> bool:
     """Some git commands (checkout-index) only say that they cannot write."""
-    return _free(folder) < 1_000_000
+    return free_bytes(folder) < 1_000_000
 
 
 @contextmanager

@@ -7,15 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from ftbuild import doctor, errors, reach
 from ftbuild.cmake import MEMORY_PER_JOB_BYTES
 from ftbuild.config import Config
+from ftbuild.disk import GIB
 from ftbuild.doctor import Check
-from ftbuild.engine import GIB
 from ftbuild.errors import HostError
 
 ROOT = Path(__file__).parents[2]
@@ -67,7 +66,7 @@ def test_a_full_disk_fails_and_a_tight_one_warns(tmp_path: Path, monkeypatch: py
     folder = tmp_path / "not" / "there" / "yet"
 
     def free(size: int) -> str:
-        monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=size))
+        monkeypatch.setattr(doctor, "free_bytes", lambda _: size)
         return doctor.disk("disk", folder, 28 * GIB).state
 
     assert [free(1 * GIB), free(20 * GIB), free(30 * GIB)] == ["fail", "warn", "ok"]
