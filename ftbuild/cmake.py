@@ -16,9 +16,10 @@ from packaging.version import Version
 
 SOURCE_ROOT = "/src"
 GIB = 1024**3
-# Measured on the real sources (22.12, sm_90, CUDA 11.8): ptxas, a job's largest process, peaks at 0.65 GiB,
-# and two jobs together stayed below 1.2 GiB. nvcc compiles several SMs one after the other.
-MEMORY_PER_JOB_BYTES = 1 * GIB
+# Measured on the real sources (22.12, sm_90, CUDA 11.8), largest process of a job: 0.65 GiB (ptxas) in the
+# backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree; two jobs of each tree at once took 4.1 GiB.
+# nvcc compiles several SMs one after the other.
+MEMORY_PER_JOB_BYTES = 2 * GIB
 TREES = 2
 
 

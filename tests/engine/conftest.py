@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,20 @@ def invoke(work: Path, sample_repositories: None) -> Invoke:
 
 
 @pytest.fixture(scope="session")
-def built(client: docker.DockerClient, sample_repositories: None, work: Path) -> Plan:
+def tidy(client: docker.DockerClient) -> Iterator[None]:
+    """At the end the sample images that the tests made are gone; those that were there before stay."""
+    before = sample_tags(client)
+    yield
+    for tag in sample_tags(client) - before:
+        client.images.remove(tag, force=True)
+
+
+def sample_tags(client: docker.DockerClient) -> set[str]:
+    return {tag for image in client.images.list(name="triton_with_ft_sample") for tag in image.tags}
+
+
+@pytest.fixture(scope="session")
+def built(client: docker.DockerClient, sample_repositories: None, work: Path, tidy: None) -> Plan:
     """The sample cell 22.12-sm80, built once for all tests."""
     done = subprocess.run(
         command(*build_arguments(SAMPLE, "--rebuild")),
