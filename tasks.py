@@ -39,6 +39,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
     def guarded(*args: Any, **options: Any) -> None:
         from ftbuild.errors import FtbuildError, Interrupted
 
+        sys.stdout.reconfigure(line_buffering=True)  # a CI log shows each line when it is said
         signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI cancels with SIGTERM: end as on Ctrl-C
         try:
             code = body(*args, **options) or 0

@@ -115,7 +115,7 @@ def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, 
     client = engine.connect()
     engine.buildx_version()
     host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
-    for plan in {plan.base: plan for plan in plans(selection)}.values():
+    for plan in {plan.base.serving: plan for plan in plans(selection)}.values():
         bases.ensure(client, plan, host, work, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0

@@ -299,3 +299,9 @@ def test_the_record_beside_the_log_is_the_plan(work: Path, built: Plan) -> None:
     recorded = json.loads((build.folder(work, built) / "plan.json").read_text())
     assert recorded["key"] == built.key
     assert recorded["tags"]["runtime"][0] == built.tag("runtime")
+
+
+def test_the_base_alone_can_be_asked_for(built: Plan, invoke: Invoke) -> None:
+    done = invoke("base", "--config", str(SAMPLE))
+    assert done.returncode == 0, done.stderr
+    assert f"base open: {built.base.serving}, {built.base.devel}" in done.stdout

@@ -1,0 +1,103 @@
+"""What NVIDIA's and GNU's tools say of shared libraries: the commands, and pure parsers of their output.
+
+cuobjdump lists the machine code (SASS, one cubin per SM) and the PTX in a library (CUDA Binary Utilities,
+section cuobjdump); readelf its needed libraries and search paths; ldd (glibc's ld.so in trace mode) what the
+loader cannot resolve.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+# Brought by the driver, when a container is started with a GPU (NVIDIA Container Toolkit).
+DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
+_DRIVER_SYMBOL = re.compile(r"undefined symbol: (?:cu[A-Z]|nvml)\w*\b")
+_CODE = re.compile(r"(ELF|PTX) file +\d+: .*\.(sm_\w+)\.(?:cubin|ptx)")
+_DYNAMIC = re.compile(r"\((NEEDED|RPATH|RUNPATH)\).*\[(.*)\]")
+_UNRESOLVED = re.compile(
+    r"not found|undefined symbol|not defined in file|not a dynamic executable|No such file|error while loading"
+)
+_HEAD = "== "
+
+
+@dataclass(frozen=True)
+class Library:
+    """One library: pieces of machine code and PTX by SM (`sm_80`), needed libraries, search paths."""
+
+    path: str
+    sass: Mapping[str, int]
+    ptx: Mapping[str, int]
+    needed: tuple[str, ...]
+    search: tuple[str, ...]
+
+    def searched(self) -> Iterator[tuple[str, str]]:
+        """Each search path as written, and the folder it means ($ORIGIN is the library's own, ld.so(8))."""
+        origin = posixpath.dirname(self.path)
+        for written in self.search:
+            yield written, posixpath.normpath(re.sub(r"\$(ORIGIN|\{ORIGIN\})", origin, written) or ".")
+
+
+def inspection(folder: str) -> str:
+    """A script for the toolkit's image that `libraries` reads: tells of every library in `folder`.
+
+    cuobjdump fails on a library without device code, which is no failure here.
+    """
+    return (
+        "command -v cuobjdump readelf > /dev/null\n"
+        f"for library in {folder}/*.so; do\n"
+        f'  echo "{_HEAD}$library"\n'
+        '  cuobjdump --list-elf "$library" || true\n'
+        '  cuobjdump --list-ptx "$library" || true\n'
+        '  readelf --dynamic --wide "$library"\n'
+        "done\n"
+    )
+
+
+def libraries(text: str) -> tuple[Library, ...]:
+    """The libraries that the output of `inspection` describes."""
+    return tuple(_library(*section.split("\n", 1)) for section in f"\n{text}".split(f"\n{_HEAD}")[1:])
+
+
+def architectures(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """SM -> pieces of code, over several libraries."""
+    total: Counter[str] = Counter()
+    for count in counts:
+        total.update(count)
+    return dict(sorted(total.items()))
+
+
+def resolution(paths: Iterable[str]) -> str:
+    """A script for the image itself that `unresolved` reads."""
+    return "\n".join(f"echo '{_HEAD}{path}'; ldd -r '{path}' 2>&1 || true" for path in paths)
+
+
+def unresolved(text: str) -> list[str]:
+    """What the loader cannot resolve, as `library: complaint`, each once; the driver's part is left out."""
+    found: dict[str, None] = {}
+    path = ""
+    for line in text.splitlines():
+        if line.startswith(_HEAD):
+            path = line.removeprefix(_HEAD)
+        elif _UNRESOLVED.search(line) and not _of_driver(line):
+            found[f"{posixpath.basename(path)}: {' '.join(line.split())}"] = None
+    return list(found)
+
+
+def _library(path: str, text: str = "") -> Library:
+    code = Counter(_CODE.findall(text))
+    dynamic = _DYNAMIC.findall(text)
+    return Library(
+        path=path,
+        sass={sm: count for (kind, sm), count in code.items() if kind == "ELF"},
+        ptx={sm: count for (kind, sm), count in code.items() if kind == "PTX"},
+        needed=tuple(value for tag, value in dynamic if tag == "NEEDED"),
+        search=tuple(entry for tag, value in dynamic if tag != "NEEDED" for entry in value.split(":")),
+    )
+
+
+def _of_driver(line: str) -> bool:
+    return any(name in line for name in DRIVER_LIBRARIES) or bool(_DRIVER_SYMBOL.search(line))

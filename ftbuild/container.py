@@ -1,0 +1,100 @@
+"""Throw-away containers without network: run a script in an image, read a folder out of one.
+
+Nothing is mounted, so the engine may be on another machine; what goes in and out is a tar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ftbuild import engine
+from ftbuild.errors import HostError, VerifyError
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+SCRIPT_SECONDS = 600
+_ROLE = {"io.ftbuild.role": "verify"}
+_REPEAT = "docker run the image and repeat it by hand"
+
+
+def run(
+    client: docker.DockerClient,
+    image: str,
+    script: str,
+    *,
+    user: str | None = None,
+    files: Iterable[bytes] | None = None,
+) -> str:
+    """The standard output of a shell script in `image`; `files` is a tar that is unpacked in `/` before.
+
+    `user` is the image's own unless told. Raises VerifyError with the last lines when the script fails or
+    takes longer than SCRIPT_SECONDS.
+    """
+    from requests import RequestException
+
+    with _created(client, image, script, user) as container:
+        if files is not None:
+            container.put_archive("/", files)
+        container.start()
+        try:
+            code = container.wait(timeout=SCRIPT_SECONDS)["StatusCode"]
+        except RequestException as late:
+            raise VerifyError(f"a script did not end within {SCRIPT_SECONDS} s", hint=_REPEAT) from late
+        output = container.logs(stderr=False).decode("utf-8", "replace")
+        if code:
+            said = container.logs().decode("utf-8", "replace").strip().splitlines()[-5:]
+            raise VerifyError("\n".join([f"a script ended with code {code}", *said]), hint=_REPEAT)
+    return output
+
+
+@contextmanager
+def archive(client: docker.DockerClient, image: str, path: str) -> Iterator[Iterable[bytes]]:
+    """A file or folder of `image` as a tar stream, named by the last part of `path`.
+
+    Raises VerifyError when the image has no such path.
+    """
+    from docker.errors import NotFound
+
+    with _created(client, image, "true", None) as container:
+        try:
+            stream, _ = container.get_archive(path)
+        except NotFound as missing:
+            raise VerifyError(f"{path} is not in the image", hint="invoke build --rebuild") from missing
+        yield stream
+
+
+def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -> str:
+    """The id of an image, which is pulled when this machine lacks it.
+
+    BuildKit pulls a base into its own store, where containers cannot use it. Raises HostError with `hint`
+    when no registry has it.
+    """
+    from docker.errors import APIError
+
+    found = engine.image(client, name)
+    try:
+        found = found or client.images.pull(name)
+    except APIError as absent:
+        raise HostError(f"{purpose} needs the image {name}", where=str(absent), hint=hint) from absent
+    return str(found.id)
+
+
+@contextmanager
+def _created(client: docker.DockerClient, image: str, script: str, user: str | None) -> Iterator[Container]:
+    """A container that runs `script` once it is started; an image's own entrypoint would print into it."""
+    container = client.containers.create(
+        image,
+        entrypoint=["/bin/sh", "-ec", script],
+        command=[],
+        user=user,
+        network_disabled=True,
+        labels=_ROLE,
+    )
+    try:
+        yield container
+    finally:
+        container.remove(force=True, v=True)

@@ -1,0 +1,143 @@
+"""What lies in an image: the script that lists it, its parser, and rules on what a serving image may hold.
+
+An image is judged by what it holds beyond its base: nobody here can mend a base that comes from a registry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+# `-xdev` leaves out /proc, /sys and /dev, which the engine mounts. A key or password shows only in a file's
+# text; grep's code 1 (no line found) is no failure.
+LISTING = """\
+find / -xdev -printf 'file %y %m %U %G %p\\n'
+sed 's/^/user /' /etc/passwd
+sed 's/^/group /' /etc/group
+{ find / -xdev -type f '(' -name '*.pem' -o -name '*.key' ')' -exec grep -ls -e 'PRIVATE KEY-----' {} + || true
+  find / -xdev -type f '(' -name pip.conf -o -name .pypirc -o -name auth.conf ')' \
+    -exec grep -lsiE -e '://[^/@[:space:]]+:[^/@[:space:]]+@|password' {} + || true
+} | sed 's/^/secret /'
+"""
+SETUID = 0o6000
+EVERYBODY_WRITES = 0o002
+STICKY = 0o1000
+NOBODY = 65534
+_ENTRY = re.compile(r"file (\w) (\d+) (\d+) (\d+) (/.*)")
+# `pip` installs what requirements name by version; test keys of such a package are no credential of ours.
+_PACKAGES = re.compile(r".*/(?:dist|site)-packages/")
+
+
+@dataclass(frozen=True)
+class File:
+    """One entry of the file system. `kind` as in find(1): f file, d folder, l link; `mode` are its bits."""
+
+    path: str
+    kind: str
+    mode: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All files of an image by path, ids of users and groups by name, files that hold a key or password."""
+
+    files: Mapping[str, File]
+    users: Mapping[str, int]
+    groups: Mapping[str, int]
+    secrets: tuple[str, ...]
+
+    def is_folder(self, path: str) -> bool:
+        """Whether there is a folder (or a link, which may lead to one) of that path."""
+        return path in self.files and self.files[path].kind in "dl"
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """Something that a serving image must not hold: a pattern on whole paths."""
+
+    what: str
+    path: re.Pattern[str]
+
+
+_TOOLS = "gcc|g\\+\\+|cc|c\\+\\+|clang|clang\\+\\+|nvcc|cicc|ptxas|cmake|ninja|ccache|make|as|ld|ld\\.bfd|ld\\.gold"
+LEFTOVERS = tuple(
+    Leftover(what, re.compile(pattern))
+    for what, pattern in (
+        ("compiler or build tool", rf".*/s?bin/(?:[\w.-]+-)?(?:{_TOOLS})(?:-[\d.]+)?"),
+        ("compiler or build tool", r".*/(?:cc1|cc1plus|collect2|lto1)"),
+        ("ssh server", r".*/s?bin/sshd"),
+        ("package list or archive", r"/var/lib/apt/lists/.*(?:Packages|Sources|Release)[^/]*"),
+        ("package list or archive", r"/var/cache/apt/.*\.(?:deb|bin)"),
+        ("cache", r".*/\.(?:cache|ccache)/.+|/(?:ccache|pip|apt)/.+"),
+        ("build tree", r"/(?:src|build|out|steps|recipe)/.+"),
+        ("credential", r".*/\.(?:netrc|git-credentials|npmrc|docker/config\.json|aws/credentials)"),
+        ("credential", r".*/(?:\.ssh/.+|id_(?:rsa|dsa|ecdsa|ed25519)|host\.env)"),
+        ("build secret", r"/run/secrets/.+"),
+        ("certificate", r"/usr/local/share/ca-certificates/.+|/etc/(?:ssl/certs|pki)/.+"),
+    )
+)
+
+
+def parse(text: str) -> Contents:
+    """The output of LISTING."""
+    files: dict[str, File] = {}
+    names: dict[str, dict[str, int]] = {"user": {}, "group": {}}
+    secrets = []
+    for line in text.splitlines():
+        kind, _, rest = line.partition(" ")
+        if match := _ENTRY.fullmatch(line):
+            files[match[5]] = File(match[5], match[1], int(match[2], 8), int(match[3]), int(match[4]))
+        elif kind in names and rest.count(":") >= 2:
+            name, _, number = rest.split(":")[:3]
+            names[kind][name] = int(number)
+        elif kind == "secret":
+            secrets.append(rest)
+    return Contents(files, names["user"], names["group"], tuple(secrets))
+
+
+def leftovers(image: Contents, base: Contents) -> Iterator[str]:
+    """What the image must not hold and its base does not, as `what: path`."""
+    for path, file in image.files.items():
+        if path not in base.files and file.kind != "d":
+            yield from (f"{rule.what}: {path}" for rule in LEFTOVERS if rule.path.fullmatch(path))
+    for path in image.secrets:
+        if path not in base.secrets and not _PACKAGES.match(path):
+            yield f"key or password: {path}"
+
+
+def brought_by_base(base: Contents) -> list[str]:
+    """Which kinds of left-overs the base itself holds, for the record."""
+    return sorted({rule.what for rule in LEFTOVERS for path in base.files if rule.path.fullmatch(path)})
+
+
+def strangers(image: Contents, base: Contents) -> Iterator[str]:
+    """Files whose owner or group is `nobody` or has no name in the image, unless the base has them so."""
+    for file in _changed(image, base):
+        unknown = file.uid not in image.users.values() or file.gid not in image.groups.values()
+        if unknown or NOBODY in (file.uid, file.gid):
+            yield f"{file.path} (owner {file.uid}:{file.gid})"
+
+
+def privileged(image: Contents, base: Contents) -> Iterator[str]:
+    """Programs that run with their owner's or group's rights, unless the base has them so."""
+    return (f"{f.path} (mode {f.mode:o})" for f in _changed(image, base) if f.kind == "f" and f.mode & SETUID)
+
+
+def open_to_all(files: Iterable[File]) -> Iterator[str]:
+    """Files and folders that everybody may write, but for folders like /tmp that protect what is in them."""
+    for file in files:
+        if file.kind in "fd" and file.mode & EVERYBODY_WRITES and not file.mode & STICKY:
+            yield f"{file.path} (mode {file.mode:o})"
+
+
+def opened(image: Contents, base: Contents) -> Iterator[str]:
+    """Files and folders that everybody may write, unless the base has them so."""
+    return open_to_all(_changed(image, base))
+
+
+def _changed(image: Contents, base: Contents) -> Iterator[File]:
+    """Every file that is not just so (path, kind, mode, owner) in the base."""
+    return (file for path, file in image.files.items() if base.files.get(path) != file)
