@@ -45,9 +45,9 @@ def ensure(
         return
     disk.require(work, LOCAL_BASE_BYTES, f"base {base.name}")
     report(f"base {base.name}: building {base.serving} (a few minutes, once)")
-    job = bake.Job(work / f"base-{base.name}" / base.serving.rpartition(":")[2], {})
     os_image = _os_image(client, base.local, report)
-    job = bake.Job(job.folder, bake.base_definition(plan, os_image, host))
+    folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
+    job = bake.Job(folder, bake.base_definition(plan, os_image, host))
     bake.write(job, host)
     shutil.copyfile(plan.file("base").path, job.folder / "Dockerfile")
     bake.run(job, host, show=show)

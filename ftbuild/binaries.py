@@ -19,7 +19,7 @@ _DRIVER_SYMBOL = re.compile(r"undefined symbol: (?:cu[A-Z]|nvml)\w*\b")
 _CODE = re.compile(r"(ELF|PTX) file +\d+: .*\.(sm_\w+)\.(?:cubin|ptx)")
 _DYNAMIC = re.compile(r"\((NEEDED|RPATH|RUNPATH)\).*\[(.*)\]")
 _UNRESOLVED = re.compile(
-    r"not found|undefined symbol|not defined in file|not a dynamic executable|No such file|error while loading"
+    r"not found|undefined symbol|not defined in file|not a dynamic executable|No such file|error while load"
 )
 _HEAD = "== "
 
@@ -41,15 +41,16 @@ class Library:
             yield written, posixpath.normpath(re.sub(r"\$(ORIGIN|\{ORIGIN\})", origin, written) or ".")
 
 
-def inspection(folder: str) -> str:
+def inspection(folder: str, origin: str) -> str:
     """A script for the toolkit's image that `libraries` reads: tells of every library in `folder`.
 
-    cuobjdump fails on a library without device code, which is no failure here.
+    `origin` is the folder that they were copied from, and that the output names. cuobjdump fails on a
+    library without device code, which is no failure here.
     """
     return (
         "command -v cuobjdump readelf > /dev/null\n"
         f"for library in {folder}/*.so; do\n"
-        f'  echo "{_HEAD}$library"\n'
+        f'  echo "{_HEAD}{origin}/${{library##*/}}"\n'
         '  cuobjdump --list-elf "$library" || true\n'
         '  cuobjdump --list-ptx "$library" || true\n'
         '  readelf --dynamic --wide "$library"\n'

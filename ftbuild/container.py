@@ -29,7 +29,7 @@ def run(
     user: str | None = None,
     files: Iterable[bytes] | None = None,
 ) -> str:
-    """The standard output of a shell script in `image`; `files` is a tar that is unpacked in `/` before.
+    """The standard output of a shell script in `image`; `files` is a tar that is unpacked in /tmp before.
 
     `user` is the image's own unless told. Raises VerifyError with the last lines when the script fails or
     takes longer than SCRIPT_SECONDS.
@@ -38,7 +38,7 @@ def run(
 
     with _created(client, image, script, user) as container:
         if files is not None:
-            container.put_archive("/", files)
+            container.put_archive("/tmp", files)
         container.start()
         try:
             code = container.wait(timeout=SCRIPT_SECONDS)["StatusCode"]

@@ -15,7 +15,9 @@ LISTING = """\
 find / -xdev -printf 'file %y %m %U %G %p\\n'
 sed 's/^/user /' /etc/passwd
 sed 's/^/group /' /etc/group
-{ find / -xdev -type f '(' -name '*.pem' -o -name '*.key' ')' -exec grep -ls -e 'PRIVATE KEY-----' {} + || true
+{
+  find / -xdev -type f '(' -name '*.pem' -o -name '*.key' ')' \
+    -exec grep -ls -e 'PRIVATE KEY-----' {} + || true
   find / -xdev -type f '(' -name pip.conf -o -name .pypirc -o -name auth.conf ')' \
     -exec grep -lsiE -e '://[^/@[:space:]]+:[^/@[:space:]]+@|password' {} + || true
 } | sed 's/^/secret /'
@@ -62,7 +64,7 @@ class Leftover:
     path: re.Pattern[str]
 
 
-_TOOLS = "gcc|g\\+\\+|cc|c\\+\\+|clang|clang\\+\\+|nvcc|cicc|ptxas|cmake|ninja|ccache|make|as|ld|ld\\.bfd|ld\\.gold"
+_TOOLS = r"gcc|g\+\+|cc|c\+\+|clang|clang\+\+|nvcc|cicc|ptxas|cmake|ninja|ccache|make|as|ld(?:\.bfd|\.gold)?"
 LEFTOVERS = tuple(
     Leftover(what, re.compile(pattern))
     for what, pattern in (

@@ -91,7 +91,9 @@ def _archive(models: Path) -> bytes:
 
 
 def _readable(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    return entry.replace(mode=0o755 if entry.isdir() else 0o644, uid=0, gid=0, uname="", gname="", deep=False)
+    entry.mode = 0o755 if entry.isdir() else 0o644
+    entry.uid = entry.gid = 0
+    return entry
 
 
 def _not_ready(what: str, container: Container) -> SmokeError:

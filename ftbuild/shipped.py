@@ -37,6 +37,7 @@ TREES = (
     Tree("ft", "/opt/ftbuild/FasterTransformer", ("examples",)),
     Tree("backend", "/opt/ftbuild/fastertransformer_backend", ("all_models", "tools")),
 )
+UNPATCHED = "files that no patch changes"
 
 
 @dataclass
@@ -74,10 +75,11 @@ def compare(
         wanted = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
         differing = {place for place in wanted.keys() | image.keys() if wanted.get(place) != image.get(place)}
         outcome = Comparison(files=len(wanted))
-        for name, places in _touched(config, plan, cache).items():
+        explained: set[Place] = set()
+        for name, places in _touched(config, plan, cache, report).items():
             if shown := places & wanted.keys():
                 _note(outcome, name, shown & differing, wanted, image)
-                differing -= shown
+                explained |= shown
             elif staged and staged.is_dir():
                 compiled = {place: _digest(trees[place[0]] / place[1]) for place in places}
                 there = {place: _digest(staged / plan.source(place[0]).path / place[1]) for place in places}
@@ -85,8 +87,8 @@ def compare(
                 _note(outcome, name, lacking, compiled, there)
             else:
                 outcome.elsewhere.append(name)
-        if differing:
-            _note(outcome, "no patch", differing, wanted, image)
+        if unexplained := differing - explained:
+            _note(outcome, UNPATCHED, unexplained, wanted, image)
     return outcome
 
 
@@ -114,13 +116,13 @@ def _patched(config: Config, plan: Plan, cache: Path, report: Report) -> Iterato
         yield trees
 
 
-def _touched(config: Config, plan: Plan, cache: Path) -> dict[str, set[Place]]:
-    """Patch -> the files that it changes; later patches first, as they have the last word on a file."""
+def _touched(config: Config, plan: Plan, cache: Path, report: Report) -> dict[str, set[Place]]:
+    """Patch -> the files that it changes."""
     found: dict[str, set[Place]] = {}
     for component, entries in patches.series(config).items():
         version = config.version(plan.cell.triton, component)
         for entry in patches.applicable(entries, version):
-            diff = sources.diff(config, entry, cache).decode("utf-8", "replace")
+            diff = sources.diff(config, entry, cache, report=report).decode("utf-8", "replace")
             found[entry.name] = {(component, hunk.file) for hunk in hunks.hunks(diff)}
     return found
 
