@@ -118,6 +118,15 @@ def build(
     )
 
 
+@task(iterable=SELECTION, help={**SELECTION_HELP, "format": "human or json"})
+@command
+def verify(c: Context, triton=None, sm=None, cell=None, base=None, config=CONFIG, format="human"):  # noqa: A002
+    """Check the built images of every selected cell, without a GPU."""
+    from ftbuild import commands
+
+    return commands.verify(selection(config, triton, sm, cell, base), format, Path(WORK))
+
+
 @task(
     iterable=["triton"], help={**ENGINE_HELP, **{k: SELECTION_HELP[k] for k in ("triton", "base", "config")}}
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ def architectures(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 def resolution(paths: Iterable[str]) -> str:
     """A script for the image itself that `unresolved` reads."""
-    return "\n".join(f"echo '{_HEAD}{path}'; ldd -r '{path}' 2>&1 || true" for path in paths)
+    quoted = [(shlex.quote(f"{_HEAD}{path}"), shlex.quote(path)) for path in paths]
+    return "\n".join(f"echo {head}; ldd -r {path} 2>&1 || true" for head, path in quoted)
 
 
 def unresolved(text: str) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ftbuild import bake, base, cmake, context, disk, engine
+from ftbuild import bake, base, cmake, context, disk, engine, verify
 from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.plan import PRODUCTS, Plan
@@ -114,7 +114,7 @@ def _make(
 ) -> str:
     if not options.rebuild and all(engine.image(client, plan.tag(product)) for product in PRODUCTS):
         say(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
-        _name(client, plan)
+        _accept(config, plan, client, options, say)
         return "present"
     base.ensure(client, plan, host, options.work, report=say, show=say)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
@@ -128,7 +128,7 @@ def _make(
             bake.run(job, host, show=say)
     except Timeout as busy:
         raise HostError("another build of this cell is running", where=str(job.folder)) from busy
-    _name(client, plan)
+    _accept(config, plan, client, options, say)
     say(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built"
 
@@ -138,6 +138,14 @@ def folder(work: Path, plan: Plan) -> Path:
     return work / plan.cell.id / plan.key
 
 
-def _name(client: docker.DockerClient, plan: Plan) -> None:
+def _accept(
+    config: Config,
+    plan: Plan,
+    client: docker.DockerClient,
+    options: Options,
+    say: Callable[[str], None],
+) -> None:
+    """Verify both images, then let the moving tags point to them."""
+    verify.require(client, config, plan, options.cache, folder(options.work, plan), progress=say)
     for product in PRODUCTS:
         engine.tag(client, plan.tag(product), plan.tag(product, moving=True))

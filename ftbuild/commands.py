@@ -13,7 +13,7 @@ from pathlib import Path
 from ftbuild import config as configuration
 from ftbuild import matrix as matrices
 from ftbuild.config import Config
-from ftbuild.errors import ConfigError, worst
+from ftbuild.errors import ConfigError, VerifyError, worst
 from ftbuild.matrix import Cell
 from ftbuild.plan import Plan, Revision
 
@@ -105,6 +105,33 @@ def build(
     outcomes = builds.build(config, planned, options)
     print(builds.summary(outcomes))
     return worst(outcome.exit_code for outcome in outcomes)
+
+
+def verify(selection: Selection, output: str, work: Path) -> int:
+    """Verify the built images of the selected cells, each cell even after one failed; the worst exit code."""
+    from ftbuild import build as builds
+    from ftbuild import engine
+    from ftbuild import verify as gate
+
+    require_format(output, "human", "json")
+    config = configuration.load(selection.config)
+    client = engine.connect()
+    reports, codes = [], []
+    for plan in plans(selection):
+        progress(f"[{plan.cell.id}] verifying")
+        try:
+            reports.append(
+                gate.run(client, config, plan, cache_folder(), builds.folder(work, plan), progress=progress)
+            )
+            codes.append(reports[-1].exit_code)
+        except VerifyError as absent:
+            progress(f"[{plan.cell.id}] failed: {absent}")
+            codes.append(absent.exit_code)
+    if output == "json":
+        print(gate.as_json(reports))
+    for report in reports if output == "human" else ():
+        print(report.render())
+    return worst(codes)
 
 
 def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, work: Path) -> int:

@@ -23,7 +23,8 @@ def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, 
         if wanted:
             report(f"patching {component} {version} ({len(wanted)} entries)")
         for entry in wanted:
-            patches.apply(trees[component], entry, sources.diff(config, entry, cache), version=version)
+            diff = sources.diff(config, entry, cache, report=report)
+            patches.apply(trees[component], entry, diff, version=version)
 
 
 def survey(config: Config, releases: Collection[str], cache: Path, report: Report) -> Iterator[PatchStatus]:

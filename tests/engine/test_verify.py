@@ -1,0 +1,258 @@
+"""The gate without a GPU on the sample images: they pass, and each check fails on an image made for that."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ftbuild import build, commands, context, engine, shell, verify
+from ftbuild import config as configuration
+from ftbuild.errors import VerifyError
+from ftbuild.plan import Plan
+from ftbuild.verify import Report, State
+
+from .sample import SAMPLE, Invoke, sample_plan
+
+if TYPE_CHECKING:
+    import docker
+
+Derive = Callable[..., str]
+TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
+
+
+@pytest.fixture
+def derive(client: docker.DockerClient, built: Plan) -> Iterator[Derive]:
+    """Images that change a built one by a few lines of a Dockerfile; removed at the end."""
+    names = []
+
+    def make(product: str, lines: str = "", labels: Mapping[str, str] | None = None) -> str:
+        name = f"ftbuild-test-verify:{uuid.uuid4().hex}"
+        labelled = [f"--label={key}={value}" for key, value in (labels or {}).items()]
+        dockerfile = f"FROM {built.tag(product)}\nUSER root\n{lines}\n"
+        if "USER" not in lines:
+            dockerfile += "USER 1000:1000\n"
+        shell.run(["docker", "buildx", "build", "--tag", name, *labelled, "-"], stdin=dockerfile)
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        client.images.remove(name, force=True)
+
+
+def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> Report:
+    return verify.verify(client, configuration.load(SAMPLE), plan, commands.cache_folder(), images=images)
+
+
+def names(plan: Plan, **changed: str) -> dict[str, str]:
+    return {"runtime": plan.tag("runtime"), "sdk": plan.tag("sdk"), **changed}
+
+
+def test_the_built_images_pass_and_the_record_is_bound_to_them(
+    client: docker.DockerClient, built: Plan, work: Path
+) -> None:
+    report = verify.verify(
+        client,
+        configuration.load(SAMPLE),
+        built,
+        commands.cache_folder(),
+        staged=build.folder(work, built) / context.SOURCES,
+    )
+    report.require()
+    assert {finding.verdict.state for finding in report.findings} == {State.OK}, report.render()
+    record = report.as_dict()
+    for product in ("runtime", "sdk"):
+        image = engine.image(client, built.tag(product))
+        assert image is not None
+        assert record["images"][product]["id"] == image.id
+    assert record["key"] == built.key
+    facts = {(f["check"], f["image"]): f["facts"] for f in record["findings"]}
+    assert set(facts["machine code", "runtime"]["sass"]) == {"sm_80"}
+    assert facts["layers", "runtime"]["layers"]
+
+
+def test_without_the_staged_sources_compiled_patches_are_skipped_not_passed(
+    client: docker.DockerClient, built: Plan
+) -> None:
+    report = verified(client, built, names(built))
+    assert report.exit_code == 0
+    skipped = [f for f in report.findings if f.verdict.state is State.SKIP]
+    assert [f.check for f in skipped] == ["patches"]
+    assert "ft/0070-include-array.patch" in skipped[0].verdict.facts["patches"]
+
+
+@pytest.mark.parametrize(
+    ("product", "lines", "check", "says", "hint"),
+    [
+        pytest.param(
+            "runtime",
+            "RUN rm /usr/local/lib/libnccl.so.2",
+            "libraries resolve",
+            "libtransformer-shared.so: libnccl.so.2 => not found",
+            "the base lacks a package",
+            id="missing library",
+        ),
+        pytest.param(
+            "runtime",
+            "RUN rm /opt/tritonserver/bin/tritonserver",
+            "server starts",
+            "tritonserver",
+            "the server must start",
+            id="missing server",
+        ),
+        pytest.param(
+            "runtime",
+            "RUN rm /usr/bin/mpirun",
+            "server starts",
+            "mpirun",
+            "dockerfiles/triton-ft.Dockerfile",
+            id="missing launcher",
+        ),
+        pytest.param(
+            "runtime",
+            "RUN printf '#!/bin/sh\\n' > /usr/bin/gcc-11 && chmod 755 /usr/bin/gcc-11",
+            "left-overs",
+            "compiler or build tool: /usr/bin/gcc-11",
+            "a stage of dockerfiles/triton-ft.Dockerfile leaves it",
+            id="compiler",
+        ),
+        pytest.param(
+            "runtime",
+            "RUN echo '-----BEGIN PRIVATE KEY-----' > /opt/server.pem\n"
+            "ENV https_proxy=http://user:secret@proxy:3128",
+            "left-overs",
+            "key or password: /opt/server.pem\npassword in a URL: environment",
+            "must be revoked",
+            id="credentials",
+        ),
+        pytest.param(
+            "runtime",
+            "LABEL io.ftbuild.cuda=99",
+            "labels",
+            "io.ftbuild.cuda is '99', the plan says '11.8'",
+            "invoke build --rebuild",
+            id="wrong label",
+        ),
+        pytest.param(
+            "sdk",
+            f"RUN sed -i 's/astype(bool)/astype(np.bool)/' {TOOLS}/identity_test.py",
+            "patches",
+            "backend/0030-np-bool.patch: backend/tools/identity_test.py differs",
+            "invoke build --rebuild",
+            id="missing patch",
+        ),
+        pytest.param(
+            "sdk",
+            "RUN rm /usr/lib/x86_64-linux-gnu/libcudart.so.11.0",
+            "python library",
+            "libcudart.so.11.0",
+            "by hand",
+            id="python library that does not load",
+        ),
+        pytest.param("runtime", "USER root", "user", "the image runs as root", "USER", id="root"),
+        pytest.param(
+            "runtime",
+            "RUN chown 4242 /opt/tritonserver/LICENSE",
+            "owners",
+            "/opt/tritonserver/LICENSE (owner 4242:0)",
+            "COPY with --chown",
+            id="unknown owner",
+        ),
+        pytest.param(
+            "runtime",
+            "RUN chmod u+s /usr/bin/env",
+            "rights",
+            "setuid or setgid: /usr/bin/env (mode 4755)",
+            "chmod it",
+            id="setuid",
+        ),
+    ],
+)
+def test_the_right_check_fails_and_says_what_to_do(
+    client: docker.DockerClient,
+    built: Plan,
+    derive: Derive,
+    product: str,
+    lines: str,
+    check: str,
+    says: str,
+    hint: str,
+) -> None:
+    report = verified(client, built, names(built, **{product: derive(product, lines)}))
+    assert [(f.check, f.image) for f in report.failed] == [(check, product)], report.render()
+    verdict = report.failed[0].verdict
+    assert says in verdict.detail
+    assert hint in verdict.hint
+    with pytest.raises(VerifyError, match=check):
+        report.require()
+
+
+def test_machine_code_for_another_sm_fails_whatever_the_labels_say(
+    client: docker.DockerClient, built: Plan, derive: Derive
+) -> None:
+    wanted = sample_plan(sm="90")
+    images = {product: derive(product, labels=wanted.labels(product)) for product in ("runtime", "sdk")}
+    report = verified(client, wanted, images)
+    assert {f.check for f in report.failed} == {"machine code"}, report.render()
+    assert "SASS for sm_80, the cell wants sm_90" in report.failed[0].verdict.detail
+    assert "PTX for sm_80, the cell wants sm_90" in report.failed[0].verdict.detail
+    assert "build the cell again" in report.failed[0].verdict.hint
+
+
+def test_an_image_that_does_not_exist_is_named(client: docker.DockerClient, built: Plan) -> None:
+    with pytest.raises(VerifyError, match="no image ftbuild-test-verify:absent") as caught:
+        verified(client, built, names(built, sdk="ftbuild-test-verify:absent"))
+    assert "invoke build" in (caught.value.hint or "")
+
+
+def test_an_image_on_another_base_than_the_plans_fails(
+    client: docker.DockerClient, built: Plan, derive: Derive
+) -> None:
+    other = replace(built, base=replace(built.base, serving=derive("runtime", "RUN touch /moved")))
+    images = {product: derive(product, labels=other.labels(product)) for product in ("runtime", "sdk")}
+    report = verified(client, other, images)
+    assert {f.check for f in report.failed} == {"layers"}, report.render()
+    assert "does not stand on" in report.failed[0].verdict.detail
+
+
+def test_a_build_verifies_once_and_again_when_the_image_has_changed(
+    client: docker.DockerClient, built: Plan, tmp_path: Path
+) -> None:
+    config, cache = configuration.load(SAMPLE), commands.cache_folder()
+    said: list[str] = []
+    for _ in range(2):
+        verify.require(client, config, built, cache, tmp_path, progress=said.append)
+    assert said.count("verifying both images") == 1
+    record = tmp_path / verify.RECORD
+    image = engine.image(client, built.tag("sdk"))
+    assert image is not None
+    record.write_text(record.read_text().replace(str(image.id), "sha256:0"))
+    verify.require(client, config, built, cache, tmp_path, progress=said.append)
+    assert said.count("verifying both images") == 2
+
+
+def test_nothing_is_left_behind(client: docker.DockerClient, built: Plan, derive: Derive) -> None:
+    image = derive("runtime", f"LABEL test={uuid.uuid4().hex}")
+    verified(client, built, names(built, runtime=image))
+    assert client.containers.list(all=True, filters={"ancestor": image}) == []
+
+
+def test_the_command_prints_nothing_but_the_record(invoke: Invoke, built: Plan, work: Path) -> None:
+    done = invoke("verify", "--config", str(SAMPLE), "--sm", "80", "--triton", "22.12", "--format", "json")
+    assert done.returncode == 0, done.stderr
+    (record,) = json.loads(done.stdout)
+    assert record["passed"]
+    assert json.loads((build.folder(work, built) / verify.RECORD).read_text()) == record
+
+
+def test_the_command_goes_on_after_a_cell_without_images(invoke: Invoke, built: Plan) -> None:
+    done = invoke("verify", "--config", str(SAMPLE), "--sm", "60,70", "--sm", "80", "--triton", "22.12")
+    assert done.returncode == 8
+    assert "there is no image triton_with_ft_sample:22.12-sm60_70-" in done.stderr
+    assert "server starts" in done.stdout
