@@ -96,6 +96,8 @@ cd /tmp/unpacked/nvidia/nccl
 install -D -m 644 lib/libnccl.so.2 /out/usr/local/lib/libnccl.so.2
 install -D -m 644 /tmp/unpacked/nvidia_nccl_cu11-*.dist-info/License.txt /out/usr/local/share/doc/nccl/License.txt
 install -D -m 644 include/nccl.h /devel/usr/local/include/nccl.h
+# In the wheel the server's own library may be written by everybody.
+chmod -R go-w /out /devel
 EOF
 
 

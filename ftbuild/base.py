@@ -108,7 +108,8 @@ def _debootstrap(client: docker.DockerClient, suite: str, name: str) -> None:
     with TemporaryDirectory(prefix="ftbuild-os-") as scratch:
         tarball = Path(scratch) / "os.tar"
         shell.run(["debootstrap", "--variant=minbase", suite, f"{scratch}/root"], timeout=1800)
-        # apt's package files are of no use in a layer.
+        # apt's lists and package files are of no use in a layer.
         shell.run(["chroot", f"{scratch}/root", "apt-get", "clean"])
-        shell.run(["tar", "--numeric-owner", "-C", f"{scratch}/root", "-cf", str(tarball), "."])
+        without = "--exclude=./var/lib/apt/lists/*"
+        shell.run(["tar", "--numeric-owner", "-C", f"{scratch}/root", without, "-cf", str(tarball), "."])
         client.api.import_image_from_file(str(tarball), repository=repository, tag=tag)
