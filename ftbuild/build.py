@@ -1,7 +1,7 @@
 """The main job, cell by cell: check the machine, stage, run BuildKit, name the result.
 
-A cell that fails does not stop the others; the caller ends with the worst exit code. Nothing is named
-before everything of a cell is built, so an interruption leaves no half-tagged image.
+A cell that fails does not stop the others; the caller ends with the worst exit code. Moving tags move only
+after both images of a cell are built and verified, so an interruption leaves nothing half-tagged.
 """
 
 from __future__ import annotations
