@@ -66,7 +66,7 @@ def dry_run(selection: Selection, output: str) -> int:
     from ftbuild import explain
 
     require_format(output, "human", "json")
-    found = plans(selection)
+    found = plans(configuration.load(selection.config), selection)
     if output == "json":
         print(json.dumps([plan.as_dict() for plan in found], indent=2))
     else:
@@ -90,7 +90,7 @@ def build(
     from ftbuild import sources
 
     config = configuration.load(selection.config)
-    planned = plans(selection)
+    planned = plans(config, selection)
     if bundle:
         sources.unbundle(config, Path(bundle), cache_folder(), report=print)
     options = builds.Options(
@@ -117,7 +117,7 @@ def verify(selection: Selection, output: str, work: Path) -> int:
     config = configuration.load(selection.config)
     client = engine.connect()
     reports, codes = [], []
-    for plan in plans(selection):
+    for plan in plans(config, selection):
         progress(f"[{plan.cell.id}] verifying")
         try:
             reports.append(
@@ -139,10 +139,11 @@ def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, 
     from ftbuild import bake, engine
     from ftbuild import base as bases
 
+    planned = plans(configuration.load(selection.config), selection)
     client = engine.connect()
     engine.buildx_version()
     host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
-    for plan in {plan.base.serving: plan for plan in plans(selection)}.values():
+    for plan in {plan.base.serving: plan for plan in planned}.values():
         bases.ensure(client, plan, host, work, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
@@ -215,11 +216,10 @@ def schema(folder: Path, check: bool) -> int:
     return 0
 
 
-def plans(selection: Selection) -> list[Plan]:
+def plans(config: Config, selection: Selection) -> list[Plan]:
     """The plans of the selected cells."""
     from ftbuild.plan import plan
 
-    config = configuration.load(selection.config)
     revision = _revision()
     return [plan(config, cell, revision) for cell in selection.cells(config)]
 

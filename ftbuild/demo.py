@@ -32,7 +32,7 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     config = configuration.load(folder)
     commands.lock(folder, check=True)
     selection = commands.Selection(folder, [TRITON], [SM])
-    (plan,) = commands.plans(selection)
+    (plan,) = commands.plans(config, selection)
     options = build.Options(commands.cache_folder(), work, ca=commands.ca_bundle(ca), progress=progress)
     (outcome,) = build.build(config, [plan], options)
     if outcome.error:

@@ -238,8 +238,6 @@ def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[Pla
         for entry in patches.applicable(entries, versions.get(component) or ""):
             if entry.commit:
                 sources.pinned_backport(config, entry)  # a missing pin fails the plan, not the build
-            if entry.commit:
-                sources.pinned_backport(config, entry)  # a missing pin fails the plan, not the build
             yield PlannedPatch(component, entry.file, patches.fingerprint(entry), entry.origin)
 
 

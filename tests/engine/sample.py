@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from ftbuild import config as configuration
 from ftbuild.commands import Selection, plans
 from ftbuild.plan import Plan
 
@@ -29,7 +30,7 @@ def build_arguments(folder: Path, *more: str) -> tuple[str, ...]:
 
 
 def sample_plan(folder: Path = SAMPLE, sm: str = "80") -> Plan:
-    (plan,) = plans(Selection(folder, ["22.12"], [sm]))
+    (plan,) = plans(configuration.load(folder), Selection(folder, ["22.12"], [sm]))
     return plan
 
 
