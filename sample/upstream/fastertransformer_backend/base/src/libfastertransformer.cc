@@ -16,6 +16,11 @@ namespace triton { namespace backend { namespace fastertransformer_backend {
 
 namespace {
 
+struct ModelState {
+    std::unique_ptr<AbstractTransformerModel> model;
+    bool is_decoupled;  // send a response for each token
+};
+
 TRITONSERVER_Error* Failure(TRITONSERVER_Error_Code code, const std::string& message)
 {
     return TRITONSERVER_ErrorNew(code, message.c_str());
@@ -77,9 +82,10 @@ TRITONSERVER_Error* LoadModel(TRITONBACKEND_Model* model)
     options.tensor_para_size = std::stoi(Parameter(config, "tensor_para_size", "1"));
     options.on_gpu = Parameter(config, "device", "cpu") == "gpu";
     RETURN_IF_ERROR(FindCheckpoint(model, config, &options));
-    std::unique_ptr<AbstractTransformerModel> state =
-        AbstractTransformerModel::create(Parameter(config, "model_type", "GPT"), options);
-    LOG_MESSAGE(TRITONSERVER_LOG_INFO, state->toString());
+    std::unique_ptr<ModelState> state(new ModelState());
+    state->model = AbstractTransformerModel::create(Parameter(config, "model_type", "GPT"), options);
+    state->is_decoupled = config["model_transaction_policy"]["decoupled"].boolean;
+    LOG_MESSAGE(TRITONSERVER_LOG_INFO, state->model->toString());
     return TRITONBACKEND_ModelSetState(model, state.release());
 }
 
@@ -95,18 +101,10 @@ TRITONSERVER_Error* WantedOutputs(TRITONBACKEND_Request* request, std::set<std::
     return nullptr;
 }
 
-TRITONSERVER_Error* Answer(
-    const AbstractTransformerModel& model, TRITONBACKEND_Request* request, TRITONBACKEND_Response* response)
+TRITONSERVER_Error* WriteOutputs(
+    TRITONBACKEND_Response* response, const TensorMap& outputs, const std::set<std::string>& wanted)
 {
-    std::vector<InputTensor> inputs;
-    std::set<std::string> wanted;
-    RETURN_IF_ERROR(ReadInputs(request, &inputs));
-    RETURN_IF_ERROR(WantedOutputs(request, &wanted));
-    TensorMap tensors;
-    for (InputTensor& input : inputs) {
-        tensors.emplace(input.name, Tensor{input.type, input.shape, std::move(input.data)});
-    }
-    for (const auto& output : model.forward(tensors)) {
+    for (const auto& output : outputs) {
         const Tensor& tensor = output.second;
         if (wanted.count(output.first) != 0) {
             RETURN_IF_ERROR(WriteOutput(
@@ -116,12 +114,51 @@ TRITONSERVER_Error* Answer(
     return nullptr;
 }
 
+// Sends the outputs so far in `response` and puts a new response in its place.
+TRITONSERVER_Error* Stream(
+    TRITONBACKEND_Request* request, TRITONBACKEND_Response** response, const TensorMap& outputs,
+    const std::set<std::string>& wanted)
+{
+    RETURN_IF_ERROR(WriteOutputs(*response, outputs, wanted));
+    TRITONBACKEND_Response* const filled = *response;
+    *response = nullptr;
+    RETURN_IF_ERROR(TRITONBACKEND_ResponseSend(filled, 0, nullptr));
+    return TRITONBACKEND_ResponseNew(response, request);
+}
+
+// Makes the response, and fills it.
+TRITONSERVER_Error* Answer(
+    const ModelState& state, TRITONBACKEND_Request* request, TRITONBACKEND_Response** response)
+{
+    std::vector<InputTensor> inputs;
+    std::set<std::string> wanted;
+    RETURN_IF_ERROR(TRITONBACKEND_ResponseNew(response, request));
+    RETURN_IF_ERROR(ReadInputs(request, &inputs));
+    RETURN_IF_ERROR(WantedOutputs(request, &wanted));
+    TensorMap tensors;
+    for (InputTensor& input : inputs) {
+        tensors.emplace(input.name, Tensor{input.type, input.shape, std::move(input.data)});
+    }
+    TRITONSERVER_Error* error = nullptr;
+    TokenGenerated token_generated;
+    if (state.is_decoupled) {
+        token_generated = [&](const TensorMap& outputs) {
+            if (error == nullptr) {
+                error = Stream(request, response, outputs, wanted);
+            }
+        };
+    }
+    const TensorMap outputs = state.model->forward(tensors, token_generated);
+    RETURN_IF_ERROR(error);
+    return WriteOutputs(*response, outputs, wanted);
+}
+
 // A failure as an error of the server: an exception must not leave this library, it would end the server.
 TRITONSERVER_Error* TryAnswer(
-    const AbstractTransformerModel& model, TRITONBACKEND_Request* request, TRITONBACKEND_Response* response)
+    const ModelState& state, TRITONBACKEND_Request* request, TRITONBACKEND_Response** response)
 {
     try {
-        return Answer(model, request, response);
+        return Answer(state, request, response);
     } catch (const std::invalid_argument& error) {
         return Failure(TRITONSERVER_ERROR_INVALID_ARG, error.what());
     } catch (const std::exception& error) {
@@ -129,16 +166,11 @@ TRITONSERVER_Error* TryAnswer(
     }
 }
 
-void Serve(
-    TRITONBACKEND_ModelInstance* instance, const AbstractTransformerModel& model,
-    TRITONBACKEND_Request* request)
+void Serve(TRITONBACKEND_ModelInstance* instance, const ModelState& state, TRITONBACKEND_Request* request)
 {
     const uint64_t start = Now();
     TRITONBACKEND_Response* response = nullptr;
-    TRITONSERVER_Error* error = TRITONBACKEND_ResponseNew(&response, request);
-    if (error == nullptr) {
-        error = TryAnswer(model, request, response);
-    }
+    TRITONSERVER_Error* error = TryAnswer(state, request, &response);
     const bool success = error == nullptr;
     const uint64_t end = Now();
     if (response != nullptr) {
@@ -180,7 +212,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelFinalize(TRITONBACKEND_Model* model)
 {
     void* state = nullptr;
     RETURN_IF_ERROR(TRITONBACKEND_ModelState(model, &state));
-    delete static_cast<AbstractTransformerModel*>(state);
+    delete static_cast<ModelState*>(state);
     return nullptr;
 }
 
@@ -192,7 +224,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
     RETURN_IF_ERROR(TRITONBACKEND_ModelInstanceModel(instance, &model));
     RETURN_IF_ERROR(TRITONBACKEND_ModelState(model, &state));
     for (uint32_t index = 0; index < request_count; ++index) {
-        Serve(instance, *static_cast<AbstractTransformerModel*>(state), requests[index]);
+        Serve(instance, *static_cast<ModelState*>(state), requests[index]);
     }
     return nullptr;
 }

@@ -17,8 +17,8 @@ int main(int argc, char** argv)
     const ft::ParallelGpt gpt(weight, false);
     const auto last = static_cast<uint32_t>(std::atoi(argv[1]));
     const auto length = static_cast<size_t>(std::atoi(argv[2]));
-    for (const uint32_t token : gpt.generate(last, length, weight->end_id, 1)[0].tokens) {
-        std::cout << token << '\n';
+    for (const ft::Choice& choice : gpt.generate(last, length, weight->end_id)[0]) {
+        std::cout << choice.token << '\n';
     }
     return 0;
 }

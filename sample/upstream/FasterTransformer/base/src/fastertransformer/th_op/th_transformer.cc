@@ -38,9 +38,10 @@ int ft_generate(const char* folder, int tensor_para_size, unsigned last, int len
         const auto weight = std::make_shared<const ft::ParallelGptWeight>(
             ft::ParallelGptWeight::load(folder, tensor_para_size));
         const ft::ParallelGpt gpt(weight, false);
-        const ft::Generation found = gpt.generate(last, static_cast<size_t>(length), weight->end_id, 1)[0];
-        std::copy(found.tokens.begin(), found.tokens.end(), tokens);
-        return static_cast<int>(found.tokens.size());
+        const ft::Generation found = gpt.generate(last, static_cast<size_t>(length), weight->end_id)[0];
+        std::transform(
+            found.begin(), found.end(), tokens, [](const ft::Choice& choice) { return choice.token; });
+        return static_cast<int>(found.size());
     } catch (const std::exception& error) {
         last_error = error.what();
         return -1;

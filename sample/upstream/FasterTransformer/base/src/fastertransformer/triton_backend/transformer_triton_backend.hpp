@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -32,6 +33,9 @@ using TensorMap = std::unordered_map<std::string, Tensor>;
 
 }  // namespace triton
 
+// Called with outputs that are not complete yet; may be empty.
+using TokenGenerated = std::function<void(const triton::TensorMap& outputs)>;
+
 struct ModelOptions {
     std::string checkpoint;  // folder with config.ini; empty: the built-in rule
     int tensor_para_size = 1;
@@ -46,8 +50,10 @@ class AbstractTransformerModel {
 
     virtual ~AbstractTransformerModel() = default;
 
+    // `token_generated` gets the outputs so far after each token but the last, if the family can stream.
     // Throws std::invalid_argument when a tensor is missing or holds what the model can't take.
-    virtual triton::TensorMap forward(const triton::TensorMap& inputs) const = 0;
+    virtual triton::TensorMap forward(
+        const triton::TensorMap& inputs, const TokenGenerated& token_generated) const = 0;
 
     // One line about the model and the libraries it runs on.
     virtual std::string toString() const = 0;

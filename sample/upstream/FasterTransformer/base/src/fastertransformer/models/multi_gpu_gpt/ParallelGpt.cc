@@ -1,7 +1,6 @@
 #include "src/fastertransformer/models/multi_gpu_gpt/ParallelGpt.h"
 
 #include <algorithm>
-#include <cmath>
 #include <numeric>
 
 #include "src/fastertransformer/kernels/custom_ar_kernels.h"
@@ -31,16 +30,6 @@ class Buffer {
   private:
     void* data_ = nullptr;
 };
-
-double logSumExp(const std::vector<float>& logits)
-{
-    const double top = *std::max_element(logits.begin(), logits.end());
-    double sum = 0;
-    for (const float logit : logits) {
-        sum += std::exp(logit - top);
-    }
-    return top + std::log(sum);
-}
 
 std::vector<float> ruleLogits(uint32_t last, size_t vocab_size)
 {
@@ -126,31 +115,22 @@ std::vector<float> ParallelGpt::logits(uint32_t last) const
 }
 
 std::vector<Generation> ParallelGpt::generate(
-    uint32_t last, size_t length, uint32_t end_id, size_t beam_width) const
+    uint32_t last, size_t length, uint32_t end_id, const DecodingParam& param) const
 {
     const size_t vocab_size = weight_->vocab_size;
     if (last >= vocab_size) {
         throw std::invalid_argument(
             "token " + std::to_string(last) + " in a vocabulary of " + std::to_string(vocab_size));
     }
-    if (beam_width == 0 || beam_width > vocab_size) {
-        throw std::invalid_argument("beam_width " + std::to_string(beam_width));
+    if (param.beam_width == 0 || param.beam_width > vocab_size) {
+        throw std::invalid_argument("beam_width " + std::to_string(param.beam_width));
     }
-    std::vector<Generation> beams(beam_width);
-    for (size_t beam = 0; beam < beam_width; ++beam) {
-        uint32_t token = last;
+    std::vector<Generation> beams(param.beam_width);
+    for (size_t beam = 0; beam < param.beam_width; ++beam) {
         Generation& generation = beams[beam];
-        while (generation.tokens.size() < length && (generation.tokens.empty() || token != end_id)) {
-            const std::vector<float> scores = logits(token);
-            std::vector<uint32_t> order(vocab_size);
-            std::iota(order.begin(), order.end(), 0);
-            const size_t choice = generation.tokens.empty() ? beam : 0;
-            std::nth_element(
-                order.begin(), order.begin() + static_cast<std::ptrdiff_t>(choice), order.end(),
-                [&](uint32_t a, uint32_t b) { return scores[a] != scores[b] ? scores[a] > scores[b] : a < b; });
-            token = order[choice];
-            generation.tokens.push_back(token);
-            generation.log_probs.push_back(static_cast<float>(scores[token] - logSumExp(scores)));
+        DynamicDecodeLayer decode(param, end_id, beam);
+        while (generation.size() < length && !decode.finished()) {
+            generation.push_back(decode.forward(logits(generation.empty() ? last : generation.back().token)));
         }
     }
     return beams;
