@@ -49,6 +49,9 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
         except KeyboardInterrupt:
             print("interrupted: the same command resumes", file=sys.stderr)
             code = Interrupted.exit_code
+        except BrokenPipeError:  # whoever reads our output (`| head`) has enough; Python would flush it again
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 0
         if code:
             raise SystemExit(code)
 
@@ -125,6 +128,34 @@ def verify(c: Context, triton=None, sm=None, cell=None, base=None, config=CONFIG
     from ftbuild import commands
 
     return commands.verify(selection(config, triton, sm, cell, base), format, Path(WORK))
+
+
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        "format": "human or json",
+        "prepare": "make the models in the SDK image and stop: needs no GPU",
+        "any_gpu": "test also on a GPU that the image has no machine code for",
+    },
+)
+@command
+def smoke(
+    c: Context,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+    format="human",  # noqa: A002
+    prepare=False,
+    any_gpu=False,
+):
+    """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
+    from ftbuild import commands
+
+    chosen = selection(config, triton, sm, cell, base)
+    return commands.smoke(chosen, format, prepare=prepare, any_gpu=any_gpu, work=Path(WORK))
 
 
 @task(
@@ -209,3 +240,355 @@ def test(c: Context, select=""):  # noqa: PT028
     from ftbuild import checks
 
     return checks.run(ROOT, Path(WORK), select)
+
+
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        "model": "gpt, gptj, gptneox, t5 or codegen",
+        "checkpoint": "folder from Hugging Face, or GPT-J's original step_<n>",
+        "out": "folder to make; the weights lie in <out>/<gpus>-gpu",
+        "gpus": "GPUs that the weights are split over (tensor parallel)",
+        "dtype": "fp32 or fp16 (default: the converter's own)",
+        "image": "SDK image (default: of the newest selected release that converts the model)",
+        "jobs": "processes of the converter",
+        "dry_run": "print what would be done: needs neither Docker nor network",
+    },
+)
+@command
+def convert(
+    c: Context,
+    model=None,
+    checkpoint=None,
+    out=None,
+    gpus=1,
+    dtype=None,
+    image=None,
+    jobs=4,
+    dry_run=False,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+):
+    """Turn a checkpoint into weights for the FasterTransformer backend, with the release's own converter."""
+    from ftbuild.serving import commands
+
+    return commands.convert(
+        selection(config, triton, sm, cell, base),
+        model=model,
+        checkpoint=checkpoint,
+        out=out,
+        gpus=gpus,
+        dtype=dtype,
+        jobs=jobs,
+        image=image,
+        dry_run=dry_run,
+    )
+
+
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        "model": "model family, for instance gptneox",
+        "weights": "what invoke convert wrote: a folder <n>-gpu, or the one that holds it",
+        "out": "folder to write; must not exist",
+        "gpus": "which weights, by the GPUs that they are split over (default: what is there)",
+        "pipeline": "pipeline stages; the server then needs gpus x pipeline GPUs",
+        "dtype": "what the GPUs compute in: fp16, fp32 or, where the model can, bf16",
+        "tokenizer": "folder of the checkpoint, with tokenizer.json or vocab.json and merges.txt",
+        "streamed": "answer token by token, over gRPC",
+        "bare": "the model of token ids alone, without ensemble and tokenizer",
+        "image": "SDK image to take the templates from (default: that of the selected release)",
+    },
+)
+@command
+def model_repo(
+    c: Context,
+    model,
+    weights,
+    out,
+    gpus=0,
+    pipeline=1,
+    dtype="fp16",
+    tokenizer=None,
+    streamed=False,
+    bare=False,
+    image=None,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+):
+    """Write the model repository of converted weights: ensemble, tokenizer, config.pbtxt of the release."""
+    from ftbuild.serving import commands
+
+    return commands.model_repo(
+        selection(config, triton, sm, cell, base),
+        model=model,
+        weights=weights,
+        out=out,
+        gpus=gpus or None,
+        pipeline=pipeline,
+        dtype=dtype,
+        tokenizer=tokenizer,
+        streamed=streamed,
+        bare=bare,
+        image=image,
+    )
+
+
+def serving_options(
+    model_repo: str | None, gpus: Any, http_port: int, grpc_port: int, metrics_port: int, shm: str, name: str
+) -> Any:
+    """The options that say how a repository is served; `gpus` are indices as typed, or their number."""
+    from ftbuild.serving import deployment
+
+    return deployment.Options(
+        models=Path(model_repo) if model_repo else None,
+        gpus=tuple(range(gpus)) or None if isinstance(gpus, int) else deployment.gpu_indices(gpus),
+        ports=deployment.Ports(http_port, grpc_port, metrics_port),
+        shared_memory=deployment.size(shm),
+        name=name,
+    )
+
+
+def wanted_image(image: str | None, triton: str | None, sm: str | None, base: str | None) -> Any:
+    """The options that choose one of the images that are built."""
+    from ftbuild.serving.images import Wanted
+
+    return Wanted(image, triton, sm, base)
+
+
+IMAGE_HELP = {
+    "image": "image to serve with (default: the built one for the GPU that is here)",
+    "triton": "Triton release of the image, for instance 22.12",
+    "sm": "SM of the image, for instance 80 (default: by the GPU)",
+    "base": SELECTION_HELP["base"],
+    **CONFIG_HELP,
+}
+SERVE_HELP = {
+    "model_repo": "folder that invoke model-repo wrote",
+    "gpus": "indices of the GPUs, for instance 0,1 (default: the first that the weights need)",
+    "http_port": "port of the HTTP endpoint",
+    "grpc_port": "port of the gRPC endpoint",
+    "metrics_port": "port of the metrics",
+    "shm": "shared memory, for instance 1g",
+    "name": "name of the server",
+    **IMAGE_HELP,
+}
+
+
+@task(
+    help={
+        **SERVE_HELP,
+        "detach": "leave the server running",
+        "stop": "end the server of that name",
+        "logs": "print what the server of that name has said",
+        "timeout": "seconds until the server must be ready",
+        "dry_run": "print the docker run line and stop; with --image it needs no engine",
+    },
+)
+@command
+def serve(
+    c: Context,
+    model_repo=None,
+    gpus=None,
+    image=None,
+    triton=None,
+    sm=None,
+    base=None,
+    http_port=8000,
+    grpc_port=8001,
+    metrics_port=8002,
+    shm="1g",
+    name="triton-ft",
+    detach=False,
+    stop=False,
+    logs=False,
+    timeout=900,
+    dry_run=False,
+    config=CONFIG,
+):
+    """Serve a model repository with the image for the GPU that is here, until Ctrl-C."""
+    from ftbuild.serving import commands
+
+    if stop:
+        return commands.stop_server(name)
+    if logs:
+        return commands.server_log(name)
+    return commands.serve(
+        Path(config),
+        wanted_image(image, triton, sm, base),
+        serving_options(model_repo, gpus, http_port, grpc_port, metrics_port, shm, name),
+        detach=detach,
+        timeout=timeout,
+        dry_run=dry_run,
+    )
+
+
+@task(help={**SERVE_HELP, "out": "file to write (default: standard output)"})
+@command
+def compose(
+    c: Context,
+    model_repo=None,
+    gpus=None,
+    image=None,
+    triton=None,
+    sm=None,
+    base=None,
+    http_port=8000,
+    grpc_port=8001,
+    metrics_port=8002,
+    shm="1g",
+    name="triton-ft",
+    out=None,
+    config=CONFIG,
+):
+    """Write a Compose file that serves a model repository and restarts it."""
+    from ftbuild.serving import commands
+
+    return commands.compose(
+        Path(config),
+        wanted_image(image, triton, sm, base),
+        serving_options(model_repo, gpus, http_port, grpc_port, metrics_port, shm, name),
+        Path(out) if out else None,
+    )
+
+
+@task(
+    help={
+        **{key: text for key, text in SERVE_HELP.items() if key != "gpus"},
+        "model_repo": "folder with the model repository, the same on every node (without --pvc)",
+        "pvc": "PersistentVolumeClaim with the model repository; --model-repo may name a copy to read here",
+        "gpu_count": "GPUs for each pod (default: as many as the weights need)",
+        "replicas": "pods behind the Service",
+        "out": "file to write (default: standard output)",
+    }
+)
+@command
+def k8s(
+    c: Context,
+    model_repo=None,
+    pvc=None,
+    gpu_count=0,
+    replicas=1,
+    image=None,
+    triton=None,
+    sm=None,
+    base=None,
+    http_port=8000,
+    grpc_port=8001,
+    metrics_port=8002,
+    shm="1g",
+    name="triton-ft",
+    out=None,
+    config=CONFIG,
+):
+    """Write a Kubernetes Deployment and Service that serve a model repository."""
+    from ftbuild.serving import commands
+
+    return commands.k8s(
+        Path(config),
+        wanted_image(image, triton, sm, base),
+        serving_options(model_repo, gpu_count, http_port, grpc_port, metrics_port, shm, name),
+        claim=pvc,
+        replicas=replicas,
+        out=Path(out) if out else None,
+    )
+
+
+@task(
+    help={
+        **SERVE_HELP,
+        "model_repo": "model repository that the start script takes by default",
+        "out": "folder to write",
+        "archive": "put the image's tar into the folder, for a machine without Docker",
+    }
+)
+@command
+def sif(
+    c: Context,
+    out,
+    model_repo=None,
+    gpus=None,
+    image=None,
+    triton=None,
+    sm=None,
+    base=None,
+    http_port=8000,
+    grpc_port=8001,
+    metrics_port=8002,
+    shm="1g",
+    name="triton-ft",
+    archive=False,
+    config=CONFIG,
+):
+    """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
+    from ftbuild.serving import commands
+
+    return commands.sif(
+        Path(config),
+        wanted_image(image, triton, sm, base),
+        serving_options(model_repo, gpus, http_port, grpc_port, metrics_port, shm, name),
+        folder=Path(out),
+        archive=archive,
+    )
+
+
+@task(
+    help={
+        **CONFIG_HELP,
+        "model": "model family, for instance gptneox",
+        "http": "host:port of the server's HTTP endpoint (default: localhost:8000, if --grpc is not given)",
+        "grpc": "host:port of its gRPC endpoint (default: localhost:8001, if --http is not given)",
+        "tokenizer": "folder of the checkpoint: the served tokens must be this tokenizer's; --bleu needs it",
+        "batch_size": "prompts in a request",
+        "requests": "timed requests for each test and protocol",
+        "bleu": "translate --source and compare with --target",
+        "source": "file with a sentence a line, for instance upstream's tools/t5_utils/test.en",
+        "target": "file with the translations",
+        "threshold": "BLEU, 0 to 100, that must be reached",
+        "expect": "answers.json that invoke smoke --prepare made, for the checkpoint beside it",
+        "format": "human or json",
+    }
+)
+@command
+def client_test(
+    c: Context,
+    model,
+    http=None,
+    grpc=None,
+    tokenizer=None,
+    batch_size=8,
+    requests=10,
+    bleu=False,
+    source=None,
+    target=None,
+    threshold="",
+    expect=None,
+    config=CONFIG,
+    format="human",  # noqa: A002
+):
+    """Check what a running server answers over HTTP and gRPC, and how fast; exits with 9 if it is wrong."""
+    from ftbuild.serving import commands
+
+    return commands.client_test(
+        Path(config),
+        model=model,
+        http=http,
+        grpc=grpc,
+        tokenizer=tokenizer,
+        batch_size=batch_size,
+        requests=requests,
+        bleu=bleu,
+        source=source,
+        target=target,
+        threshold=threshold,
+        expect=expect,
+        output=format,
+    )

@@ -13,7 +13,7 @@ ARG OS_IMAGE=debian:bookworm-slim
 # point DEBIAN_MIRROR to a dated snapshot.
 ARG DEBIAN_MIRROR=http://deb.debian.org/debian
 ARG PYTRITON=nvidia-pytriton==0.3.1
-ARG NCCL=nvidia-nccl-cu11==2.21.5
+ARG NCCL=nvidia-nccl-cu12==2.21.5
 ARG UNPACK_APT="python3-pip=23.0.1+dfsg-1 unzip=6.0-28"
 ARG SERVING_APT="\
     libcublas11=11.11.3.6~11.8.0-5~deb12u1 \
@@ -94,7 +94,7 @@ echo /opt/tritonserver/lib > /out/etc/ld.so.conf.d/tritonserver.conf
 
 cd /tmp/unpacked/nvidia/nccl
 install -D -m 644 lib/libnccl.so.2 /out/usr/local/lib/libnccl.so.2
-install -D -m 644 /tmp/unpacked/nvidia_nccl_cu11-*.dist-info/License.txt /out/usr/local/share/doc/nccl/License.txt
+install -D -m 644 /tmp/unpacked/nvidia_nccl_cu12-*.dist-info/License.txt /out/usr/local/share/doc/nccl/License.txt
 install -D -m 644 include/nccl.h /devel/usr/local/include/nccl.h
 # In the wheel the server's own library may be written by everybody.
 chmod -R go-w /out /devel

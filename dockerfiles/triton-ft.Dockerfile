@@ -7,7 +7,7 @@
 #   base            serving image
 #   toolchain-base  image with CUDA toolkit, host compiler, MPI, NCCL; may be the same as base
 #   sources         ft/ (patched, 3rdparty/cutlass filled), backend/, repo-core-src/, common/, triton-backend/
-#   recipe          {backend,pyt}.cmake: initial caches for `cmake -C`; {toolchain,pyt,sdk}.txt: Python packages
+#   recipe          {backend,pyt}.cmake: initial caches for `cmake -C`; {toolchain,pyt,runtime,sdk}.txt: Python packages
 #
 # Secrets, both optional; neither ends up in a layer or in a layer's cache key
 #   ca    CA bundle for downloads through a TLS-inspecting proxy
@@ -163,6 +163,14 @@ FROM scratch AS pyt-info
 COPY --from=pyt /out/info/ /
 
 
+# What pip installs goes into a root of its own: the images get the packages, not pip.
+FROM toolchain AS runtime-python
+RUN --mount=type=bind,from=steps,target=/steps \
+    --mount=type=bind,from=recipe,source=runtime.txt,target=/recipe/runtime.txt \
+    --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
+    mkdir /python && /steps/pip-install /recipe/runtime.txt --root /python --ignore-installed
+
+
 FROM base AS runtime
 USER root
 ARG RUNTIME_PURGE
@@ -176,11 +184,11 @@ done
 # NGC's image has a user with this id already.
 getent passwd 1000 > /dev/null || useradd --create-home --uid 1000 --user-group triton
 EOF
+COPY --from=runtime-python /python/ /
 COPY --from=backend /out/backends/ /opt/tritonserver/backends/
 USER 1000:1000
 
 
-# What pip installs goes into a root of its own: the SDK image gets the packages, not pip.
 FROM toolchain AS sdk-python
 RUN --mount=type=bind,from=steps,target=/steps \
     --mount=type=bind,from=recipe,source=sdk.txt,target=/recipe/sdk.txt \

@@ -42,21 +42,30 @@ class Library:
             yield written, posixpath.normpath(re.sub(r"\$(ORIGIN|\{ORIGIN\})", origin, written) or ".")
 
 
-def inspection(folder: str, origin: str) -> str:
-    """A script for the toolkit's image that `libraries` reads: tells of every library in `folder`.
+def inspection(files: str, origin: str) -> str:
+    """A script for the toolkit's image that `libraries` reads: tells of every library in `files`, a glob.
 
     `origin` is the folder that they were copied from, and that the output names. cuobjdump fails on a
     library without device code, which is no failure here.
     """
     return (
         "command -v cuobjdump readelf > /dev/null\n"
-        f"for library in {folder}/*.so; do\n"
+        f"for library in {files}; do\n"
         f'  echo "{_HEAD}{origin}/${{library##*/}}"\n'
         '  cuobjdump --list-elf "$library" || true\n'
         '  cuobjdump --list-ptx "$library" || true\n'
         '  readelf --dynamic --wide "$library"\n'
         "done\n"
     )
+
+
+def runs(code: int, sm: int) -> bool:
+    """Whether machine code for SM `code` runs on a GPU of SM `sm`.
+
+    It does on the same major version and the same or a later minor one (CUDA C++ Programming Guide, "Binary
+    Compatibility").
+    """
+    return code // 10 == sm // 10 and code % 10 <= sm % 10
 
 
 def libraries(text: str) -> tuple[Library, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import os
 import sys
@@ -13,9 +15,10 @@ from pathlib import Path
 from ftbuild import config as configuration
 from ftbuild import matrix as matrices
 from ftbuild.config import Config
-from ftbuild.errors import ConfigError, VerifyError, worst
+from ftbuild.errors import ConfigError, HostError, SmokeError, VerifyError, worst
 from ftbuild.matrix import Cell
 from ftbuild.plan import Plan, Revision
+from ftbuild.verdict import Report
 
 
 @dataclass(frozen=True)
@@ -115,22 +118,63 @@ def verify(selection: Selection, output: str, work: Path) -> int:
 
     require_format(output, "human", "json")
     config = configuration.load(selection.config)
+    planned = plans(config, selection)
     client = engine.connect()
     reports, codes = [], []
-    for plan in plans(config, selection):
-        progress(f"[{plan.cell.id}] verifying")
+    for plan in planned:
+        say = functools.partial(_say, plan)
+        say("verifying")
         try:
             reports.append(
-                gate.run(client, config, plan, cache_folder(), builds.folder(work, plan), progress=progress)
+                gate.run(client, config, plan, cache_folder(), builds.folder(work, plan), progress=say)
             )
             codes.append(reports[-1].exit_code)
         except VerifyError as absent:
-            progress(f"[{plan.cell.id}] failed: {absent}")
+            say(f"failed: {absent}")
             codes.append(absent.exit_code)
-    if output == "json":
-        print(gate.as_json(reports))
-    for report in reports if output == "human" else ():
-        print(report.render())
+    _print_reports(reports, output)
+    return worst(codes)
+
+
+def smoke(selection: Selection, output: str, *, prepare: bool, any_gpu: bool, work: Path) -> int:
+    """Smoke-test the selected cells that the GPUs here can run, each even after one failed; the worst code.
+
+    `prepare` makes the models and stops; `any_gpu` tests also what should not run here. Raises HostError
+    when no cell could be tested.
+    """
+    from ftbuild import build as builds
+    from ftbuild import engine
+    from ftbuild.smoke import gate
+
+    require_format(output, "human", "json")
+    config = configuration.load(selection.config)
+    planned = plans(config, selection)
+    client = engine.connect()
+    reports, codes, skipped = [], [], []
+    for plan in planned:
+        say = functools.partial(_say, plan)
+        folder = builds.folder(work, plan)
+        try:
+            if prepare:
+                gate.prepare(client, config, plan, folder, report=say)
+                codes.append(0)
+                continue
+            access = gate.find_gpus(client, plan) if gate.needs_gpu(config) else None
+            if access and not any_gpu and (reason := gate.unfit(plan, access)):
+                say(f"skipped: {reason}")
+                skipped.append(plan.cell.id)
+                continue
+            reports.append(gate.run(client, config, plan, folder, access, report=say))
+            codes.append(reports[-1].exit_code)
+        except SmokeError as failed:
+            say(f"failed: {failed}")
+            codes.append(failed.exit_code)
+    _print_reports(reports, output)
+    if not codes:
+        raise HostError(
+            f"nothing was tested: no GPU here runs {', '.join(skipped)}",
+            hint="test these cells on a machine with such a GPU, or select others",
+        )
     return worst(codes)
 
 
@@ -184,6 +228,17 @@ def doctor(config_folder: Path, work: Path, output: str) -> int:
     checks = doctors.checks(configuration.load(config_folder), work)
     print(doctors.render(checks, output))
     return doctors.exit_code(checks)
+
+
+def _print_reports(reports: Sequence[Report], output: str) -> None:
+    if output == "json":
+        print(json.dumps([report.as_dict() for report in reports], indent=2))
+    for report in reports if output == "human" else ():
+        print(report.render())
+
+
+def _say(plan: Plan, message: str) -> None:
+    progress(f"[{plan.cell.id}] {message}")
 
 
 def progress(message: str) -> None:
@@ -245,8 +300,11 @@ def _revision() -> Revision:
     from ftbuild import shell
 
     root = Path(__file__).parent.parent
-    log = shell.run(["git", "-C", str(root), "log", "-1", "--format=%H %cI"], check=False, timeout=20)
-    commit, _, time = log.stdout.strip().partition(" ")
+    log = ""
+    with contextlib.suppress(HostError):  # a machine that only tests or serves needs no git
+        command = ["git", "-C", str(root), "log", "-1", "--format=%H %cI"]
+        log = shell.run(command, check=False, timeout=20).stdout
+    commit, _, time = log.strip().partition(" ")
     if epoch := os.environ.get("SOURCE_DATE_EPOCH"):
         time = datetime.fromtimestamp(int(epoch), tz=UTC).isoformat()
     return Revision(commit or "unknown", time or "1970-01-01T00:00:00+00:00")

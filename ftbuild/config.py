@@ -7,10 +7,11 @@ So duplicate and unknown keys are errors with file and line, and a version must 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
@@ -42,6 +43,11 @@ Release = Annotated[str, Field(strict=True, pattern=r"^\d\d\.\d\d$")]
 Sm = Annotated[int, Field(strict=True, ge=10, le=999)]
 Commit = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, Field(strict=True, pattern=r"^sha256:[0-9a-f]{64}$")]
+# Factors are numbers or names: "3 * hidden", "gpt.head_num * gpt.size_per_head".
+Product = Annotated[str, Field(strict=True, pattern=r"^[\w.]+( \* [\w.]+)*$")]
+Fact = Product | tuple[Product | int, ...]
+Scalar = bool | int | float | str | None
+CheckpointFormat = Literal["huggingface", "jax"]
 
 
 class Model(BaseModel):
@@ -152,10 +158,11 @@ class PatchesConfig(Model):
 
 
 class Requirements(Model):
-    """Requirements files for pip in three stages, relative to bases.yaml."""
+    """Requirements files for pip, by the stage that installs them, relative to bases.yaml."""
 
     toolchain: str
     pyt: str
+    runtime: str = Field(description="what the Python models of a model repository import")
     sdk: str
 
 
@@ -197,6 +204,111 @@ class BasesConfig(Model):
     bases: Mapping[str, BaseConfig]
 
 
+class Layout(Model):
+    """A script of ours that brings a checkpoint into the layout that a converter reads.
+
+    Called inside the SDK image as `python3 SCRIPT LAYOUT CHECKPOINT TARGET WEIGHT_FILE...`.
+    """
+
+    script: str = Field(description="relative to this file; runs alone, with what the SDK image has")
+    layout: str = Field(description="its first argument")
+    unless: str | None = Field(default=None, description="a checkpoint with this file needs no script")
+
+
+class Converter(Model):
+    """A script of FasterTransformer that turns a checkpoint into weights, and how it is called.
+
+    Facts are numbers of a model by our own names (layers, heads, hidden, ...); see `CheckpointConfig`.
+    """
+
+    ft: SpecifierText = Field(description="FasterTransformer versions that it is called so in")
+    format: CheckpointFormat = Field(
+        default="huggingface", description="what it reads; jax: Mesh Transformer JAX's step_<n> folder"
+    )
+    script: str = Field(description="relative to FasterTransformer's tree")
+    arguments: tuple[str, ...] = Field(
+        description="with {checkpoint}, {out}, {tensor_para}, {dtype}, {layers}, {jobs} to be filled in"
+    )
+    dtypes: tuple[str, ...] = Field(
+        default=("fp32", "fp16"), min_length=1, description="data types that it writes, the default first"
+    )
+    modules: tuple[str, ...] = Field(
+        default=(), description="Python modules it needs that the SDK image lacks"
+    )
+    layout: Layout | None = None
+    assumes: Mapping[str, tuple[Scalar, ...]] = Field(
+        default={}, description="values of config.json's keys (null: absent) that it can convert"
+    )
+    assumes_split: Mapping[str, tuple[Scalar, ...]] = Field(
+        default={}, description="the same, for several GPUs"
+    )
+    fixed: Mapping[str, Product | int] = Field(
+        default={}, description="facts for which it puts its own value, whatever the checkpoint says"
+    )
+    facts: Mapping[str, Product] = Field(
+        description="facts from what it writes into config.ini, as section.key"
+    )
+    data_type: str = Field(description="section.key of the weights' data type in config.ini")
+    config: Mapping[str, Mapping[str, str]] = Field(
+        default={}, description="config.ini where it writes none: section -> key -> value"
+    )
+    files: Mapping[str, Product] = Field(
+        min_length=1,
+        description="every file below <n>-gpu/ and the number of its values. {fact} in a name counts from 0 "
+        "up to that fact; {gpus} counts the GPUs, each of whose files holds an equal share",
+    )
+
+
+class CheckpointConfig(Model):
+    """What a family's Hugging Face checkpoints say about themselves in config.json."""
+
+    model_types: tuple[str, ...] = Field(min_length=1, description="values of its key model_type")
+    facts: Mapping[str, Fact] = Field(
+        description="our name of a number -> its key, or several to try, the last one maybe a number"
+    )
+    texts: Mapping[str, Mapping[str, int]] = Field(
+        default={}, description="key whose value is a text -> number that a text stands for"
+    )
+    splits: tuple[str, ...] = Field(default=(), description="facts that the number of GPUs must divide")
+    assumes: Mapping[str, tuple[Scalar, ...]] = Field(
+        default={}, description="values of keys (null: absent) that FasterTransformer computes with"
+    )
+
+
+class Tensors(Model):
+    """What a family's tensors are called, and what its answers hold."""
+
+    prompt: str = Field(description="token ids, [batch, longest prompt]")
+    prompt_length: str = Field(description="[batch, 1]")
+    answer_length: str = Field(description="tokens wanted, [batch, 1]")
+    repeats_prompt: bool = Field(description="whether an answer begins with its prompt")
+
+
+class Family(Model):
+    """A model family: one structure, whoever trained it."""
+
+    checkpoint: CheckpointConfig
+    converters: tuple[Converter, ...] = Field(min_length=1)
+    served_as: str | None = Field(
+        default=None, description="family as which its converted weights are served; null: itself"
+    )
+    tensors: Tensors
+    streams: SpecifierText | None = Field(
+        default=None, description="backend versions whose decoupled models answer token by token"
+    )
+    source: str
+
+
+class ModelsConfig(Model):
+    """models.yaml: the model families, from checkpoint to tensors."""
+
+    device: Literal["gpu", "cpu"] = Field(description="what the backend computes on")
+    reference: str = Field(
+        description="script, relative to this file, that makes a checkpoint and says what it must answer"
+    )
+    families: Mapping[str, Family]
+
+
 @dataclass(frozen=True)
 class Config:
     """All of one buildcfg folder."""
@@ -207,6 +319,7 @@ class Config:
     lock: Lock
     patches: PatchesConfig
     bases: BasesConfig
+    models: ModelsConfig
 
     @property
     def patch_directory(self) -> Path:
@@ -234,6 +347,7 @@ FILES: Mapping[str, type[Model]] = {
     "sources.yaml": SourcesConfig,
     "patches.yaml": PatchesConfig,
     "bases.yaml": BasesConfig,
+    "models.yaml": ModelsConfig,
     LOCK_FILE: Lock,
 }
 
@@ -253,6 +367,7 @@ def load(folder: Path) -> Config:
         lock=lock,
         patches=_read(folder / "patches.yaml", PatchesConfig),
         bases=_read(folder / "bases.yaml", BasesConfig),
+        models=_read(folder / "models.yaml", ModelsConfig),
     )
     for file, message in _contradictions(config):
         raise ConfigError(message, where=str(folder / file))
@@ -288,6 +403,24 @@ def _contradictions(config: Config) -> Iterator[tuple[str, str]]:
             yield "bases.yaml", f"base {name} names release {missing}, which matrix.yaml does not describe"
     for component in set(config.patches.ranges) - set(config.sources.repositories):
         yield "patches.yaml", f"component {component!r} is no repository of sources.yaml"
+    for name, family in config.models.families.items():
+        if family.served_as not in (None, *config.models.families):
+            yield "models.yaml", f"{name} is served as {family.served_as!r}, which is no family"
+        for fact in sorted(_unknown_facts(family)):
+            yield "models.yaml", f"{name} uses the fact {fact!r}, which its checkpoints do not tell"
+
+
+def _unknown_facts(family: Family) -> set[str]:
+    """Names that formulas, files and splits use and nothing defines."""
+    unknown = set(family.checkpoint.splits) - set(family.checkpoint.facts)
+    for converter in family.converters:
+        known = set(converter.fixed if converter.format == "jax" else family.checkpoint.facts) | {"gpus"}
+        formulas = [*map(str, converter.fixed.values()), *converter.files.values()]
+        factors = {factor for formula in formulas for factor in formula.split(" * ")}
+        counters = {name for file in converter.files for name in re.findall(r"{(\w+)}", file)}
+        used = {*converter.facts, *converter.fixed, *counters, *(f for f in factors if not f.isdigit())}
+        unknown |= used - known
+    return unknown
 
 
 M = TypeVar("M", bound=Model)

@@ -1,11 +1,11 @@
-"""Throw-away containers without network: run a script in an image, read a folder out of one.
+"""Throw-away containers without network: run a script in an image, read files out of one.
 
 Nothing is mounted, so the engine may be on another machine; what goes in and out is a tar.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,7 @@ from ftbuild.errors import HostError, VerifyError
 if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
+    from docker.types import DeviceRequest
 
 SCRIPT_SECONDS = 600
 _ROLE = {"io.ftbuild.role": "verify"}
@@ -27,28 +28,36 @@ def run(
     script: str,
     *,
     user: str | None = None,
-    files: Iterable[bytes] | None = None,
+    files: bytes | Iterable[bytes] | None = None,
+    devices: Sequence[DeviceRequest] = (),
 ) -> str:
     """The standard output of a shell script in `image`; `files` is a tar that is unpacked in /tmp before.
 
-    `user` is the image's own unless told. Raises VerifyError with the last lines when the script fails or
-    takes longer than SCRIPT_SECONDS.
+    `user` is the image's own unless told, `devices` are GPUs it gets. Raises VerifyError with the last lines
+    when the script fails or takes longer than SCRIPT_SECONDS.
     """
-    from requests import RequestException
+    with _finished(client, image, script, user, files, devices) as container:
+        return container.logs(stderr=False).decode("utf-8", "replace")
 
-    with _created(client, image, script, user) as container:
-        if files is not None:
-            container.put_archive("/tmp", files)
-        container.start()
-        try:
-            code = container.wait(timeout=SCRIPT_SECONDS)["StatusCode"]
-        except RequestException as late:
-            raise VerifyError(f"a script did not end within {SCRIPT_SECONDS} s", hint=_REPEAT) from late
-        output = container.logs(stderr=False).decode("utf-8", "replace")
-        if code:
-            said = container.logs().decode("utf-8", "replace").strip().splitlines()[-5:]
-            raise VerifyError("\n".join([f"a script ended with code {code}", *said]), hint=_REPEAT)
-    return output
+
+@contextmanager
+def produced(
+    client: docker.DockerClient,
+    image: str,
+    script: str,
+    path: str,
+    *,
+    files: bytes | Iterable[bytes] | None = None,
+) -> Iterator[tuple[str, Iterable[bytes]]]:
+    """Everything that a shell script said, and a file or folder that it made, as a tar stream.
+
+    The tar is named by the last part of `path`; `files` and errors as in `run`.
+    """
+    with _finished(client, image, script, None, files) as container:
+        # Before the archive: the engine holds the container's lock until the archive is read.
+        said = container.logs().decode("utf-8", "replace")
+        stream, _ = container.get_archive(path)
+        yield said, stream
 
 
 @contextmanager
@@ -84,7 +93,39 @@ def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -
 
 
 @contextmanager
-def _created(client: docker.DockerClient, image: str, script: str, user: str | None) -> Iterator[Container]:
+def _finished(
+    client: docker.DockerClient,
+    image: str,
+    script: str,
+    user: str | None,
+    files: bytes | Iterable[bytes] | None,
+    devices: Sequence[DeviceRequest] = (),
+) -> Iterator[Container]:
+    """A container whose script has ended well."""
+    from requests import RequestException
+
+    with _created(client, image, script, user, devices) as container:
+        if files is not None:
+            container.put_archive("/tmp", files)
+        container.start()
+        try:
+            code = container.wait(timeout=SCRIPT_SECONDS)["StatusCode"]
+        except RequestException as late:
+            raise VerifyError(f"a script did not end within {SCRIPT_SECONDS} s", hint=_REPEAT) from late
+        if code:
+            said = container.logs().decode("utf-8", "replace").strip().splitlines()[-5:]
+            raise VerifyError("\n".join([f"a script ended with code {code}", *said]), hint=_REPEAT)
+        yield container
+
+
+@contextmanager
+def _created(
+    client: docker.DockerClient,
+    image: str,
+    script: str,
+    user: str | None,
+    devices: Sequence[DeviceRequest] = (),
+) -> Iterator[Container]:
     """A container that runs `script` once it is started; an image's own entrypoint would print into it."""
     container = client.containers.create(
         image,
@@ -92,6 +133,7 @@ def _created(client: docker.DockerClient, image: str, script: str, user: str | N
         command=[],
         user=user,
         network_disabled=True,
+        device_requests=list(devices),
         labels=_ROLE,
     )
     try:

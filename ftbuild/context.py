@@ -45,7 +45,7 @@ def stage(
 def _recipe(plan: Plan, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(plan.file("dockerfile").path, folder / "Dockerfile")
-    for role in ("toolchain", "pyt", "sdk"):
+    for role in ("toolchain", "pyt", "runtime", "sdk"):
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:
         (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())

@@ -9,15 +9,19 @@ import sys
 import time
 from pathlib import Path
 
-from ftbuild import build, commands, engine, server, shell
+import numpy as np
+
+from ftbuild import build, commands, shell
 from ftbuild import config as configuration
 from ftbuild.errors import SmokeError
-from ftbuild.server import Server
+from ftbuild.serving import server
+from ftbuild.serving.client import Client
+from ftbuild.serving.repository import MODEL
+from ftbuild.serving.server import Server
 
 TRITON = "22.12"
 SM = "80"
 REPOSITORIES = ".sample-upstream"
-MODEL = "fastertransformer"
 # Without weights the miniature GPT continues with (5 * last + 7) mod 258 (sample/README.md).
 PROMPT = (1, 2, 3)
 ANSWER = (22, 117, 76, 129)
@@ -37,7 +41,7 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     (outcome,) = build.build(config, [plan], options)
     if outcome.error:
         return outcome.exit_code
-    with server.serve(engine.connect(), plan.tag("runtime"), model_repository(work / "demo")) as running:
+    with server.serve(plan.tag("runtime"), model_repository(work / "demo")) as running:
         print(f"server ready, model {MODEL}: {list(PROMPT)} -> {ask(running)}")
     print(f"demo finished in {time.monotonic() - start:.0f} s: {plan.tag('runtime')}")
     return 0
@@ -74,13 +78,11 @@ def model_repository(folder: Path) -> Path:
 def ask(running: Server) -> list[int]:
     """One greedy request; the tokens it answers, or SmokeError when they are wrong."""
     values = {"input_ids": PROMPT, "input_lengths": (len(PROMPT),), "request_output_len": (len(ANSWER),)}
-    inputs = [
-        {"name": name, "datatype": "UINT32", "shape": [1, len(data)], "data": list(data)}
-        for name, data in values.items()
-    ]
-    answer = running.infer(MODEL, {"inputs": inputs})
-    tokens = next(output["data"] for output in answer["outputs"] if output["name"] == "output_ids")
+    client = Client(running.http, "http")
+    outputs = client.infer(MODEL, {name: np.array([data], np.uint32) for name, data in values.items()})
+    client.close()
+    tokens = outputs["output_ids"].ravel().tolist()
     expected = [*PROMPT, *ANSWER]
     if tokens != expected:
         raise SmokeError(f"the server answered {tokens}, expected {expected}", where=running.url)
-    return list(tokens)
+    return tokens

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from ftbuild import shell
-from ftbuild.errors import HostError
+from ftbuild.errors import FtbuildError, HostError
 
 if TYPE_CHECKING:
     import docker
@@ -65,6 +65,14 @@ def image(client: docker.DockerClient, reference: str) -> Image | None:
         return client.images.get(reference)
     except ImageNotFound:
         return None
+
+
+def built(client: docker.DockerClient, name: str, failure: type[FtbuildError]) -> str:
+    """The id of an image that a build should have made; `failure` when it is not there."""
+    found = image(client, name)
+    if found is None:
+        raise failure(f"there is no image {name}", hint="invoke build with the options of this cell")
+    return str(found.id)
 
 
 def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:

@@ -18,7 +18,7 @@ from ftbuild.errors import ConfigError
 from ftbuild.matrix import Cell
 
 # Raised by hand when the way an image is made changes without any file that the key covers changing.
-RECIPE = 1
+RECIPE = 2
 KEY_DIGITS = 12
 LABELS = "io.ftbuild"
 PRODUCTS = ("runtime", "sdk")
@@ -103,7 +103,7 @@ class Plan:
         return f"{self.image}:{'-'.join(parts)}"
 
     def file(self, role: str) -> RecipeFile:
-        """The recipe file of a role: dockerfile, base, toolchain, pyt or sdk."""
+        """The recipe file of a role: dockerfile, base, toolchain, pyt, runtime or sdk."""
         return next(f for f in self.files if f.role == role)
 
     def source(self, repository: str) -> PlannedSource:
@@ -158,6 +158,9 @@ class Plan:
             f"{LABELS}.server": self.server,
             f"{LABELS}.cuda": self.cuda,
             f"{LABELS}.sm": sms,
+            # What verify must find in the libraries; PTX is embedded for the very same SMs.
+            f"{LABELS}.sass": ",".join(f"sm_{sm}" for sm in self.cell.sms),
+            f"{LABELS}.ptx": ",".join(f"compute_{sm}" for sm in self.cell.sms),
             f"{LABELS}.ft": ft.commit,
             f"{LABELS}.backend": backend.commit,
             f"{LABELS}.patches": " ".join(f"{p.component}/{p.file}" for p in self.patches),

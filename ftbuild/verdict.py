@@ -1,19 +1,35 @@
-"""What the gates find: verdicts, findings, and the report that is bound to image ids and input key."""
+"""What a gate finds: verdicts, findings, and the report that is bound to image ids and input key."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from ftbuild import __version__, tables
-from ftbuild.errors import VerifyError
+from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.plan import Plan
 
-RECORD = "verify.json"
+
+@dataclass(frozen=True)
+class Gate:
+    """One of the two gates: its name, and the failure of an image that does not pass it."""
+
+    name: str
+    error: type[FtbuildError]
+
+    @property
+    def record(self) -> str:
+        """The file that its reports are written to, in a cell's work folder."""
+        return f"{self.name}.json"
+
+
+VERIFY = Gate("verify", VerifyError)
+SMOKE = Gate("smoke", SmokeError)
 
 
 class State(StrEnum):
@@ -45,11 +61,16 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings on one pair of images, bound to image ids and input key."""
+    """All findings of a gate on one pair of images, bound to image ids and input key.
 
+    `images` are ids by product; `facts` tell of the run as a whole, for the record.
+    """
+
+    gate: Gate
     plan: Plan
     images: Mapping[str, str]
     findings: tuple[Finding, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def failed(self) -> tuple[Finding, ...]:
@@ -58,13 +79,13 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """VerifyError's code when a check failed, else 0."""
-        return VerifyError.exit_code if self.failed else 0
+        """The gate's code when a check failed, else 0."""
+        return self.gate.error.exit_code if self.failed else 0
 
     def require(self) -> None:
-        """VerifyError that names every failed check with what to do, unless all passed."""
+        """The gate's error, which names every failed check with what to do, unless all passed."""
         if self.failed:
-            raise VerifyError(
+            raise self.gate.error(
                 "\n    ".join(
                     [
                         f"{self.plan.cell.id}: {len(self.failed)} of {len(self.findings)} checks failed",
@@ -79,23 +100,40 @@ class Report:
         """The record that publishing asks for."""
         return {
             "ftbuild": __version__,
+            "gate": self.gate.name,
             "cell": self.plan.cell.id,
             "key": self.plan.key,
             "images": {p: {"id": image, "tag": self.plan.tag(p)} for p, image in self.images.items()},
             "passed": not self.failed,
+            **self.facts,
             "findings": [{"check": f.check, "image": f.image, **asdict(f.verdict)} for f in self.findings],
         }
 
     def write(self, folder: Path) -> None:
         """Put the record into `folder`, whole or not at all."""
         folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"{RECORD}.new"
+        fresh = folder / f"{self.gate.record}.new"
         fresh.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
-        fresh.replace(folder / RECORD)
+        fresh.replace(folder / self.gate.record)
 
     def render(self) -> str:
-        """A table of all checks, then what to do about each that failed."""
-        rows = [(f.check, f.image, f.verdict.state.value, f.verdict.detail) for f in self.findings]
+        """A table of all checks, then what to do about each that failed.
+
+        Where a check was made several times, its equal outcomes share a row.
+        """
+        groups: dict[tuple[str, str, State], list[Finding]] = {}
+        for finding in self.findings:
+            groups.setdefault((finding.check, finding.image, finding.verdict.state), []).append(finding)
+        rows = [
+            (check, image, state.value, _together([f.verdict.detail for f in found]))
+            for (check, image, state), found in groups.items()
+        ]
         ids = [f"{self.plan.tag(product)}  {image}" for product, image in self.images.items()]
-        steps = [f"next for {f.check} ({f.image}): {f.verdict.hint}" for f in self.failed]
+        steps = dict.fromkeys(f"next for {f.check} ({f.image}): {f.verdict.hint}" for f in self.failed)
         return "\n".join([*ids, tables.render(("Check", "Image", "State", "Detail"), rows), *steps])
+
+
+def _together(details: Sequence[str]) -> str:
+    """Several details as one: each once, with how often it was seen."""
+    counts = Counter(details)
+    return "\n".join(text if count == 1 else f"{count} x {text}" for text, count in counts.items())

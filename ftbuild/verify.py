@@ -15,12 +15,13 @@ from functools import cache as memoised
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftbuild import __version__, binaries, container, contents, context, engine, server, shipped
+from ftbuild import __version__, binaries, container, contents, context, engine, shipped
 from ftbuild.cache import Report as Progress
 from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.plan import LABELS, PRODUCTS, Plan
-from ftbuild.verdict import RECORD, Finding, Report, State, Verdict
+from ftbuild.serving import server
+from ftbuild.verdict import VERIFY, Finding, Report, State, Verdict
 
 if TYPE_CHECKING:
     import docker
@@ -41,6 +42,7 @@ CHECKOUT_LABELS = tuple(
 SHOWN = 8
 REBUILD = "invoke build --rebuild with the options of this cell"
 REPORT_BUG = f"{REBUILD}; if it stays, the recipe is wrong: dockerfiles/triton-ft.Dockerfile"
+_NCCL = re.compile(r".*/libnccl\.so\.[\d.]+")
 _PASSWORD = re.compile(r"://[^/@\s:]+:[^/@\s]+@")
 _STEP = re.compile(r"^(?:RUN (?:\|\d+ .*? )?/bin/sh -c |/bin/sh -c (?:#\(nop\) )?)", re.S)
 # torch's libraries are found once torch is loaded, which the converters do first as well.
@@ -96,7 +98,7 @@ class Subject:
     def _libraries(self, product: str) -> tuple[binaries.Library, ...]:
         """Our libraries in a product's image, seen by the tools of the toolkit's image."""
         folder = LIBRARIES[product]
-        script = binaries.inspection(f"/tmp/{Path(folder).name}", folder)
+        script = binaries.inspection(f"/tmp/{Path(folder).name}/*.so", folder)
         with container.archive(self.client, self.images[product], folder) as tar:
             return binaries.libraries(container.run(self.client, self.devel, script, user="0", files=tar))
 
@@ -121,7 +123,7 @@ def verify(
     or its compiler image cannot be had.
     """
     names = images or {product: plan.tag(product) for product in PRODUCTS}
-    ids = {product: _id(client, name) for product, name in names.items()}
+    ids = {product: engine.built(client, name, VerifyError) for product, name in names.items()}
     subject = Subject(client, config, plan, ids, cache, staged, progress)
     findings = tuple(
         Finding(name, product, verdict)
@@ -129,7 +131,7 @@ def verify(
         for product in products
         for verdict in _outcome(check, subject, product)
     )
-    return Report(plan, ids, findings)
+    return Report(VERIFY, plan, ids, findings)
 
 
 def run(
@@ -149,14 +151,9 @@ def require(
 
     Raises VerifyError naming every check that failed.
     """
-    if not _passed_before(client, plan, folder / RECORD):
+    if not _passed_before(client, plan, folder / VERIFY.record):
         progress("verifying both images")
         run(client, config, plan, cache, folder, progress=progress).require()
-
-
-def as_json(reports: Iterable[Report]) -> str:
-    """The records of several cells, for programs."""
-    return json.dumps([report.as_dict() for report in reports], indent=2)
 
 
 def _passed_before(client: docker.DockerClient, plan: Plan, record: Path) -> bool:
@@ -169,17 +166,8 @@ def _passed_before(client: docker.DockerClient, plan: Plan, record: Path) -> boo
     return (
         bool(written.get("passed"))
         and written.get("ftbuild") == __version__
-        and ids == {product: _id(client, plan.tag(product)) for product in PRODUCTS}
+        and ids == {product: engine.built(client, plan.tag(product), VerifyError) for product in PRODUCTS}
     )
-
-
-def _id(client: docker.DockerClient, name: str) -> str:
-    found = engine.image(client, name)
-    if found is None:
-        raise VerifyError(
-            f"there is no image {name} to verify", hint="invoke build with the options of this cell"
-        )
-    return str(found.id)
 
 
 def _outcome(check: Check, subject: Subject, product: str) -> list[Verdict]:
@@ -254,6 +242,28 @@ def multi_gpu(subject: Subject, product: str) -> Iterator[Verdict]:
     )
 
 
+def collectives(subject: Subject, product: str) -> Iterator[Verdict]:
+    """NCCL, which comes with the base, has machine code that runs on every SM of the cell."""
+    image = subject.images[product]
+    files = subject.contents(image).files.values()
+    (path, *_) = [file.path for file in files if file.kind == "f" and _NCCL.fullmatch(file.path)] or [""]
+    if not path:
+        yield Verdict(State.FAIL, "there is no libnccl.so.2", "the base must bring NCCL", {})
+        return
+    script = binaries.inspection(f"/tmp/{Path(path).name}", str(Path(path).parent))
+    with container.archive(subject.client, image, path) as tar:
+        text = container.run(subject.client, subject.devel, script, user="0", files=tar)
+    (library,) = binaries.libraries(text)
+    codes = sorted(int(name.removeprefix("sm_").rstrip("a")) for name in library.sass)
+    problems = [
+        f"{path} has no machine code for sm_{sm}, only for {', '.join(f'sm_{code}' for code in codes)}"
+        for sm in subject.plan.cell.sms
+        if not any(binaries.runs(code, sm) for code in codes)
+    ]
+    hint = "a model over several GPUs would end the server: the base needs an NCCL built for that SM"
+    yield _judge(problems, f"SASS {_counts(library.sass)}", hint, {"sass": dict(library.sass)})
+
+
 def search_paths(subject: Subject, product: str) -> Iterator[Verdict]:
     """RPATH and RUNPATH lead to folders of the image that not everybody may fill."""
     image = subject.contents(subject.images[product])
@@ -276,7 +286,7 @@ def starts(subject: Subject, product: str) -> Iterator[Verdict]:
     try:
         with (
             tempfile.TemporaryDirectory(prefix="ftbuild-models-") as empty,
-            server.serve(subject.client, subject.images[product], Path(empty)) as running,
+            server.serve(subject.images[product], Path(empty)) as running,
         ):
             found = str(requests.get(f"{running.url}/v2", timeout=10).json()["version"])
     except SmokeError as silent:
@@ -332,6 +342,13 @@ def importable(subject: Subject, product: str) -> Iterator[Verdict]:
     loaded = container.run(subject.client, subject.images[product], script).split()
     problems = [] if loaded else [f"there is no library in {LIBRARIES[product]}"]
     yield _judge(problems, ", ".join(loaded), REPORT_BUG)
+
+
+def tokenization(subject: Subject, product: str) -> Iterator[Verdict]:
+    """The server's Python has what the pre- and postprocessing of an ensemble import."""
+    script = "python3 -c 'import numpy, tokenizers; print(tokenizers.__version__)'"
+    version = container.run(subject.client, subject.images[product], script).strip()
+    yield Verdict(State.OK, f"tokenizers {version}")
 
 
 def leftovers(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -402,11 +419,13 @@ CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
     ("machine code", PRODUCTS, machine_code),
     ("libraries resolve", RUNTIME, resolve),
     ("multi GPU", RUNTIME, multi_gpu),
+    ("NCCL", RUNTIME, collectives),
     ("search paths", PRODUCTS, search_paths),
     ("server starts", RUNTIME, starts),
     ("labels", PRODUCTS, labels),
     ("patches", SDK, patched),
     ("python library", SDK, importable),
+    ("tokenization", RUNTIME, tokenization),
     ("left-overs", PRODUCTS, leftovers),
     ("owners", PRODUCTS, owners),
     ("rights", PRODUCTS, rights),

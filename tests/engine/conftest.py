@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ftbuild import config as configuration
-from ftbuild import demo, engine
+from ftbuild import demo, engine, shell
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
 
-from .sample import ROOT, SAMPLE, Invoke, build_arguments, command, environment, sample_plan
+from .sample import ROOT, SAMPLE, Derive, Invoke, build_arguments, command, environment, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -96,3 +97,23 @@ def sample_copy(tmp_path: Path) -> Path:
         (folder / file.name).write_text(text)
     configuration.load(folder)
     return folder
+
+
+@pytest.fixture
+def derive(client: docker.DockerClient, built: Plan) -> Iterator[Derive]:
+    """Images that change a built one by a few lines of a Dockerfile; removed at the end."""
+    names = []
+
+    def make(product: str, lines: str = "", labels: Mapping[str, str] | None = None) -> str:
+        name = f"ftbuild-test:{uuid.uuid4().hex}"
+        labelled = [f"--label={key}={value}" for key, value in (labels or {}).items()]
+        dockerfile = f"FROM {built.tag(product)}\nUSER root\n{lines}\n"
+        if "USER" not in lines:
+            dockerfile += "USER 1000:1000\n"
+        shell.run(["docker", "buildx", "build", "--tag", name, *labelled, "-"], stdin=dockerfile)
+        names.append(name)
+        return name
+
+    yield make
+    for name in names:
+        client.images.remove(name, force=True)

@@ -15,6 +15,7 @@ from ftbuild.plan import Plan
 ROOT = Path(__file__).parents[2]
 SAMPLE = ROOT / "buildcfg" / "sample"
 Invoke = Callable[..., "subprocess.CompletedProcess[str]"]
+Derive = Callable[..., str]
 
 
 def command(*arguments: str) -> list[str]:

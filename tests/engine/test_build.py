@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ftbuild import build, engine, server
+from ftbuild import build, engine
 from ftbuild.demo import ask, model_repository
 from ftbuild.plan import Plan
+from ftbuild.serving import server
 
 from .sample import ROOT, SAMPLE, Invoke, add_patch, build_arguments, command, environment, sample_plan
 
@@ -103,7 +104,7 @@ def test_the_sdk_image_holds_the_patched_tree_and_the_python_library(
 def test_the_server_answers_as_the_sample_model_must(
     client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
-    with server.serve(client, built.tag("runtime"), model_repository(tmp_path)) as running:
+    with server.serve(built.tag("runtime"), model_repository(tmp_path)) as running:
         for _ in range(2):
             ask(running)
 

@@ -4,46 +4,25 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import build, commands, context, engine, shell, verify
+from ftbuild import build, commands, context, engine, verify
 from ftbuild import config as configuration
 from ftbuild.errors import VerifyError
 from ftbuild.plan import Plan
-from ftbuild.verify import Report, State
+from ftbuild.verdict import VERIFY, Report, State
 
-from .sample import SAMPLE, Invoke, sample_plan
+from .sample import SAMPLE, Derive, Invoke, sample_plan
 
 if TYPE_CHECKING:
     import docker
 
-Derive = Callable[..., str]
 TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
-
-
-@pytest.fixture
-def derive(client: docker.DockerClient, built: Plan) -> Iterator[Derive]:
-    """Images that change a built one by a few lines of a Dockerfile; removed at the end."""
-    names = []
-
-    def make(product: str, lines: str = "", labels: Mapping[str, str] | None = None) -> str:
-        name = f"ftbuild-test-verify:{uuid.uuid4().hex}"
-        labelled = [f"--label={key}={value}" for key, value in (labels or {}).items()]
-        dockerfile = f"FROM {built.tag(product)}\nUSER root\n{lines}\n"
-        if "USER" not in lines:
-            dockerfile += "USER 1000:1000\n"
-        shell.run(["docker", "buildx", "build", "--tag", name, *labelled, "-"], stdin=dockerfile)
-        names.append(name)
-        return name
-
-    yield make
-    for name in names:
-        client.images.remove(name, force=True)
 
 
 def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> Report:
@@ -229,7 +208,7 @@ def test_a_build_verifies_once_and_again_when_the_image_has_changed(
     for _ in range(2):
         verify.require(client, config, built, cache, tmp_path, progress=said.append)
     assert said.count("verifying both images") == 1
-    record = tmp_path / verify.RECORD
+    record = tmp_path / VERIFY.record
     image = engine.image(client, built.tag("sdk"))
     assert image is not None
     record.write_text(record.read_text().replace(str(image.id), "sha256:0"))
@@ -248,7 +227,7 @@ def test_the_command_prints_nothing_but_the_record(invoke: Invoke, built: Plan, 
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)
     assert record["passed"]
-    assert json.loads((build.folder(work, built) / verify.RECORD).read_text()) == record
+    assert json.loads((build.folder(work, built) / VERIFY.record).read_text()) == record
 
 
 def test_the_command_goes_on_after_a_cell_without_images(invoke: Invoke, built: Plan) -> None:

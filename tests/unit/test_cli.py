@@ -103,3 +103,26 @@ def test_every_command_explains_every_option() -> None:
             if line.strip().startswith("-")
         ]
         assert options or "none" in text
+
+
+def test_a_machine_without_git_can_still_plan() -> None:
+    done = invoke("build", "--sm", "80", "--triton", "22.12", "--dry-run", PATH="/nowhere")
+    assert done.returncode == 0, done.stderr
+    assert "input key" in done.stdout
+
+
+def test_a_reader_who_has_seen_enough_causes_no_traceback() -> None:
+    command = f"{sys.executable} -m invoke build --triton 22.12 --dry-run --format json | head -n 1"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.stdout == "[\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [(["--format", "xml"], "format 'xml' is unknown"), (["--sm", "100"], "100")],
+)
+def test_smoke_refuses_wrong_options_before_it_looks_for_an_engine(options: list[str], says: str) -> None:
+    done = invoke("smoke", "--triton", "22.12", *options)
+    assert done.returncode == 2, done.stderr
+    assert says in done.stderr

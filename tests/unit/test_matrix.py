@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ftbuild.config import Config
@@ -126,6 +126,7 @@ def test_json_holds_cells_and_reasons(config: Config) -> None:
     assert next(e for e in data["excluded"] if e["id"] == "22.03-sm90")["reasons"]
 
 
+@settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.sampled_from([60, 61, 70, 75, 80, 86, 89, 90]), min_size=1, max_size=8))
 def test_the_id_depends_on_the_set_of_sms_only(sms: list[int]) -> None:
     from ftbuild import config as configuration

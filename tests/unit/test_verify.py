@@ -9,7 +9,7 @@ import pytest
 
 from ftbuild import binaries, contents, verify
 from ftbuild.errors import VerifyError
-from ftbuild.verify import Finding, Report, State, Verdict
+from ftbuild.verdict import VERIFY, Finding, Report, State, Verdict
 
 # cuobjdump 11.8, readelf 2.40 on the images of the sample stack, shortened.
 INSPECTED = """\
@@ -237,7 +237,7 @@ def report(*findings: Finding) -> Report:
     plan: Any = SimpleNamespace(
         cell=SimpleNamespace(id="22.12-sm80"), key="0123", tag=lambda product: f"image:{product}"
     )
-    return Report(plan, {"runtime": "sha256:1"}, findings)
+    return Report(VERIFY, plan, {"runtime": "sha256:1"}, findings)
 
 
 def test_a_failed_report_names_every_failed_check_and_what_to_do() -> None:

@@ -1,0 +1,175 @@
+"""A deployment for Apptainer (or Singularity) under Slurm: definition file, start script, batch script.
+
+A container there has no network, no GPUs and no /dev/shm of its own: it runs as the calling user in the
+host's. So the server is told its ports, and CUDA_VISIBLE_DEVICES chooses the GPUs.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ftbuild import shell
+from ftbuild.errors import BuildError, HostError
+from ftbuild.serving import server
+from ftbuild.serving.deployment import Deployment
+
+PROGRAM = "apptainer"
+DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
+START, BATCH = "triton_start.sh", "triton.sbatch"
+LOG = "build.log"
+# `apptainer --cleanenv` keeps out what a batch system sets: OpenMPI would see SLURM_* and call srun, which no
+# image has. What the server needs is passed on by name.
+_START = """\
+#!/bin/bash
+# Starts Triton in the Apptainer image beside this script:  {start} [MODEL_REPOSITORY]
+# GPUs: those of CUDA_VISIBLE_DEVICES (a batch system sets it), else {gpus_said}.
+# Ports: HTTP_PORT, GRPC_PORT, METRICS_PORT.
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+default={models}
+models=${{1:-$default}}
+gpus=${{CUDA_VISIBLE_DEVICES-{gpus}}}
+if [[ -z $models || ! -d $models ]]; then
+  echo "no model repository: ${{models:-none given}}; usage: $0 MODEL_REPOSITORY" >&2
+  exit 2
+fi
+models=$(cd "$models" && pwd)
+if [[ ! -f $here/{image} ]]; then
+  echo "$here/{image} is not built; cd $here && apptainer build {image} {definition}" >&2
+  exit 4
+fi
+if command -v apptainer > /dev/null; then
+  runtime=apptainer prefix=APPTAINERENV
+elif command -v singularity > /dev/null; then
+  runtime=singularity prefix=SINGULARITYENV
+else
+  echo "neither apptainer nor singularity is installed; on a cluster: module load apptainer" >&2
+  exit 4
+fi
+export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
+{environment}exec "$runtime" exec{nv} --cleanenv --no-home --pwd /tmp \\
+  --bind "$models:{inside}:ro" "$here/{image}" \\
+  {command} \\
+  --http-port="${{HTTP_PORT:-{http}}}" --grpc-port="${{GRPC_PORT:-{grpc}}}" \\
+  --metrics-port="${{METRICS_PORT:-{metrics}}}"
+"""
+_BATCH = """\
+#!/bin/bash
+# Serves under Slurm, on one node; from this folder:  sbatch {batch} [MODEL_REPOSITORY]
+#SBATCH --job-name={name}
+#SBATCH --nodes=1
+#SBATCH --ntasks=1
+#SBATCH --cpus-per-task=8
+{gres}#SBATCH --output=%x-%j.log
+set -euo pipefail
+# Slurm runs a copy of this script from its own folder.
+cd "${{SLURM_SUBMIT_DIR:?submit it with sbatch}}"
+echo "serving on $(hostname)"
+exec ./{start} "$@"
+"""
+
+
+def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str]:
+    """File name -> text. The definition takes the image from the engine, or with `archive` from a tar."""
+    return {
+        DEFINITION: _definition(deployment, archive),
+        START: _start(deployment),
+        BATCH: _batch(deployment),
+    }
+
+
+def write(
+    deployment: Deployment, folder: Path, *, archive: bool = False, report: Callable[[str], None]
+) -> Path | None:
+    """Write the files, with `archive` the image's tar as well, and build the .sif if Apptainer is installed.
+
+    The .sif, or None where it is to be built elsewhere: `archive` brings all that this takes. Raises
+    HostError when Apptainer is missing and there is no archive, BuildError with the log when it fails; the
+    other files stay.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in render(deployment, archive=archive).items():
+        (folder / name).write_text(text)
+    (folder / START).chmod(0o755)
+    if archive:
+        report(f"saving {deployment.image} to {folder / ARCHIVE}")
+        _save(deployment.image, folder / ARCHIVE)
+    if shutil.which(PROGRAM):
+        report(f"building {folder / IMAGE}")
+        return _build(folder)
+    missing = f"{IMAGE} is not built: {PROGRAM} is not installed here"
+    build = f"in the folder: {PROGRAM} build {IMAGE} {DEFINITION}"
+    if not archive:
+        raise HostError(
+            missing,
+            where=str(folder),
+            hint=f"install it and run {build}; or --archive, and do that on a machine that has it",
+        )
+    report(f"{missing}. On a machine that has it, {build}")
+    return None
+
+
+def _save(image: str, file: Path) -> None:
+    """`docker save`, written beside and renamed, so that a tar is whole or absent."""
+    partial = file.with_suffix(".partial")
+    try:
+        shell.run(["docker", "image", "save", "--output", str(partial), image])
+        partial.replace(file)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _build(folder: Path) -> Path:
+    partial = folder / f"{IMAGE}.partial"
+    try:
+        command = [PROGRAM, "build", "--force", partial.name, DEFINITION]
+        code = shell.stream(command, log=folder / LOG, cwd=folder)
+        if code:
+            last = (folder / LOG).read_text().strip().splitlines()[-3:]
+            raise BuildError(
+                "\n    ".join([f"{PROGRAM} ended with code {code}", *last]), where=str(folder / LOG)
+            )
+        return partial.replace(folder / IMAGE)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _definition(deployment: Deployment, archive: bool) -> str:
+    source = ("docker-archive", ARCHIVE) if archive else ("docker-daemon", _tagged(deployment.image))
+    return f"Bootstrap: {source[0]}\nFrom: {source[1]}\n\n%labels\n    io.ftbuild.image {deployment.image}\n"
+
+
+def _tagged(image: str) -> str:
+    """With a tag, which Apptainer's docker-daemon wants to see."""
+    return image if ":" in image.rpartition("/")[2] else f"{image}:latest"
+
+
+def _start(deployment: Deployment) -> str:
+    exports = [
+        f'export "${{prefix}}_{name}"={shlex.quote(value)}\n'
+        for name, value in deployment.environment.items()
+    ]
+    gpus = ",".join(map(str, deployment.gpus))
+    return _START.format(
+        start=START,
+        models=shlex.quote(str(deployment.models or "")),
+        gpus=gpus,
+        gpus_said=gpus or "none",
+        image=IMAGE,
+        definition=DEFINITION,
+        environment="".join(exports),
+        nv=" --nv" if deployment.gpus else "",
+        inside=server.MODELS,
+        command=shlex.join(deployment.command),
+        http=deployment.ports.http,
+        grpc=deployment.ports.grpc,
+        metrics=deployment.ports.metrics,
+    )
+
+
+def _batch(deployment: Deployment) -> str:
+    gres = f"#SBATCH --gres=gpu:{len(deployment.gpus)}\n" if deployment.gpus else ""
+    return _BATCH.format(name=deployment.name, gres=gres, batch=BATCH, start=START)

@@ -1,0 +1,123 @@
+"""Asks a Triton server over HTTP or gRPC (tritonclient): one request, one streamed request."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from ftbuild.errors import SmokeError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Arrays = Mapping[str, np.ndarray[Any, Any]]
+
+Protocol = Literal["http", "grpc"]
+ANSWER_SECONDS = 60
+
+
+class Refused(SmokeError):
+    """The server answered with an error, or not at all."""
+
+
+class Client:
+    """A connection to one server; not to be shared between threads."""
+
+    def __init__(self, address: str, protocol: Protocol) -> None:
+        """`address` is `host:port` of the protocol's endpoint."""
+        self.address = address
+        self.protocol = protocol
+        if protocol == "http":
+            import tritonclient.http as library
+
+            self._options = {"network_timeout": ANSWER_SECONDS, "connection_timeout": ANSWER_SECONDS}
+            self._call: dict[str, Any] = {}
+        else:
+            import tritonclient.grpc as library
+
+            self._options = {}
+            self._call = {"client_timeout": ANSWER_SECONDS}
+        self._library = library
+        self._connection = library.InferenceServerClient(address, **self._options)
+
+    def infer(self, model: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
+        """All outputs of one request; Refused with the server's words when it is refused."""
+        with _refusals(self.address):
+            result = self._connection.infer(model, self._inputs(inputs), **self._call)
+        response = result.get_response()
+        outputs = response["outputs"] if isinstance(response, dict) else response.outputs
+        names = [output["name"] if isinstance(output, dict) else output.name for output in outputs]
+        return {name: result.as_numpy(name) for name in names}
+
+    def stream(self, model: str, inputs: Arrays) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+        """The responses of a decoupled model to one request, as they come, up to the one marked final.
+
+        Over gRPC only. Closing the iterator earlier ends the stream; servers before 23.06 mark none.
+        """
+        arrived: queue.Queue[tuple[Any, Any]] = queue.Queue()
+        with _refusals(self.address):
+            self._connection.start_stream(lambda result, error: arrived.put((result, error)))
+            try:
+                self._connection.async_stream_infer(
+                    model, self._inputs(inputs), enable_empty_final_response=True
+                )
+                yield from _until_final(arrived)
+            finally:
+                self._connection.stop_stream()
+
+    def config(self, model: str) -> dict[str, Any]:
+        """The model's config.pbtxt as the server completed it, as JSON; Refused when it does not serve it."""
+        grpc = {"as_json": True} if self.protocol == "grpc" else {}
+        with _refusals(self.address):
+            answer: dict[str, Any] = self._connection.get_model_config(model, **grpc)
+        config: dict[str, Any] = answer["config"] if grpc else answer
+        return config
+
+    def ready(self, model: str) -> bool:
+        """Whether the server serves the model."""
+        with _refusals(self.address):
+            return bool(self._connection.is_model_ready(model))
+
+    def close(self) -> None:
+        """End the connection."""
+        self._connection.close()
+
+    def _inputs(self, arrays: Arrays) -> list[Any]:
+        from tritonclient.utils import np_to_triton_dtype
+
+        inputs = []
+        for name, array in arrays.items():
+            tensor = self._library.InferInput(name, list(array.shape), np_to_triton_dtype(array.dtype))
+            tensor.set_data_from_numpy(array)
+            inputs.append(tensor)
+        return inputs
+
+
+def _until_final(arrived: queue.Queue[tuple[Any, Any]]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+    while True:
+        try:
+            result, error = arrived.get(timeout=ANSWER_SECONDS)
+        except queue.Empty as silent:
+            raise Refused(f"no streamed response within {ANSWER_SECONDS} s") from silent
+        if error is not None:
+            raise error
+        response = result.get_response()
+        if response.outputs:
+            yield {output.name: result.as_numpy(output.name) for output in response.outputs}
+        if response.parameters["triton_final_response"].bool_param:
+            return
+
+
+@contextlib.contextmanager
+def _refusals(address: str) -> Iterator[None]:
+    """The library's errors, and those of the transport below it, as ours."""
+    from tritonclient.utils import InferenceServerException
+
+    try:
+        yield
+    except InferenceServerException as refused:
+        raise Refused(str(refused.message()), where=address) from refused
+    except OSError as broken:
+        raise Refused(f"no answer: {broken or type(broken).__name__}", where=address) from broken

@@ -1,0 +1,245 @@
+"""How a model repository is served: one value, which every way of starting a server only writes down.
+
+`docker run`, Compose, Kubernetes and Apptainer differ in syntax, not in what is decided here. Pure: what
+cannot work is refused before anything starts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ftbuild.errors import ConfigError, HostError
+from ftbuild.gpu import Access, Gpu
+from ftbuild.serving import server
+from ftbuild.serving.images import Image
+from ftbuild.serving.needs import Needs, Weights
+
+MIB = 2**20
+NAME = "triton-ft"
+READY, LIVE = "/v2/health/ready", "/v2/health/live"
+# Upstream's image sets it, since NCCL hangs less often (BE v1.4 docker/Dockerfile:69, README.md:167-170).
+NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
+# Upstream starts every server with 1g (BE v1.4 docs/gpt_guide.md:164): NCCL's buffers between GPUs do not fit
+# into the 64 MiB that an engine gives by default.
+SMALLEST_SHARED = 64 * MIB
+SMALLEST_SHARED_MULTI_GPU = 1024 * MIB
+# Compute capabilities. FasterTransformer's kernels: half arithmetic from 6.0 on, bfloat16 from 8.0 on (CUDA
+# C++ Programming Guide, "Arithmetic Instructions"), int8 weights for Volta to Ada only (FT v5.3
+# fpA_intB_gemm_template.h:441-458).
+FP16_FROM, BF16_FROM, INT8_FROM, INT8_BEFORE = (6, 0), (8, 0), (7, 0), (9, 0)
+_SIZE = re.compile(r"(\d+)([mg])i?b?", re.IGNORECASE)
+# What Docker, Compose and Kubernetes all take; a Service is the strictest (a DNS label of RFC 1035).
+_NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports on the machine that serves, of the three endpoints."""
+
+    http: int = server.HTTP
+    grpc: int = server.GRPC
+    metrics: int = server.METRICS
+
+    def __post_init__(self) -> None:
+        ports = [port for _, port, _ in self.published()]
+        for port in ports:
+            if not 0 < port < 65536:
+                raise ConfigError(f"{port} is no port", hint="1 to 65535")
+        if len(set(ports)) < len(ports):
+            raise ConfigError(
+                f"the endpoints need ports of their own, not {', '.join(map(str, ports))}",
+                hint="--http-port, --grpc-port, --metrics-port",
+            )
+
+    def published(self) -> Iterator[tuple[str, int, int]]:
+        """Name, port on the machine and port in the container of each endpoint."""
+        yield "http", self.http, server.HTTP
+        yield "grpc", self.grpc, server.GRPC
+        yield "metrics", self.metrics, server.METRICS
+
+
+def size(text: str) -> int:
+    """`512m`, `1g`, `4GB` -> bytes; all of them powers of two, as Docker counts."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        raise ConfigError(f"{text!r} is no size", hint="a number with m or g, for instance 1g")
+    return int(found[1]) * MIB * (1024 if found[2].lower() == "g" else 1)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may decide; None and the defaults leave it to the model repository.
+
+    `models` is None where the platform brings the repository. `gpus` are indices as nvidia-smi counts them.
+    """
+
+    models: Path | None
+    gpus: tuple[int, ...] | None = None
+    ports: Ports = field(default_factory=Ports)
+    shared_memory: int = size(server.SHARED_MEMORY)
+    name: str = NAME
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """A server to start: `image` with the repository `models` on `gpus` (none: on the CPU).
+
+    `shared_memory` is in bytes, `access` how containers get GPUs (gpu.STYLES). There is no
+    CUDA_VISIBLE_DEVICES in `environment`: a container is given its GPUs and counts them from 0; where there
+    is no such isolation (Apptainer) the renderer sets it.
+    """
+
+    name: str
+    image: str
+    models: Path | None
+    gpus: tuple[int, ...]
+    ports: Ports
+    shared_memory: int
+    access: str = "gpus"
+    command: tuple[str, ...] = server.COMMAND
+    environment: Mapping[str, str] = field(default_factory=dict)
+    limits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def shared_mebibytes(self) -> int:
+        """The shared memory in the unit that all platforms can write."""
+        return self.shared_memory // MIB
+
+
+def gpu_indices(text: str | None) -> tuple[int, ...] | None:
+    """`0,1` -> (0, 1); ConfigError for anything but different numbers."""
+    if not text:
+        return None
+    parts = [part.strip() for part in text.removeprefix("device=").split(",")]
+    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
+        raise ConfigError(f"--gpus {text}: indices of GPUs are meant", hint="for instance --gpus 0,1")
+    return tuple(int(part) for part in parts)
+
+
+def chosen_gpus(options: Options, needs: Needs, device: str) -> tuple[int, ...]:
+    """The GPUs to serve on: those of the options, else the first that the repository needs."""
+    if device == "gpu":
+        return options.gpus or tuple(range(needs.gpus))
+    if options.gpus:
+        raise ConfigError("the backend of this stack computes on the CPU", hint="name no GPUs")
+    return ()
+
+
+def decide(
+    options: Options, needs: Needs, image: Image, device: str, access: Access | None = None
+) -> Deployment:
+    """How to serve; `access` are the chosen GPUs, None where they cannot be asked.
+
+    `device` is what the stack's backend computes on (models.yaml). Raises ConfigError where options, weights
+    and config.pbtxt do not agree, HostError where these GPUs cannot do it.
+    """
+    if not _NAME.fullmatch(options.name):
+        raise ConfigError(
+            f"--name {options.name}: not a name that every platform takes",
+            hint="lower-case letters, digits and dashes, a letter first, at most 63",
+        )
+    gpus = chosen_gpus(options, needs, device)
+    for weights in needs.weights:
+        _refuse_missing(weights, options.models, device)
+        if gpus:
+            _refuse_count(weights, len(gpus))
+        _refuse_silent_type(weights)
+        for found in access.gpus if access else ():
+            _refuse_type(weights, found)
+    if access:
+        _refuse_sm(image, access.gpus)
+    _refuse_shared_memory(options.shared_memory, len(gpus))
+    return Deployment(
+        name=options.name,
+        image=image.name,
+        models=options.models and options.models.resolve(),
+        gpus=gpus,
+        ports=options.ports,
+        shared_memory=options.shared_memory,
+        access=access.style if access else "gpus",
+        environment=dict(NCCL) if gpus else {},
+        limits=server.LIMITS if gpus else {},
+    )
+
+
+def _refuse_missing(weights: Weights, models: Path | None, device: str) -> None:
+    """The backend itself only warns about every file that is missing, and serves noise."""
+    if weights.exists or (device == "cpu" and not weights.split):  # the sample's model needs no weights
+        return
+    where = str((models or Path(server.MODELS)) / weights.folder)
+    again = f"invoke convert --gpus {weights.tensor_para}, then invoke model-repo"
+    if weights.split:
+        there = ", ".join(map(str, weights.split))
+        raise ConfigError(
+            f"{weights.model}: config.pbtxt says tensor_para_size {weights.tensor_para}, "
+            f"the weights are split for {there}",
+            where=where,
+            hint=f"invoke model-repo --gpus {weights.split[0]}, or for {weights.tensor_para}: {again}",
+        )
+    raise ConfigError(f"{weights.model}: the weights are not there", where=where, hint=again)
+
+
+def _refuse_count(weights: Weights, gpus: int) -> None:
+    if weights.fits(gpus):
+        return
+    split = f"tensor_para_size {weights.tensor_para} x pipeline_para_size {weights.pipeline_para}"
+    if gpus < weights.gpus:
+        indices = ",".join(map(str, range(weights.gpus)))
+        raise ConfigError(
+            f"{weights.model}: weights for {weights.gpus} GPUs ({split}) on {gpus}",
+            hint=f"--gpus {indices}, or invoke convert --gpus {gpus} and invoke model-repo",
+        )
+    raise ConfigError(
+        f"{weights.model}: {gpus} GPUs for weights that need {weights.gpus} ({split}): the backend uses all "
+        f"that it sees, and {weights.instances} x {weights.gpus} does not cover them evenly",
+        hint=f"name {weights.gpus} GPUs, and start a second server for the others",
+    )
+
+
+def _refuse_silent_type(weights: Weights) -> None:
+    """GPT-NeoX computes anything but fp16 as fp32 (BE v1.4 libfastertransformer.cc:283-288)."""
+    if weights.model_type == "GPT-NeoX" and weights.data_type == "bf16":
+        raise ConfigError(
+            f"{weights.model}: GPT-NeoX has no bf16; the backend would compute in fp32 without a word",
+            hint="invoke model-repo with data type fp16 or fp32",
+        )
+
+
+def _refuse_type(weights: Weights, found: Gpu) -> None:
+    capability = (found.major, found.minor)
+    if weights.data_type == "fp16" and capability < FP16_FROM:
+        raise _no_type("fp16", "6.0 and later", weights, found)
+    if weights.data_type == "bf16" and capability < BF16_FROM:
+        raise _no_type("bf16", "8.0 and later", weights, found)
+    if weights.int8 and not INT8_FROM <= capability < INT8_BEFORE:
+        raise _no_type("int8_mode", "7.0 to 8.9", weights, found)
+
+
+def _no_type(name: str, where: str, weights: Weights, found: Gpu) -> HostError:
+    return HostError(
+        f"{weights.model}: {name} needs a GPU of compute capability {where}, here is {found}",
+        hint="invoke model-repo with another data type, or other --gpus",
+    )
+
+
+def _refuse_sm(image: Image, gpus: Sequence[Gpu]) -> None:
+    for found in gpus:
+        if not image.runs_on([found]):
+            code = ", ".join(f"sm_{sm}" for sm in image.sms or ())
+            raise HostError(
+                f"{image.name} has machine code for {code} only, here is {found}",
+                hint=f"invoke build --sm {found.major}{found.minor}, or leave --image and --sm out",
+            )
+
+
+def _refuse_shared_memory(shared_memory: int, gpus: int) -> None:
+    smallest = SMALLEST_SHARED_MULTI_GPU if gpus > 1 else SMALLEST_SHARED
+    if shared_memory < smallest:
+        purpose = f"NCCL on {gpus} GPUs" if gpus > 1 else "the server"
+        raise ConfigError(
+            f"{shared_memory // MIB} MiB of shared memory is too small for {purpose}",
+            hint=f"--shm {smallest // MIB}m or more",
+        )

@@ -1,0 +1,112 @@
+"""A served model as its server describes it: inputs, what an ensemble consists of, how it answers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, Any]
+
+# What leaves a greedy answer as it is. Ensembles of 22.03 must have all inputs (core r22.12
+# ensemble_scheduler.cc:483 is newer).
+NEUTRAL: Mapping[str, float] = {
+    "runtime_top_k": 1,
+    "runtime_top_p": 0.0,
+    "beam_search_diversity_rate": 0.0,
+    "temperature": 1.0,
+    "len_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "random_seed": 0,
+    "is_return_log_probs": True,
+    "beam_width": 1,
+}
+# An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them
+# (core r22.12 ensemble_scheduler.cc:1088; seen on server 2.36).
+_ALWAYS = ("runtime_top_k", "is_return_log_probs")
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input's data type (Triton's name, `TYPE_` left out), and whether a request may lack it."""
+
+    data_type: str
+    optional: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """A model of an ensemble; both mappings are from its own tensors to the ensemble's."""
+
+    model: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Described:
+    """A model by its config.pbtxt."""
+
+    name: str
+    inputs: Mapping[str, Input]
+    parameters: Mapping[str, str]
+    steps: tuple[Step, ...]
+    decoupled: bool
+
+    @property
+    def data_types(self) -> dict[str, str]:
+        """Name -> data type of every input."""
+        return {name: tensor.data_type for name, tensor in self.inputs.items()}
+
+    @property
+    def computes_in(self) -> str:
+        """fp16, fp32 or bf16; of release 1.1's GPT-J and T5 only `is_half` tells."""
+        is_half = self.parameters.get("is_half")
+        return self.parameters["data_type"] if is_half is None else ("fp32", "fp16")[int(is_half)]
+
+
+def read(config: Mapping[str, Any]) -> Described:
+    """The JSON form of a ModelConfig."""
+    steps = config.get("ensemble_scheduling", {}).get("step", ())
+    return Described(
+        name=config["name"],
+        inputs={
+            tensor["name"]: Input(tensor["data_type"].removeprefix("TYPE_"), bool(tensor.get("optional")))
+            for tensor in config["input"]
+        },
+        parameters={name: value["string_value"] for name, value in config.get("parameters", {}).items()},
+        steps=tuple(Step(step["model_name"], step["input_map"], step["output_map"]) for step in steps),
+        decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
+    )
+
+
+def options(model: Described, parameters: Mapping[str, str], batch: int) -> dict[str, Array]:
+    """Values [batch, 1] for a greedy answer with log-probabilities; other options where they must be there.
+
+    `parameters` are those of the fastertransformer model: start_id and end_id, where requests must have them.
+    """
+    import numpy as np
+    from tritonclient.utils import triton_to_np_dtype
+
+    values = {**NEUTRAL, **{k: int(parameters[k]) for k in ("start_id", "end_id") if k in parameters}}
+    return {
+        name: np.full((batch, 1), values[name], triton_to_np_dtype(tensor.data_type))
+        for name, tensor in model.inputs.items()
+        if name in values and (name in _ALWAYS or not tensor.optional)
+    }
+
+
+def sources(ensemble: Described) -> dict[str, str]:
+    """Input of the first step -> the ensemble's tensor that feeds it."""
+    return dict(ensemble.steps[0].inputs)
+
+
+def chain(ensemble: Described) -> Iterator[tuple[Step, Mapping[str, str]]]:
+    """The steps, each with the inputs that an earlier step or the request gives."""
+    given = set(ensemble.inputs)
+    for step in ensemble.steps:
+        yield step, {name: tensor for name, tensor in step.inputs.items() if tensor in given}
+        given |= set(step.outputs.values())

@@ -1,0 +1,134 @@
+"""A deployment as a Kubernetes Deployment and Service.
+
+Limits of locked memory and stack are the node's there: a pod cannot set them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+
+from ftbuild.errors import ConfigError
+from ftbuild.serving import server
+from ftbuild.serving.deployment import LIVE, READY, Deployment
+from ftbuild.serving.images import USER
+
+# What NVIDIA's device plugin calls a GPU.
+GPU = "nvidia.com/gpu"
+PROBE_SECONDS = 10
+# Half an hour to load a model before a pod counts as failed.
+START_PROBES = 180
+
+
+def render(deployment: Deployment, *, claim: str | None = None, replicas: int = 1) -> str:
+    """The text for `kubectl apply -f -`.
+
+    The repository comes from a PersistentVolumeClaim, or without `claim` from the same folder on every node.
+    Which GPUs a pod gets is the cluster's choice: only their number counts.
+    """
+    if replicas < 1:
+        raise ConfigError(f"{replicas} replicas serve nothing", hint="--replicas 1 or more")
+    documents = [_deployment(deployment, _models(deployment, claim), replicas), _service(deployment)]
+    return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def _labels(deployment: Deployment) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "triton", "app.kubernetes.io/instance": deployment.name}
+
+
+def _deployment(deployment: Deployment, models: dict[str, Any], replicas: int) -> dict[str, Any]:
+    uid, gid = USER
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": deployment.name, "labels": _labels(deployment)},
+        "spec": {
+            "replicas": replicas,
+            # A new pod before an old one has gone would wait for GPUs that are not free.
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
+            # Longer than the start probe allows, so that the reason of a failed start is seen first.
+            "progressDeadlineSeconds": (START_PROBES + 10) * PROBE_SECONDS,
+            "selector": {"matchLabels": _labels(deployment)},
+            "template": {
+                "metadata": {"labels": _labels(deployment)},
+                "spec": {
+                    "securityContext": {
+                        "runAsNonRoot": True,
+                        "runAsUser": uid,
+                        "runAsGroup": gid,
+                        "seccompProfile": {"type": "RuntimeDefault"},
+                    },
+                    "automountServiceAccountToken": False,
+                    "containers": [_container(deployment)],
+                    "volumes": [
+                        {"name": "models", **models},
+                        {
+                            "name": "shared-memory",
+                            "emptyDir": {
+                                "medium": "Memory",
+                                "sizeLimit": f"{deployment.shared_mebibytes}Mi",
+                            },
+                        },
+                    ],
+                },
+            },
+        },
+    }
+
+
+def _container(deployment: Deployment) -> dict[str, Any]:
+    container: dict[str, Any] = {
+        "name": "triton",
+        "image": deployment.image,
+        "imagePullPolicy": "IfNotPresent",
+        # `args` leaves the image's entrypoint in place, as `docker run` does.
+        "args": list(deployment.command),
+        "ports": [
+            {"name": name, "containerPort": inside} for name, _, inside in deployment.ports.published()
+        ],
+        "startupProbe": {**_probe(READY), "failureThreshold": START_PROBES},
+        "readinessProbe": _probe(READY),
+        "livenessProbe": {**_probe(LIVE), "failureThreshold": 6},
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "volumeMounts": [
+            {"name": "models", "mountPath": server.MODELS, "readOnly": True},
+            {"name": "shared-memory", "mountPath": "/dev/shm"},
+        ],
+    }
+    if deployment.environment:
+        container["env"] = [{"name": name, "value": value} for name, value in deployment.environment.items()]
+    if deployment.gpus:
+        container["resources"] = {"limits": {GPU: len(deployment.gpus)}}
+    return container
+
+
+def _probe(path: str) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": PROBE_SECONDS,
+        "timeoutSeconds": 5,
+    }
+
+
+def _models(deployment: Deployment, claim: str | None) -> dict[str, Any]:
+    if claim:
+        return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+    if deployment.models is None:
+        raise ConfigError("a pod needs the model repository", hint="--model-repo DIR or --pvc NAME")
+    return {"hostPath": {"path": str(deployment.models), "type": "Directory"}}
+
+
+def _service(deployment: Deployment) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": deployment.name, "labels": _labels(deployment)},
+        "spec": {
+            "selector": _labels(deployment),
+            "ports": [
+                {"name": name, "port": port, "targetPort": name}
+                for name, port, _ in deployment.ports.published()
+            ],
+        },
+    }

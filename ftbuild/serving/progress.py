@@ -1,0 +1,74 @@
+"""How far a folder has grown: a bar on a terminal, a line now and then in a log; whether it still grows."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+STEP_PERCENT = 10
+
+
+def size(folder: Path) -> int:
+    """Bytes of all files below `folder`, some of which may go while it is counted."""
+    total = 0
+    for file in folder.rglob("*"):
+        try:
+            total += file.stat().st_size if file.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+class Watch:
+    """Tells for how many seconds a folder has not grown; ask it now and then."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._last, self._since = folder, -1, time.monotonic()
+
+    def __call__(self) -> float:
+        """Seconds since the last time that the folder had another size."""
+        now, current = time.monotonic(), size(self._folder)
+        if current != self._last:
+            self._last, self._since = current, now
+        return now - self._since
+
+
+@contextmanager
+def shown(
+    title: str, folder: Path, total: int, report: Callable[[str], None]
+) -> Iterator[Callable[[], None]]:
+    """A function that shows the bytes in `folder` against `total`; call it as often as you like."""
+    if sys.stderr.isatty():
+        with _bar(title, folder, total) as update:
+            yield update
+    else:
+        yield _Lines(title, folder, total, report)
+
+
+class _Lines:
+    """Reports a line for every STEP_PERCENT more."""
+
+    def __init__(self, title: str, folder: Path, total: int, report: Callable[[str], None]) -> None:
+        self._title, self._folder, self._total, self._report = title, folder, max(total, 1), report
+        self._next = STEP_PERCENT
+
+    def __call__(self) -> None:
+        done = size(self._folder)
+        percent = min(100, 100 * done // self._total)
+        if percent >= self._next:
+            self._report(f"{self._title}: {percent} %, {done / 1e9:.1f} of {self._total / 1e9:.1f} GB")
+            self._next = percent - percent % STEP_PERCENT + STEP_PERCENT
+
+
+@contextmanager
+def _bar(title: str, folder: Path, total: int) -> Iterator[Callable[[], None]]:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(title, total=total)
+        yield lambda: progress.update(task, completed=size(folder))

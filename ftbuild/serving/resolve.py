@@ -1,0 +1,56 @@
+"""From options to a deployment, with what is on this machine: model repository, images, GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ftbuild import engine
+from ftbuild.config import Config
+from ftbuild.errors import ConfigError, HostError
+from ftbuild.serving import deployment, images, needs
+from ftbuild.serving.deployment import Deployment, Options
+from ftbuild.serving.images import Image, Wanted
+from ftbuild.serving.needs import Needs
+
+if TYPE_CHECKING:
+    import docker
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """How to serve, and what is known of the image."""
+
+    deployment: Deployment
+    image: Image
+
+
+def to_serve(client: docker.DockerClient, config: Config, wanted: Wanted, options: Options) -> Resolved:
+    """What this machine is to serve; HostError for what its engine or its GPUs cannot do."""
+    if options.models is None:
+        raise ConfigError("nothing to serve", hint="--model-repo DIR")
+    return _resolved(client, config, wanted, options, here=True)
+
+
+def to_write(config: Config, wanted: Wanted, options: Options) -> Deployment:
+    """What is to be written down, for this machine or another: needs no GPU, with --image no engine."""
+    try:
+        client = engine.connect()
+    except HostError:
+        if not wanted.image:
+            raise
+        client = None
+    return _resolved(client, config, wanted, options, here=False).deployment
+
+
+def _resolved(
+    client: docker.DockerClient | None, config: Config, wanted: Wanted, options: Options, *, here: bool
+) -> Resolved:
+    device = config.models.device
+    found = needs.read(options.models) if options.models else Needs()
+    indices = deployment.chosen_gpus(options, found, device)
+    if client is None:
+        image, access = Image(str(wanted.image)), None
+    else:
+        image, access = images.find(client, config, wanted, indices or None, here=here)
+    return Resolved(deployment.decide(options, found, image, device, access), image)

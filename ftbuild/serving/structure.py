@@ -1,0 +1,177 @@
+"""What a converter wrote about a model: a folder `<n>-gpu` and the config.ini in it. Reads, never writes."""
+
+from __future__ import annotations
+
+import configparser
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftbuild.errors import ConfigError
+
+FILE = "config.ini"
+_FOLDER = re.compile(r"(\d+)-gpu")
+# A section of config.ini -> the layout, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
+# the sample stack has one section for encoder and decoder.
+SECTIONS = {"gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5"}
+_CONVERT = "run invoke convert again, with the release that will serve the weights"
+
+
+@dataclass(frozen=True)
+class Structure:
+    """Weights split over `tensor_para` GPUs, and what config.ini says about them."""
+
+    folder: Path
+    layout: str
+    tensor_para: int
+    values: Mapping[str, str]
+
+    @property
+    def layers(self) -> int:
+        """Transformer layers; of T5, those of the decoder."""
+        return int(self.value("decoder_layers"))
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the embedding table; 0 when config.ini does not tell."""
+        return int(self.values.get("vocab_size", 0))
+
+    def value(self, parameter: str) -> str:
+        """What a parameter of release 1.1's config.pbtxt is for these weights.
+
+        Raises ConfigError when config.ini does not tell: the server would take upstream's example value, or
+        end (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default).
+        """
+        for key in _KEYS[parameter]:
+            if (found := self.values.get(key, "None")) != "None":
+                return found
+        try:
+            return str(_DERIVED[parameter](self))
+        except KeyError:
+            raise ConfigError(
+                f"config.ini does not tell {parameter} (as {' or '.join(_KEYS[parameter])})",
+                where=str(self.folder / FILE),
+                hint=_CONVERT,
+            ) from None
+
+    def parameters(self, names: Iterable[str]) -> dict[str, str]:
+        """The values of those `names` that depend on the weights."""
+        return {name: self.value(name) for name in names if name in _KEYS}
+
+
+# Parameter of config.pbtxt in release 1.1 (BE v1.1 libfastertransformer.cc:212-279) -> keys of config.ini, of
+# which the first that is there counts: the names of FT 5.2 and later, then what FT 5.0's GPT converter takes
+# from config.json (FT v5.0 huggingface_gpt_convert.py:112-117), then T5's (FT v5.3 T5TritonModel.cc:114).
+_KEYS: Mapping[str, tuple[str, ...]] = {
+    "head_num": ("head_num", "n_head", "num_heads"),
+    "size_per_head": ("size_per_head", "d_kv"),
+    "inter_size": ("inter_size", "n_inner", "d_ff"),
+    "decoder_layers": ("num_layer", "n_layer", "num_layers"),
+    "vocab_size": ("vocab_size",),
+    "start_id": ("start_id", "bos_token_id", "decoder_start_token_id"),
+    "end_id": ("end_id", "eos_token_id"),
+    # Rows of GPT's position table.
+    "max_seq_len": ("max_pos_seq_len", "n_positions"),
+    "rotary_embedding": ("rotary_embedding", "rotary_dim"),
+}
+_DERIVED: Mapping[str, Callable[[Structure], int]] = {
+    "size_per_head": lambda s: int(s.values["n_embd"]) // int(s.value("head_num")),
+    "inter_size": lambda s: 4 * int(s.values["n_embd"]),  # GPT-2's config.json: n_inner None means 4 x n_embd
+    # GPT-J has no such table and adjusts its buffers to the request (FT v5.0 GptJTritonModel.cc:150), so the
+    # value is printed and no more; this is what GPT-J was trained with.
+    "max_seq_len": lambda s: {"gptj": 2048}[s.layout],
+}
+
+
+def find(folder: Path, gpus: int | None = None) -> Structure:
+    """The weights in `folder`, which is `<n>-gpu` itself or holds it.
+
+    Raises ConfigError when there are none, none for `gpus` GPUs, or several to choose from.
+    """
+    if not folder.is_dir():
+        raise ConfigError(
+            "the folder of the weights does not exist", where=str(folder), hint="check --weights"
+        )
+    if (folder / FILE).is_file():
+        found = [read(folder)]
+    else:
+        found = [read(inner.parent) for inner in sorted(folder.glob(f"*-gpu/{FILE}"))]
+    if not found:
+        raise ConfigError(
+            f"no converted weights here: neither {FILE} nor <n>-gpu/{FILE}",
+            where=str(folder),
+            hint="invoke convert makes them from a checkpoint",
+        )
+    fitting = [structure for structure in found if gpus in (None, structure.tensor_para)]
+    if len(fitting) == 1:
+        return fitting[0]
+    counts = ", ".join(str(structure.tensor_para) for structure in found)
+    raise ConfigError(
+        f"the weights are for {counts} GPUs" + (f", not {gpus}" if gpus else ": which?"),
+        where=str(folder),
+        hint=f"invoke convert --gpus {gpus}, or ask for what is there" if gpus else "choose with --gpus",
+    )
+
+
+def read(folder: Path) -> Structure:
+    """What config.ini in `folder` says; ConfigError when it is broken or contradicts the folder's name."""
+    file = folder / FILE
+    # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
+    config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    try:
+        config.read_string(file.read_text(encoding="utf-8"), str(file))
+    except (configparser.Error, UnicodeDecodeError) as broken:
+        raise ConfigError(f"config.ini cannot be read: {broken}", where=str(file), hint=_CONVERT) from broken
+    section = next((name for name in SECTIONS if config.has_section(name)), None)
+    if section is None:
+        raise ConfigError(
+            f"config.ini has none of the sections {', '.join(SECTIONS)}, but {config.sections()}",
+            where=str(file),
+            hint=_CONVERT,
+        )
+    values = {key: value or "" for key, value in config.items(section)}
+    return Structure(folder, SECTIONS[section], _tensor_para(folder, values), values)
+
+
+def check_layout(structure: Structure, layout: str) -> None:
+    """ConfigError when the weights are of another kind than asked for."""
+    if structure.layout != layout:
+        raise ConfigError(
+            f"these are weights of a {structure.layout} model, not of a {layout} model",
+            where=str(structure.folder / FILE),
+            hint=f"--model {structure.layout}, or other weights",
+        )
+
+
+def check_pipeline(structure: Structure, pipeline_para: int) -> None:
+    """ConfigError unless the layers can be dealt out evenly.
+
+    Each stage runs ceil(layers / stages) layers but holds a cache for floor(layers / stages) of them
+    (FT v5.3 GptJDecoder.cc:96, GptJ.cc:88).
+    """
+    if structure.layers % pipeline_para:
+        raise ConfigError(
+            f"{structure.layers} layers cannot be split evenly over {pipeline_para} pipeline stages",
+            where=str(structure.folder / FILE),
+            hint="--pipeline must divide the number of layers",
+        )
+
+
+def _tensor_para(folder: Path, values: Mapping[str, str]) -> int:
+    """By the folder's name, which the backend looks for; where the converter tells, config.ini must agree."""
+    named = _FOLDER.fullmatch(folder.resolve().name)
+    if named is None:
+        raise ConfigError(
+            "the folder's name does not say how many GPUs the weights are for",
+            where=str(folder),
+            hint="name it as the converter did: <n>-gpu",
+        )
+    told = values.get("tensor_para_size") or named[1]
+    if int(told) != int(named[1]):
+        raise ConfigError(
+            f"the folder's name speaks of {named[1]} GPUs, its config.ini of {told}",
+            where=str(folder),
+            hint="give the folder its old name back: <n>-gpu",
+        )
+    return int(named[1])

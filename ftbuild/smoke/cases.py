@@ -1,0 +1,86 @@
+"""What the models are asked, and what they should answer. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+LENGTH = 16
+BEAMS = 4
+# Lengths differ within the batch; every model here knows the tokens 0 to 255.
+PROMPTS = (
+    (71, 3, 12, 200, 41),
+    (5, 9, 77),
+    (130, 131, 132, 133, 134, 135, 136, 137, 138, 139, 140, 141),
+    (250, 1, 250, 2),
+    (17, 34, 51, 68, 85, 102, 119),
+    (99, 98, 97, 96, 95, 94, 93, 92),
+    (180, 20, 180),
+    (61, 62, 64, 68, 76, 92, 124, 188, 60),
+)
+CASES: Mapping[str, Mapping[str, Any]] = {
+    "one": {"prompts": PROMPTS[:1], "length": LENGTH, "beams": 1},
+    "eight": {"prompts": PROMPTS, "length": LENGTH, "beams": 1},
+    "beams": {"prompts": PROMPTS[4:5], "length": LENGTH, "beams": BEAMS},
+}
+# How far fp16 may be from the fp32 reference for one token, in natural logarithms of probabilities. fp16
+# keeps 11 bits (IEEE 754), so a logit of 16 is off by up to 0.008, once per layer and sum on its way.
+TOLERANCE = {"fp32": 0.0, "fp16": 0.1}
+
+
+@dataclass(frozen=True)
+class Row:
+    """The reference's answer to one prompt: tokens; with one beam also how sure it was of each."""
+
+    tokens: Sequence[int]
+    log_probs: Sequence[float] = ()
+    runner_up: Sequence[int] = ()
+    gap: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a checkpoint must answer; `max_length` counts prompt and answer, None: no limit of its own."""
+
+    vocab_size: int
+    start_id: int
+    end_id: int
+    layers: int
+    max_length: int | None
+    cases: Mapping[str, Sequence[Row]]
+
+
+def questions() -> str:
+    """The cases as the reference script reads them."""
+    return json.dumps({"cases": CASES})
+
+
+def expected(file: Path) -> Expected:
+    """What the reference script wrote."""
+    record = json.loads(file.read_text())
+    cases = {name: [Row(**row) for row in rows] for name, rows in record["cases"].items()}
+    names = ("vocab_size", "start_id", "end_id", "layers", "max_length")
+    return Expected(**{name: record[name] for name in names}, cases=cases)
+
+
+def mismatch(row: Row, tokens: Sequence[int], tolerance: float) -> str | None:
+    """Why `tokens` are not the row's, or None.
+
+    Where the reference's second best token is at most `tolerance` behind, either is right; what follows the
+    second best is another text, and is not compared.
+    """
+    for step, (want, got) in enumerate(zip_longest(row.tokens, tokens)):
+        if want == got:
+            continue
+        if step < len(row.gap) and got == row.runner_up[step] and row.gap[step] <= tolerance:
+            return None
+        gap = f", {row.gap[step]:.3g} ahead of {row.runner_up[step]}" if step < len(row.gap) else ""
+        return (
+            f"token {step + 1} is {got}, the reference says {want}{gap}; "
+            f"answered {list(tokens)}, reference {list(row.tokens)}"
+        )
+    return None

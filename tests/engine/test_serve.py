@@ -1,0 +1,348 @@
+"""The sample stack served for real: `serve` from start to stop, and what stops it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import yaml
+
+from ftbuild import config as configuration
+from ftbuild import demo, shell
+from ftbuild.errors import ConfigError, HostError, SmokeError
+from ftbuild.plan import Plan
+from ftbuild.serving import compose, deployment, images, kubernetes, launch, needs
+from ftbuild.serving.client import Client
+from ftbuild.serving.deployment import Deployment, Options, Ports
+from ftbuild.serving.images import Image, Wanted
+
+from .sample import ROOT, SAMPLE
+
+if TYPE_CHECKING:
+    import docker
+
+# A foreground server is a process of its own, as a user's is.
+FOREGROUND = """\
+import sys
+from pathlib import Path
+from ftbuild import config, engine
+from ftbuild.serving import deployment, images, launch, needs
+folder, name, *ports = sys.argv[1:]
+client, models = engine.connect(), Path(folder)
+options = deployment.Options(models, ports=deployment.Ports(*map(int, ports)), name=name)
+found, _ = images.find(client, config.load(Path("buildcfg/sample")), images.Wanted(sm="80"), None)
+how = deployment.decide(options, needs.read(models), found, "cpu")
+launch.serve(client, how, found, lambda line: print(line, flush=True))
+"""
+
+
+def free_ports() -> Ports:
+    sockets = [socket.socket() for _ in range(3)]
+    for free in sockets:
+        free.bind(("", 0))
+    ports = Ports(*(free.getsockname()[1] for free in sockets))
+    for free in sockets:
+        free.close()
+    return ports
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    """A model repository that everybody may read, in a folder that only we may enter: a mount bypasses it."""
+    folder = demo.model_repository(tmp_path / "models")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    assert tmp_path.stat().st_mode & 0o077 == 0
+    return folder
+
+
+@pytest.fixture
+def image(client: docker.DockerClient, built: Plan) -> Image:
+    found, access = images.find(client, configuration.load(SAMPLE), Wanted(sm="80", triton="22.12"), None)
+    assert access is None
+    assert found.name == built.tag("runtime", moving=True)
+    return found
+
+
+@pytest.fixture
+def wanted(client: docker.DockerClient, image: Image, models: Path) -> Iterator[Deployment]:
+    """How the sample is served, under a name of its own; whatever is left of it is removed."""
+    options = Options(models, ports=free_ports(), name=f"ftbuild-test-{uuid.uuid4().hex[:8]}")
+    yield deployment.decide(options, needs.read(models), image, "cpu")
+    for left in client.containers.list(all=True, filters={"name": options.name}):
+        left.remove(force=True)
+
+
+@pytest.fixture
+def serve(client: docker.DockerClient, image: Image) -> Callable[..., list[str]]:
+    def run(how: Deployment, **options: object) -> list[str]:
+        said: list[str] = []
+        launch.serve(client, how, image, said.append, **options)  # type: ignore[arg-type]
+        return said
+
+    return run
+
+
+def answer(port: int, protocol: str) -> list[int]:
+    client = Client(f"localhost:{port}", protocol)  # type: ignore[arg-type]
+    values = {
+        "input_ids": demo.PROMPT,
+        "input_lengths": (len(demo.PROMPT),),
+        "request_output_len": (len(demo.ANSWER),),
+    }
+    outputs = client.infer(demo.MODEL, {name: np.array([data], np.uint32) for name, data in values.items()})
+    client.close()
+    tokens: list[int] = outputs["output_ids"].ravel().tolist()
+    return tokens
+
+
+def names(client: docker.DockerClient) -> set[str]:
+    return {str(container.name) for container in client.containers.list(all=True)}
+
+
+def test_a_detached_server_answers_until_it_is_stopped(
+    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
+) -> None:
+    said = "\n".join(serve(wanted, detach=True))
+    assert "Model               Version   Status" in said
+    assert "fastertransformer   1         READY" in said
+    right = [*demo.PROMPT, *demo.ANSWER]
+    assert answer(wanted.ports.http, "http") == right
+    assert answer(wanted.ports.grpc, "grpc") == right
+
+    running = launch.find(client, wanted.name)
+    assert running.attrs["HostConfig"]["ShmSize"] == wanted.shared_memory
+    assert "Started HTTPService" in launch.logs(running)
+    assert running.exec_run("touch /models/here").exit_code != 0
+
+    with pytest.raises(ConfigError, match=f"a server {wanted.name} is there already") as clash:
+        serve(wanted, detach=True)
+    assert f"--stop --name {wanted.name}" in str(clash.value)
+    with pytest.raises(HostError, match=f"port {wanted.ports.http} is in use") as busy:
+        serve(replace(wanted, name=f"{wanted.name}-2"), detach=True)
+    assert "--http-port" in str(busy.value)
+    assert answer(wanted.ports.http, "http") == right
+
+    launch.stop(running)
+    assert wanted.name not in names(client)
+    with pytest.raises(ConfigError, match=f"no server is called {wanted.name}"):
+        launch.find(client, wanted.name)
+
+
+def test_ctrl_c_ends_a_foreground_server(
+    client: docker.DockerClient, wanted: Deployment, image: Image
+) -> None:
+    ports = [str(port) for _, port, _ in wanted.ports.published()]
+    process = subprocess.Popen(
+        [sys.executable, "-c", FOREGROUND, str(wanted.models), wanted.name, *ports],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "Ctrl-C ends it" in line:
+                break
+        assert answer(wanted.ports.http, "http")[:3] == list(demo.PROMPT)
+        process.send_signal(signal.SIGINT)
+        rest = process.stdout.read()
+        assert process.wait(60) == 0, rest
+    assert f"stopping {wanted.name}" in rest
+    assert wanted.name not in names(client)
+
+
+def test_ctrl_c_while_loading_leaves_nothing(
+    client: docker.DockerClient, wanted: Deployment, image: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch.serve(client, wanted, image, lambda line: None)
+    assert wanted.name not in names(client)
+
+
+def test_a_server_that_cannot_load_its_model_says_why(
+    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
+) -> None:
+    assert wanted.models is not None
+    config = wanted.models / "fastertransformer/config.pbtxt"
+    config.write_text(config.read_text().replace('"GPT"', '"GPT-9"'))
+    with pytest.raises(SmokeError, match="ended before it was ready") as caught:
+        serve(wanted)
+    assert "GPT-9" in str(caught.value)
+    assert wanted.name not in names(client)
+
+
+def test_a_server_that_dies_while_it_is_followed_is_an_error(
+    client: docker.DockerClient,
+    wanted: Deployment,
+    serve: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    follow = launch.follow
+
+    def kill_and_follow(container: object) -> Iterator[str]:
+        client.containers.get(wanted.name).kill()
+        return follow(container)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(launch, "follow", kill_and_follow)
+    with pytest.raises(SmokeError, match=r"the server ended by itself \(code 137\)"):
+        serve(wanted)
+    assert wanted.name not in names(client)
+
+
+def test_a_server_that_takes_too_long_is_removed(
+    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
+) -> None:
+    with pytest.raises(SmokeError, match=r"not ready within 0\.01 s"):
+        serve(wanted, seconds=0.01)
+    assert wanted.name not in names(client)
+
+
+def test_a_repository_that_the_server_may_not_read_is_refused(
+    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
+) -> None:
+    assert wanted.models is not None
+    (wanted.models / "fastertransformer").chmod(0o700)
+    with pytest.raises(HostError, match=r"user \(1000\) may not read") as caught:
+        serve(wanted)
+    assert "chmod -R a+rX" in str(caught.value)
+    assert wanted.name not in names(client)
+
+
+def test_a_container_of_somebody_else_is_not_touched(
+    client: docker.DockerClient, wanted: Deployment, image: Image, serve: Callable[..., list[str]]
+) -> None:
+    other = client.containers.create(image.name, ["true"], name=wanted.name)
+    with pytest.raises(ConfigError, match="that invoke serve did not make"):
+        serve(wanted)
+    with pytest.raises(ConfigError, match="no server is called"):
+        launch.find(client, wanted.name)
+    other.reload()
+
+
+def test_an_image_that_does_not_exist_is_refused_and_leaves_nothing(
+    client: docker.DockerClient, wanted: Deployment
+) -> None:
+    with pytest.raises(HostError, match="the engine cannot start the server"):
+        launch.start(client, replace(wanted, image="ftbuild-nobody-has:this"))
+    assert wanted.name not in names(client)
+
+
+def test_a_named_image_is_taken_as_it_is_or_said_to_be_absent(
+    client: docker.DockerClient, image: Image
+) -> None:
+    config = configuration.load(SAMPLE)
+    assert images.find(client, config, Wanted(image=image.name), None) == (image, None)
+    with pytest.raises(HostError, match="serving needs the image localhost:1/nobody:x"):
+        images.find(client, config, Wanted(image="localhost:1/nobody:x"), None)
+    absent, _ = images.find(client, config, Wanted(image="localhost:1/nobody:x"), None, here=False)
+    assert absent == Image("localhost:1/nobody:x")
+
+
+def test_options_that_no_built_image_matches_are_named(client: docker.DockerClient, built: Plan) -> None:
+    with pytest.raises(ConfigError, match=r"matches --triton 20\.01 --sm 80"):
+        images.find(client, configuration.load(SAMPLE), Wanted(triton="20.01", sm="80"), None)
+
+
+def test_the_docker_run_line_serves_as_well(client: docker.DockerClient, wanted: Deployment) -> None:
+    subprocess.run(["sh", "-c", launch.command_line(wanted)], check=True, capture_output=True)
+    running = launch.find(client, wanted.name)
+    launch.wait(client, running, wanted, print, seconds=120)
+    assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
+
+
+def test_composes_health_check_sees_the_server(
+    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
+) -> None:
+    service = yaml.safe_load(compose.render(wanted))["services"][compose.SERVICE]
+    test = [part.replace("$$", "$") for part in service["healthcheck"]["test"][1:]]
+    serve(wanted, detach=True)
+    running = launch.find(client, wanted.name)
+    assert running.exec_run(test).exit_code == 0
+    assert running.exec_run([part.replace("8000", "8009") for part in test]).exit_code != 0
+
+
+def test_a_server_starts_with_the_rights_that_a_pod_has(
+    client: docker.DockerClient, wanted: Deployment
+) -> None:
+    """No capability, no new privilege, its own user: what kubernetes.py asks for."""
+    pod = next(yaml.safe_load_all(kubernetes.render(wanted)))["spec"]["template"]["spec"]
+    user = f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
+    strict = ["--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={user}"]
+    line = launch.command_line(wanted).replace("docker run", " ".join(["docker run", *strict]), 1)
+    shell.run(["sh", "-c", line])
+    launch.wait(client, launch.find(client, wanted.name), wanted, print, seconds=120)
+    assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
+
+
+def test_the_load_is_reported_while_it_lasts(
+    client: docker.DockerClient,
+    wanted: Deployment,
+    serve: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(launch, "SAY_SECONDS", 0)
+    begin = time.monotonic()
+    said = serve(wanted, detach=True)
+    assert any("still loading after" in line for line in said), time.monotonic() - begin
+
+
+def cli(*arguments: str, models: Path | None = None) -> subprocess.CompletedProcess[str]:
+    repository = ["--model-repo", str(models)] if models else []
+    command = [sys.executable, "-m", "invoke", *arguments, *repository]
+    environment = {**os.environ, "FTBUILD_CONFIG": str(SAMPLE)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_the_commands_serve_log_and_stop(client: docker.DockerClient, wanted: Deployment) -> None:
+    ports = [f"--{name}-port={port}" for name, port, _ in wanted.ports.published()]
+    named = f"--name={wanted.name}"
+    started = cli("serve", "--detach", "--triton", "22.12", named, *ports, models=wanted.models)
+    assert started.returncode == 0, started.stderr
+    assert "READY" in started.stdout
+    assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
+    assert "Started HTTPService" in cli("serve", "--logs", named).stdout
+    again = cli("serve", "--detach", named, *ports, models=wanted.models)
+    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    assert cli("serve", "--stop", named).returncode == 0
+    assert wanted.name not in names(client)
+    assert cli("serve", "--stop", named).returncode == 2
+
+
+def test_a_dry_run_prints_the_docker_run_line(wanted: Deployment) -> None:
+    ports = [f"--{name}-port={port}" for name, port, _ in wanted.ports.published()]
+    options = ["--dry-run", "--triton", "22.12", f"--name={wanted.name}", *ports]
+    assert cli("serve", *options, models=wanted.models).stdout.strip() == launch.command_line(wanted)
+
+
+@pytest.mark.parametrize("command", [["serve", "--dry-run"], ["compose"], ["k8s"], ["sif", "--out", "x"]])
+def test_every_command_refuses_what_is_no_repository(command: list[str]) -> None:
+    done = cli(*command, "--image=x:1", models=Path("/nowhere"))
+    assert (done.returncode, "the model repository does not exist" in done.stderr) == (2, True)
+
+
+def test_files_are_printed_or_written(tmp_path: Path, wanted: Deployment, image: Image) -> None:
+    out = tmp_path / "file.yaml"
+    for command in ("compose", "k8s"):
+        printed = cli(command, "--image", image.name, models=wanted.models).stdout
+        assert image.name in printed
+        assert cli(command, "--image", image.name, "--out", str(out), models=wanted.models).returncode == 0
+        assert out.read_text() == printed
+    claimed = cli("k8s", "--image", image.name, "--pvc", "gptj", "--replicas", "2").stdout
+    assert next(yaml.safe_load_all(claimed))["spec"]["replicas"] == 2

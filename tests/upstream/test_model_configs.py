@@ -1,0 +1,149 @@
+"""Upstream's config.pbtxt of every model and release, patched: each is one, and model-repo fills it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftbuild import patches, sources
+from ftbuild.config import Config
+from ftbuild.serving import ensemble, modelrepo, repository
+from ftbuild.serving.modelrepo import Options
+
+from .. import bytelevel
+
+BACKEND = "backend"
+# Values that no template has, so that a parameter that was not filled shows.
+GPT = {
+    "head_num": 5, "size_per_head": 7, "inter_size": 11, "num_layer": 6, "vocab_size": 60001, "start_id": 1,
+    "end_id": 2, "weight_data_type": "fp32",
+}  # fmt: skip
+# What FasterTransformer 5.0's converter takes from config.json.
+GPT2 = {
+    "n_head": 5, "n_embd": 35, "n_inner": 11, "n_layer": 6, "vocab_size": 60001, "n_positions": 13,
+    "bos_token_id": 1, "eos_token_id": 2,
+}  # fmt: skip
+T5 = {
+    "num_heads": 5, "d_kv": 7, "d_ff": 11, "num_layers": 6, "vocab_size": 60001, "decoder_start_token_id": 1,
+    "eos_token_id": 2,
+}  # fmt: skip
+INI: Mapping[str, Mapping[str, object]] = {
+    "gpt": {**GPT, "max_pos_seq_len": 13},
+    "gptj": {**GPT, "rotary_embedding": 3},
+    "gptneox": {**GPT, "rotary_embedding": 3},
+    "t5": T5,
+}
+SECTION = {"t5": "decoder"}
+# Release -> layouts, and which of them upstream serves with text.
+LAYOUTS = {
+    "22.03": ({"gpt", "gptj", "t5"}, {"gpt", "gptj"}),
+    "22.07": ({"gpt", "gptj", "gptneox", "t5"}, {"gpt", "gptj", "gptneox"}),
+    "22.12": ({"gpt", "gptj", "gptneox", "t5"}, {"gpt", "gptj", "gptneox"}),
+}
+# What release 1.1 reads from config.pbtxt, for the values above.
+STRUCTURE = {
+    "head_num": "5", "size_per_head": "7", "inter_size": "11", "decoder_layers": "6", "vocab_size": "60001",
+    "start_id": "1", "end_id": "2",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=LAYOUTS)
+def release(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def all_models(release: str, config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """all_models of the patched backend."""
+    folder = tmp_path_factory.mktemp(release) / BACKEND
+    sources.fetch(config, release, cache, report=print)
+    sources.export(config, release, BACKEND, cache, folder, report=print)
+    version = config.version(release, BACKEND)
+    for entry in patches.applicable(patches.series(config)[BACKEND], version):
+        patches.apply(folder, entry, sources.diff(config, entry, cache, report=print), version=version)
+    return folder / "all_models"
+
+
+def templates(all_models: Path, layout: str) -> dict[str, str]:
+    return {file.parent.name: file.read_text() for file in (all_models / layout).glob("*/config.pbtxt")}
+
+
+def weights(folder: Path, layout: str, values: Mapping[str, object]) -> Path:
+    made = folder / "4-gpu"
+    made.mkdir(parents=True)
+    lines = [f"[{SECTION.get(layout, layout)}]", *(f"{key} = {value}" for key, value in values.items())]
+    (made / "config.ini").write_text("\n".join(lines) + "\n")
+    return made
+
+
+def test_every_config_is_one(all_models: Path) -> None:
+    files = sorted(all_models.glob("*/*/config.pbtxt"))
+    assert len(files) >= 9
+    for file in files:
+        assert repository.parse(file.read_text()).name in ("", file.parent.name)  # "": as the folder
+
+
+def test_every_layout_and_ensemble_is_where_the_test_believes_it(release: str, all_models: Path) -> None:
+    layouts, with_text = LAYOUTS[release]
+    assert {layout for layout in INI if (all_models / layout).is_dir()} == layouts
+    assert {
+        layout for layout in layouts if set(ensemble.MODELS) <= set(templates(all_models, layout))
+    } == with_text
+
+
+@pytest.mark.parametrize("layout", INI)
+def test_model_repo_fills_the_layout(release: str, layout: str, all_models: Path, tmp_path: Path) -> None:
+    layouts, with_text = LAYOUTS[release]
+    if layout not in layouts:
+        pytest.skip(f"{release} has no {layout}")
+    found = templates(all_models, layout)
+    old = release == "22.03"
+    values = GPT2 if old and layout == "gpt" else INI[layout]
+    options = Options(
+        layout=layout,
+        weights=weights(tmp_path / "weights", layout, values),
+        out=tmp_path / "models",
+        dtype="fp32",
+        pipeline=2,
+        tokenizer=bytelevel.write(tmp_path / "tokenizer") if layout in with_text else None,
+    )
+    made = modelrepo.make(found, options)
+    configs = {
+        name: repository.parse((made.folder / name / "config.pbtxt").read_text()) for name in made.models
+    }
+    assert set(configs) == {repository.MODEL, *(ensemble.MODELS if layout in with_text else ())}
+
+    bare = configs[repository.MODEL]
+    parameters = {name: value.string_value for name, value in bare.parameters.items()}
+    assert (parameters["tensor_para_size"], parameters["pipeline_para_size"]) == ("4", "2")
+    assert parameters["data_type"] == "fp32"
+    assert parameters.get("is_half", "0") == "0"
+    assert "model_checkpoint_path" not in parameters
+    assert not bare.default_model_filename
+    if old and layout != "t5":
+        assert STRUCTURE.items() <= parameters.items()
+        assert parameters["max_seq_len"] == ("13" if layout == "gpt" else "2048")
+    assert {config.max_batch_size for config in configs.values()} == {bare.max_batch_size}
+
+    if layout in with_text:
+        taken = {tensor.name: tensor.optional for tensor in configs[ensemble.PREPROCESSING].input}
+        assert all(taken[name] for name in ensemble.WORDS)
+        _check_steps(configs)
+
+
+def _check_steps(configs: Mapping[str, Any]) -> None:
+    """Every input of a step is fed and every mapped tensor exists, as the server demands."""
+    whole = configs[ensemble.ENSEMBLE]
+    known = {tensor.name for tensor in whole.input}
+    for step in whole.ensemble_scheduling.step:
+        part = configs[step.model_name]
+        needed = {tensor.name for tensor in part.input if not tensor.optional}
+        named = {tensor.name for tensor in part.input}
+        assert needed <= set(step.input_map) <= named
+        assert set(step.input_map.values()) <= known
+        assert set(step.output_map) <= {tensor.name for tensor in part.output}
+        known |= set(step.output_map.values())
+    assert {tensor.name for tensor in whole.output} <= known
