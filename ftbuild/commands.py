@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ftbuild import config as configuration
 from ftbuild import matrix as matrices
@@ -18,7 +19,9 @@ from ftbuild.config import Config
 from ftbuild.errors import ConfigError, HostError, SmokeError, VerifyError, worst
 from ftbuild.matrix import Cell
 from ftbuild.plan import Plan, Revision
-from ftbuild.verdict import Report
+
+if TYPE_CHECKING:
+    from ftbuild.verdict import Report
 
 
 @dataclass(frozen=True)

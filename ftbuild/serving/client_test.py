@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 from ftbuild import tables
 from ftbuild.config import Tensors
 from ftbuild.errors import ConfigError, SmokeError
-from ftbuild.serving import described, ensemble, latency, repository, tensors, translation
+from ftbuild.serving import cases, described, ensemble, latency, repository, tensors, translation
 from ftbuild.serving.client import Client, Protocol
 from ftbuild.serving.described import Described
 from ftbuild.serving.tensors import Dialect, Tokens
-from ftbuild.smoke import cases
 
 if TYPE_CHECKING:
     import numpy as np

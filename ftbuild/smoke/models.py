@@ -21,8 +21,7 @@ from ftbuild import container, engine
 from ftbuild.config import Config
 from ftbuild.errors import SmokeError, VerifyError
 from ftbuild.plan import Plan, digest_of
-from ftbuild.serving import conversion, repository
-from ftbuild.smoke import cases
+from ftbuild.serving import cases, conversion, repository
 
 if TYPE_CHECKING:
     import docker

@@ -40,6 +40,14 @@ GPT2 = {
 MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]] = {
     "gpt": ("GPT2Config", "GPT2LMHeadModel", {"ln_f.weight": 3}, POSITIONS, GPT2),
     "gptj": ("GPTJConfig", "GPTJForCausalLM", {"ln_f.weight": 3}, None, {**GPT2, "rotary_dim": 32}),
+    # CodeGen keeps its heads in four blocks, so it needs four of them (transformers modeling_codegen.py).
+    "codegen": (
+        "CodeGenConfig",
+        "CodeGenForCausalLM",
+        {"ln_f.weight": 3},
+        None,
+        {**GPT2, "n_head": 4, "rotary_dim": 16},
+    ),
     "gptneox": (
         "GPTNeoXConfig",
         "GPTNeoXForCausalLM",

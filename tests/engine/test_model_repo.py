@@ -23,11 +23,10 @@ from ftbuild import container, sources
 from ftbuild.commands import cache_folder
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError, VerifyError
 from ftbuild.plan import Plan
-from ftbuild.serving import client_test, ensemble, modelrepo, repository, server
+from ftbuild.serving import cases, client_test, ensemble, modelrepo, repository, server
 from ftbuild.serving.client import Client, Refused
 from ftbuild.serving.modelrepo import Options
 from ftbuild.serving.server import Server
-from ftbuild.smoke import cases
 
 from .. import bytelevel
 from .sample import ROOT, SAMPLE

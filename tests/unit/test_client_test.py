@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from ftbuild.errors import ConfigError, SmokeError
-from ftbuild.serving import client_test, described, latency, translation
+from ftbuild.serving import cases, client_test, described, latency, translation
 from ftbuild.serving.client import Refused
 from ftbuild.serving.client_test import Bleu, Options
-from ftbuild.smoke import cases
 
 from .test_serving import DECODER
 

@@ -11,8 +11,9 @@ import pytest
 from ftbuild.commands import Selection, plans
 from ftbuild.config import Config
 from ftbuild.gpu import Access, Gpu
-from ftbuild.smoke import cases, gate, job, junit
-from ftbuild.smoke.cases import Row
+from ftbuild.serving import cases
+from ftbuild.serving.cases import Row
+from ftbuild.smoke import gate, job, junit
 from ftbuild.smoke.job import Job, Model, Variant
 from ftbuild.verdict import State
 

@@ -14,11 +14,11 @@ import pytest
 
 from ftbuild import gpu
 from ftbuild.errors import FtbuildError, SmokeError
-from ftbuild.serving import repository, server, structure
+from ftbuild.serving import cases, repository, server, structure
+from ftbuild.serving.cases import Expected, Row
 from ftbuild.serving.client import Client, Protocol
 from ftbuild.serving.tensors import Dialect, Tokens
-from ftbuild.smoke import cases, job, models
-from ftbuild.smoke.cases import Expected, Row
+from ftbuild.smoke import job, models
 from ftbuild.smoke.job import DTYPES, Job, Variant
 
 JOB = pytest.StashKey[Job]()

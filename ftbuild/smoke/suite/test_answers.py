@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ftbuild.errors import SmokeError
-from ftbuild.serving import repository
+from ftbuild.serving import cases, repository
 from ftbuild.serving.client import Client
 from ftbuild.serving.tensors import ANSWER, BAD_WORDS, LOG_PROB, STOP_WORDS
-from ftbuild.smoke import cases
 from ftbuild.smoke.suite.conftest import Served, prompts
 
 TOP_K = 8

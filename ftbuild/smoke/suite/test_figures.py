@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from ftbuild import gpu
-from ftbuild.smoke import cases
+from ftbuild.serving import cases
 from ftbuild.smoke.suite.conftest import Served, prompts
 
 REPEATS = 5

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from ftbuild.errors import SmokeError
-from ftbuild.serving import repository
+from ftbuild.serving import cases, repository
 from ftbuild.serving.client import Client, Refused
-from ftbuild.smoke import cases
 from ftbuild.smoke.suite.conftest import Served, prompts
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
