@@ -22,23 +22,28 @@ class Refused(SmokeError):
     """The server answered with an error, or not at all."""
 
 
+class Unanswered(Refused):
+    """No answer came in time, or there is no connection: the server may hang, or have ended."""
+
+
 class Client:
     """A connection to one server; not to be shared between threads."""
 
-    def __init__(self, address: str, protocol: Protocol) -> None:
-        """`address` is `host:port` of the protocol's endpoint."""
+    def __init__(self, address: str, protocol: Protocol, *, seconds: float = ANSWER_SECONDS) -> None:
+        """`address` is `host:port` of the protocol's endpoint; an answer may take `seconds`."""
         self.address = address
         self.protocol = protocol
+        self.seconds = seconds
         if protocol == "http":
             import tritonclient.http as library
 
-            self._options = {"network_timeout": ANSWER_SECONDS, "connection_timeout": ANSWER_SECONDS}
+            self._options = {"network_timeout": seconds, "connection_timeout": seconds}
             self._call: dict[str, Any] = {}
         else:
             import tritonclient.grpc as library
 
             self._options = {}
-            self._call = {"client_timeout": ANSWER_SECONDS}
+            self._call = {"client_timeout": seconds}
         self._library = library
         self._connection = library.InferenceServerClient(address, **self._options)
 
@@ -63,7 +68,7 @@ class Client:
                 self._connection.async_stream_infer(
                     model, self._inputs(inputs), enable_empty_final_response=True
                 )
-                yield from _until_final(arrived)
+                yield from _until_final(arrived, self.seconds)
             finally:
                 self._connection.stop_stream()
 
@@ -95,12 +100,14 @@ class Client:
         return inputs
 
 
-def _until_final(arrived: queue.Queue[tuple[Any, Any]]) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
+def _until_final(
+    arrived: queue.Queue[tuple[Any, Any]], seconds: float
+) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     while True:
         try:
-            result, error = arrived.get(timeout=ANSWER_SECONDS)
+            result, error = arrived.get(timeout=seconds)
         except queue.Empty as silent:
-            raise Refused(f"no streamed response within {ANSWER_SECONDS} s") from silent
+            raise Unanswered(f"no streamed response within {seconds:g} s") from silent
         if error is not None:
             raise error
         response = result.get_response()
@@ -118,6 +125,7 @@ def _refusals(address: str) -> Iterator[None]:
     try:
         yield
     except InferenceServerException as refused:
-        raise Refused(str(refused.message()), where=address) from refused
+        silent = any(state in str(refused.status()) for state in ("DEADLINE_EXCEEDED", "UNAVAILABLE"))
+        raise (Unanswered if silent else Refused)(str(refused.message()), where=address) from refused
     except OSError as broken:
-        raise Refused(f"no answer: {broken or type(broken).__name__}", where=address) from broken
+        raise Unanswered(f"no answer: {broken or type(broken).__name__}", where=address) from broken

@@ -46,7 +46,7 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
         "CodeGenForCausalLM",
         {"ln_f.weight": 3},
         None,
-        {**GPT2, "n_head": 4, "rotary_dim": 16},
+        {**GPT2, "n_embd": 2 * HIDDEN, "n_head": 2 * HEADS, "rotary_dim": 32},
     ),
     "gptneox": (
         "GPTNeoXConfig",

@@ -16,26 +16,29 @@ from ftbuild import gpu
 from ftbuild.errors import FtbuildError, SmokeError
 from ftbuild.serving import cases, repository, server, structure
 from ftbuild.serving.cases import Expected, Row
-from ftbuild.serving.client import Client, Protocol
+from ftbuild.serving.client import Client, Protocol, Unanswered
 from ftbuild.serving.tensors import Dialect, Tokens
 from ftbuild.smoke import job, models
 from ftbuild.smoke.job import DTYPES, Job, Variant
 
 JOB = pytest.StashKey[Job]()
+# The models answer in milliseconds.
+ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
 # Machine code for another SM must not be hidden by what the driver compiles from PTX.
 ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Served:
-    """A model of one family under test on a running server."""
+    """A model of one family under test on a running server; `silent` once a request got no answer."""
 
     variant: Variant
     server: server.Server
     dialect: Dialect
     expected: Expected
     on_gpu: bool
+    silent: bool = False
 
     @property
     def tolerance(self) -> float:
@@ -49,7 +52,7 @@ class Served:
 
     def connect(self, protocol: Protocol) -> Client:
         """One more connection, for a thread of its own."""
-        return Client(getattr(self.server, protocol), protocol)
+        return Client(getattr(self.server, protocol), protocol, seconds=ANSWER_SECONDS)
 
     def ask(
         self,
@@ -152,6 +155,15 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
                 client.close()
 
 
+@pytest.fixture(autouse=True)
+def answering(served: Served) -> None:
+    """Ends a test at once when the server has left a request unanswered: each more would take as long."""
+    if served.silent:
+        raise SmokeError(
+            "not asked, as an earlier request got no answer", hint="see the first failure of this variant"
+        )
+
+
 @pytest.fixture(params=PROTOCOLS)
 def client(request: pytest.FixtureRequest, served: Served) -> Client:
     return served.clients[request.param]
@@ -161,6 +173,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     """A failure's own words and what to do about it, for the record."""
     if call.excinfo is not None and isinstance(error := call.excinfo.value, FtbuildError):
         item.user_properties += [("what", error.what), ("hint", error.hint or "")]
+        if isinstance(error, Unanswered) and isinstance(served := item.funcargs.get("served"), Served):  # type: ignore[attr-defined]
+            served.silent = True
 
 
 def _environment(task: Job, variant: Variant) -> dict[str, str]:
