@@ -129,7 +129,8 @@ class Report:
             for (check, image, state), found in groups.items()
         ]
         ids = [f"{self.plan.tag(product)}  {image}" for product, image in self.images.items()]
-        steps = dict.fromkeys(f"next for {f.check} ({f.image}): {f.verdict.hint}" for f in self.failed)
+        hints = ((f"{f.check} ({f.image})", f.verdict.hint) for f in self.failed if f.verdict.hint)
+        steps = dict.fromkeys(f"next for {check}: {hint}" for check, hint in hints)
         return "\n".join([*ids, tables.render(("Check", "Image", "State", "Detail"), rows), *steps])
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 ANSWER_SECONDS = 60
+_SEE_LOG = "the server's log says more; whether the image is for this GPU, `invoke verify` and its labels"
 
 
 class Refused(SmokeError):
@@ -126,6 +127,8 @@ def _refusals(address: str) -> Iterator[None]:
         yield
     except InferenceServerException as refused:
         silent = any(state in str(refused.status()) for state in ("DEADLINE_EXCEEDED", "UNAVAILABLE"))
-        raise (Unanswered if silent else Refused)(str(refused.message()), where=address) from refused
+        failure = Unanswered if silent else Refused
+        raise failure(str(refused.message()), where=address, hint=_SEE_LOG) from refused
     except OSError as broken:
-        raise Unanswered(f"no answer: {broken or type(broken).__name__}", where=address) from broken
+        what = f"no answer: {broken or type(broken).__name__}"
+        raise Unanswered(what, where=address, hint=_SEE_LOG) from broken

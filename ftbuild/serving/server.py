@@ -113,10 +113,14 @@ def _container(
             device_requests=list(devices),
             labels={"io.ftbuild.role": "server"},
         )
-        .with_copy_into_container(b"", f"{MODELS}/.repository")  # no model at all is a repository, too
     )
-    for file in sorted(path for path in models.rglob("*") if path.is_file()):
-        container.with_copy_into_container(file, f"{MODELS}/{file.relative_to(models)}")
+    # Files bring their folders; an empty one (no model at all, a version without weights) gets a file for it.
+    for path in sorted([models, *models.rglob("*")]):
+        inside = f"{MODELS}/{path.relative_to(models)}"
+        if path.is_file():
+            container.with_copy_into_container(path, inside)
+        elif not any(path.iterdir()):
+            container.with_copy_into_container(b"", f"{inside}/.empty")
     return container
 
 

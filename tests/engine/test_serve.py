@@ -327,7 +327,7 @@ def test_the_commands_serve_log_and_stop(client: docker.DockerClient, wanted: De
 
 def test_a_dry_run_prints_the_docker_run_line(wanted: Deployment) -> None:
     ports = [f"--{name}-port={port}" for name, port, _ in wanted.ports.published()]
-    options = ["--dry-run", "--triton", "22.12", f"--name={wanted.name}", *ports]
+    options = ["--dry-run", "--triton", "22.12", "--sm", "80", f"--name={wanted.name}", *ports]
     assert cli("serve", *options, models=wanted.models).stdout.strip() == launch.command_line(wanted)
 
 

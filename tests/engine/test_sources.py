@@ -40,7 +40,7 @@ bases:
     image: example.invalid/none
     releases: ["22.12"]
     host_compiler: [gcc, g++]
-    requirements: {toolchain: a, pyt: b, sdk: c}
+    requirements: {toolchain: a, pyt: b, runtime: c, sdk: d}
     source: test
 """
 BACKPORT = "Description: test\nOrigin: backport, https://example.invalid/ft/commit/{commit}\n{extra}"
@@ -94,6 +94,7 @@ class World:
         folder.mkdir(exist_ok=True)
         (folder / "matrix.yaml").write_text(MATRIX)
         (folder / "bases.yaml").write_text(BASES)
+        (folder / "models.yaml").write_text("device: cpu\nreference: none.py\nfamilies: {}\n")
         repositories = {
             "ft": {"url": url or self.ft.folder.as_uri(), "mirrors": list(mirrors), "path": "ft"},
             "cutlass": {

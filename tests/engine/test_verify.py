@@ -29,6 +29,13 @@ def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str])
     return verify.verify(client, configuration.load(SAMPLE), plan, commands.cache_folder(), images=images)
 
 
+def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> verify.Subject:
+    """The built images as if they were another plan's."""
+    ids = {product: engine.built(client, name, VerifyError) for product, name in names(built).items()}
+    config, cache = configuration.load(SAMPLE), commands.cache_folder()
+    return verify.Subject(client, config, plan, ids, cache, None, lambda message: None)
+
+
 def names(plan: Plan, **changed: str) -> dict[str, str]:
     return {"runtime": plan.tag("runtime"), "sdk": plan.tag("sdk"), **changed}
 
@@ -71,9 +78,9 @@ def test_without_the_staged_sources_compiled_patches_are_skipped_not_passed(
     [
         pytest.param(
             "runtime",
-            "RUN rm /usr/local/lib/libnccl.so.2",
+            "RUN rm /usr/lib/x86_64-linux-gnu/libcudart.so.11.0",
             "libraries resolve",
-            "libtransformer-shared.so: libnccl.so.2 => not found",
+            "libtransformer-shared.so: libcudart.so.11.0 => not found",
             "the base lacks a package",
             id="missing library",
         ),
@@ -90,7 +97,7 @@ def test_without_the_staged_sources_compiled_patches_are_skipped_not_passed(
             "RUN rm /usr/bin/mpirun",
             "server starts",
             "mpirun",
-            "dockerfiles/triton-ft.Dockerfile",
+            "the server must start",
             id="missing launcher",
         ),
         pytest.param(
@@ -170,6 +177,25 @@ def test_the_right_check_fails_and_says_what_to_do(
     assert hint in verdict.hint
     with pytest.raises(VerifyError, match=check):
         report.require()
+
+
+def test_without_nccl_both_checks_that_look_at_it_fail(
+    client: docker.DockerClient, built: Plan, derive: Derive
+) -> None:
+    image = derive("runtime", "RUN rm /usr/local/lib/libnccl.so.2")
+    report = verified(client, built, names(built, runtime=image))
+    found = {f.check: f.verdict for f in report.failed}
+    assert set(found) == {"libraries resolve", "NCCL"}, report.render()
+    assert "libnccl.so.2 => not found" in found["libraries resolve"].detail
+    assert found["NCCL"].hint == "the base must bring NCCL"
+
+
+def test_an_nccl_without_code_for_an_sm_fails(client: docker.DockerClient, built: Plan) -> None:
+    older = replace(built, cell=replace(built.cell, sms=(35,)))  # NCCL 2.21 for CUDA 12 begins with sm_50
+    (verdict,) = verify.collectives(subject(client, built, older), "runtime")
+    assert verdict.state is State.FAIL
+    assert "has no machine code for sm_35, only for sm_50, sm_60" in verdict.detail
+    assert "an NCCL built for that SM" in verdict.hint
 
 
 def test_machine_code_for_another_sm_fails_whatever_the_labels_say(
