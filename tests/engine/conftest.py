@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
+import sys
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -84,6 +87,18 @@ def built(client: docker.DockerClient, sample_repositories: None, work: Path, ti
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     return sample_plan()
+
+
+@pytest.fixture(scope="session")
+def reference() -> ModuleType:
+    """sample/reference.py, which makes checkpoints and says what they answer."""
+    spec = importlib.util.spec_from_file_location("reference", ROOT / "sample" / "reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shlex
 import shutil
 import signal
-import sys
 import tempfile
 import threading
 import time
@@ -29,7 +27,7 @@ from ftbuild.plan import Plan
 from ftbuild.serving import conversion
 from ftbuild.serving.conversion import ConversionFailed, Order
 
-from .sample import ROOT, SAMPLE, Derive
+from .sample import SAMPLE, Derive
 
 if TYPE_CHECKING:
     import docker
@@ -53,17 +51,6 @@ HANGS = "import time; time.sleep(600)"
 @pytest.fixture(scope="module")
 def config() -> Config:
     return configuration.load(SAMPLE)
-
-
-@pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "sample" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")

@@ -50,17 +50,6 @@ PACKAGES = "/usr/local/lib/python3.11/dist-packages"
 
 
 @pytest.fixture(scope="module")
-def reference() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("reference", ROOT / "sample" / "reference.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
 def checkpoint(reference: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Path]:
     """Family -> a folder with a checkpoint, its tokenizer and its weights for GPUS GPUs."""
     folders = {}
