@@ -91,7 +91,6 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 def find(
     client: docker.DockerClient,
     image: str,
-    styles: Sequence[str] = tuple(STYLES),
     *,
     indices: Sequence[int] | None = None,
 ) -> Access | None:
@@ -102,7 +101,7 @@ def find(
     """
     from docker.errors import APIError
 
-    for style in styles:
+    for style in STYLES:
         try:
             text = container.run(
                 client,

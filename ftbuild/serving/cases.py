@@ -47,7 +47,6 @@ class Expected:
     """What a checkpoint must answer; `max_length` counts prompt and answer, None: no limit of its own."""
 
     vocab_size: int
-    start_id: int
     end_id: int
     layers: int
     max_length: int | None
@@ -63,7 +62,7 @@ def expected(file: Path) -> Expected:
     """What the reference script wrote."""
     record = json.loads(file.read_text())
     cases = {name: [Row(**row) for row in rows] for name, rows in record["cases"].items()}
-    names = ("vocab_size", "start_id", "end_id", "layers", "max_length")
+    names = ("vocab_size", "end_id", "layers", "max_length")
     return Expected(**{name: record[name] for name in names}, cases=cases)
 
 

@@ -190,7 +190,7 @@ def refuse_dead(container: Container, when: str) -> None:
     why = _OUT_OF_MEMORY if state.get("OOMKilled") else f"code {state.get('ExitCode')}"
     raise SmokeError(
         f"the server ended {when} ({why}); it said:\n    {server.telling(container.logs())}",
-        hint="the log's first error names the cause; `invoke verify` finds missing libraries",
+        hint=server.DIED,
     )
 
 

@@ -26,6 +26,7 @@ SHARED_MEMORY = "1g"
 LIMITS = {"memlock": -1, "stack": 64 * 2**20}
 POLL_SECONDS = 0.2
 SHOWN_LINES = 15
+DIED = "the log's first error names the cause; `invoke verify` finds missing libraries"
 # Lines that tell of errors: glog's `E1121 ...`, FasterTransformer's, NCCL's, the C++ runtime's, a shell's.
 _CAUSE = re.compile(
     r"E\d{4} |error:|terminate called|\[FT\]\[ERROR\]|Failed, |.*(?:No such file|Segmentation fault)"
@@ -149,7 +150,7 @@ def _ready(timeout: float) -> WaitStrategy:
 def _not_ready(what: str, container: WaitStrategyTarget) -> SmokeError:
     return SmokeError(
         f"{what}; it said:\n    {_said(container)}",
-        hint="the log's first error names the cause; `invoke verify` finds missing libraries",
+        hint=DIED,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ftbuild import build, engine
-from ftbuild.plan import Plan
+from ftbuild.errors import VerifyError
+from ftbuild.plan import PRODUCTS, Plan
 
 from .sample import SAMPLE, Derive, Invoke, add_patch, build_arguments, sample_plan
 
@@ -54,11 +55,21 @@ def spoilt(client: docker.DockerClient) -> Any:
 
     def put(plan: Plan, name: str) -> None:
         tag = plan.tag("runtime")
-        originals.setdefault(tag, engine.built(client, tag, AssertionError))  # type: ignore[arg-type]
+        originals.setdefault(tag, engine.built(client, tag, VerifyError))
         engine.tag(client, name, tag)
 
     yield put
     for tag, image in originals.items():
+        engine.tag(client, image, tag)
+
+
+@pytest.fixture
+def moving_tags(client: docker.DockerClient, built: Plan) -> Iterator[None]:
+    """They point to the good images again at the end, whatever a test builds for the same cell."""
+    tags = [built.tag(product, moving=True) for product in PRODUCTS]
+    before = {tag: engine.built(client, tag, VerifyError) for tag in tags}
+    yield
+    for tag, image in before.items():
         engine.tag(client, image, tag)
 
 
@@ -118,7 +129,7 @@ def test_a_server_that_dies_at_load_fails_with_its_own_words(
 
 
 def test_a_wrong_token_is_caught_by_the_check_of_tokens(
-    invoke: Invoke, built: Plan, sample_copy: Path
+    invoke: Invoke, built: Plan, moving_tags: None, sample_copy: Path
 ) -> None:
     only_gpt(sample_copy)
     add_patch(sample_copy, "ft", "0999-wrong-token.patch", WRONG_TOKEN)
