@@ -1,0 +1,1 @@
+"""The whole matrix in one night: schedule, budget, records, reports."""

@@ -1,0 +1,216 @@
+"""What is known of a night: one record for each cell, and what all reports are made from (`report.json`).
+
+Pure data. Times are in seconds since the night began unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ftbuild import errors
+
+FILE = "report.json"
+
+
+class State(StrEnum):
+    """How a cell ended, in JUnit's terms: a failure is ours, an error is the infrastructure's."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    ERROR = "error"
+    SKIPPED = "skipped"
+
+
+class Reason(StrEnum):
+    """Which step decided the state or, for a skip, why there was nothing to do."""
+
+    NONE = ""
+    PATCH = "patch"
+    BUILD = "build"
+    VERIFY = "verify"
+    SMOKE = "smoke"
+    PUBLISH = "publish"
+    FETCH = "fetch"
+    MACHINE = "machine"
+    UNEXPECTED = "unexpected"
+    EXCLUDED = "excluded"
+    NO_GPU = "no-gpu"
+    PUBLISHED = "already-published"
+    NOT_RUN = "not-run"
+
+
+# By the exit codes of our own commands (docs/exit-codes.md).
+OUTCOMES: Mapping[int, tuple[State, Reason]] = {
+    0: (State.PASSED, Reason.NONE),
+    errors.HostError.exit_code: (State.ERROR, Reason.MACHINE),
+    errors.PinError.exit_code: (State.ERROR, Reason.FETCH),
+    errors.PatchError.exit_code: (State.FAILED, Reason.PATCH),
+    errors.BuildError.exit_code: (State.FAILED, Reason.BUILD),
+    errors.VerifyError.exit_code: (State.FAILED, Reason.VERIFY),
+    errors.SmokeError.exit_code: (State.FAILED, Reason.SMOKE),
+    errors.PublishError.exit_code: (State.ERROR, Reason.PUBLISH),
+    errors.Interrupted.exit_code: (State.SKIPPED, Reason.NOT_RUN),
+}
+
+
+def outcome(code: int) -> tuple[State, Reason]:
+    """State and reason of a step that ended with that exit code."""
+    return OUTCOMES.get(code, (State.ERROR, Reason.UNEXPECTED))
+
+
+@dataclass(frozen=True)
+class Step:
+    """One command that was run for a cell; `log` is a path relative to the report's folder."""
+
+    name: str
+    command: str
+    log: str
+    start: float
+    seconds: float
+    code: int
+    jobs: int | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One edge of a build tree, from `.ninja_log`: seconds since the tree's first, and what it made."""
+
+    start: float
+    end: float
+    output: str
+
+
+@dataclass(frozen=True)
+class Image:
+    """One product of a cell: its id in the engine, bytes unpacked, and where it was published, if it was."""
+
+    id: str
+    bytes: int
+    reference: str = ""
+    digest: str = ""
+
+    @property
+    def pull(self) -> str:
+        """The command that gets this very image; empty when it is not published."""
+        return f"docker pull {self.reference.rpartition(':')[0]}@{self.digest}" if self.digest else ""
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A patch in the images of a cell: `component/file`, and where it comes from (DEP-3 Origin)."""
+
+    name: str
+    origin: str
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """All about one cell: how it ended (`detail` in one line or more), and what is worth showing."""
+
+    cell: str
+    triton: str
+    sms: tuple[int, ...]
+    base: str
+    state: State
+    reason: Reason
+    detail: str = ""
+    exit_code: int = 0
+    key: str = ""
+    start: float = 0.0
+    seconds: float = 0.0
+    steps: tuple[Step, ...] = ()
+    notes: tuple[str, ...] = ()
+    tail: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    images: Mapping[str, Image] = field(default_factory=dict)
+    compiles: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
+    figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that the audit looked at: `state` is ok, warn or fail."""
+
+    what: str
+    state: str
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Past:
+    """An earlier night, for the trends: cell -> state, cell -> seconds, cell -> bytes of the runtime image."""
+
+    id: str
+    seconds: float
+    exit_code: int
+    states: Mapping[str, str]
+    cell_seconds: Mapping[str, float]
+    cell_bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Night:
+    """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339."""
+
+    id: str
+    started: str
+    seconds: float
+    exit_code: int
+    command: str
+    ftbuild: str
+    revision: str
+    registry: str
+    cores: int
+    memory_bytes: int
+    jobs: int
+    cells: tuple[CellRecord, ...]
+    audit: tuple[Finding, ...] = ()
+    past: tuple[Past, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many cells ended in each state; every state is a key."""
+        return {state.value: sum(c.state is state for c in self.cells) for state in State}
+
+    @property
+    def is_good(self) -> bool:
+        """Whether nothing failed."""
+        return self.exit_code == 0
+
+    def summary(self) -> Past:
+        """What later nights remember of this one."""
+        return Past(
+            self.id,
+            self.seconds,
+            self.exit_code,
+            {c.cell: c.state.value for c in self.cells},
+            {c.cell: c.seconds for c in self.cells if c.steps},
+            {c.cell: c.images["runtime"].bytes for c in self.cells if "runtime" in c.images},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The night as plain data."""
+        record: dict[str, Any] = _NIGHT.dump_python(self, mode="json")
+        return record
+
+    def write(self, folder: Path) -> None:
+        """Put `report.json` into `folder`, whole or not at all."""
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / f"{FILE}.new"
+        fresh.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
+        fresh.replace(folder / FILE)
+
+
+def read(folder: Path) -> Night:
+    """What `Night.write` wrote; ValueError when it is not a report."""
+    return _NIGHT.validate_json((folder / FILE).read_text())
+
+
+_NIGHT: TypeAdapter[Night] = TypeAdapter(Night)
