@@ -7,6 +7,7 @@ buildx's plugin) and nothing is left running behind the user's back.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import pty
 import re
@@ -27,6 +28,7 @@ from ftbuild.errors import FtbuildError, HostError
 
 Environment = Mapping[str, str | None]
 GRACE_SECONDS = 10.0
+_running: set[subprocess.Popen[str]] = set()
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>78]|\([A-Z0-9])")
 
@@ -164,33 +166,46 @@ def _start(
 ) -> Iterator[subprocess.Popen[str]]:
     out: int | IO[str] = subprocess.PIPE if tty is None else tty
     error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty
+    which(argv[0])
+    process = subprocess.Popen(
+        [*_dying_with_us(), *argv],
+        cwd=cwd,
+        env={k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None},
+        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+        stdout=out,
+        stderr=error,
+        text=True,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+        umask=0o022,  # what children write ends up in images: the user's umask must not decide its modes
+    )
+    _running.add(process)
     try:
-        process = subprocess.Popen(
-            list(argv),
-            cwd=cwd,
-            env={k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None},
-            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-            stdout=out,
-            stderr=error,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-            umask=0o022,  # what children write ends up in images: the user's umask must not decide its modes
-        )
-    except FileNotFoundError as missing:
-        if cwd is not None and not cwd.is_dir():
-            raise
-        raise HostError(
-            f"{argv[0]} is not installed", hint=f"install {argv[0]}, or run ./bootstrap"
-        ) from missing
-    with process:
-        try:
-            yield process
-        except BaseException:
-            _end(process)
-            raise
-        process.wait()
+        with process:
+            try:
+                yield process
+            except BaseException:
+                _end(process)
+                raise
+            process.wait()
+    finally:
+        _running.discard(process)
+
+
+def interrupt() -> None:
+    """End every command that is running, as Ctrl-C does; for a program whose threads run several."""
+    for process in tuple(_running):
+        _end(process)
+
+
+@functools.cache
+def _dying_with_us() -> tuple[str, ...]:
+    """What makes a child end when this process is killed outright, where the system can (prctl(2), PDEATHSIG).
+
+    Else the work of a killed run would go on beside that of the next one.
+    """
+    return ("setpriv", "--pdeathsig", "INT", "--") if shutil.which("setpriv") else ()
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -85,3 +87,33 @@ def test_ctrl_c_ends_the_whole_process_group(tmp_path: Path, way: str) -> None:
     assert child.wait(30) == 130
     time.sleep(0.2)
     assert ended(pid.read_text().strip())
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
+def test_what_a_killed_program_had_started_ends_too(tmp_path: Path) -> None:
+    program = "from ftbuild import shell; shell.run(['sh', '-c', 'echo $$ > pid; exec sleep 60'])"
+    root = Path(__file__).parents[2]
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}
+    )
+    pid = tmp_path / "pid"
+    for _ in range(100):
+        if pid.exists() and pid.read_text().strip():
+            break
+        time.sleep(0.1)
+    child.kill()
+    child.wait(30)
+    time.sleep(0.2)
+    assert ended(pid.read_text().strip())
+
+
+def test_commands_of_several_threads_are_ended_together() -> None:
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(shell.run, ["sleep", "60"], check=False) for _ in range(2)]
+        while len(shell._running) < 2:
+            time.sleep(0.01)
+        start = time.monotonic()
+        shell.interrupt()
+        codes = [future.result(10).code for future in asked]
+    assert codes == [-signal.SIGINT, -signal.SIGINT]
+    assert time.monotonic() - start < 5
