@@ -54,6 +54,36 @@ exec python3 -m pip --no-input --disable-pip-version-check install --quiet --no-
     --only-binary :all: --requirement "$requirements" "$@"
 EOF
 
+COPY --chmod=755 <<'EOF' /slot
+#!/bin/sh
+# slot COMPILER ARGUMENT...: run it while holding one of JOBS slots, which all builds on this engine share
+# A slot is a lock on a file: the kernel gives it back whatever becomes of its holder.
+set -u
+output= previous=
+for word; do
+    if [ "$previous" = -o ]; then output=$word; fi
+    previous=$word
+done
+# One waits at the slots, the others in the order in which they came.
+exec 9> /slots/queue
+flock 9
+while :; do
+    slot=0
+    while [ "$slot" -lt "${JOBS:-$(nproc)}" ]; do
+        exec 8> "/slots/$slot"
+        if flock --nonblock 8; then break 2; fi
+        slot=$((slot + 1))
+    done
+    sleep 0.05
+done
+exec 9>&-
+start=$(date +%s%3N)
+"$@"
+code=$?
+printf '%s\t%s\t%s\t%s\n' "$start" "$(date +%s%3N)" "$slot" "$output" >> "$SLOT_LOG"
+exit "$code"
+EOF
+
 COPY --chmod=755 <<'EOF' /compile
 #!/bin/sh
 # compile TREE SOURCE DESTINATION TARGET...: build one tree; libraries to /out/DESTINATION, figures to /out/info
@@ -73,6 +103,8 @@ numbers() { grep -oE '[0-9]+' | sort -un | tr '\n' ' '; }
 export CCACHE_DIR=/ccache CCACHE_COMPILERCHECK=content CCACHE_MAXSIZE="${CCACHE_MAXSIZE:-20G}"
 # Statistics of this build alone; the counters in the cache are shared with builds that run beside it.
 export CCACHE_STATSLOG="$build/ccache.statslog"
+# Only what ccache does not have is compiled, and waits for a slot.
+export CCACHE_PREFIX=/steps/slot SLOT_LOG="$info/slots.tsv"
 
 cmake -G Ninja -S "$source" -B "$build" -C "/recipe/$tree.cmake" > "$info/configure.log" 2>&1 || {
     cat "$info/configure.log" >&2
@@ -84,6 +116,8 @@ wanted=$(sed -n 's/^SM:[A-Z]*=//p' "$build/CMakeCache.txt" | numbers)
 assigned=$(sed -n 's/.*Assign GPU architecture (sm=\(.*\))$/\1/p' "$info/configure.log" | numbers)
 [ "$wanted" = "$assigned" ] || fail "configured for SM '$assigned', wanted '$wanted'"
 
+date +%s%3N > "$info/started" # the zero of ninja's own log
+touch "$SLOT_LOG"
 ninja -C "$build" -j "${JOBS:-$(nproc)}" "$@" || fail "compile failed, see the line FAILED above"
 cp "$build/.ninja_log" "$info/ninja_log"
 ccache --show-log-stats --verbose > "$info/ccache.txt" 2>&1 || ccache --show-stats > "$info/ccache.txt" 2>&1
@@ -125,6 +159,7 @@ RUN --network=none \
     --mount=type=bind,from=recipe,source=backend.cmake,target=/recipe/backend.cmake \
     --mount=type=bind,from=sources,target=/src,rw \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
+    --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
     /steps/compile backend /src/backend backends/fastertransformer $BACKEND_TARGETS && rm -rf /build
 
@@ -152,6 +187,7 @@ RUN --network=none \
     --mount=type=bind,from=recipe,source=pyt.cmake,target=/recipe/pyt.cmake \
     --mount=type=bind,from=sources,target=/src,rw \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
+    --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
     /steps/compile pyt /src/ft lib $PYT_TARGETS && rm -rf /build
 

@@ -17,10 +17,8 @@ from packaging.version import Version
 SOURCE_ROOT = "/src"
 GIB = 1024**3
 # Measured on the real sources (22.12, sm_90, CUDA 11.8), largest process of a job: 0.65 GiB (ptxas) in the
-# backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree; two jobs of each tree at once took 4.1 GiB.
-# nvcc compiles several SMs one after the other.
-MEMORY_PER_JOB_BYTES = 2 * GIB
-TREES = 2
+# backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree. nvcc compiles several SMs one after the other.
+MEMORY_PER_JOB_BYTES = 3 * GIB
 
 
 @dataclass(frozen=True)
@@ -63,13 +61,12 @@ class Toolchain:
         return {"CC": self.cc, "CXX": self.cxx, "CUDAHOSTCXX": self.cxx}
 
 
-def jobs(cores: int, memory_bytes: int, per_job_bytes: int = MEMORY_PER_JOB_BYTES) -> int:
-    """How many compile jobs each tree runs: one per core, fewer where memory is short, at least 1.
+def jobs(cores: int, memory_bytes: int) -> int:
+    """How many compile jobs a machine runs at a time: one per core, fewer where memory is short, at least 1.
 
-    BuildKit compiles both trees at the same time. Two jobs on a core only share it, but memory is not
-    shared: each tree plans with half of it.
+    It holds for all builds on it together, both trees of each (dockerfiles/triton-ft.Dockerfile, `slot`).
     """
-    return max(1, min(cores, memory_bytes // (TREES * per_job_bytes)))
+    return max(1, min(cores, memory_bytes // MEMORY_PER_JOB_BYTES))
 
 
 def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:

@@ -18,10 +18,11 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
-from ftbuild import base, build, cmake, engine, reach, shell, tables
+from ftbuild import base, build, cmake, engine, gpu, reach, shell, tables
 from ftbuild.config import Config
 from ftbuild.disk import GIB, free_bytes, nearest
 from ftbuild.errors import FtbuildError, HostError
+from ftbuild.gpu import Installed
 
 State = Literal["ok", "warn", "fail"]
 EngineInfo = Mapping[str, Any]
@@ -129,19 +130,17 @@ def memory(cores: int, memory_bytes: int) -> Check:
     return Check("cpu, memory", "ok", found)
 
 
-def gpus(config: Config, listing: str) -> list[Check]:
-    """One check for each line of `nvidia-smi` (name, compute capability, driver): what the GPU can run."""
+def gpus(config: Config, installed: Iterable[Installed]) -> list[Check]:
+    """One check for each GPU: what it can run."""
     found = []
-    for line in listing.strip().splitlines():
-        name, capability, driver = (field.strip() for field in line.rsplit(",", 2))
-        sm = capability.replace(".", "")
-        text = f"{name}, sm_{sm}, driver {driver}"
+    for device in installed:
+        text = f"{device.name}, sm_{device.sm}, driver {device.driver}"
         late = [
             f"{release} (from {facts.driver})"
             for release, facts in config.matrix.releases.items()
-            if Version(driver) < Version(facts.driver)
+            if Version(device.driver) < Version(facts.driver)
         ]
-        if sm not in map(str, config.matrix.sms):
+        if device.sm not in map(str, config.matrix.sms):
             found.append(
                 Check("gpu", "warn", text, "no image is built for this SM: invoke matrix lists them")
             )
@@ -251,13 +250,12 @@ def _size(info: EngineInfo) -> tuple[int, int]:
 
 
 def _gpus(config: Config, info: EngineInfo) -> Iterator[Check]:
-    query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
     try:
-        listing = shell.run(query, timeout=LOCAL_COMMAND_SECONDS).stdout
+        found = gpu.installed()
     except FtbuildError:
         yield no_gpu([str(node) for node in Path("/dev").glob("nvidia[0-9]*")])
         return
-    yield from gpus(config, listing)
+    yield from gpus(config, found)
     if info:
         specs = (spec for place in info.get("CDISpecDirs") or () for spec in Path(place).glob("*nvidia*"))
         yield gpu_in_containers(info, [str(spec) for spec in specs])

@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ftbuild import binaries, container
-from ftbuild.errors import FtbuildError
+from ftbuild import binaries, container, shell
+from ftbuild.errors import FtbuildError, HostError
 
 if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
     from docker.types import DeviceRequest
 
+ANSWER_SECONDS = 10.0
 # CUDA's driver API through the library that the driver brings: it is there whenever a GPU is, which
 # nvidia-smi is not. Attributes 75 and 76 are the compute capability (cuda.h, CUdevice_attribute).
 _QUERY = """\
@@ -75,6 +76,15 @@ class Gpu:
 
 
 @dataclass(frozen=True)
+class Installed:
+    """A GPU of this machine as its driver lists it: name, SM as `86`, version of the driver."""
+
+    name: str
+    sm: str
+    driver: str
+
+
+@dataclass(frozen=True)
 class Access:
     """GPUs, and how a container asks for them: `cdi`, `gpus` (as `docker run --gpus`)."""
 
@@ -114,6 +124,23 @@ def find(
         if gpus := tuple(Gpu(**gpu) for gpu in json.loads(text)):
             return Access(style, gpus)
     return None
+
+
+def installed() -> tuple[Installed, ...]:
+    """The GPUs of this machine; HostError when its driver does not list any."""
+    query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
+    try:
+        return listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
+    except FtbuildError as silent:
+        raise HostError(
+            "no GPU is known here", where="nvidia-smi", hint="name the SM of the GPU: --sm 86"
+        ) from silent
+
+
+def listed(text: str) -> tuple[Installed, ...]:
+    """What nvidia-smi prints for that query, a GPU a line."""
+    rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.strip().splitlines())
+    return tuple(Installed(name, capability.replace(".", ""), driver) for name, capability, driver in rows)
 
 
 def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceRequest]:

@@ -63,7 +63,7 @@ def test_every_option_cites_its_source(version: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "gib", "expected"), [(2, 24, 2), (64, 24, 4), (16, 2, 1), (8, 4, 1), (1, 0, 1), (64, 512, 64)]
+    ("cores", "gib", "expected"), [(2, 24, 2), (64, 24, 8), (16, 2, 1), (8, 4, 1), (1, 0, 1), (64, 512, 64)]
 )
 def test_jobs_follow_cores_and_memory(cores: int, gib: int, expected: int) -> None:
-    assert jobs(cores, gib * GIB, per_job_bytes=3 * GIB) == expected
+    assert jobs(cores, gib * GIB) == expected

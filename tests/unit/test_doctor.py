@@ -16,6 +16,7 @@ from ftbuild.config import Config
 from ftbuild.disk import GIB
 from ftbuild.doctor import Check
 from ftbuild.errors import HostError
+from ftbuild.gpu import listed
 
 ROOT = Path(__file__).parents[2]
 H100 = "NVIDIA H100 80GB HBM3, 9.0, 535.104.05"
@@ -52,7 +53,8 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "memory_in_jobs", "state", "jobs"), [(2, 20, "ok", 2), (64, 16, "warn", 8), (2, 0.5, "warn", 1)]
+    ("cores", "memory_in_jobs", "state", "jobs"),
+    [(2, 20, "ok", 2), (64, 16, "warn", 16), (2, 0.5, "warn", 1)],
 )
 def test_memory_tells_how_many_jobs_a_build_runs(
     cores: int, memory_in_jobs: float, state: str, jobs: int
@@ -74,18 +76,18 @@ def test_a_full_disk_fails_and_a_tight_one_warns(tmp_path: Path, monkeypatch: py
 
 
 def test_a_gpu_is_named_with_its_sm(config: Config) -> None:
-    (check,) = doctor.gpus(config, H100)
+    (check,) = doctor.gpus(config, listed(H100))
     assert check == Check("gpu", "ok", "NVIDIA H100 80GB HBM3, sm_90, driver 535.104.05")
 
 
 def test_an_old_driver_names_the_releases_it_cannot_run(config: Config) -> None:
-    (check,) = doctor.gpus(config, "NVIDIA A100-SXM4-80GB, 8.0, 470.57.02")
+    (check,) = doctor.gpus(config, listed("NVIDIA A100-SXM4-80GB, 8.0, 470.57.02"))
     assert check.state == "warn"
     assert "22.12 (from" in check.mend
 
 
 def test_a_gpu_without_an_image_is_a_warning(config: Config) -> None:
-    first, second = doctor.gpus(config, f"NVIDIA B200, 10.0, 570.86.10\n{H100}\n")
+    first, second = doctor.gpus(config, listed(f"NVIDIA B200, 10.0, 570.86.10\n{H100}\n"))
     assert (first.state, second.state) == ("warn", "ok")
     assert "sm_100" in first.found
 
