@@ -184,6 +184,9 @@ class BaseConfig(Model):
     server: VersionText | None = Field(
         default=None, description="true server version; null: the release's own"
     )
+    driver: VersionText | None = Field(
+        default=None, description="oldest driver for the CUDA in it; null: the release's own"
+    )
     releases: tuple[Release, ...] = Field(min_length=1)
     host_compiler: tuple[str, str] = Field(description="C and C++ compiler that this CUDA accepts")
     toolchain_packages: tuple[str, ...] = Field(

@@ -44,6 +44,7 @@ def _image(plan: Plan) -> Iterator[Row]:
     yield "base", plan.base.serving, plan.base.origin
     yield "server", plan.server, "bases.yaml" if plan.base.local else "matrix.yaml"
     yield "CUDA", plan.cuda, "bases.yaml" if plan.base.local else "matrix.yaml"
+    yield "oldest driver", plan.driver, "bases.yaml, else matrix.yaml"
     for name, value in plan.toolchain.environment().items():
         yield name, value, "bases.yaml: host_compiler"
 

@@ -10,6 +10,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from ftbuild import cmake, matrix, patches, sources
@@ -31,6 +32,11 @@ class Revision:
     commit: str
     time: str
     url: str = ""
+
+    @property
+    def epoch(self) -> int:
+        """Its time in seconds since 1970, as SOURCE_DATE_EPOCH wants it (reproducible-builds.org)."""
+        return int(datetime.fromisoformat(self.time).timestamp())
 
 
 @dataclass(frozen=True)
@@ -86,6 +92,7 @@ class Plan:
     image: str
     server: str
     cuda: str
+    driver: str
     base: PlannedBase
     sources: tuple[PlannedSource, ...]
     patches: tuple[PlannedPatch, ...]
@@ -157,6 +164,7 @@ class Plan:
             f"{LABELS}.triton": self.cell.triton,
             f"{LABELS}.server": self.server,
             f"{LABELS}.cuda": self.cuda,
+            f"{LABELS}.driver": self.driver,
             f"{LABELS}.sm": sms,
             # What verify must find in the libraries; PTX is embedded for the very same SMs.
             f"{LABELS}.sass": ",".join(f"sm_{sm}" for sm in self.cell.sms),
@@ -179,6 +187,7 @@ class Plan:
             "triton": self.cell.triton,
             "server": self.server,
             "cuda": self.cuda,
+            "driver": self.driver,
             "sms": list(self.cell.sms),
             "base": asdict(replace(self.base, local=None)),
             "sources": [asdict(s) for s in self.sources],
@@ -208,6 +217,7 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         image=config.matrix.image,
         server=base.server or release.server,
         cuda=matrix.cuda_version(config, cell),
+        driver=base.driver or release.driver,
         base=_base(config, cell, base, files),
         sources=planned_sources,
         patches=tuple(_patches(config, versions)),

@@ -32,6 +32,17 @@ VERIFY = Gate("verify", VerifyError)
 SMOKE = Gate("smoke", SmokeError)
 
 
+@dataclass(frozen=True)
+class Record:
+    """What a report in a file says: made by which ftbuild, on which images (product -> id), passed or not."""
+
+    ftbuild: str
+    key: str
+    images: Mapping[str, str]
+    passed: bool
+    failed: tuple[str, ...]
+
+
 class State(StrEnum):
     """How a check ended; `skip` says that the image cannot tell."""
 
@@ -132,6 +143,21 @@ class Report:
         hints = ((f"{f.check} ({f.image})", f.verdict.hint) for f in self.failed if f.verdict.hint)
         steps = dict.fromkeys(f"next for {check}: {hint}" for check, hint in hints)
         return "\n".join([*ids, tables.render(("Check", "Image", "State", "Detail"), rows), *steps])
+
+
+def read(gate: Gate, folder: Path) -> Record | None:
+    """The record of a gate in a cell's work folder; None when there is none, or it cannot be read."""
+    try:
+        written = json.loads((folder / gate.record).read_text())
+        return Record(
+            written["ftbuild"],
+            written["key"],
+            {product: image["id"] for product, image in written["images"].items()},
+            written["passed"] is True,
+            tuple(dict.fromkeys(f["check"] for f in written["findings"] if f["state"] == State.FAIL)),
+        )
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def _together(details: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from functools import cache as memoised
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftbuild import __version__, binaries, container, contents, context, engine, shipped
+from ftbuild import __version__, binaries, container, contents, context, engine, shipped, verdict
 from ftbuild.cache import Report as Progress
 from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
@@ -147,27 +147,15 @@ def run(
 def require(
     client: docker.DockerClient, config: Config, plan: Plan, cache: Path, folder: Path, *, progress: Progress
 ) -> None:
-    """The same, unless the record says that these very images passed.
+    """The same, unless the record says that these very images passed this version of the checks.
 
     Raises VerifyError naming every check that failed.
     """
-    if not _passed_before(client, plan, folder / VERIFY.record):
+    record = verdict.read(VERIFY, folder)
+    ids = {product: engine.built(client, plan.tag(product), VerifyError) for product in PRODUCTS}
+    if not (record and record.passed and record.ftbuild == __version__ and record.images == ids):
         progress("verifying both images")
         run(client, config, plan, cache, folder, progress=progress).require()
-
-
-def _passed_before(client: docker.DockerClient, plan: Plan, record: Path) -> bool:
-    """Whether this version of the checks has passed exactly these images."""
-    try:
-        written = json.loads(record.read_text())
-        ids = {product: image["id"] for product, image in written["images"].items()}
-    except (OSError, ValueError, KeyError):
-        return False
-    return (
-        bool(written.get("passed"))
-        and written.get("ftbuild") == __version__
-        and ids == {product: engine.built(client, plan.tag(product), VerifyError) for product in PRODUCTS}
-    )
 
 
 def _outcome(check: Check, subject: Subject, product: str) -> list[Verdict]:
