@@ -16,6 +16,8 @@ ROOT = Path(__file__).parent
 CONFIG = os.environ.get("FTBUILD_CONFIG", str(ROOT / "buildcfg"))
 WORK = os.environ.get("FTBUILD_WORK", str(ROOT / ".ftbuild"))
 
+REGISTRY = os.environ.get("FTBUILD_REGISTRY")
+
 CONFIG_HELP = {"config": "folder of the configuration (default: buildcfg, or FTBUILD_CONFIG)"}
 SELECTION = ["triton", "sm", "cell"]
 SELECTION_HELP = {
@@ -156,6 +158,218 @@ def smoke(
 
     chosen = selection(config, triton, sm, cell, base)
     return commands.smoke(chosen, format, prepare=prepare, any_gpu=any_gpu, work=Path(WORK))
+
+
+REGISTRY_HELP = {
+    "registry": "host and path, for instance registry.gitlab.com/group/project (default: FTBUILD_REGISTRY)",
+    "stage": "path below the registry where images wait until they are tested",
+}
+
+
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        **REGISTRY_HELP,
+        "allow_unsmoked": "publish what no GPU has tested, labelled so and without a moving tag",
+        "sign_key": "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)",
+        "sign_log": "enter signatures into the public transparency log",
+        "dry_run": "say what is missing in the registry and stop",
+        "format": "human or json",
+    },
+)
+@command
+def publish(
+    c: Context,
+    registry=REGISTRY,
+    stage=None,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+    allow_unsmoked=False,
+    sign_key=None,
+    sign_log=True,
+    dry_run=False,
+    format="human",  # noqa: A002
+):
+    """Publish the tested images of every selected cell; what the registry has already is left alone."""
+    from ftbuild.publishing import commands
+
+    return commands.run(
+        selection(config, triton, sm, cell, base),
+        registry,
+        stage=stage,
+        allow_unsmoked=allow_unsmoked,
+        sign_key=sign_key,
+        sign_log=sign_log,
+        dry_run=dry_run,
+        output=format,
+        work=Path(WORK),
+    )
+
+
+@task(iterable=SELECTION, help={**SELECTION_HELP, **REGISTRY_HELP})
+@command
+def stage(
+    c: Context, registry=REGISTRY, stage=None, triton=None, sm=None, cell=None, base=None, config=CONFIG
+):
+    """Push verified images to where another machine, one with a GPU, gets them by invoke pull."""
+    from ftbuild.publishing import commands
+
+    return commands.stage(selection(config, triton, sm, cell, base), registry, stage, Path(WORK))
+
+
+@task(iterable=SELECTION, help={**SELECTION_HELP, **REGISTRY_HELP})
+@command
+def pull(
+    c: Context, registry=REGISTRY, stage=None, triton=None, sm=None, cell=None, base=None, config=CONFIG
+):
+    """Get staged images onto this machine, to smoke-test them."""
+    from ftbuild.publishing import commands
+
+    return commands.pull(selection(config, triton, sm, cell, base), registry, stage, Path(WORK))
+
+
+@task(
+    iterable=["sm"],
+    help={
+        **CONFIG_HELP,
+        "registry": REGISTRY_HELP["registry"],
+        "index": "index.json that invoke publish wrote, instead of asking the registry",
+        "sm": "SM or compute capability, for instance 86 or 8.6 (default: of the GPUs here; repeatable)",
+        "sdk": "the SDK images",
+        "format": "human or json",
+    },
+)
+@command
+def which(c: Context, registry=REGISTRY, index=None, sm=None, sdk=False, config=CONFIG, format="human"):  # noqa: A002
+    """Say which published image is for the GPU that is here."""
+    from ftbuild.publishing import commands
+
+    return commands.which(Path(config), registry, index, sm or (), sdk, format)
+
+
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        **REGISTRY_HELP,
+        "jobs": "compile jobs of all cells together (default: from the engine's cores and memory)",
+        "parallel": "cells at a time (default: from the jobs)",
+        "resume": "go on with the last night: what passed there with the same inputs is left alone",
+        "fail_fast": "begin no further cell after one has failed",
+        "smoke": "test on the GPU",
+        "audit": "look after pins, bases, patches and mirrors too",
+        "allow_unsmoked": "publish also what no GPU here can test, labelled so and without a moving tag",
+        "sign_key": "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)",
+        "sign_log": "enter signatures into the public transparency log",
+        "notify": "URL that gets the outcome as JSON",
+        "ca": ENGINE_HELP["ca"],
+        "builder": "buildx builder (default: the engine's own)",
+    },
+)
+@command
+def nightly(
+    c: Context,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+    registry=REGISTRY,
+    stage=None,
+    jobs=0,
+    parallel=0,
+    resume=False,
+    fail_fast=False,
+    smoke=True,
+    audit=True,
+    allow_unsmoked=False,
+    sign_key=None,
+    sign_log=True,
+    notify=None,
+    ca=None,
+    builder=None,
+):
+    """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
+    from ftbuild.nightly import commands
+
+    options = commands.Options(
+        registry=registry,
+        stage=stage,
+        jobs=jobs or None,
+        cells=parallel or None,
+        resume=resume,
+        fail_fast=fail_fast,
+        smoke=smoke,
+        audit=audit,
+        allow_unsmoked=allow_unsmoked,
+        sign_key=sign_key,
+        sign_log=sign_log,
+        notify=notify,
+        ca=ca,
+        builder=builder,
+    )
+    return commands.run(selection(config, triton, sm, cell, base), options, Path(WORK))
+
+
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        "github": "files for GitHub Actions only (default: for both systems)",
+        "gitlab": "the file for GitLab only",
+        "one_host": "one job that does everything on one machine with a GPU",
+        "registry": "host and path (default: the CI system's own registry)",
+        "cpu_runner": "labels or tags of runners that build, with commas",
+        "gpu_runner": "labels or tags of runners with a GPU; the SM (sm80) comes on top",
+        "cron": "when nights begin, in UTC (GitHub only)",
+        "out": "folder to write into (default: this checkout)",
+        "check": "change nothing; fail when a file is not what the configuration makes",
+        "dry_run": "print the files and stop",
+        "summary": "print the gate records of the work folder as Markdown and stop",
+    },
+)
+@command
+def ci(
+    c: Context,
+    github=False,
+    gitlab=False,
+    one_host=False,
+    registry="",
+    cpu_runner="",
+    gpu_runner="",
+    cron="17 1 * * *",
+    out=str(ROOT),
+    check=False,
+    dry_run=False,
+    summary=False,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+):
+    """Write the workflow files of GitHub and GitLab: tests on push, a night over the matrix."""
+    from ftbuild.ci import commands
+
+    chosen = selection(config, triton, sm, cell, base)
+    if summary:
+        return commands.summary(chosen, Path(WORK))
+    wanted = commands.Wanted(github, gitlab, one_host, registry, cpu_runner, gpu_runner, cron)
+    return commands.run(chosen, wanted, ROOT, out=Path(out), check=check, dry_run=dry_run)
+
+
+@task(help={**CONFIG_HELP, "format": "human or json"})
+@command
+def audit(c: Context, config=CONFIG, format="human"):  # noqa: A002
+    """Look after what others keep: pins, base images, patches that upstream took, mirrors."""
+    from ftbuild.audit import job
+    from ftbuild.commands import cache_folder
+
+    return job.run(Path(config), cache_folder(), format)
 
 
 @task(

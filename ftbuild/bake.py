@@ -19,14 +19,22 @@ from ftbuild import shell
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.plan import PRODUCTS, Plan
 
+LOG, METADATA = "build.log", "metadata.json"
 PROGRESS = ("auto", "tty", "plain")
 # Of the user's environment, what a build step needs in order to reach a package index or to bound its cache.
 PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE")
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+# Where the builder keeps provenance, all of it goes into the metadata file (buildx 0.14 and later).
+_ENVIRONMENT = {"BUILDX_METADATA_PROVENANCE": "max"}
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
+)
+# The shell's and gcc's words for SIGKILL; ninja of later versions and BuildKit give the code, 128 + 9.
+_MEMORY = re.compile(
+    r"\bKilled\b|signal 9|exit code: 137|code=137|cannot allocate memory|virtual memory exhausted|bad_alloc",
+    re.I,
 )
 _STEP_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
 
@@ -61,12 +69,12 @@ class Job:
     @property
     def log(self) -> Path:
         """Everything that BuildKit printed."""
-        return self.folder / "build.log"
+        return self.folder / LOG
 
     @property
     def metadata(self) -> Path:
         """What BuildKit made, by target (image digests)."""
-        return self.folder / "metadata.json"
+        return self.folder / METADATA
 
 
 def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
@@ -87,7 +95,7 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
         "secret": _secrets(host),
     }
     targets = {
-        _target_name(f"{plan.cell.id}-{product}"): {
+        target_name(plan, product): {
             **common,
             "target": product,
             "tags": [plan.tag(product)],
@@ -96,7 +104,7 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
         for product in PRODUCTS
     }
     info = {
-        _target_name(f"{plan.cell.id}-{tree.name}-info"): {
+        target_name(plan, f"{tree.name}-info"): {
             **common,
             "target": f"{tree.name}-info",
             "output": [f"type=local,dest=info/{tree.name}"],
@@ -106,12 +114,17 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
     return _definition({**targets, **info})
 
 
+def target_name(plan: Plan, target: str) -> str:
+    """What the bake file of a cell calls one of its targets, a product for example."""
+    return _without_dots(f"{plan.cell.id}-{target}")
+
+
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     """The bake file of a local base: the image to serve from and the one to compile in."""
     assert plan.base.local is not None
     arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **_proxies()}
     targets = {
-        _target_name(f"base-{plan.base.name}-{target}"): {
+        _without_dots(f"base-{plan.base.name}-{target}"): {
             "context": ".",
             "dockerfile": "Dockerfile",
             "target": target,
@@ -155,9 +168,9 @@ def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
     job.log.unlink(missing_ok=True)
     argv = command_line(job, progress, host.builder)
     if progress == "tty":
-        code = shell.stream_terminal(argv, log=job.log, cwd=job.folder)
+        code = shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_ENVIRONMENT)
     else:
-        code = shell.stream(argv, log=job.log, cwd=job.folder, on_line=show)
+        code = shell.stream(argv, log=job.log, cwd=job.folder, env=_ENVIRONMENT, on_line=show)
     if code:
         cause = "\n    ".join(failing_lines(job.log.read_text(encoding="utf-8", errors="replace")))
         raise BuildError(
@@ -184,6 +197,11 @@ def failing_lines(log: str, limit: int = 6) -> list[str]:
     return causes[:limit] or [line for line in lines if line][-limit:]
 
 
+def ran_out_of_memory(log: str) -> bool:
+    """Whether a BuildKit log shows a process that the kernel's OOM killer ended, or that got no memory."""
+    return any(_MEMORY.search(line) and not _is_echo(_STEP_PREFIX.sub("", line)) for line in log.splitlines())
+
+
 def _is_echo(line: str) -> bool:
     """Whether a line only quotes the Dockerfile, as BuildKit does around a failure."""
     return bool(re.match(r"\d+ \||>>>|\[\w", line))
@@ -206,7 +224,7 @@ def _secrets(host: Host) -> list[str]:
     return [*ca, "id=host,src=host.env"]
 
 
-def _target_name(text: str) -> str:
+def _without_dots(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", text)
 
 

@@ -278,8 +278,8 @@ def plans(config: Config, selection: Selection) -> list[Plan]:
     """The plans of the selected cells."""
     from ftbuild.plan import plan
 
-    revision = _revision()
-    return [plan(config, cell, revision) for cell in selection.cells(config)]
+    checkout = revision()
+    return [plan(config, cell, checkout) for cell in selection.cells(config)]
 
 
 def ca_bundle(option: str | None) -> Path | None:
@@ -298,7 +298,8 @@ def require_format(output: str, *known: str) -> None:
         raise ConfigError(f"format {output!r} is unknown", hint=f"one of {', '.join(known)}")
 
 
-def _revision() -> Revision:
+@functools.cache
+def revision() -> Revision:
     """Commit and time of this checkout; `SOURCE_DATE_EPOCH` (reproducible-builds.org) overrides the time."""
     from ftbuild import shell
 

@@ -81,5 +81,16 @@ def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
     client.images.get(image_reference).tag(repository, label)
 
 
+def pull(client: docker.DockerClient, name: str, failure: type[FtbuildError]) -> None:
+    """Fetch `repository@digest` or `repository:tag`; `failure` when the registry does not give it."""
+    from docker.errors import DockerException
+
+    try:
+        client.images.pull(name)
+    except DockerException as refused:
+        hint = f"docker login {name.partition('/')[0]}"
+        raise failure(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
+
+
 def _reason(error: Exception) -> str:
     return str(error).splitlines()[0][:200] if str(error) else type(error).__name__

@@ -83,11 +83,7 @@ def select(
     names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
     """
     table = matrix(config, base)
-    for release in triton:
-        if release not in config.matrix.releases:
-            known = ", ".join(config.matrix.releases)
-            raise ConfigError(f"Triton release {release!r} is not in the matrix", hint=f"releases: {known}")
-    releases = tuple(r for r in config.matrix.releases if not triton or r in triton)
+    releases = _releases(config, triton)
     if cells:
         chosen = _by_glob(table, cells)
         wanted = {_sm_set(config, text) for text in sms}
@@ -101,10 +97,37 @@ def select(
             for group in ([_sm_set(config, text) for text in sms] or _defaults(config, release))
         ]
     if not chosen:
-        raise NothingSelected("no cell is selected by these options", hint="invoke matrix lists the cells")
+        raise _nothing()
     for cell in chosen:
         _refuse_excluded(config, cell, table)
     return tuple(dict.fromkeys(chosen))
+
+
+def covered(
+    config: Config,
+    *,
+    triton: Sequence[str] = (),
+    sms: Sequence[str] = (),
+    cells: Sequence[str] = (),
+    base: str | None = None,
+) -> Matrix:
+    """Every cell within the options, those that cannot exist as excluded; no options: the whole matrix.
+
+    Raises ConfigError for a release or an SM that does not exist, NothingSelected when no cell is left.
+    """
+    name = base or config.bases.default
+    _base(config, name)
+    groups = [_sm_set(config, text) for text in sms] or [(sm,) for sm in config.matrix.sms]
+    candidates = dict.fromkeys(
+        cell
+        for release, group in itertools.product(_releases(config, triton), groups)
+        if _matches(cell := _cell(config, release, group, name), cells)
+    )
+    reasons = {cell: tuple(_reasons(config, cell)) for cell in candidates}
+    possible = tuple(cell for cell in candidates if not reasons[cell])
+    if not possible:
+        raise _nothing()
+    return Matrix(possible, tuple(Excluded(cell, why) for cell, why in reasons.items() if why))
 
 
 def as_json(table: Matrix) -> str:
@@ -125,6 +148,23 @@ def as_github(cells: Iterable[Cell]) -> str:
 def cuda_version(config: Config, cell: Cell) -> str:
     """The CUDA toolkit that compiles the cell: the base's own, else the release's."""
     return _base(config, cell.base).cuda or config.matrix.releases[cell.triton].cuda
+
+
+def _releases(config: Config, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The releases of that name, none named: all; ConfigError for one that is not in the matrix."""
+    for release in wanted:
+        if release not in config.matrix.releases:
+            known = ", ".join(config.matrix.releases)
+            raise ConfigError(f"Triton release {release!r} is not in the matrix", hint=f"releases: {known}")
+    return tuple(r for r in config.matrix.releases if not wanted or r in wanted)
+
+
+def _matches(cell: Cell, globs: Sequence[str]) -> bool:
+    return not globs or any(fnmatchcase(cell.id, glob) for glob in globs)
+
+
+def _nothing() -> NothingSelected:
+    return NothingSelected("no cell is selected by these options", hint="invoke matrix lists the cells")
 
 
 def _record(cell: Cell) -> dict[str, object]:
@@ -162,9 +202,9 @@ def _defaults(config: Config, release: str) -> list[tuple[int, ...]]:
 def _by_glob(table: Matrix, globs: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
     for glob in globs:
-        if found := [c for c in table.cells if fnmatchcase(c.id, glob)]:
+        if found := [c for c in table.cells if _matches(c, [glob])]:
             chosen += found
-        elif refused := [e for e in table.excluded if fnmatchcase(e.cell.id, glob)]:
+        elif refused := [e for e in table.excluded if _matches(e.cell, [glob])]:
             raise _excluded(refused[0].cell, refused[0].reasons, table)
         else:
             known = ", ".join(c.id for c in table.cells)

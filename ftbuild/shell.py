@@ -201,7 +201,7 @@ def interrupt() -> None:
 
 @functools.cache
 def _dying_with_us() -> tuple[str, ...]:
-    """What makes a child end when this process is killed outright, where the system can (prctl(2), PDEATHSIG).
+    """What makes a child end when this process is killed, where the system can (prctl(2), PDEATHSIG).
 
     Else the work of a killed run would go on beside that of the next one.
     """

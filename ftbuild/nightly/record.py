@@ -145,7 +145,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Past:
-    """An earlier night, for the trends: cell -> state, cell -> seconds, cell -> bytes of the runtime image."""
+    """An earlier night, for the trends: state, seconds and bytes of the runtime image by cell."""
 
     id: str
     seconds: float

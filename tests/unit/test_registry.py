@@ -1,11 +1,21 @@
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ftbuild import registry
-from ftbuild.errors import HostError
+from ftbuild.errors import ConfigError, HostError
+from ftbuild.registry import credentials, reference
+from ftbuild.registry.transport import is_loopback
+
+IMAGE = "triton_with_ft"
+PARTS = st.from_regex(r"[a-z0-9]{1,8}([._-][a-z0-9]{1,8}){0,2}", fullmatch=True)
+HOSTS = st.sampled_from(["harbor.example.com", "localhost", "127.0.0.1:5000", "registry:5000", "[::1]:5000"])
 
 
 @pytest.mark.parametrize(
@@ -14,12 +24,101 @@ from ftbuild.errors import HostError
         ("nvcr.io/nvidia/tritonserver:22.12-py3", ("nvcr.io", "nvidia/tritonserver", "22.12-py3", None)),
         ("debian", ("registry-1.docker.io", "library/debian", "latest", None)),
         ("me/x:1", ("registry-1.docker.io", "me/x", "1", None)),
+        ("docker.io/me/x:1", ("registry-1.docker.io", "me/x", "1", None)),
         ("localhost:5000/x@sha256:ab", ("localhost:5000", "x", "latest", "sha256:ab")),
     ],
 )
 def test_image_names_are_taken_apart_as_docker_does(name: str, expected: tuple[str, ...]) -> None:
-    reference = registry.parse(name)
-    assert (reference.host, reference.repository, reference.tag, reference.digest) == expected
+    found = registry.parse(name)
+    assert (found.host, found.repository, found.tag, found.digest) == expected
+
+
+@given(host=HOSTS, path=st.lists(PARTS, min_size=1, max_size=4))
+def test_a_repository_that_is_put_together_is_taken_apart_again(host: str, path: list[str]) -> None:
+    name = reference.repository("/".join([host, *path]), IMAGE)
+    found = registry.parse(name)
+    assert (found.registry, found.repository) == (host, "/".join([*path, IMAGE]))
+    assert registry.parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("docker.io/ada", "docker.io/ada/triton_with_ft"),
+        ("registry-1.docker.io/ada", "docker.io/ada/triton_with_ft"),
+        ("nvcr.io/org", "nvcr.io/org/triton_with_ft"),
+        ("nvcr.io/org/team/", "nvcr.io/org/team/triton_with_ft"),
+        (
+            "registry.gitlab.com/group/sub/project/ci",
+            "registry.gitlab.com/group/sub/project/ci/triton_with_ft",
+        ),
+        ("harbor.example.com:8443/project", "harbor.example.com:8443/project/triton_with_ft"),
+        ("127.0.0.1:5000", "127.0.0.1:5000/triton_with_ft"),
+    ],
+)
+def test_a_registry_and_an_image_make_a_repository(option: str, name: str) -> None:
+    assert reference.repository(option, IMAGE) == name
+
+
+@pytest.mark.parametrize(
+    ("option", "hint"),
+    [
+        ("ada", "--registry docker.io/ada"),
+        ("", "--registry docker.io/USER"),
+        ("https://harbor.example.com/project", "--registry harbor.example.com/project, without the scheme"),
+        ("docker.io", "docker.io/USER"),
+        ("docker.io/ada/images", "docker.io/USER"),
+        ("nvcr.io", "nvcr.io/ORG/TEAM"),
+        ("nvcr.io/org/team/more", "nvcr.io/ORG/TEAM"),
+        ("ghcr.io", "ghcr.io/OWNER"),
+        ("registry.gitlab.com", "GROUP/PROJECT"),
+        ("harbor.example.com/Project", "lower case: project"),
+        ("harbor.example.com/project:1", "no tag"),
+        ("harbor.example.com//project", "lower case letters"),
+        (f"harbor.example.com/{'x' * 230}", "255 are allowed"),
+    ],
+)
+def test_a_repository_that_cannot_exist_is_refused_with_the_way_out(option: str, hint: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        reference.repository(option, IMAGE)
+    assert hint in str(refused.value.hint)
+    assert f"--registry {option}" in str(refused.value)
+
+
+@pytest.mark.parametrize("tag", ["22.12-sm80", "22.12-sm80_86-0a1b2c3d4e5f-sdk", "_", "A" * 128])
+def test_tags_of_the_grammar_pass(tag: str) -> None:
+    assert reference.check_tag(tag) == tag
+
+
+@pytest.mark.parametrize("tag", ["", ".x", "-x", "a+b", "a/b", "a b", "x\n", "A" * 129])
+def test_other_tags_are_refused(tag: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a tag"):
+        reference.check_tag(tag)
+
+
+@pytest.mark.parametrize("host", ["localhost", "localhost:5000", "127.0.0.1", "127.1.2.3:5000", "[::1]:5000"])
+def test_this_machine_is_recognised(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost.example.com", "128.0.0.1:5000", "nvcr.io", "[::2]:5000", "x:127"]
+)
+def test_other_machines_are_not_taken_for_this_one(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_docker_hubs_login_is_found_under_the_name_that_docker_gives_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"auths": {"https://index.docker.io/v1/": {"auth": "YWRhOmh1bnRlcjI="}}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
+    found = credentials.find(registry.parse("docker.io/ada/x").host)
+    assert found is not None
+    assert found.auth_config() == {"username": "ada", "password": "hunter2"}
+    assert "hunter2" not in repr(found)
+    assert credentials.find("nvcr.io") is None
 
 
 def test_an_unreachable_registry_is_an_environment_error_in_seconds() -> None:

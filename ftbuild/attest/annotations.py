@@ -1,0 +1,14 @@
+"""Annotations of a published index: the image's labels, where a registry shows them without a pull."""
+
+from __future__ import annotations
+
+from ftbuild.plan import Plan
+
+# It names a reference inside an image layout's index.json only (image-spec v1.1, annotations.md).
+_LAYOUT_ONLY = "org.opencontainers.image.ref.name"
+
+
+def of_index(plan: Plan, product: str, **more: str) -> dict[str, str]:
+    """OCI's keys and ours for a product, sorted; `more` adds or replaces, empty values are left out."""
+    said = {**plan.labels(product), **more}
+    return {key: said[key] for key in sorted(said) if said[key] and key != _LAYOUT_ONLY}

@@ -1,0 +1,150 @@
+"""Pinned commits against what each URL of their repository says: findings for every repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from ftbuild import patches, reach, sources
+from ftbuild.audit import remote
+from ftbuild.audit.remote import Answer
+from ftbuild.cache import Change, Report, Snapshot, Store, Wanted, is_commit
+from ftbuild.config import Config
+from ftbuild.nightly.record import Finding
+from ftbuild.shell import redact
+
+SUBJECT = "source"
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A commit that builds need, and what needs it: releases, or the entry of a series."""
+
+    wanted: Wanted
+    users: tuple[str, ...]
+
+    @property
+    def commit(self) -> str:
+        """Its full id."""
+        return self.wanted.commit
+
+    @property
+    def ref(self) -> str | None:
+        """The ref that led to it when it was locked; None where none is named."""
+        return None if self.wanted.ref is None or is_commit(self.wanted.ref) else self.wanted.ref
+
+    def __str__(self) -> str:
+        return f"{self.commit[:12]} ({', '.join(self.users)})"
+
+
+def pins(config: Config, repository: str) -> tuple[Pin, ...]:
+    """Every commit of a repository that the lock pins; PinError where it lacks a pin."""
+    sparse = config.sources.repositories[repository].sparse
+    users: dict[Wanted, list[str]] = {}
+    for release, named in config.sources.releases.items():
+        if repository in named:
+            locked = sources.pinned(config, release, repository)
+            users.setdefault(Snapshot(locked.commit, sparse, locked.ref), []).append(release)
+    for entry in patches.series(config).get(repository, ()):
+        if entry.commit:
+            sources.pinned_backport(config, entry)
+            users.setdefault(Change(entry.commit), []).append(entry.file)
+    return tuple(Pin(wanted, tuple(names)) for wanted, names in users.items())
+
+
+def ask(config: Config, cache: Path, scratch: Path, report: Report) -> Callable[[], Iterator[Finding]]:
+    """Start asking every URL of every repository; calling the result waits and tells.
+
+    Each wait ends: git is given `remote.LISTING_SECONDS` and `remote.FETCH_SECONDS` for each call.
+    """
+    pinned = {name: pins(config, name) for name in config.sources.repositories}
+    stores = {name: sources._store(config, name, cache) for name in pinned}
+    running = {
+        name: _start(stores[name], found, scratch / name, report) for name, found in pinned.items() if found
+    }
+
+    def collect() -> Iterator[Finding]:
+        for name, futures in running.items():
+            answers = [future.result() for future in futures]
+            yield from judge(name, pinned[name], answers, stores[name])
+            yield mirrors(name, config.sources.repositories[name].mirrors)
+
+    return collect
+
+
+def judge(name: str, pinned: Sequence[Pin], answers: Sequence[Answer], store: Store) -> Iterator[Finding]:
+    """One finding for each URL, one for the commits that nobody has, one for each ref that moved."""
+    for answer in answers:
+        yield _address(name, pinned, answer)
+    anywhere = frozenset[str]().union(*(answer.commits for answer in answers))
+    lost = [pin for pin in pinned if pin.commit not in anywhere]
+    if lost:
+        yield Finding(f"{SUBJECT} {name}: commits", "fail", _loss(lost, store))
+    else:
+        yield Finding(f"{SUBJECT} {name}: commits", "ok", f"pinned: {len(_ids(pinned))}, all can be fetched")
+    answered = next((answer for answer in answers if not answer.problem), None)
+    if answered:
+        yield from _moved(name, pinned, answered.refs)
+
+
+def mirrors(name: str, urls: Sequence[str]) -> Finding:
+    """Whether a source would outlive its upstream."""
+    if urls:
+        return Finding(f"{SUBJECT} {name}: mirrors", "ok", f"configured: {len(urls)}")
+    advice = "none: add one to sources.yaml, or keep a file of invoke bundle, before upstream vanishes"
+    return Finding(f"{SUBJECT} {name}: mirrors", "warn", advice)
+
+
+def _start(store: Store, pinned: Collection[Pin], scratch: Path, report: Report) -> list[Future[Answer]]:
+    refs = sorted({pin.ref for pin in pinned if pin.ref})
+    commits = _ids(pinned)
+    report(f"{store.name}: asking {', '.join(map(redact, store.urls))} (pinned commits: {len(commits)})")
+    tasks = {
+        str(number): partial(remote.ask, url, refs, commits, scratch / str(number))
+        for number, url in enumerate(store.urls)
+    }
+    return list(reach.start(tasks).values())
+
+
+def _address(name: str, pinned: Sequence[Pin], answer: Answer) -> Finding:
+    what = f"{SUBJECT} {name}: {answer.url}"
+    if answer.problem:
+        return Finding(what, "warn", f"does not answer: {answer.problem}")
+    if lacking := [pin for pin in pinned if pin.commit not in answer.commits]:
+        return Finding(what, "warn", f"lacks {_listed(lacking)}")
+    return Finding(what, "ok", f"pinned commits that it has: {len(answer.commits)}")
+
+
+def _loss(lost: Sequence[Pin], store: Store) -> str:
+    """What nobody has, and whether this machine's cache can still give it away."""
+    kept = [pin for pin in lost if store.holds(pin.wanted)]
+    lines = [f"nobody gives {_listed(lost)}"]
+    if kept:
+        whole = "it all" if len(kept) == len(lost) else _listed(kept)
+        lines.append(f"the cache here still holds {whole}: save it now with invoke bundle, and add a mirror")
+    if len(kept) < len(lost):
+        lines.append("what the cache lacks is only in older files of invoke bundle: invoke build --sources")
+    return "\n".join(lines)
+
+
+def _moved(name: str, pinned: Sequence[Pin], refs: Mapping[str, str]) -> Iterator[Finding]:
+    for pin in pinned:
+        now = refs.get(pin.ref or "")
+        if pin.ref is None or now == pin.commit:
+            continue
+        detail = f"leads to {now[:12]} now" if now else "is gone"
+        yield Finding(
+            f"{SUBJECT} {name}: {pin.ref}", "warn", f"{detail}; the lock has {pin}: invoke lock --check"
+        )
+
+
+def _listed(found: Sequence[Pin], most: int = 4) -> str:
+    rest = len(found) - most
+    return ", ".join(map(str, found[:most])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def _ids(pinned: Collection[Pin]) -> frozenset[str]:
+    return frozenset(pin.commit for pin in pinned)

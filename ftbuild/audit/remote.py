@@ -1,0 +1,95 @@
+"""One git URL asked what it has: where refs lead, and whether it still hands out pinned commits.
+
+The server itself is asked, never the shared cache: commits come into a throw-away repository, without
+trees and blobs where the server filters (https://git-scm.com/docs/partial-clone).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ftbuild.cache import Objects
+from ftbuild.git import NO_REPOSITORY, git, last_line
+from ftbuild.shell import CommandFailed, redact
+
+LISTING_SECONDS = 60.0
+# A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.
+FETCH_SECONDS = 600.0
+_REMOTE = "audit"
+_PEELED = "^{}"
+# What git says of a commit that a server lacks, and of a server that serves no commit by its id.
+_NOT_OURS = re.compile(r"not our ref ([0-9a-f]{40})")
+_SERVES_NO_IDS = "unadvertised object"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a URL says: the commits that refs lead to, the commits it hands out, or why it says nothing."""
+
+    url: str
+    problem: str = ""
+    refs: Mapping[str, str] = field(default_factory=dict)
+    commits: frozenset[str] = frozenset()
+
+
+def ask(url: str, refs: Collection[str], commits: Collection[str], scratch: Path) -> Answer:
+    """Ask `url` for full `refs` and commit ids; `scratch` is a folder to make. Never raises for a bad URL."""
+    shown = redact(url)
+    try:
+        leads_to = _list(url, refs)
+        return Answer(shown, "", leads_to, _served(url, frozenset(commits), scratch))
+    except CommandFailed as silent:
+        return Answer(shown, last_line(silent))
+
+
+def _list(url: str, refs: Collection[str]) -> dict[str, str]:
+    """Ref -> commit, for those that are there (annotated tags: what they tag)."""
+    patterns = [pattern for ref in refs for pattern in (ref, ref + _PEELED)] or ["HEAD"]
+    listing = git("ls-remote", url, *patterns, env=NO_REPOSITORY, timeout=LISTING_SECONDS).stdout
+    found = {name: commit for commit, name in (line.split("\t") for line in listing.splitlines())}
+    return {ref: found.get(ref + _PEELED, found[ref]) for ref in refs if ref in found}
+
+
+def _served(url: str, commits: frozenset[str], scratch: Path) -> frozenset[str]:
+    """Those of `commits` that the server hands out. It names one that it lacks at a time."""
+    repository = Objects(scratch)
+    repository.make()
+    wanted = set(commits)
+    while wanted:
+        try:
+            _fetch(url, repository, "--depth=1", *sorted(wanted))
+            break
+        except CommandFailed as refused:
+            if _SERVES_NO_IDS in refused.result.stderr:
+                return _in_history(url, commits, repository)
+            lacking = set(_NOT_OURS.findall(refused.result.stderr)) & wanted
+            if not lacking:
+                raise
+            wanted -= lacking
+    return frozenset(wanted)
+
+
+def _in_history(url: str, commits: frozenset[str], repository: Objects) -> frozenset[str]:
+    """For a server that serves no ids: what leads to its branches and tags, as a build would fetch it."""
+    _fetch(url, repository, "+refs/heads/*:refs/audit/heads/*", "+refs/tags/*:refs/audit/tags/*")
+    listing = repository.git("rev-list", "--all").stdout.split()
+    return commits & frozenset(listing)
+
+
+def _fetch(url: str, repository: Objects, *arguments: str) -> None:
+    git(
+        "-c",
+        f"remote.{_REMOTE}.url={url}",
+        "fetch",
+        "--quiet",
+        "--no-tags",
+        "--no-write-fetch-head",
+        "--filter=tree:0",
+        _REMOTE,
+        *arguments,
+        env={"GIT_DIR": str(repository.folder)},
+        timeout=FETCH_SECONDS,
+    )

@@ -1,0 +1,262 @@
+"""GitHub Actions: a workflow for the tests, one for the night, and one for a cell, which the night calls.
+
+A matrix job waits for all legs of the job before it, so that one broken cell would hold up all others. Hence
+the chain build, smoke, publish is a workflow of its own that the night calls once for each cell.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftbuild.ci import actions, document, steps
+from ftbuild.ci.options import STAGE, Options
+from ftbuild.errors import ConfigError
+
+Data = dict[str, Any]
+
+FOLDER = ".github/workflows"
+TEST, NIGHTLY, CELL = (f"{FOLDER}/{name}.yml" for name in ("test", "nightly", "cell"))
+PATHS = (TEST, NIGHTLY, CELL)
+# docs.github.com, Actions limits: jobs that a matrix generates in one run.
+MOST_CELLS = 256
+HOSTED = "ubuntu-24.04"
+CPU = ("self-hosted", "linux", "x64")
+GPU = (*CPU, "gpu")
+# What means a cell, in the records of `invoke matrix --format github`.
+CELL_VARIABLES = ("triton", "sms", "base")
+# The label of a GPU that tests an image: of several SMs the first.
+FIRST_SM = "sm${{ fromJSON(format('[{0}]', inputs.sms))[0] }}"
+BUILD_MINUTES = 720
+# The job's token, with which it logs in, lives no longer (docs.github.com, GITHUB_TOKEN).
+NIGHT_MINUTES = 24 * 60
+SHORT_MINUTES = 60
+
+_SHELL = {"run": {"shell": "bash"}}  # with pipefail, which the default shell lacks
+# A branch of this repository is tested when it is pushed, and not again for its pull request.
+_FROM_FORK = "github.event.pull_request.head.repo.full_name != github.repository"
+
+
+def files(options: Options) -> dict[str, str]:
+    """Path in the repository -> text. ConfigError for more cells than a matrix may have."""
+    if not options.one_host and len(options.cells) > MOST_CELLS:
+        raise ConfigError(
+            f"{len(options.cells)} cells are selected, GitHub runs a matrix of {MOST_CELLS} jobs at most",
+            hint="select fewer with --triton, --sm or --cell, or use --one-host",
+        )
+    night = _one_host(options) if options.one_host else _night(options)
+    made = {
+        TEST: _render(options, _test(), "All checks and tests, on push and for pull requests from forks."),
+        NIGHTLY: _render(options, night, *_about(options)),
+    }
+    if not options.one_host:
+        made[CELL] = _render(options, _cell(options), "One cell of the night: published if both gates pass.")
+    return made
+
+
+def _about(options: Options) -> tuple[str, ...]:
+    if options.one_host:
+        return ("The whole matrix on one machine with a GPU.",)
+    return (
+        "The audit, and for each cell: build and verify, smoke test on a GPU, publish if both gates pass.",
+        "Cells do not wait for each other.",
+    )
+
+
+def _render(options: Options, data: Data, *about: str) -> str:
+    return document.render(options.header("github", *about), data, actions.VERSIONS)
+
+
+def _test() -> Data:
+    return {
+        "name": "test",
+        "on": {"push": {}, "pull_request": {}},
+        "permissions": actions.READ,
+        "jobs": {
+            "test": {
+                "if": f"github.event_name == 'push' || {_FROM_FORK}",
+                "runs-on": HOSTED,
+                "timeout-minutes": SHORT_MINUTES,
+                "steps": [
+                    actions.checkout(),
+                    {"run": steps.TEST},
+                    actions.upload("logs", ".ftbuild/**/*.log", when="failure()"),
+                ],
+            }
+        },
+    }
+
+
+def _frame(options: Options, name: str, jobs: Data) -> Data:
+    return {
+        "name": name,
+        "on": {"schedule": [{"cron": options.cron}], "workflow_dispatch": {}},
+        "permissions": actions.READ,
+        "concurrency": {"group": "nightly", "cancel-in-progress": False},
+        "defaults": _SHELL,
+        **({"env": options.environment} if options.environment else {}),
+        "jobs": jobs,
+    }
+
+
+def _night(options: Options) -> Data:
+    return _frame(
+        options,
+        "nightly",
+        {"matrix": _matrix(options), "audit": _audit(), "cell": _call(options), "report": _report(options)},
+    )
+
+
+def _matrix(options: Options) -> Data:
+    """The cells, and our own registry, whose names must be in lower case (distribution-spec, <name>)."""
+    return {
+        "runs-on": HOSTED,
+        "timeout-minutes": SHORT_MINUTES,
+        "outputs": {
+            "matrix": "${{ steps.cells.outputs.matrix }}",
+            "count": "${{ steps.cells.outputs.count }}",
+            "registry": "${{ steps.registry.outputs.registry }}",
+        },
+        "steps": [
+            actions.checkout(),
+            {"id": "cells", "run": f'./bootstrap matrix{options.words} --format github >> "$GITHUB_OUTPUT"'},
+            {"id": "registry", "run": f'echo "registry={actions.registry(options)}" >> "$GITHUB_OUTPUT"'},
+        ],
+    }
+
+
+def _audit() -> Data:
+    return {
+        "runs-on": HOSTED,
+        "timeout-minutes": SHORT_MINUTES,
+        "steps": [
+            actions.checkout(),
+            {"run": f"{steps.AUDIT} | tee audit.txt"},
+            {
+                "if": "always()",
+                "run": f"printf '```\\n%s\\n```\\n' \"$(cat audit.txt)\" >> {actions.SUMMARY}",
+            },
+        ],
+    }
+
+
+def _call(options: Options) -> Data:
+    return {
+        "name": "${{ matrix.id }}",
+        "needs": "matrix",
+        "if": "needs.matrix.outputs.count != '0'",
+        "strategy": {"fail-fast": False, "matrix": "${{ fromJSON(needs.matrix.outputs.matrix) }}"},
+        "permissions": actions.writes(options),
+        "uses": f"./{CELL}",
+        "with": {
+            "cell": "${{ matrix.id }}",
+            **{name: f"${{{{ matrix.{name} }}}}" for name in CELL_VARIABLES},
+            "registry": "${{ needs.matrix.outputs.registry }}",
+        },
+        **({"secrets": actions.passed_on()} if options.registry else {}),
+    }
+
+
+def _report(options: Options) -> Data:
+    return {
+        "needs": ["matrix", "audit", "cell"],
+        "if": "always()",
+        "runs-on": HOSTED,
+        "timeout-minutes": SHORT_MINUTES,
+        "steps": [
+            actions.checkout(),
+            actions.download_all("{verify,smoke}-*"),
+            {"run": f"{steps.summary(options.words)} >> {actions.SUMMARY}"},
+        ],
+    }
+
+
+def _cell(options: Options) -> Data:
+    inputs = ("cell", *CELL_VARIABLES, "registry")
+    call: Data = {"inputs": {name: {"type": "string", "required": True} for name in inputs}}
+    if options.registry:
+        call["secrets"] = {name: {"required": True} for name in actions.passed_on()}
+    return {
+        "name": "cell",
+        "on": {"workflow_call": call},
+        "permissions": actions.READ,
+        "defaults": _SHELL,
+        "env": {
+            **{name.upper(): f"${{{{ inputs.{name} }}}}" for name in inputs},
+            "STAGE": STAGE,
+            **options.environment,
+        },
+        "jobs": {"build": _build(options), "smoke": _smoke(options), "publish": _publish(options)},
+    }
+
+
+def _build(options: Options) -> Data:
+    return {
+        "runs-on": list(options.cpu or CPU),
+        "timeout-minutes": BUILD_MINUTES,
+        "permissions": actions.writes(options),
+        "steps": [
+            actions.checkout(),
+            {"run": steps.BUILD},
+            *actions.logged_in(options, steps.PUSH),
+            actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD),
+            actions.upload("log-${{ inputs.cell }}", steps.BUILD_LOG),
+            actions.said("build and verify"),
+        ],
+    }
+
+
+def _smoke(options: Options) -> Data:
+    return {
+        "needs": "build",
+        "runs-on": [*(options.gpu or GPU), FIRST_SM],
+        "timeout-minutes": BUILD_MINUTES,
+        "permissions": {**actions.READ, **({} if options.registry else {"packages": "read"})},
+        "steps": [
+            actions.checkout(),
+            {"run": steps.READY},
+            *actions.logged_in(options, steps.PULL),
+            {"run": steps.SMOKE},
+            actions.upload("smoke-${{ inputs.cell }}", steps.SMOKE_RECORD, steps.SMOKE_JUNIT),
+            actions.said("smoke"),
+        ],
+    }
+
+
+def _publish(options: Options) -> Data:
+    return {
+        "needs": ["build", "smoke"],
+        "runs-on": list(options.cpu or CPU),
+        "timeout-minutes": SHORT_MINUTES,
+        "permissions": actions.writes(options),
+        "steps": [
+            actions.checkout(),
+            {"run": steps.READY},
+            actions.download("verify-${{ inputs.cell }}"),
+            actions.download("smoke-${{ inputs.cell }}"),
+            *actions.logged_in(options, steps.PUBLISH),
+            actions.said("publish"),
+        ],
+    }
+
+
+def _one_host(options: Options) -> Data:
+    """One job; its work folder stays, so that a report can look back on earlier nights."""
+    job = {
+        "runs-on": list(options.gpu or GPU),
+        "timeout-minutes": NIGHT_MINUTES,
+        "permissions": actions.writes(options),
+        "steps": [
+            actions.checkout(clean=False),
+            {"run": f'echo "REGISTRY={actions.registry(options)}" >> "$GITHUB_ENV"'},
+            {"run": steps.BEGIN_NIGHT},
+            {"run": steps.READY},
+            *actions.logged_in(options, steps.nightly(options.words)),
+            {
+                "if": "always()",
+                "run": f"{steps.COLLECT_NIGHT}"
+                f"if [ -d {steps.NIGHT} ]; then cat {steps.NIGHT}/report.md >> {actions.SUMMARY}; fi\n",
+            },
+            actions.upload("night", steps.NIGHT),
+        ],
+    }
+    return _frame(options, "nightly", {"nightly": job})

@@ -1,0 +1,158 @@
+"""GitLab CI: `.gitlab-ci.yml` with three jobs for each cell, written out.
+
+Legs of a `parallel:matrix` cannot need each other leg by leg in the versions of GitLab that people run, so
+one broken cell would hold up all others. Hence every cell has jobs of its own, and a changed matrix makes
+the file stale, which `invoke ci --check` shows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftbuild.ci import document, steps
+from ftbuild.ci.options import STAGE, Options
+from ftbuild.matrix import Cell
+
+Data = dict[str, Any]
+
+PATH = ".gitlab-ci.yml"
+PATHS = (PATH,)
+IMAGE = "debian:bookworm-slim"
+CPU = ("privileged",)
+GPU = ("gpu",)
+BUILD_TIME = "12 hours"
+NIGHT_TIME = "24 hours"
+KEPT = "30 days"
+_SOURCE = '$CI_PIPELINE_SOURCE == "{}"'
+NIGHTS = tuple(_SOURCE.format(source) for source in ("schedule", "web"))
+
+
+def files(options: Options) -> dict[str, str]:
+    """Path in the repository -> text."""
+    jobs = _one_host(options) if options.one_host else _night(options)
+    about = (
+        "Tests on push; a night over the matrix on a schedule (Build > Pipeline schedules) or by hand.",
+        *(() if options.one_host else ("Cells do not wait for each other.",)),
+    )
+    data = {**_frame(options), "test": _test(), **jobs}
+    return {PATH: document.render(options.header("gitlab", *about), data)}
+
+
+def _frame(options: Options) -> Data:
+    stages = ["test", "nightly"] if options.one_host else ["test", "build", "smoke", "publish", "report"]
+    sources = (*NIGHTS, _SOURCE.format("push"))
+    return {
+        "stages": stages,
+        "workflow": {"rules": [{"if": source} for source in sources]},
+        "default": {"image": IMAGE, "tags": list(options.cpu or CPU), "interruptible": False},
+        "variables": {
+            "REGISTRY": options.registry or "$CI_REGISTRY_IMAGE",
+            **({} if options.registry else _own_credentials()),
+            "STAGE": STAGE,
+            **options.environment,
+        },
+    }
+
+
+def _own_credentials() -> dict[str, str]:
+    """Those of the job's token; another registry's are variables of the project, masked and protected."""
+    return {"REGISTRY_USER": "$CI_REGISTRY_USER", "REGISTRY_PASSWORD": "$CI_REGISTRY_PASSWORD"}
+
+
+def _test() -> Data:
+    return {
+        "stage": "test",
+        "rules": [{"if": _SOURCE.format("push")}],
+        "timeout": "1 hour",
+        "script": [steps.TEST],
+        "artifacts": {"when": "on_failure", "expire_in": KEPT, "paths": [".ftbuild/**/*.log"]},
+    }
+
+
+def _night(options: Options) -> Data:
+    made: Data = {
+        ".night": {"rules": [{"if": source} for source in NIGHTS]},
+        "audit": {"extends": ".night", "stage": "test", "script": [steps.AUDIT]},
+        **_templates(),
+    }
+    for cell in options.cells:
+        made |= _cell(cell, options.gpu or GPU)
+    return {**made, "report": _report(options)}
+
+
+def _templates() -> Data:
+    """The three jobs of a cell but for its names and its runner."""
+    return {
+        ".build": {
+            "extends": ".night",
+            "stage": "build",
+            "needs": [],
+            "timeout": BUILD_TIME,
+            "script": [steps.BUILD, steps.LOGIN, steps.PUSH],
+            "after_script": [steps.LOGOUT],
+            "artifacts": _kept(steps.VERIFY_RECORD, steps.BUILD_LOG),
+        },
+        ".smoke": {
+            "extends": ".night",
+            "stage": "smoke",
+            "timeout": BUILD_TIME,
+            "script": [steps.READY, steps.LOGIN, steps.PULL, steps.SMOKE],
+            "after_script": [steps.LOGOUT],
+            "artifacts": {
+                **_kept(steps.SMOKE_RECORD, steps.SMOKE_JUNIT),
+                "reports": {"junit": steps.SMOKE_JUNIT},
+            },
+        },
+        ".publish": {
+            "extends": ".night",
+            "stage": "publish",
+            "timeout": "1 hour",
+            "script": [steps.READY, steps.LOGIN, steps.PUBLISH],
+            "after_script": [steps.LOGOUT],
+        },
+    }
+
+
+def _cell(cell: Cell, gpu: tuple[str, ...]) -> Data:
+    """Jobs of one resource group: those of two nights never work on a cell at the same time."""
+    variables = {"TRITON": cell.triton, "SMS": ",".join(map(str, cell.sms)), "BASE": cell.base}
+    shared = {"variables": variables, "resource_group": cell.id}
+    build, smoke, publish = (f"{step} {cell.id}" for step in ("build", "smoke", "publish"))
+    return {
+        build: {"extends": ".build", **shared},
+        smoke: {"extends": ".smoke", "needs": [build], "tags": [*gpu, _label(cell)], **shared},
+        publish: {"extends": ".publish", "needs": [build, smoke], **shared},
+    }
+
+
+def _label(cell: Cell) -> str:
+    return f"sm{cell.sms[0]}"
+
+
+def _report(options: Options) -> Data:
+    """Waits for everything, by its stage, and takes all records."""
+    return {
+        "stage": "report",
+        "rules": [{"if": source, "when": "always"} for source in NIGHTS],
+        "script": [f"{steps.summary(options.words)} > summary.md", "cat summary.md"],
+        "artifacts": _kept("summary.md"),
+    }
+
+
+def _one_host(options: Options) -> Data:
+    job = {
+        "stage": "nightly",
+        "rules": [{"if": source} for source in NIGHTS],
+        "tags": list(options.gpu or GPU),
+        "timeout": NIGHT_TIME,
+        "resource_group": "nightly",
+        "variables": {"GIT_CLEAN_FLAGS": "-ffdx -e .ftbuild -e .venv"},
+        "script": [steps.BEGIN_NIGHT, steps.READY, steps.LOGIN, steps.nightly(options.words)],
+        "after_script": [steps.COLLECT_NIGHT, steps.LOGOUT],
+        "artifacts": {**_kept(steps.NIGHT), "reports": {"junit": f"{steps.NIGHT}/junit.xml"}},
+    }
+    return {"nightly": job}
+
+
+def _kept(*paths: str) -> Data:
+    return {"when": "always", "expire_in": KEPT, "paths": list(paths)}

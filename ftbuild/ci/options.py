@@ -1,0 +1,57 @@
+"""What a rendering is made of: the cells, the runners, the registry, and the line that made it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+
+from ftbuild.matrix import Cell
+
+# At night in Europe and America, and not on the full hour, when everybody's nightly jobs start.
+CRON = "17 1 * * *"
+STAGE = "staging"
+MARK = "# Made by `invoke ci"
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that decides the files.
+
+    `selection` are the options that mean `cells`, as typed; `config` is a folder relative to the checkout,
+    empty for the default one; `registry` is empty for the CI system's own; `cpu` and `gpu` are labels (tags
+    in GitLab) of runners, empty for the system's defaults.
+    """
+
+    cells: tuple[Cell, ...]
+    selection: tuple[str, ...] = ()
+    config: str = ""
+    registry: str = ""
+    cpu: tuple[str, ...] = ()
+    gpu: tuple[str, ...] = ()
+    cron: str = CRON
+    one_host: bool = False
+
+    @property
+    def words(self) -> str:
+        """The selection as a shell takes it, after a blank; empty where all defaults are meant."""
+        return "".join(f" {shlex.quote(word)}" for word in self.selection)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables that all jobs need besides those of a cell."""
+        return {"FTBUILD_CONFIG": self.config} if self.config else {}
+
+    def header(self, system: str, *about: str) -> str:
+        """Comment lines for the top of a file: which command makes it, and what it does."""
+        given = {
+            "--registry": self.registry,
+            "--cpu-runner": ",".join(self.cpu),
+            "--gpu-runner": ",".join(self.gpu),
+            "--cron": self.cron if self.cron != CRON else "",
+            "--config": self.config,
+        }
+        words = [word for option, value in given.items() if value for word in (option, value)]
+        variant = ["--one-host"] if self.one_host else []
+        line = shlex.join([f"--{system}", *variant, *self.selection, *words])
+        lines = [f"{MARK} {line}`: do not edit, make it again.", *(f"# {text}" for text in about)]
+        return "\n".join(lines)

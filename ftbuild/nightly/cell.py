@@ -1,0 +1,156 @@
+"""One cell's night: build, smoke, publish, each the command that a person would type, with its exit code."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event, Lock
+
+from ftbuild import bake, build, shell
+from ftbuild.errors import BuildError, Interrupted
+from ftbuild.nightly import budget, evidence
+from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
+from ftbuild.plan import Plan
+
+# Pytest's line for each test: the log has them.
+_TEST = re.compile(r"::test_\w+")
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What is done for each cell. `registry` None: not published; `build`, `publish`: more options."""
+
+    config: Path
+    work: Path
+    jobs: int
+    registry: str | None
+    smoke: bool = True
+    build: Sequence[str] = ()
+    publish: Sequence[str] = ()
+    allow_unsmoked: bool = False
+
+
+@dataclass(frozen=True)
+class Shift:
+    """What the cells of a night share: folder, clock, the word to stop, and the right to test on the GPU."""
+
+    folder: Path
+    begun: float
+    stop: Event
+    gpu: Lock
+    unfit: Callable[[Plan], str | None]
+    say: Callable[[str], None]
+
+    def now(self) -> float:
+        """Seconds since the night began."""
+        return time.monotonic() - self.begun
+
+
+def blank(
+    plan: Plan, state: State = State.SKIPPED, reason: Reason = Reason.NOT_RUN, detail: str = ""
+) -> CellRecord:
+    """The record of a cell that nothing has been done for."""
+    cell = plan.cell
+    return CellRecord(
+        cell.id,
+        cell.triton,
+        cell.sms,
+        cell.base,
+        state,
+        reason,
+        detail,
+        key=plan.key,
+        patches=evidence.patches(plan),
+    )
+
+
+def run(plan: Plan, orders: Orders, shift: Shift) -> CellRecord:
+    """Do everything for a cell until a step fails, and say how it ended."""
+    start = shift.now()
+    record = _run(plan, orders, shift, replace(blank(plan), start=start))
+    return replace(record, seconds=shift.now() - start)
+
+
+def _run(plan: Plan, orders: Orders, shift: Shift, record: CellRecord) -> CellRecord:
+    record = _build(plan, orders, shift, record)
+    if record.state is not State.PASSED:
+        return record
+    untested = shift.unfit(plan) if orders.smoke else "the smoke test is switched off"
+    if untested is None:
+        with shift.gpu:
+            record = _add(record, _step(plan, shift, "smoke", _selected(plan, orders)))
+        if record.state is not State.PASSED:
+            return record
+    elif not orders.allow_unsmoked:
+        return replace(
+            record, state=State.SKIPPED, reason=Reason.NO_GPU, detail=f"built and verified; {untested}"
+        )
+    if orders.registry:
+        options = [*_selected(plan, orders), "--registry", orders.registry, *orders.publish]
+        record = _add(record, _step(plan, shift, "publish", options))
+    return record
+
+
+def _build(plan: Plan, orders: Orders, shift: Shift, record: CellRecord) -> CellRecord:
+    """Build, and after running out of memory again with fewer jobs."""
+    jobs: int | None = orders.jobs
+    while jobs:
+        options = [*_selected(plan, orders), "--jobs", str(jobs), "--progress", "plain", *orders.build]
+        step = replace(_step(plan, shift, "build", options), jobs=jobs)
+        record = _add(record, step)
+        log = build.folder(orders.work, plan) / bake.LOG
+        if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or shift.stop.is_set():
+            return record
+        if jobs := budget.fewer(jobs):
+            note = f"ran out of memory with {step.jobs} compile jobs at a time, tried again with {jobs}"
+            shift.say(f"[{plan.cell.id}] {note}")
+            record = replace(record, notes=(*record.notes, note))
+    return record
+
+
+def _ran_out_of_memory(log: Path) -> bool:
+    try:
+        return bake.ran_out_of_memory(log.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return False
+
+
+def _selected(plan: Plan, orders: Orders) -> list[str]:
+    """The options that mean this cell, also one with several SMs."""
+    sms = ",".join(map(str, plan.cell.sms))
+    chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base]
+    return [*chosen, "--config", str(orders.config)]
+
+
+def _step(plan: Plan, shift: Shift, name: str, options: Sequence[str]) -> Step:
+    """Run one of our own commands; its lines about the cell are passed on, the rest is in the log."""
+    log = Path("cells", plan.cell.id, f"{name}.log")
+    (shift.folder / log).parent.mkdir(parents=True, exist_ok=True)
+    (shift.folder / log).unlink(missing_ok=True)
+    shown = shell.display(["invoke", name, *options])
+    if shift.stop.is_set():
+        return Step(name, shown, str(log), shift.now(), 0.0, Interrupted.exit_code)
+
+    def pass_on(line: str) -> None:
+        if line.startswith(f"[{plan.cell.id}]") and not _TEST.search(line):
+            shift.say(line)
+
+    start = shift.now()
+    argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), name, *options]
+    code = shell.stream(argv, log=shift.folder / log, env={"PYTHONUNBUFFERED": "1"}, on_line=pass_on)
+    return Step(name, shown, str(log), start, shift.now() - start, _code(code, shift))
+
+
+def _code(code: int, shift: Shift) -> int:
+    """A command that a signal ended, or any once the night is stopped, was interrupted."""
+    return Interrupted.exit_code if code < 0 or (code and shift.stop.is_set()) else code
+
+
+def _add(record: CellRecord, step: Step) -> CellRecord:
+    state, reason = outcome(step.code)
+    return replace(record, steps=(*record.steps, step), state=state, reason=reason, exit_code=step.code)

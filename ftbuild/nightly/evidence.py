@@ -1,0 +1,107 @@
+"""What the commands of a cell leave behind, read for the report: images, tags, compiles, figures, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ftbuild import engine
+from ftbuild.nightly import ninja
+from ftbuild.nightly.record import Image, Patch, Unit
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing.publish import RECORD
+from ftbuild.verdict import SMOKE
+
+if TYPE_CHECKING:
+    import docker
+
+TAIL_LINES = 60
+_COMPLAINT = re.compile(r"^(?:\[[^\]]+\] failed|error): ")
+_COMPLAINT_LINES = 8
+
+
+def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
+    """The images that a build has made, with the tags that publishing has given them."""
+    published: Mapping[str, Mapping[str, str]] = _read(folder / RECORD)
+    found = {}
+    for product in PRODUCTS:
+        image = engine.image(client, plan.tag(product))
+        tags = published.get(product) or {}
+        if image is not None or tags:
+            found[product] = Image(
+                str(image.id) if image else "",
+                int(image.attrs["Size"]) if image else 0,
+                tags.get("reference", ""),
+                tags.get("digest", ""),
+            )
+    return found
+
+
+def patches(plan: Plan) -> tuple[Patch, ...]:
+    """The patches of a plan."""
+    return tuple(Patch(f"{p.component}/{p.file}", p.origin) for p in plan.patches)
+
+
+def compiles(plan: Plan, folder: Path) -> dict[str, tuple[Unit, ...]]:
+    """What each build tree was made of; nothing for a tree that was not compiled."""
+    found = {tree.name: _units(folder / "info" / tree.name) for tree in plan.trees}
+    return {name: units for name, units in found.items() if units}
+
+
+def figures(folder: Path) -> Mapping[str, Mapping[str, float]]:
+    """What the smoke test measured, by variant."""
+    found: Mapping[str, Mapping[str, float]] = _read(folder / SMOKE.record).get("figures") or {}
+    return found
+
+
+def tail(log: Path) -> tuple[str, ...]:
+    """The last lines of a log."""
+    return tuple(_lines(log)[-TAIL_LINES:])
+
+
+def complaint(log: Path) -> str:
+    """Why a command failed: the last message of ours in its log, else the last line."""
+    lines = _lines(log)
+    starts = [n for n, line in enumerate(lines) if _COMPLAINT.match(line)]
+    if not starts:
+        return next((line for line in reversed(lines) if line.strip()), "")
+    first, *more = lines[starts[-1] :][:_COMPLAINT_LINES]
+    return "\n".join([_COMPLAINT.sub("", first), *(line for line in more if line.startswith("  "))])
+
+
+def _units(info: Path) -> tuple[Unit, ...]:
+    """Ninja's edges; where one waited for a slot (`slot` in the Dockerfile), the time of its compiler."""
+    try:
+        found = ninja.units((info / "ninja_log").read_text())
+        zero = int((info / "started").read_text())
+        ran = _slots((info / "slots.tsv").read_text().splitlines(), zero)
+    except (OSError, ValueError):
+        return ()
+    return tuple(
+        replace(u, start=ran[u.output][0], end=ran[u.output][1]) if u.output in ran else u for u in found
+    )
+
+
+def _slots(lines: Sequence[str], zero: int) -> dict[str, tuple[float, float]]:
+    """Output -> start and end of its compiler, in seconds since ninja began."""
+    rows = (line.split("\t") for line in lines)
+    return {output: ((int(start) - zero) / 1000, (int(end) - zero) / 1000) for start, end, _, output in rows}
+
+
+def _lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    except (OSError, ValueError):
+        return {}

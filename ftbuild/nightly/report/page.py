@@ -1,0 +1,137 @@
+"""The night as one HTML page that needs nothing else: no script, no request, readable from a file.
+
+Everything in it is escaped by Jinja2, after `plain` has taken out what is not text; the page's own content
+security policy forbids scripts and requests all the same.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from ftbuild.nightly.record import CellRecord, Night, Reason
+from ftbuild.nightly.report import gantt, grid, trend, words
+from ftbuild.nightly.report.plain import cleaned, clip, first_line
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+TAIL_LINES = 200
+TAIL_WIDTH = 1000
+_URL = re.compile(r"https?://[^\s<>\"'`|\\^{}]+[^\s<>\"'`|\\^{}.,;:!?)\]]")
+
+
+def render(night: Night) -> str:
+    """The text of `report.html`."""
+    night = cleaned(night)
+    trouble = words.troubled(night)
+    told = [cell for cell in night.cells if _has_section(cell)]
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            night=night,
+            status=words.status(night),
+            headline=words.headline(night),
+            tally=words.tally(night),
+            trouble=trouble,
+            grids=grid.grids(night),
+            chart=gantt.of_night(night),
+            cells=[*trouble, *(cell for cell in told if cell not in trouble)],
+            others=[cell for cell in night.cells if not _has_section(cell)],
+            trends=trend.trends(night),
+            audit=words.audited(night),
+        )
+    )
+
+
+def _has_section(cell: CellRecord) -> bool:
+    """Whether there is more to say than a line: something was run, or went wrong."""
+    return bool(cell.steps or cell.images) or cell.reason not in (
+        Reason.EXCLUDED,
+        Reason.NOT_RUN,
+        Reason.PUBLISHED,
+    )
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("ftbuild.nightly.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        advice=words.advice,
+        anchor=grid.anchor,
+        columns=_columns,
+        compile=gantt.of_compile,
+        date=_date,
+        duration=words.duration,
+        figure=_figure,
+        first_line=first_line,
+        linked=_linked,
+        look=_look,
+        means=words.means,
+        path=_path,
+        percent=_percent,
+        size=words.size,
+        sms=grid.sms,
+        tail=_tail,
+    )
+    environment.globals.update(wide=gantt.WIDTH, spark_width=trend.WIDTH, spark_height=trend.HEIGHT)
+    return environment
+
+
+def _look(cell: CellRecord) -> words.Look:
+    return words.look(cell.state, cell.reason)
+
+
+def _date(started: str) -> str:
+    """RFC 3339 as a date that people read, in UTC."""
+    return datetime.fromisoformat(started).astimezone(UTC).strftime("%A, %-d %B %Y, %H:%M UTC")
+
+
+def _path(relative: str) -> str:
+    """A file's path as a relative URL; a colon in it must not look like a scheme."""
+    return quote(relative, safe="/")
+
+
+def _linked(text: str) -> Markup:
+    """`text` with its http addresses as links."""
+    from markupsafe import Markup
+
+    parts, at = [], 0
+    for found in _URL.finditer(text):
+        link = Markup('<a href="{0}" rel="noreferrer noopener">{0}</a>').format(found[0])
+        parts += [Markup.escape(text[at : found.start()]), link]
+        at = found.end()
+    return Markup().join([*parts, text[at:]])
+
+
+def _tail(cell: CellRecord) -> str:
+    return "\n".join(clip(line, TAIL_WIDTH) for line in cell.tail[-TAIL_LINES:])
+
+
+def _columns(cell: CellRecord) -> list[str]:
+    """The names of all figures, each once."""
+    return list(dict.fromkeys(name for values in cell.figures.values() for name in values))
+
+
+def _figure(value: float, name: str) -> str:
+    """A measured value; its name says its unit."""
+    if name.endswith("_bytes"):
+        return words.size(value)
+    return words.duration(value) if name.endswith("_seconds") else f"{value:,.6g}"
+
+
+def _percent(part: float) -> str:
+    return f"{part:.0%}" if part >= 0.1 else f"{part:.1%}"

@@ -1,0 +1,53 @@
+"""Plain text out of what compilers, registries and terminals wrote, safe for XML, Markdown and HTML alike."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any
+
+from ftbuild.nightly.record import Night
+
+# ECMA-48: control sequences, then strings (OSC, DCS, SOS, PM, APC) to their end, then two-character escapes.
+_TERMINAL_CODES = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]" r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?" r"|\x1b[ -/]*[0-~]"
+)
+# XML 1.0 section 2.2 has no other characters; C1 controls and what turns the direction of text go as well.
+_UNWANTED = re.compile(
+    "[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
+)
+
+
+def clean(text: str) -> str:
+    """`text` without terminal codes and without characters that XML forbids; every line end is `\\n`."""
+    return _UNWANTED.sub("", _TERMINAL_CODES.sub("", re.sub("\r\n?", "\n", text)))
+
+
+def cleaned(night: Night) -> Night:
+    """The night with every text in it clean. All reports begin with this."""
+    result: Night = _cleaned(night)
+    return result
+
+
+def first_line(text: str, limit: int = 200) -> str:
+    """The first line that is not blank, at most `limit` characters long."""
+    return clip(next((line.strip() for line in text.splitlines() if line.strip()), ""), limit)
+
+
+def clip(text: str, limit: int) -> str:
+    """`text`, or its first `limit` characters and how many there are more."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return value if isinstance(value, Enum) else clean(value)
+    if isinstance(value, Mapping):
+        return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+    if isinstance(value, tuple):
+        return tuple(_cleaned(item) for item in value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **{f.name: _cleaned(getattr(value, f.name)) for f in fields(value)})
+    return value

@@ -1,0 +1,24 @@
+"""The reports of a night as files, each whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from ftbuild.nightly.record import Night
+from ftbuild.nightly.report import junit, markdown, page
+
+RENDERERS: Mapping[str, Callable[[Night], str]] = {
+    "junit.xml": junit.render,
+    "report.md": markdown.render,
+    "report.html": page.render,
+}
+
+
+def write(night: Night, folder: Path) -> None:
+    """Put `report.json`, `junit.xml`, `report.md` and `report.html` into `folder`, made if need be."""
+    night.write(folder)
+    for name, render in RENDERERS.items():
+        fresh = folder / f"{name}.new"
+        fresh.write_text(render(night), encoding="utf-8")
+        fresh.replace(folder / name)

@@ -1,0 +1,38 @@
+"""May these images be published? Only if the records of the gates are about these very images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ftbuild import verdict
+from ftbuild.errors import PublishError
+from ftbuild.plan import Plan
+from ftbuild.verdict import SMOKE, VERIFY, Gate
+
+ALL = (VERIFY, SMOKE)
+
+
+def require(plan: Plan, folder: Path, images: Mapping[str, str], gates: Sequence[Gate] = ALL) -> None:
+    """PublishError unless each gate's record in `folder` says that `images` (product -> id) passed."""
+    for gate in gates:
+        if problem := _problem(plan, folder, images, gate):
+            raise PublishError(
+                f"{plan.cell.id} is not published: {problem}",
+                where=str(folder / gate.record),
+                hint=f"invoke {gate.name} with the options of this cell"
+                + ("; --allow-unsmoked publishes it beside the tested ones" if gate is SMOKE else ""),
+            )
+
+
+def _problem(plan: Plan, folder: Path, images: Mapping[str, str], gate: Gate) -> str | None:
+    record = verdict.read(gate, folder)
+    if record is None:
+        return f"there is no record of {gate.name}"
+    if record.key != plan.key:
+        return f"the record of {gate.name} is about the inputs {record.key}, not {plan.key}"
+    if not record.passed:
+        return f"{gate.name} failed: {', '.join(record.failed)}"
+    if others := [product for product, image in images.items() if record.images.get(product) != image]:
+        return f"{gate.name} tested another {' and '.join(others)} image than the one that is here now"
+    return None

@@ -1,0 +1,45 @@
+"""A tag in a registry is made to point to something that is in the registry already."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ftbuild import shell
+from ftbuild.errors import PublishError
+from ftbuild.publishing import retry
+from ftbuild.registry.client import Repository
+
+PATIENCE_SECONDS = 1800
+
+
+def promote(
+    source: Repository, digest: str, target: Repository, tag: str, say: Callable[[str], None]
+) -> None:
+    """Let `tag` of `target` mean what `digest` means in `source`; layers are copied within the registry.
+
+    A tag changes with one request, and only after everything that it means is there (distribution-spec,
+    "Push"), so it never means half an image. Raises PublishError when the registry refuses, or changes the
+    digest.
+    """
+    argv = ["docker", "buildx", "imagetools", "create", "--progress", "plain"]
+    argv += ["--tag", f"{target.name}:{tag}", f"{source.name}@{digest}"]
+    retry.patiently(lambda: _run(argv, f"{target.name}:{tag}"), say)
+    found = target.head(tag)
+    if found is None or found.digest != digest:
+        raise PublishError(
+            f"{target.name}:{tag} does not mean what it was set to",
+            where=f"{found.digest if found else 'nothing'} instead of {digest}",
+            hint="somebody else publishes the same cell, or the registry rewrites manifests",
+        )
+
+
+def _run(argv: list[str], name: str) -> None:
+    try:
+        shell.run(argv, timeout=PATIENCE_SECONDS)
+    except shell.CommandFailed as refused:
+        text = refused.result.stderr.strip().splitlines() or [refused.what]
+        raise PublishError(
+            f"the tag could not be set: {text[-1]}",
+            where=name,
+            hint="docker login with an account that may push",
+        ) from refused

@@ -1,0 +1,42 @@
+"""Patience with a registry: what passes by itself is tried again, with longer and longer pauses."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from ftbuild.errors import FtbuildError
+
+T = TypeVar("T")
+# Together a minute and a half, which outlasts a registry's restart or a limit per minute.
+PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
+TOKEN_EXPIRED = "the token expired on the way"
+# What Docker Engine and buildx say of a busy registry or a broken line; neither hands the status code on.
+_PASSING = re.compile(
+    r"\b(?:429|50[0234])\b|too ?many ?requests|bad gateway|service unavailable|gateway time"
+    r"|internal server error|connection (?:reset|refused)|broken pipe|\bEOF\b|timed? ?out|tls handshake"
+    r"|no route|token expired",
+    re.I,
+)
+
+
+def is_passing(text: str) -> bool:
+    """Whether a complaint is about something that may be gone in a while."""
+    return bool(_PASSING.search(text))
+
+
+def patiently(
+    action: Callable[[], T], say: Callable[[str], None], *, sleep: Callable[[float], None] = time.sleep
+) -> T:
+    """What `action` returns, tried again while its FtbuildError is of the passing kind."""
+    for pause in PAUSES_SECONDS:
+        try:
+            return action()
+        except FtbuildError as failed:
+            if not is_passing(str(failed)):
+                raise
+            say(f"{failed.what.splitlines()[0]}: trying again in {pause:g} s")
+            sleep(pause)
+    return action()

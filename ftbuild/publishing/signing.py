@@ -1,0 +1,55 @@
+"""Signatures by cosign, where the user has it and a key (github.com/sigstore/cosign)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ftbuild import shell
+from ftbuild.errors import PublishError
+from ftbuild.publishing import retry
+
+KEY_VARIABLE = "FTBUILD_COSIGN_KEY"
+PATIENCE_SECONDS = 300
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A key as cosign names it (a file, or a KMS address), and whether the public log gets an entry."""
+
+    key: str
+    public_log: bool = True
+
+    def sign(self, name: str, say: Callable[[str], None]) -> None:
+        """Sign `repository@digest` and everything that it refers to; the password comes from COSIGN_PASSWORD.
+
+        Raises PublishError when cosign cannot.
+        """
+        argv = ["cosign", "sign", "--yes", "--recursive", "--key", self.key]
+        argv += [] if self.public_log else ["--tlog-upload=false"]
+        retry.patiently(lambda: _run([*argv, name], name), say)
+
+
+def signer(key: str | None, public_log: bool) -> Signer | None:
+    """Who signs: with `key` or the one that FTBUILD_COSIGN_KEY names; None when there is neither.
+
+    Raises HostError when cosign is not installed.
+    """
+    chosen = key or os.environ.get(KEY_VARIABLE)
+    if not chosen:
+        return None
+    shell.which("cosign")
+    return Signer(chosen, public_log)
+
+
+def _run(argv: list[str], name: str) -> None:
+    try:
+        shell.run(argv, timeout=PATIENCE_SECONDS)
+    except shell.CommandFailed as failed:
+        lines = failed.result.stderr.strip().splitlines() or [failed.what]
+        raise PublishError(
+            f"cosign did not sign: {lines[-1]}",
+            where=name,
+            hint="COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out",
+        ) from failed

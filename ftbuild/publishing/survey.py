@@ -1,0 +1,53 @@
+"""What a registry has of each cell, by one HEAD a tag: so little that a night may begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import names
+from ftbuild.registry.client import Repository
+
+
+@dataclass(frozen=True)
+class Presence:
+    """The digests that the tags of a cell mean in a registry, by product; None: no such tag."""
+
+    plan: Plan
+    published: Mapping[str, str | None]
+    moving: Mapping[str, str | None]
+    unsmoked: Mapping[str, str | None]
+
+    @property
+    def is_published(self) -> bool:
+        """Whether images with these very inputs, all gates passed, are there under their immutable tags."""
+        return all(self.published.values())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether there is nothing left to do: published, and the moving tags point to it."""
+        return self.is_published and self.moving == self.published
+
+    @property
+    def is_unsmoked(self) -> bool:
+        """Whether they are there as images that no GPU has tested."""
+        return all(self.unsmoked.values())
+
+
+def survey(plans: Sequence[Plan], repository: Repository) -> list[Presence]:
+    """Ask for all tags of all plans at once; HostError or PublishError when the registry does not say."""
+    wanted = {tag for plan in plans for product in PRODUCTS for tag in _tags(plan, product)}
+    found = {tag: known.digest if known else None for tag, known in repository.heads(wanted).items()}
+    return [_presence(plan, found) for plan in plans]
+
+
+def _tags(plan: Plan, product: str) -> tuple[str, str, str]:
+    immutable = names.tag(plan, product)
+    return immutable, names.tag(plan, product, moving=True), immutable + names.UNSMOKED
+
+
+def _presence(plan: Plan, found: Mapping[str, str | None]) -> Presence:
+    columns = zip(*([found[tag] for tag in _tags(plan, product)] for product in PRODUCTS), strict=True)
+    published, moving, unsmoked = (dict(zip(PRODUCTS, column, strict=True)) for column in columns)
+    return Presence(plan, published, moving, unsmoked)

@@ -1,0 +1,239 @@
+"""A repository in an OCI registry: manifests, blobs and tags (distribution-spec v1.1)."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from ftbuild.errors import HostError, PublishError
+from ftbuild.registry.logins import Scope
+from ftbuild.registry.reference import parse
+from ftbuild.registry.refusal import Refused
+from ftbuild.registry.session import Session
+from ftbuild.registry.transport import CONNECTIONS
+
+if TYPE_CHECKING:
+    import requests
+
+# A multi-platform index first, since its digest is the one that `docker pull` shows; then single images.
+_MANIFESTS = ", ".join(
+    (
+        "application/vnd.oci.image.index.v1+json",
+        "application/vnd.docker.distribution.manifest.list.v2+json",
+        "application/vnd.oci.image.manifest.v1+json",
+        "application/vnd.docker.distribution.manifest.v2+json",
+    )
+)
+_ACCEPT = {"Accept": _MANIFESTS}
+_DIGEST = "Docker-Content-Digest"
+_BYTES = {"Content-Type": "application/octet-stream"}
+_OK_OR_MISSING = (200, 404)
+# image-spec v1.1, descriptor.md, "Registered Algorithms".
+_ALGORITHMS = ("sha256", "sha512")
+PUSH = "pull,push"
+UPLOAD_TRIES = 3
+# An upload that broke off half-way can be refused for a wrong digest, its place or its offset.
+_BROKEN_UPLOAD = (400, 404, 416)
+
+
+@dataclass(frozen=True)
+class Descriptor:
+    """What a digest means: its media type and its size in bytes (image-spec v1.1, descriptor.md)."""
+
+    media_type: str
+    digest: str
+    size: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """With the keys of OCI's JSON."""
+        return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The manifest of an image or an index, byte by byte as the registry has it."""
+
+    descriptor: Descriptor
+    raw: bytes
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The manifest as data."""
+        return _parsed(self.raw, self.descriptor.digest)
+
+
+class Repository:
+    """One repository, `host[:port]/path`; those that share a session share its connections and logins.
+
+    Every method raises PublishError when the registry refuses or its answer cannot be right, and HostError
+    when it cannot be reached.
+    """
+
+    def __init__(self, name: str, session: Session | None = None) -> None:
+        self.name = name
+        self._session = session or Session()
+        self._place = parse(name)
+
+    def head(self, reference: str) -> Descriptor | None:
+        """What a tag or digest means; None when the registry has no such manifest."""
+        answer = self._request("HEAD", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
+        if answer.status_code == 404:
+            return None
+        if (
+            _DIGEST not in answer.headers
+        ):  # a registry may leave it out (distribution-spec, "Pulling manifests")
+            found = self.manifest(reference)
+            return found.descriptor if found else None
+        return Descriptor(
+            _media_type(answer), answer.headers[_DIGEST], int(answer.headers.get("Content-Length", 0))
+        )
+
+    def heads(self, references: Collection[str]) -> dict[str, Descriptor | None]:
+        """`head` of many at the same time."""
+        with ThreadPoolExecutor(CONNECTIONS) as pool:
+            return dict(zip(references, pool.map(self.head, references), strict=True))
+
+    def manifest(self, reference: str) -> Manifest | None:
+        """The manifest that a tag or digest means; None when the registry has none."""
+        answer = self._request("GET", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
+        if answer.status_code == 404:
+            return None
+        raw = answer.content
+        told = reference if ":" in reference else answer.headers.get(_DIGEST, digest_of(raw))
+        self._check(raw, told)
+        return Manifest(Descriptor(_media_type(answer), told, len(raw)), raw)
+
+    def put_manifest(self, reference: str, raw: bytes, media_type: str) -> Descriptor:
+        """Store a manifest under a tag or its digest; what it refers to must be there already."""
+        answer = self._request(
+            "PUT",
+            f"manifests/{reference}",
+            actions=PUSH,
+            headers={"Content-Type": media_type},
+            data=raw,
+            expected=(201,),
+        )
+        own = digest_of(raw)
+        if answer.headers.get(_DIGEST, own) != own:
+            raise PublishError(
+                "the registry stored another manifest than the one it was sent",
+                where=f"{self.name}: {answer.headers[_DIGEST]} instead of {own}",
+                hint="something between here and the registry rewrites manifests",
+            )
+        return Descriptor(media_type, own, len(raw))
+
+    def blob(self, digest: str) -> bytes:
+        """The content of a blob, which must have that digest."""
+        content = self._request("GET", f"blobs/{digest}").content
+        self._check(content, digest)
+        return content
+
+    def put_blob(self, data: bytes, media_type: str) -> Descriptor:
+        """Store a blob, unless the registry has it already."""
+        descriptor = Descriptor(media_type, digest_of(data), len(data))
+        has = self._request("HEAD", f"blobs/{descriptor.digest}", expected=_OK_OR_MISSING)
+        if has.status_code == 404:
+            self._upload(data, descriptor.digest)
+        return descriptor
+
+    def config(self, manifest: Manifest) -> dict[str, Any]:
+        """The configuration of an image, given its manifest (image-spec v1.1, config.md)."""
+        config = manifest.content.get("config")
+        if not isinstance(config, dict):
+            raise PublishError("there is an index in place of an image", where=manifest.descriptor.digest)
+        return _parsed(self.blob(config["digest"]), config["digest"])
+
+    def tags(self) -> list[str]:
+        """All tags (distribution-spec v1.1, "Listing Tags"); none where there is no such repository."""
+        found: list[str] = []
+        path: str | None = "tags/list"
+        while path:
+            answer = self._request("GET", path, expected=_OK_OR_MISSING)
+            if answer.status_code == 404:
+                break
+            found += _parsed(answer.content, f"{self.name}: tags").get("tags") or []
+            path = answer.links.get("next", {}).get("url")
+        return found
+
+    def _upload(self, data: bytes, digest: str) -> None:
+        """In one piece (distribution-spec v1.1, "POST then PUT"), from the start again if it broke off."""
+        for left in reversed(range(UPLOAD_TRIES)):
+            start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
+            place = self._own_scheme(urljoin(start.url, start.headers.get("Location", "")))
+            url = f"{place}{'&' if '?' in place else '?'}digest={digest}"
+            try:
+                self._request("PUT", url, actions=PUSH, headers=_BYTES, data=data, expected=(201,))
+                return
+            except Refused as refused:
+                if not left or refused.status not in _BROKEN_UPLOAD:
+                    raise
+
+    def _own_scheme(self, url: str) -> str:
+        """A registry behind a proxy that ends TLS may call itself http; what we send goes on over TLS."""
+        own = urlsplit(self._session.api(self._place.host))
+        there = urlsplit(url)
+        return there._replace(scheme=own.scheme).geturl() if there.netloc == own.netloc else url
+
+    def _request(self, method: str, path: str, *, actions: str = "pull", **more: Any) -> requests.Response:
+        """`path` is below the repository, or a whole path or URL that the registry gave."""
+        scope = Scope(self._place.host, self._place.repository, actions)
+        root = f"{self._session.api(scope.host)}{scope.repository}/"
+        return self._session.request(scope, method, urljoin(root, path), **more)
+
+    def _check(self, content: bytes, digest: str) -> None:
+        algorithm = digest.partition(":")[0]
+        if algorithm not in _ALGORITHMS or digest_of(content, algorithm) != digest:
+            raise PublishError(
+                "what the registry sent does not have the digest that it was asked for",
+                where=f"{self.name}@{digest}, {len(content)} bytes",
+                hint="try again; if it stays, the registry's storage or a proxy on the way is broken",
+            )
+
+
+def digest_of(data: bytes, algorithm: str = "sha256") -> str:
+    """`sha256:<hex>` of `data`."""
+    return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+
+
+def digest(name: str) -> str:
+    """The digest that a tag means now (`sha256:...`); HostError within seconds when it cannot be had."""
+    image = parse(name)
+    repository = Repository(f"{image.registry}/{image.repository}", Session(patient=False))
+    try:
+        found = repository.head(image.tag)
+    except PublishError as refused:
+        raise HostError(refused.what, where=refused.where, hint=refused.hint) from refused
+    if found is None:
+        raise HostError(f"the registry has no {name}", where=f"{repository.name}: HTTP 404")
+    return found.digest
+
+
+def require_reachable(name: str, *, purpose: str, hint: str) -> None:
+    """HostError within seconds unless the image's registry answers."""
+    try:
+        Session(patient=False).answers(parse(name).host)
+    except HostError as silent:
+        raise HostError(
+            f"{purpose}: the image {name} is not on this machine and its registry cannot be reached",
+            where=silent.where,
+            hint=hint,
+        ) from silent
+
+
+def _media_type(answer: requests.Response) -> str:
+    return answer.headers.get("Content-Type", "").partition(";")[0].strip()
+
+
+def _parsed(raw: bytes, where: str) -> dict[str, Any]:
+    try:
+        data = json.loads(raw)
+    except ValueError:
+        data = None
+    if not isinstance(data, dict):
+        raise PublishError("what the registry sent is not JSON, or not of the kind expected", where=where)
+    return data

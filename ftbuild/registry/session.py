@@ -1,0 +1,66 @@
+"""Requests about a repository: logged in where the registry asks for it, refusals as errors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ftbuild.registry.logins import Logins, Scope
+from ftbuild.registry.refusal import refused
+from ftbuild.registry.transport import Transport
+
+if TYPE_CHECKING:
+    import requests
+
+UNAUTHORIZED = 401
+
+
+class Session:
+    """Connections and logins that several repositories may share, and several threads.
+
+    Without `patient` nothing is tried again, for those who want an answer within seconds.
+    """
+
+    def __init__(self, *, patient: bool = True) -> None:
+        self._transport = Transport(patient=patient)
+        self._logins = Logins(self._transport)
+
+    def api(self, host: str) -> str:
+        """The root of a registry's API."""
+        return self._transport.api(host)
+
+    def request(
+        self,
+        scope: Scope,
+        method: str,
+        url: str,
+        *,
+        expected: Collection[int] = (200,),
+        headers: Mapping[str, str] | None = None,
+        data: bytes | None = None,
+    ) -> requests.Response:
+        """The answer, its status one of `expected`.
+
+        A login that was refused, be it because a token ran out meanwhile, is made anew once. Raises `Refused`
+        for any other status and HostError when nothing answers.
+        """
+        # An upload may go to a storage elsewhere, which must not get to know the login.
+        foreign = urlsplit(url).netloc != scope.host
+        login = None if foreign else self._logins.known(scope)
+        answer = self._transport.send(
+            method, url, headers=headers, data=data, authorization=login.header if login else None
+        )
+        if answer.status_code == UNAUTHORIZED and not foreign:
+            login = self._logins.renewed(scope, login, answer.headers.get("WWW-Authenticate", ""))
+            if login:
+                answer = self._transport.send(
+                    method, url, headers=headers, data=data, authorization=login.header
+                )
+        if answer.status_code not in expected:
+            raise refused(answer, scope.host, scope.repository, login.who if login else None)
+        return answer
+
+    def answers(self, host: str) -> None:
+        """HostError unless a registry answers, with whatever status: 401 is how it asks for a login."""
+        self._transport.send("GET", self.api(host))

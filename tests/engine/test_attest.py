@@ -1,0 +1,158 @@
+"""What an image holds, listed by itself; and attestations that Docker's own tools find in a real registry."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from spdx_tools.spdx.parser.parse_anything import parse_file
+from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
+
+from ftbuild import shell
+from ftbuild.attest import annotations, inventory, manifests, materials, provenance, purl, sbom
+from ftbuild.attest.inventory import Inventory
+from ftbuild.attest.provenance import Run
+from ftbuild.attest.upload import upload
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.registry.client import Descriptor, Manifest, Repository
+
+from .registries import Registry, plain
+
+if TYPE_CHECKING:
+    import docker
+
+TAG = "22.12-sm80"
+
+
+@dataclass(frozen=True)
+class Published:
+    """A small image in a registry, with the statements about it."""
+
+    repository: Repository
+    image_id: str
+    image: Manifest
+    index: Descriptor
+    sbom: dict[str, Any]
+    provenance: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.repository.name}:{TAG}"
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with plain(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def inventories(client: docker.DockerClient, built: Plan) -> dict[str, Inventory]:
+    return {product: inventory.read(client, built.tag(product)) for product in PRODUCTS}
+
+
+@pytest.fixture(scope="module")
+def published(
+    client: docker.DockerClient, registry: Registry, built: Plan, inventories: dict[str, Inventory]
+) -> Published:
+    """An image of a few bytes stands for the built one: what is attached does not depend on its size."""
+    name = f"{registry.prefix}/{built.image}"
+    dockerfile = f"FROM scratch\nLABEL made={uuid.uuid4().hex}\nCOPY <<EOF /file\n{uuid.uuid4().hex}\nEOF\n"
+    shell.run(["docker", "buildx", "build", "--tag", f"{name}:pushed", "-"], stdin=dockerfile)
+    image_id = str(client.images.get(f"{name}:pushed").id)
+    for line in client.images.push(name, tag="pushed", stream=True, decode=True):
+        assert "error" not in line, line
+    client.images.remove(f"{name}:pushed")
+    repository = Repository(name)
+    image = repository.manifest("pushed")
+    assert image is not None
+    digest = image.descriptor.digest
+    bill = sbom.document(built, "runtime", inventories["runtime"], name, digest)
+    origin = provenance.predicate(built, "runtime", Run(records={"verify.json": b"{}"}))
+    subject = purl.image(name, digest, TAG)
+    statements = [
+        manifests.statement(subject, digest, sbom.PREDICATE, bill),
+        manifests.statement(subject, digest, provenance.PREDICATE, origin),
+    ]
+    said = annotations.of_index(built, "runtime")
+    index = upload(repository, image.descriptor, repository.config(image), statements, said, [TAG])
+    again = upload(repository, image.descriptor, repository.config(image), statements, said, [TAG])
+    assert again == index
+    return Published(repository, image_id, image, index, bill, origin)
+
+
+def inspected(published: Published, template: str) -> Any:
+    command = ["docker", "buildx", "imagetools", "inspect", published.name, "--format", template]
+    return json.loads(shell.run(command, timeout=60).stdout)
+
+
+def test_an_image_lists_its_debian_and_python_packages(inventories: dict[str, Inventory]) -> None:
+    for found in inventories.values():
+        assert (found.system, found.missing) == ("debian", ())
+        assert {"libopenmpi3", "python3-numpy", "libc6"} <= {p.name for p in found.debian}
+        folders = {p.name: p.folder for p in found.python}
+        assert folders["numpy"] == "/usr/lib/python3/dist-packages"
+        assert folders["tokenizers"].startswith("/usr/local/lib/")
+        (mpi,) = (p for p in found.debian if p.name == "libopenmpi3")
+        assert (mpi.source, mpi.architecture) == ("openmpi", "amd64")
+
+
+def test_what_the_recipe_pins_is_listed_in_that_version(
+    inventories: dict[str, Inventory], built: Plan
+) -> None:
+    for product, roles in {"runtime": ["runtime"], "sdk": ["runtime", "sdk"]}.items():
+        listed = {(p.name.lower(), p.version) for p in inventories[product].python}
+        pinned = {(wheel.name, wheel.version) for role in roles for wheel in materials.wheels(built, role)}
+        assert pinned
+        assert pinned <= listed
+
+
+def test_an_image_without_python_is_listed_as_far_as_it_goes(
+    client: docker.DockerClient, derive: Any
+) -> None:
+    image = derive("runtime", "RUN rm -f /usr/bin/python3* /usr/bin/dpkg-query")
+    found = inventory.read(client, image)
+    assert (found.debian, found.python, found.missing) == ((), (), ("dpkg", "python3"))
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_the_sbom_of_a_built_image_is_valid_spdx(
+    built: Plan, inventories: dict[str, Inventory], product: str, tmp_path: Path
+) -> None:
+    name, digest = "registry.example.com/team/sample", "sha256:" + "1" * 64
+    file = tmp_path / "sbom.spdx.json"
+    file.write_bytes(manifests.canonical(sbom.document(built, product, inventories[product], name, digest)))
+    messages = validate_full_spdx_document(parse_file(str(file)))
+    # The miniature upstreams' domain is reserved; spdx-tools knows no top-level domain beyond five letters.
+    told = [message.validation_message for message in messages]
+    assert [message for message in told if "https://sample.invalid/" not in message] == []
+
+
+def test_imagetools_shows_the_sbom_and_the_provenance(published: Published) -> None:
+    assert inspected(published, "{{json .SBOM}}") == {"SPDX": published.sbom}
+    assert inspected(published, "{{json .Provenance}}") == {"SLSA": published.provenance}
+
+
+def test_imagetools_shows_image_attestation_and_annotations(published: Published, built: Plan) -> None:
+    index = json.loads(
+        shell.run(["docker", "buildx", "imagetools", "inspect", published.name, "--raw"], timeout=60).stdout
+    )
+    image, attestation = index["manifests"]
+    assert image["digest"] == published.image.descriptor.digest
+    assert image["platform"]["os"] == "linux"
+    assert attestation["platform"]["os"] == "unknown"
+    assert index["annotations"]["io.ftbuild.key"] == built.key
+    assert published.repository.head(TAG) == published.index
+
+
+def test_a_pull_of_the_index_gets_the_very_image(client: docker.DockerClient, published: Published) -> None:
+    try:
+        shell.run(["docker", "pull", "--quiet", published.name], timeout=120)
+        assert client.images.get(published.name).id == published.image_id
+    finally:
+        client.images.remove(published.name)
