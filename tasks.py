@@ -86,6 +86,7 @@ def matrix(c: Context, triton=None, sm=None, cell=None, base=None, config=CONFIG
         "jobs": "compile jobs at a time (default: from the engine's cores and memory)",
         "builder": "buildx builder (default: the engine's own)",
         "sources": "file made by invoke bundle, for a machine without internet",
+        "layer_cache": "repository in a registry that holds layers, for builders that share no disk",
     },
 )
 @command
@@ -104,6 +105,7 @@ def build(
     progress="auto",
     rebuild=False,
     sources=None,
+    layer_cache=None,
 ):
     """Build the runtime and the SDK image of every selected cell."""
     from ftbuild import commands
@@ -119,6 +121,7 @@ def build(
         progress=progress,
         rebuild=rebuild,
         bundle=sources,
+        layer_cache=layer_cache,
         work=Path(WORK),
     )
 

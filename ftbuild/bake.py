@@ -26,8 +26,6 @@ PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE")
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-# Where the builder keeps provenance, all of it goes into the metadata file (buildx 0.14 and later).
-_ENVIRONMENT = {"BUILDX_METADATA_PROVENANCE": "max"}
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
 )
@@ -41,12 +39,18 @@ _STEP_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
 
 @dataclass(frozen=True)
 class Host:
-    """Settings of the machine, which reach the build as secrets so that they change no cache key."""
+    """Settings of the machine, which reach the build as secrets so that they change no cache key.
+
+    `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest what it
+    makes, which an engine with its own image store cannot (docs.docker.com/build/builders/drivers).
+    """
 
     jobs: int
     ca: Path | None = None
     builder: str | None = None
     progress: str = "auto"
+    cache: str | None = None
+    full: bool = False
 
     def lines(self) -> str:
         """The `host` secret: KEY=VALUE lines, the environment of the steps that compile or download."""
@@ -100,6 +104,9 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
             "target": product,
             "tags": [plan.tag(product)],
             "labels": plan.labels(product),
+            "output": ["type=docker"],  # into the engine, wherever the builder is
+            **_attestations(host),
+            **_layer_cache(plan, host),
         }
         for product in PRODUCTS
     }
@@ -117,6 +124,20 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
 def target_name(plan: Plan, target: str) -> str:
     """What the bake file of a cell calls one of its targets, a product for example."""
     return _without_dots(f"{plan.cell.id}-{target}")
+
+
+def _attestations(host: Host) -> dict[str, list[str]]:
+    """BuildKit's own provenance, whole unless an argument may be a proxy with a password."""
+    return {"attest": ["type=provenance,mode=max"]} if host.full and not _proxies() else {}
+
+
+def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
+    """Layers by way of a registry, for builders that share no disk; a lost cache fails no build."""
+    if not host.cache:
+        return {}
+    place = f"type=registry,ref={host.cache}:{plan.cell.id}"
+    fill = {"cache-to": [f"{place},mode=max,ignore-error=true"]} if host.full else {}
+    return {"cache-from": [place], **fill}
 
 
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
@@ -168,9 +189,9 @@ def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
     job.log.unlink(missing_ok=True)
     argv = command_line(job, progress, host.builder)
     if progress == "tty":
-        code = shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_ENVIRONMENT)
+        code = shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment())
     else:
-        code = shell.stream(argv, log=job.log, cwd=job.folder, env=_ENVIRONMENT, on_line=show)
+        code = shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=show)
     if code:
         cause = "\n    ".join(failing_lines(job.log.read_text(encoding="utf-8", errors="replace")))
         raise BuildError(
@@ -217,6 +238,14 @@ def _progress(wanted: str) -> str:
 
 def _proxies() -> dict[str, None]:
     return {name: None for name in PROXIES if name in os.environ}
+
+
+def _environment() -> dict[str, str]:
+    """All of BuildKit's provenance goes into the metadata file (buildx 0.14 and later).
+
+    It holds the build arguments, so not where one may be a proxy with a password.
+    """
+    return {} if _proxies() else {"BUILDX_METADATA_PROVENANCE": "max"}
 
 
 def _secrets(host: Host) -> list[str]:

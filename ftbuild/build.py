@@ -37,6 +37,7 @@ class Options:
     builder: str | None = None
     progress: str = "auto"
     rebuild: bool = False
+    layer_cache: str | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,14 @@ def _host(client: docker.DockerClient, options: Options) -> bake.Host:
     """The job count comes from the engine's machine, which need not be this one."""
     info = client.info()
     count = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
-    return bake.Host(count, options.ca, options.builder, options.progress)
+    return bake.Host(
+        count,
+        options.ca,
+        options.builder,
+        options.progress,
+        options.layer_cache,
+        full=bool(options.builder) or engine.keeps_attestations(info),
+    )
 
 
 def _one(

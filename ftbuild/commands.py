@@ -89,6 +89,7 @@ def build(
     progress: str,
     rebuild: bool,
     bundle: str | None,
+    layer_cache: str | None,
     work: Path,
 ) -> int:
     """Build the selected cells and print how each ended; the worst exit code."""
@@ -107,6 +108,7 @@ def build(
         builder=builder,
         progress=progress,
         rebuild=rebuild,
+        layer_cache=layer_cache,
     )
     outcomes = builds.build(config, planned, options)
     print(builds.summary(outcomes))

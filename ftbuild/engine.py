@@ -7,7 +7,8 @@ when it is first needed, since it costs more start-up time than the rest of the 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from ftbuild import shell
 from ftbuild.errors import FtbuildError, HostError
@@ -55,6 +56,11 @@ def buildx_version() -> tuple[int, ...]:
     if version < OLDEST_BUILDX:
         raise HostError(f"docker buildx {text.strip()} is too old", hint="0.10 or later is needed")
     return version
+
+
+def keeps_attestations(info: Mapping[str, Any]) -> bool:
+    """Whether the engine of that `docker info` keeps images in containerd's store, with what is attested."""
+    return ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or [])
 
 
 def image(client: docker.DockerClient, reference: str) -> Image | None:

@@ -101,7 +101,7 @@ def _build(plan: Plan, orders: Orders, shift: Shift, record: CellRecord) -> Cell
     jobs: int | None = orders.jobs
     while jobs:
         options = [*_selected(plan, orders), "--jobs", str(jobs), "--progress", "plain", *orders.build]
-        step = replace(_step(plan, shift, "build", options), jobs=jobs)
+        step = replace(_step(plan, shift, "build", options, len(record.steps)), jobs=jobs)
         record = _add(record, step)
         log = build.folder(orders.work, plan) / bake.LOG
         if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or shift.stop.is_set():
@@ -127,9 +127,9 @@ def _selected(plan: Plan, orders: Orders) -> list[str]:
     return [*chosen, "--config", str(orders.config)]
 
 
-def _step(plan: Plan, shift: Shift, name: str, options: Sequence[str]) -> Step:
+def _step(plan: Plan, shift: Shift, name: str, options: Sequence[str], tries: int = 0) -> Step:
     """Run one of our own commands; its lines about the cell are passed on, the rest is in the log."""
-    log = Path("cells", plan.cell.id, f"{name}.log")
+    log = Path("cells", plan.cell.id, f"{name}-{tries + 1}.log" if tries else f"{name}.log")
     (shift.folder / log).parent.mkdir(parents=True, exist_ok=True)
     (shift.folder / log).unlink(missing_ok=True)
     shown = shell.display(["invoke", name, *options])

@@ -75,12 +75,11 @@ def complaint(log: Path) -> str:
 
 def _units(info: Path) -> tuple[Unit, ...]:
     """Ninja's edges; where one waited for a slot (`slot` in the Dockerfile), the time of its compiler."""
+    found = ninja.units("\n".join(_lines(info / "ninja_log")))
     try:
-        found = ninja.units((info / "ninja_log").read_text())
-        zero = int((info / "started").read_text())
-        ran = _slots((info / "slots.tsv").read_text().splitlines(), zero)
+        ran = _slots(_lines(info / "slots.tsv"), int((info / "started").read_text()))
     except (OSError, ValueError):
-        return ()
+        return found
     return tuple(
         replace(u, start=ran[u.output][0], end=ran[u.output][1]) if u.output in ran else u for u in found
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from ftbuild import verdict
@@ -13,8 +13,14 @@ from ftbuild.verdict import SMOKE, VERIFY, Gate
 ALL = (VERIFY, SMOKE)
 
 
-def require(plan: Plan, folder: Path, images: Mapping[str, str], gates: Sequence[Gate] = ALL) -> None:
-    """PublishError unless each gate's record in `folder` says that `images` (product -> id) passed."""
+Ids = Mapping[str, Collection[str]]
+
+
+def require(plan: Plan, folder: Path, images: Ids, gates: Sequence[Gate] = ALL) -> None:
+    """PublishError unless each gate's record in `folder` says that `images` passed.
+
+    `images` are ids by product: all that an image has, since engines do not agree what its id is.
+    """
     for gate in gates:
         if problem := _problem(plan, folder, images, gate):
             raise PublishError(
@@ -25,7 +31,7 @@ def require(plan: Plan, folder: Path, images: Mapping[str, str], gates: Sequence
             )
 
 
-def _problem(plan: Plan, folder: Path, images: Mapping[str, str], gate: Gate) -> str | None:
+def _problem(plan: Plan, folder: Path, images: Ids, gate: Gate) -> str | None:
     record = verdict.read(gate, folder)
     if record is None:
         return f"there is no record of {gate.name}"
@@ -33,6 +39,6 @@ def _problem(plan: Plan, folder: Path, images: Mapping[str, str], gate: Gate) ->
         return f"the record of {gate.name} is about the inputs {record.key}, not {plan.key}"
     if not record.passed:
         return f"{gate.name} failed: {', '.join(record.failed)}"
-    if others := [product for product, image in images.items() if record.images.get(product) != image]:
+    if others := [product for product, ids in images.items() if record.images.get(product) not in ids]:
         return f"{gate.name} tested another {' and '.join(others)} image than the one that is here now"
     return None

@@ -16,11 +16,12 @@ from ftbuild import build, engine, verdict
 from ftbuild.attest.inventory import Inventory
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import gates, names, promote, push, release, unsmoked
+from ftbuild.publishing import gates, names, noted, promote, push, pushed, release, unsmoked
 from ftbuild.publishing.names import Names
+from ftbuild.publishing.pushed import Pushed
 from ftbuild.publishing.signing import Signer
 from ftbuild.publishing.survey import Presence, survey
-from ftbuild.registry.client import Manifest, Repository
+from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
 from ftbuild.verdict import SMOKE, VERIFY, Gate
 
@@ -80,10 +81,12 @@ def stage(plans: Sequence[Plan], options: Options, *, report: Say = print) -> No
     desk = Desk(options)
     for plan in plans:
         images = desk.built(plan)
-        gates.require(plan, desk.folder(plan), images, [VERIFY])
+        gates.require(plan, desk.folder(plan), _only(images), [VERIFY])
         for product, image in images.items():
-            desk.inventory(plan, product, image)
-            desk.push(plan, product, image, desk.options.names.staged(plan, product), _saying(plan, report))
+            staged = desk.push(
+                product, image, desk.options.names.staged(plan, product), _saying(plan, report)
+            )
+            desk.inventory(plan, product, staged, plan.tag(product))
             report(f"[{plan.cell.id}] staged {product} {image[:19]}")
 
 
@@ -91,12 +94,12 @@ def pull(plans: Sequence[Plan], options: Options, *, report: Say = print) -> Non
     """Bring staged images to this engine under the names that a build gives them, to be tested."""
     desk = Desk(options)
     for plan in plans:
-        for product, manifest in desk.staged(plan).items():
-            image = push.image_id(manifest)
-            report(f"[{plan.cell.id}] pulling {product} {image[:19]}")
-            engine.pull(desk.client, f"{desk.staging.name}@{manifest.descriptor.digest}", PublishError)
+        for product, staged in desk.staged(plan).items():
+            name = f"{desk.staging.name}@{staged.whole.descriptor.digest}"
+            report(f"[{plan.cell.id}] pulling {product} {name}")
+            engine.pull(desk.client, name, PublishError)
             for moving in (False, True):
-                engine.tag(desk.client, image, plan.tag(product, moving=moving))
+                engine.tag(desk.client, name, plan.tag(product, moving=moving))
 
 
 class Desk:
@@ -124,31 +127,34 @@ class Desk:
         """The ids of the images that are built here, by product; PublishError when one is not."""
         return {product: engine.built(self.client, plan.tag(product), PublishError) for product in PRODUCTS}
 
-    def staged(self, plan: Plan) -> dict[str, Manifest]:
+    def staged(self, plan: Plan) -> dict[str, Pushed]:
         """The images that wait in the staging repository; PublishError when one is missing."""
         found = {
-            product: self.staging.manifest(self.options.names.staged(plan, product)) for product in PRODUCTS
+            product: pushed.read(self.staging, self.options.names.staged(plan, product))
+            for product in PRODUCTS
         }
-        manifests = {product: manifest for product, manifest in found.items() if manifest}
-        if len(manifests) < len(PRODUCTS):
+        images = {product: image for product, image in found.items() if image}
+        if len(images) < len(PRODUCTS):
             raise PublishError(
                 f"{plan.cell.id} is neither built here nor staged",
                 where=f"{self.staging.name}:{self.options.names.staged(plan, PRODUCTS[0])}",
                 hint="invoke build, or invoke stage where it is built, with the options of this cell",
             )
-        return manifests
+        return images
 
-    def push(self, plan: Plan, product: str, image: str, tag: str, say: Say) -> Manifest:
-        """The manifest of a local image under a staged tag, pushed unless it is there."""
-        there = self.staging.manifest(tag)
-        if there and push.image_id(there) == image:
+    def push(self, product: str, image: str, tag: str, say: Say) -> Pushed:
+        """A local image under a staged tag, pushed unless it is there."""
+        there = pushed.read(self.staging, tag)
+        if there and image in there.ids:
             return there
         say(f"pushing {product}")
         return push.push(self.client, image, self.staging, tag, say)
 
-    def inventory(self, plan: Plan, product: str, image: str) -> Inventory:
-        """What lies in an image, from the cell's folder or else from the image."""
-        return release.inventory(lambda: self.client, self.folder(plan), product, image)
+    def inventory(self, plan: Plan, product: str, image: Pushed, local: str) -> Inventory:
+        """What lies in an image, as noted in the cell's folder, or else read from the local one."""
+        folder = self.folder(plan)
+        found = noted.read(folder, product, image.ids)
+        return found or noted.take(self.client, folder, product, local, image.ids)
 
 
 def _saying(plan: Plan, report: Say) -> Say:
@@ -177,10 +183,12 @@ def _bring(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Pub
         return ("present" if presence.is_complete else "promoted"), _products(desk, plan, digests)
     if desk.options.allow_unsmoked and not _is_smoked(desk.folder(plan)):
         return _bring_unsmoked(desk, presence, say)
-    manifests = _tested(desk, plan, say)
+    tested = _tested(desk, plan, say)
     digests = {
-        product: _release(desk, plan, product, manifest, names.tag(plan, product), gates.ALL, say)
-        for product, manifest in manifests.items()
+        product: _release(
+            desk, plan, product, image, plan.tag(product), names.tag(plan, product), gates.ALL, say
+        )
+        for product, image in tested.items()
     }
     _move(desk, plan, digests, say)
     return "published", _products(desk, plan, digests)
@@ -191,23 +199,28 @@ def _is_smoked(folder: Path) -> bool:
     return verdict.read(SMOKE, folder) is not None
 
 
-def _tested(desk: Desk, plan: Plan, say: Say) -> dict[str, Manifest]:
+def _tested(desk: Desk, plan: Plan, say: Say) -> dict[str, Pushed]:
     """The staged images of a cell that the records are about; pushed now if they are only here."""
     folder = desk.folder(plan)
     try:
-        manifests = desk.staged(plan)
-        gates.require(plan, folder, {product: push.image_id(found) for product, found in manifests.items()})
+        staged = desk.staged(plan)
+        gates.require(plan, folder, {product: image.ids for product, image in staged.items()})
     except PublishError as nothing_staged:
         try:
             images = desk.built(plan)
         except (HostError, PublishError):
             raise nothing_staged from None
-        gates.require(plan, folder, images)
+        gates.require(plan, folder, _only(images))
         return {
-            product: desk.push(plan, product, image, desk.options.names.staged(plan, product), say)
+            product: desk.push(product, image, desk.options.names.staged(plan, product), say)
             for product, image in images.items()
         }
-    return manifests
+    return staged
+
+
+def _only(images: Mapping[str, str]) -> dict[str, tuple[str]]:
+    """Local images, which have the one id that their engine gives them."""
+    return {product: (image,) for product, image in images.items()}
 
 
 def _bring_unsmoked(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Published]]:
@@ -216,15 +229,16 @@ def _bring_unsmoked(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict
     if presence.is_unsmoked:
         digests = {product: digest or "" for product, digest in presence.unsmoked.items()}
         return "present", _products(desk, plan, digests, names.UNSMOKED)
-    gates.require(plan, desk.folder(plan), desk.built(plan), [VERIFY])
+    gates.require(plan, desk.folder(plan), _only(desk.built(plan)), [VERIFY])
     say("no GPU has tested these images: published with a label that says so, without a moving tag")
     digests = {}
     for product in PRODUCTS:
-        image = unsmoked.derive(desk.client, plan, product, f"{plan.tag(product)}{names.UNSMOKED}")
+        local = f"{plan.tag(product)}{names.UNSMOKED}"
+        image = unsmoked.derive(desk.client, plan, product, local)
         staged = f"{desk.options.names.staged(plan, product)}{names.UNSMOKED}"
-        manifest = desk.push(plan, product, image, staged, say)
+        there = desk.push(product, image, staged, say)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
-        digests[product] = _release(desk, plan, product, manifest, tag, [VERIFY], say)
+        digests[product] = _release(desk, plan, product, there, local, tag, [VERIFY], say)
     return "unsmoked", _products(desk, plan, digests, names.UNSMOKED)
 
 
@@ -232,16 +246,17 @@ def _release(
     desk: Desk,
     plan: Plan,
     product: str,
-    manifest: Manifest,
+    image: Pushed,
+    local: str,
     tag: str,
     passed: Sequence[Gate],
     say: Say,
 ) -> str:
     """The digest of a staged image with its attestations, now under an immutable tag."""
-    inventory = desk.inventory(plan, product, push.image_id(manifest))
+    inventory = desk.inventory(plan, product, image, local)
     say(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")
     digest = release.attest(
-        desk.staging, plan, product, manifest, inventory, desk.folder(plan), desk.release.name, tag, passed
+        desk.staging, plan, product, image, inventory, desk.folder(plan), desk.release.name, tag, passed
     )
     promote.promote(desk.staging, digest, desk.release, tag, say)
     if desk.options.signer:

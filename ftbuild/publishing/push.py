@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild import engine
 from ftbuild.errors import PublishError
-from ftbuild.publishing import retry
+from ftbuild.publishing import pushed, retry
+from ftbuild.publishing.pushed import Pushed
 from ftbuild.registry import credentials, reference
-from ftbuild.registry.client import Manifest, Repository
+from ftbuild.registry.client import Repository
 
 if TYPE_CHECKING:
     import docker
@@ -26,8 +27,8 @@ _DENIED = ("unauthorized", "denied", "no basic auth", "authentication required")
 
 def push(
     client: docker.DockerClient, image: str, repository: Repository, tag: str, say: Callable[[str], None]
-) -> Manifest:
-    """Push the image of that id under a tag, and return the manifest that the registry then has.
+) -> Pushed:
+    """Push the image of that id under a tag, and return what the registry then has.
 
     Raises PublishError when the registry refuses, or holds something else than this image afterwards.
     """
@@ -40,19 +41,14 @@ def push(
 
         with suppress(DockerException):
             client.images.remove(name, noprune=True)
-    pushed = repository.manifest(tag)
-    if pushed is None or image_id(pushed) != image:
+    there = pushed.read(repository, tag)
+    if there is None or image not in there.ids:
         raise PublishError(
             f"the registry holds another image than the one that was pushed as {name}",
-            where=f"{image} was pushed, {image_id(pushed) if pushed else 'nothing'} is there",
-            hint="somebody else pushed the same tag, or the engine keeps images in containerd's store",
+            where=f"{image} was pushed, {there.whole.descriptor.digest if there else 'nothing'} is there",
+            hint="somebody else pushes the same cell: try again when they are done",
         )
-    return pushed
-
-
-def image_id(manifest: Manifest) -> str:
-    """The id that Docker Engine gives an image: the digest of its configuration (image-spec, config.md)."""
-    return str(manifest.content.get("config", {}).get("digest", ""))
+    return there
 
 
 def _push(client: docker.DockerClient, repository: str, tag: str, say: Callable[[str], None]) -> None:

@@ -3,58 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
-
-from ftbuild.attest import inventory as inventories
 from ftbuild.attest import manifests, provenance, purl, sbom
 from ftbuild.attest.annotations import of_index
 from ftbuild.attest.inventory import Inventory
 from ftbuild.attest.upload import upload
 from ftbuild.bake import METADATA, target_name
 from ftbuild.plan import LABELS, Plan
-from ftbuild.registry.client import Manifest, Repository
+from ftbuild.publishing import pushed
+from ftbuild.publishing.pushed import Pushed
+from ftbuild.registry.client import Repository
 from ftbuild.verdict import Gate
-
-if TYPE_CHECKING:
-    import docker
-
-
-@dataclass(frozen=True)
-class Listed:
-    """An inventory and the id of the image that it was read from."""
-
-    image: str
-    inventory: Inventory
-
-
-_LISTED: TypeAdapter[Listed] = TypeAdapter(Listed)
-
-
-def inventory(client: Callable[[], docker.DockerClient], folder: Path, product: str, image: str) -> Inventory:
-    """What lies in the image of that id: noted in `folder`, else read from it and noted."""
-    file = folder / f"inventory-{product}.json"
-    try:
-        listed = _LISTED.validate_json(file.read_bytes())
-        if listed.image == image:
-            return listed.inventory
-    except (OSError, ValidationError):
-        pass
-    listed = Listed(image, inventories.read(client(), image))
-    folder.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(_LISTED.dump_json(listed, indent=1))
-    return listed.inventory
 
 
 def attest(
     repository: Repository,
     plan: Plan,
     product: str,
-    image: Manifest,
+    image: Pushed,
     inventory: Inventory,
     folder: Path,
     name: str,
@@ -66,22 +34,24 @@ def attest(
     `name` and `tag` are what users will pull by, `folder` holds the records of the gates that `passed`.
     The same image and records give the same digest.
     """
-    config = repository.config(image)
+    config = repository.config(image.image)
     labels = _ours(config.get("config", {}).get("Labels") or {})
-    digest = image.descriptor.digest
+    digest = image.image.descriptor.digest
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
     run = provenance.Run(records={gate.record: (folder / gate.record).read_bytes() for gate in passed})
     predicates = [
         (sbom.PREDICATE, bill),
         (provenance.PREDICATE, provenance.predicate(plan, product, run)),
-        *_by_the_builder(folder, plan, product),
     ]
     subject = purl.image(name, digest, tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
+    beside = list(pushed.statements(repository, image))
+    statements += beside or _by_the_builder(folder, plan, product, subject, digest)
     said = {**labels, f"{LABELS}.gates": ",".join(gate.name for gate in passed)}
     platform = {key: config[key] for key in ("architecture", "os")}
-    return upload(repository, image.descriptor, platform, statements, of_index(plan, product, **said)).digest
+    described = of_index(plan, product, **said)
+    return upload(repository, image.image.descriptor, platform, statements, described).digest
 
 
 def _ours(labels: Mapping[str, str]) -> dict[str, str]:
@@ -89,11 +59,11 @@ def _ours(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key.startswith((LABELS, "org.opencontainers."))}
 
 
-def _by_the_builder(folder: Path, plan: Plan, product: str) -> Iterator[tuple[str, Mapping[str, object]]]:
-    """BuildKit's own provenance, where the builder noted it (containerd's image store, later buildx)."""
+def _by_the_builder(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:
+    """BuildKit's own provenance, where it lies beside the build only (buildx 0.14 and later)."""
     try:
         metadata = json.loads((folder / METADATA).read_text())
     except (OSError, ValueError):
-        return
-    if found := provenance.from_buildkit(metadata, target_name(plan, product)):
-        yield found
+        return []
+    found = provenance.from_buildkit(metadata, target_name(plan, product))
+    return [manifests.statement(subject, digest, *found)] if found else []

@@ -8,14 +8,13 @@ from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urljoin, urlsplit
 
 from ftbuild.errors import HostError, PublishError
 from ftbuild.registry.logins import Scope
 from ftbuild.registry.reference import parse
 from ftbuild.registry.refusal import Refused
 from ftbuild.registry.session import Session
-from ftbuild.registry.transport import CONNECTIONS
+from ftbuild.registry.transport import CONNECTIONS, resolved
 
 if TYPE_CHECKING:
     import requests
@@ -84,14 +83,12 @@ class Repository:
         answer = self._request("HEAD", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
         if answer.status_code == 404:
             return None
-        if (
-            _DIGEST not in answer.headers
-        ):  # a registry may leave it out (distribution-spec, "Pulling manifests")
-            found = self.manifest(reference)
-            return found.descriptor if found else None
-        return Descriptor(
-            _media_type(answer), answer.headers[_DIGEST], int(answer.headers.get("Content-Length", 0))
-        )
+        if _DIGEST in answer.headers:
+            size = int(answer.headers.get("Content-Length", 0))
+            return Descriptor(_media_type(answer), answer.headers[_DIGEST], size)
+        # A registry may leave the header out (distribution-spec v1.1, "Pulling manifests").
+        found = self.manifest(reference)
+        return found.descriptor if found else None
 
     def heads(self, references: Collection[str]) -> dict[str, Descriptor | None]:
         """`head` of many at the same time."""
@@ -164,7 +161,7 @@ class Repository:
         """In one piece (distribution-spec v1.1, "POST then PUT"), from the start again if it broke off."""
         for left in reversed(range(UPLOAD_TRIES)):
             start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
-            place = self._own_scheme(urljoin(start.url, start.headers.get("Location", "")))
+            place = start.headers.get("Location", "")
             url = f"{place}{'&' if '?' in place else '?'}digest={digest}"
             try:
                 self._request("PUT", url, actions=PUSH, headers=_BYTES, data=data, expected=(201,))
@@ -173,17 +170,11 @@ class Repository:
                 if not left or refused.status not in _BROKEN_UPLOAD:
                     raise
 
-    def _own_scheme(self, url: str) -> str:
-        """A registry behind a proxy that ends TLS may call itself http; what we send goes on over TLS."""
-        own = urlsplit(self._session.api(self._place.host))
-        there = urlsplit(url)
-        return there._replace(scheme=own.scheme).geturl() if there.netloc == own.netloc else url
-
     def _request(self, method: str, path: str, *, actions: str = "pull", **more: Any) -> requests.Response:
         """`path` is below the repository, or a whole path or URL that the registry gave."""
         scope = Scope(self._place.host, self._place.repository, actions)
         root = f"{self._session.api(scope.host)}{scope.repository}/"
-        return self._session.request(scope, method, urljoin(root, path), **more)
+        return self._session.request(scope, method, resolved(root, path), **more)
 
     def _check(self, content: bytes, digest: str) -> None:
         algorithm = digest.partition(":")[0]

@@ -42,17 +42,18 @@ def find(host: str) -> Credentials | None:
     Raises PublishError when Docker's configuration, or the credential helper that it names, does not work.
     """
     asked = reference.written(host)
-    config = _load()
-    helper = config.get_credential_store(asked)
+    config, helper = _load(asked)
     return _parse(_ask(config, asked, f"{HELPER}{helper}" if helper else None))
 
 
-def _load() -> AuthConfig:
+def _load(host: str) -> tuple[AuthConfig, str | None]:
+    """Docker's configuration, and the helper that it names for a registry."""
     from docker import auth
     from docker.errors import DockerException
 
     try:
-        return auth.load_config()
+        config = auth.load_config()
+        return config, config.get_credential_store(host)
     except (DockerException, ValueError, TypeError, AttributeError):
         # Neither cause nor text is handed on, here and below: they may quote secrets.
         raise PublishError(

@@ -94,7 +94,9 @@ class Logins:
 
     def _ask(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> requests.Response:
         realm = challenge.get("realm", "")
-        wanted = {"service": challenge.get("service", ""), "scope": challenge.get("scope") or str(scope)}
+        wanted = {"scope": str(scope)} | {
+            k: v for k, v in challenge.items() if k in ("service", "scope") and v
+        }
         if not _is_safe(realm):
             raise PublishError(
                 f"{scope.host} names a token server without TLS", where=bare(realm) or "no realm"

@@ -36,7 +36,7 @@ class Patience(Retry):
         asked = after.get_retry_after(response) if response is not None else None
         after.left -= asked if asked is not None else after.get_backoff_time()
         if after.left < 0:
-            raise MaxRetryError(kwargs["_pool"], "", None)
+            raise MaxRetryError(kwargs["_pool"], "", kwargs.get("error"))
         return after
 
 

@@ -11,7 +11,7 @@ from ftbuild.registry.transport import BUSY, bare
 if TYPE_CHECKING:
     import requests
 
-DENIED = (401, 403)
+DENIED, MISSING = (401, 403), 404
 LONGEST_REASON = 300
 # docs.nvidia.com/ngc, NGC Private Registry User Guide, "Accessing": the same user name for everybody.
 _LOGIN_NOTES = {"nvcr.io": ", user name $oauthtoken, password an NGC API key"}
@@ -35,7 +35,11 @@ def refused(answer: requests.Response, host: str, repository: str, who: str | No
     if status in DENIED:
         what = f"{registry} {f'refuses {who}' if who else 'wants a login'} for {repository}{said}"
         return Refused(status, what, where=where, hint=login_hint(registry))
-    hint = "the registry is busy: try again later" if status in BUSY else None
+    hint = None
+    if status in BUSY:
+        hint = "the registry is busy: try again later"
+    elif status == MISSING and answer.request.method in ("POST", "PUT"):
+        hint = "check the name; on many registries its project or repository must be made first"
     return Refused(status, f"{registry} refused{said or f' with HTTP {status}'}", where=where, hint=hint)
 
 

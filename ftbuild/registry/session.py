@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
-from ftbuild.registry.logins import Logins, Scope
+from ftbuild.registry.logins import Login, Logins, Scope
 from ftbuild.registry.refusal import refused
-from ftbuild.registry.transport import Transport
+from ftbuild.registry.transport import Transport, is_within
 
 if TYPE_CHECKING:
     import requests
@@ -45,18 +44,18 @@ class Session:
         A login that was refused, be it because a token ran out meanwhile, is made anew once. Raises `Refused`
         for any other status and HostError when nothing answers.
         """
+
+        def send(login: Login | None) -> requests.Response:
+            header = login.header if login else None
+            return self._transport.send(method, url, headers=headers, data=data, authorization=header)
+
         # An upload may go to a storage elsewhere, which must not get to know the login.
-        foreign = urlsplit(url).netloc != scope.host
-        login = None if foreign else self._logins.known(scope)
-        answer = self._transport.send(
-            method, url, headers=headers, data=data, authorization=login.header if login else None
-        )
-        if answer.status_code == UNAUTHORIZED and not foreign:
+        own = is_within(url, self.api(scope.host))
+        login = self._logins.known(scope) if own else None
+        answer = send(login)
+        if answer.status_code == UNAUTHORIZED and own:
             login = self._logins.renewed(scope, login, answer.headers.get("WWW-Authenticate", ""))
-            if login:
-                answer = self._transport.send(
-                    method, url, headers=headers, data=data, authorization=login.header
-                )
+            answer = send(login) if login else answer
         if answer.status_code not in expected:
             raise refused(answer, scope.host, scope.repository, login.who if login else None)
         return answer

@@ -6,11 +6,11 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from threading import Lock
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from ftbuild import __version__
 from ftbuild.errors import HostError
@@ -110,6 +110,20 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def resolved(root: str, place: str) -> str:
+    """A path or URL that a registry gave, as a URL; on its own host never less safe than `root`.
+
+    A registry behind a proxy that ends TLS may call itself http.
+    """
+    url, own = urlsplit(urljoin(root, place)), urlsplit(root)
+    return url._replace(scheme=own.scheme).geturl() if url.netloc == own.netloc else url.geturl()
+
+
+def is_within(url: str, root: str) -> bool:
+    """Whether both are of the same origin (RFC 6454)."""
+    return urlsplit(url)[:2] == urlsplit(root)[:2]
+
+
 def bare(url: str) -> str:
     """`url` without its query, which may hold a state or a signature that nobody else should see."""
     return url.partition("?")[0]
@@ -131,16 +145,13 @@ def _speaks_tls(host: str) -> bool:
     return True
 
 
-def _adder(authorization: str | None) -> requests.auth.AuthBase:
-    import requests
+def _adder(authorization: str | None) -> Callable[[requests.PreparedRequest], requests.PreparedRequest]:
+    def add(request: requests.PreparedRequest) -> requests.PreparedRequest:
+        if authorization:
+            request.headers["Authorization"] = authorization
+        return request
 
-    class Adder(requests.auth.AuthBase):
-        def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-            if authorization:
-                request.headers["Authorization"] = authorization
-            return request
-
-    return Adder()
+    return add
 
 
 def _proxies(url: str) -> dict[str, str]:

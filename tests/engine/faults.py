@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import re
 import socket
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from typing import Any
 
 from .tokens import running
 
-_HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding", "content-length")
+_HOP_BY_HOP = ("connection", "keep-alive", "transfer-encoding")
+PIECE_BYTES = 1 << 20
 
 
 @dataclass
@@ -31,9 +33,10 @@ class Fault:
 
 @dataclass
 class Faults:
-    """The proxy's knobs, and the requests that it saw, as `METHOD /path`."""
+    """The knobs, and the requests that came, as `METHOD /path`; those in `logged_in` had an Authorization."""
 
     seen: list[str] = field(default_factory=list)
+    logged_in: list[str] = field(default_factory=list)
     pending: list[Fault] = field(default_factory=list)
     lock: Lock = field(default_factory=Lock)
 
@@ -57,10 +60,11 @@ class Faults:
         """How many requests matched."""
         return sum(bool(re.search(match, line)) for line in self.seen)
 
-    def take(self, line: str) -> Fault | None:
+    def take(self, line: str, authorization: str | None) -> Fault | None:
         """Note a request; the fault that waits for it."""
         with self.lock:
             self.seen.append(line)
+            self.logged_in += [line] if authorization else []
             for fault in self.pending:
                 if fault.times and re.search(fault.match, line):
                     fault.times -= 1
@@ -78,32 +82,42 @@ def proxy(upstream: str) -> Iterator[tuple[str, Faults]]:
         disable_nagle_algorithm = True
 
         def forward(self) -> None:
-            body = self.received()
-            fault = faults.take(f"{self.command} {self.path}")
+            fault = faults.take(f"{self.command} {self.path}", self.headers.get("Authorization"))
             if fault and fault.status:
+                deque(self.received(), maxlen=0)
                 self.send(fault.status, dict(fault.headers), fault.body or b"")
                 return
-            connection = http.client.HTTPConnection(upstream, timeout=30)
+            connection = http.client.HTTPConnection(upstream, timeout=60)
             try:
-                headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
-                connection.request(self.command, self.path, body, headers)
+                connection.request(
+                    self.command,
+                    self.path,
+                    self.received(),
+                    {k: v for k, v in self.headers.items() if k.lower() not in ("connection", "keep-alive")},
+                    encode_chunked=self.is_chunked(),
+                )
                 answer = connection.getresponse()
-                kept = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP[:-1]}
+                kept = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP_BY_HOP}
                 self.send(answer.status, kept, answer.read(), fault.keep if fault else None)
             finally:
                 connection.close()
 
         do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = forward  # noqa: N815
 
-        def received(self) -> bytes:
-            if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            parts = []
-            while size := int(self.rfile.readline().partition(b";")[0], 16):
-                parts.append(self.rfile.read(size))
+        def is_chunked(self) -> bool:
+            return self.headers.get("Transfer-Encoding", "").lower() == "chunked"
+
+        def received(self) -> Iterator[bytes]:
+            """The body piece by piece, since a layer may be large."""
+            if self.is_chunked():
+                while size := int(self.rfile.readline().partition(b";")[0], 16):
+                    yield self.rfile.read(size)
+                    self.rfile.readline()
                 self.rfile.readline()
-            self.rfile.readline()
-            return b"".join(parts)
+            left = int(self.headers.get("Content-Length", 0))
+            while left > 0 and (piece := self.rfile.read(min(left, PIECE_BYTES))):
+                left -= len(piece)
+                yield piece
 
         def send(self, status: int, headers: dict[str, str], body: bytes, keep: float | None = None) -> None:
             if keep != 0:

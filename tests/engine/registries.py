@@ -6,6 +6,7 @@ Docker Engine checks no certificate of a registry in 127.0.0.0/8, so it pushes t
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import shutil
 import socket
@@ -25,6 +26,7 @@ from .faults import Faults, proxy
 from .tokens import ISSUER, SERVICE, TokenServer, serve
 
 USER, PASSWORD, IDENTITY_TOKEN = "ada", "correct horse", "identity-of-ada"
+LOOPBACK = "127.0.0.1"
 START_SECONDS = 10.0
 
 
@@ -94,27 +96,27 @@ def plain(folder: Path) -> Iterator[Registry]:
 
 
 @contextmanager
-def basic(folder: Path) -> Iterator[Registry]:
+def basic(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
     """TLS with a CA of its own, user and password."""
     (folder / "docker").mkdir(parents=True)
     write_password(folder, PASSWORD)
     ca = trustme.CA()
     settings = {
         "auth": {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}},
-        "http": _tls(ca, folder),
+        "http": _tls(ca, folder, name),
     }
-    with _running(folder, settings) as host:
+    with _running(folder, settings, name) as host:
         registry = Registry(host, folder / "docker", ca=folder / "ca.pem")
         registry.login(password())
         yield registry
 
 
 @contextmanager
-def tokens(folder: Path) -> Iterator[Registry]:
+def tokens(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
     """TLS, and tokens from a server that knows one user; `registry.tokens.lifetime` is in seconds."""
     (folder / "docker").mkdir(parents=True)
     ca = trustme.CA()
-    http = _tls(ca, folder)
+    http = _tls(ca, folder, name)
     signer = ca.issue_cert("signer.example", key_type=trustme.KeyType.RSA)
     with serve(TokenServer(USER, PASSWORD, IDENTITY_TOKEN, signer), ca.issue_cert("127.0.0.1")) as server:
         auth = {
@@ -123,7 +125,7 @@ def tokens(folder: Path) -> Iterator[Registry]:
             "issuer": ISSUER,
             "rootcertbundle": str(folder / "ca.pem"),
         }
-        with _running(folder, {"auth": {"token": auth}, "http": http}) as host:
+        with _running(folder, {"auth": {"token": auth}, "http": http}, name) as host:
             registry = Registry(host, folder / "docker", ca=folder / "ca.pem", tokens=server)
             registry.login(password())
             yield registry
@@ -159,6 +161,12 @@ def faulty_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
     yield from _used(faulty(tmp_path / "faulty-registry"), monkeypatch)
 
 
+@pytest.fixture
+def named_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """With a token server and under a name, so that buildx speaks TLS with it too."""
+    yield from _used(tokens(tmp_path / "named-registry", other_name()), monkeypatch)
+
+
 def _used(start: AbstractContextManager[Registry], monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
     with start as registry:
         for name, value in registry.environment.items():
@@ -171,46 +179,59 @@ def write_password(folder: Path, secret: str) -> None:
     (folder / "htpasswd").write_text(f"{USER}:{hashed}\n")
 
 
+def other_name() -> str:
+    """A name of this machine in 127.0.0.0/8 that is not localhost; skips where there is none.
+
+    Docker Engine looks the address up and checks no certificate. buildx goes by the name: with localhost and
+    127.0.0.1 it speaks plain HTTP only (containerd, MatchLocalhost).
+    """
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        if name != "localhost" and socket.gethostbyname(name).startswith("127."):
+            return name
+    pytest.skip(f"needs a name of this machine in 127.0.0.0/8 (echo 127.0.0.1 {name} >> /etc/hosts)")
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _tls(ca: trustme.CA, folder: Path) -> dict[str, Any]:
-    certificate = ca.issue_cert("127.0.0.1", "localhost")
+def _tls(ca: trustme.CA, folder: Path, name: str) -> dict[str, Any]:
+    certificate = ca.issue_cert(name)
     ca.cert_pem.write_to_path(folder / "ca.pem")
     certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
     return {"tls": {"certificate": str(folder / "server.pem"), "key": str(folder / "server.pem")}}
 
 
 @contextmanager
-def _running(folder: Path, settings: Mapping[str, Any]) -> Iterator[str]:
-    """The registry of the distribution project, as Debian packages it, on a port of 127.0.0.1."""
+def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) -> Iterator[str]:
+    """The registry of the distribution project, as Debian packages it, on a port of `name`."""
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("needs docker-registry (Debian's package of that name; ./bootstrap installs it)")
-    port = free_port()
+    address, port = socket.gethostbyname(name), free_port()
     file = folder / "registry.yml"
     storage = {"filesystem": {"rootdirectory": str(folder / "storage")}, "delete": {"enabled": True}}
-    http = {"addr": f"127.0.0.1:{port}", **settings.get("http", {})}
+    http = {"addr": f"{address}:{port}", **settings.get("http", {})}
     whole = {"version": "0.1", "log": {"level": "error"}, "storage": storage, **settings, "http": http}
     file.write_text(json.dumps(whole))  # JSON is YAML
     with (folder / "registry.log").open("w") as log:
         server = subprocess.Popen([program, "serve", str(file)], stdout=log, stderr=log)
     try:
-        _await(port, server, folder / "registry.log")
-        yield f"127.0.0.1:{port}"
+        _await((address, port), server, folder / "registry.log")
+        yield f"{name}:{port}"
     finally:
         server.terminate()
         server.wait(10)
 
 
-def _await(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
+def _await(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
+            if probe.connect_ex(address) == 0:
                 return
         assert server.poll() is None, log.read_text()
         time.sleep(0.02)

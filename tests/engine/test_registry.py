@@ -19,7 +19,7 @@ from ftbuild.errors import HostError, PublishError
 from ftbuild.registry.client import Descriptor, Repository, digest_of
 from ftbuild.registry.refusal import Refused
 
-from .registries import PASSWORD, USER, Registry, free_port, identity, password
+from .registries import PASSWORD, USER, Registry, faulty, free_port, identity, other_name, password
 from .sample import ROOT
 
 if TYPE_CHECKING:
@@ -267,6 +267,19 @@ def test_a_certificate_that_is_not_trusted_is_an_error_and_not_a_reason_for_plai
     assert "REQUESTS_CA_BUNDLE" in str(untrusted.value)
 
 
+def test_plain_http_is_for_this_machine_only(plain_registry: Registry) -> None:
+    """Under another name the same registry counts as one on the network."""
+    port = plain_registry.host.rpartition(":")[2]
+    assert repository(plain_registry).head("1") is None
+    with pytest.raises(HostError, match="cannot be reached"):
+        Repository(f"{other_name()}:{port}/team/image").head("1")
+
+
+def test_a_registry_on_the_network_is_spoken_to_over_tls(named_registry: Registry) -> None:
+    there = repository(named_registry)
+    assert put_image(there, "1") == there.head("1")
+
+
 def test_a_ca_file_that_is_missing_is_an_error(
     basic_registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -350,6 +363,21 @@ def test_an_upload_that_lost_its_place_starts_again(faulty_registry: Registry) -
     faulty_registry.knobs.answer("^PUT .*uploads", 404, times=9, body=body)
     with pytest.raises(PublishError, match="BLOB_UPLOAD_UNKNOWN"):
         repository(faulty_registry).put_blob(b"other", "text/plain")
+
+
+def test_an_upload_to_a_storage_elsewhere_goes_without_the_login(
+    faulty_registry: Registry, tmp_path: Path
+) -> None:
+    faulty_registry.login(password())
+    faults = faulty_registry.knobs
+    with faulty(tmp_path / "elsewhere") as elsewhere:
+        faults.answer("^POST", 401, WWW_Authenticate='Basic realm="tests"')
+        faults.answer("^POST", 202, Location=f"http://{elsewhere.host}/upload?state=x")
+        elsewhere.knobs.answer("^PUT /upload", 201)
+        repository(faulty_registry).put_blob(b"x", "text/plain")
+        assert faults.logged_in == ["POST /v2/team/image/blobs/uploads/"]
+        assert elsewhere.knobs.count("^PUT") == 1
+        assert elsewhere.knobs.logged_in == []
 
 
 # What cannot be right

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ftbuild import registry
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import credentials, reference
-from ftbuild.registry.transport import is_loopback
+from ftbuild.registry.transport import is_loopback, resolved
 
 IMAGE = "triton_with_ft"
 PARTS = st.from_regex(r"[a-z0-9]{1,8}([._-][a-z0-9]{1,8}){0,2}", fullmatch=True)
@@ -106,6 +106,19 @@ def test_this_machine_is_recognised(host: str) -> None:
 )
 def test_other_machines_are_not_taken_for_this_one(host: str) -> None:
     assert not is_loopback(host)
+
+
+@pytest.mark.parametrize(
+    ("place", "url"),
+    [
+        ("tags/list", "https://harbor.example.com/v2/a/tags/list"),
+        ("/v2/a/tags/list?last=x", "https://harbor.example.com/v2/a/tags/list?last=x"),
+        ("http://harbor.example.com/v2/a/uploads/1", "https://harbor.example.com/v2/a/uploads/1"),
+        ("https://storage.example.com/1?state=x", "https://storage.example.com/1?state=x"),
+    ],
+)
+def test_a_registry_never_leads_its_client_from_tls_to_plain_http(place: str, url: str) -> None:
+    assert resolved("https://harbor.example.com/v2/a/", place) == url
 
 
 def test_docker_hubs_login_is_found_under_the_name_that_docker_gives_it(

@@ -155,8 +155,7 @@ def result(element: ElementTree.Element) -> tuple[str, str]:
         ("22.12-sm75: publish", ("passed", "")),
         ("22.03-sm80: build", ("failure", "patch")),
         ("22.12-sm89: build", ("failure", "build")),
-        ("22.12-sm80: build", ("passed", "")),
-        ("22.12-sm80: verify", ("failure", "verify")),
+        ("22.12-sm80: build", ("failure", "verify")),
         ("22.12-sm86: smoke", ("failure", "smoke")),
         ("22.07-sm75: smoke", ("passed", "")),
         ("22.07-sm75: publish", ("error", "publish")),
@@ -165,7 +164,7 @@ def result(element: ElementTree.Element) -> tuple[str, str]:
         ("22.07-sm86: build", ("error", "unexpected")),
         ("22.03-sm89: build", ("skipped", "excluded")),
         ("22.12-sm60: publish", ("skipped", "already-published")),
-        ("22.12-sm90: verify", ("passed", "")),
+        ("22.12-sm90: build", ("passed", "")),
         ("22.12-sm90: smoke", ("skipped", "no-gpu")),
         ("22.12-sm80_86: build", ("skipped", "not-run")),
         ("digests of base images", ("failure", "audit")),
@@ -358,7 +357,7 @@ def test_the_page_shows_hostile_text_as_text() -> None:
 
 
 def test_an_address_is_a_link_and_nothing_else_is() -> None:
-    linked = page._linked
+    linked = page.linked
     assert linked("see https://github.com/a/b.") == (
         'see <a href="https://github.com/a/b" rel="noreferrer noopener">https://github.com/a/b</a>.'
     )
@@ -368,8 +367,8 @@ def test_an_address_is_a_link_and_nothing_else_is() -> None:
 
 
 def test_a_log_path_with_odd_characters_stays_a_relative_link() -> None:
-    assert page._path("logs/a b#1?.log") == "logs/a%20b%231%3F.log"
-    assert page._path("javascript:alert(1)") == "javascript%3Aalert%281%29"
+    assert page.relative_url("logs/a b#1?.log") == "logs/a%20b%231%3F.log"
+    assert page.relative_url("javascript:alert(1)") == "javascript%3Aalert%281%29"
 
 
 def test_the_grid_has_a_place_for_every_cell_single_sms_first() -> None:
@@ -425,6 +424,12 @@ def test_trends_show_every_night_with_gaps_and_the_change() -> None:
     assert trend.trends(replace(nights.good(), past=())) == ()
 
 
+def test_a_build_that_broke_off_is_not_taken_for_a_fast_one() -> None:
+    failed = next(t for t in trend.trends(nights.bad()) if t.cell == "22.12-sm89")
+    assert failed.seconds is not None
+    assert failed.seconds.last > 2400
+
+
 def test_a_state_of_another_version_is_a_gap_in_the_trend() -> None:
     night = nights.good()
     strange = replace(night, past=(replace(night.past[0], states={"22.12-sm80": "melted"}),))
@@ -458,3 +463,22 @@ def test_a_report_that_cannot_be_made_leaves_the_last_one(tmp_path: Path) -> Non
     with pytest.raises(ValueError, match="isoformat"):
         write(replace(nights.bad(), started="yesterday"), tmp_path)
     assert (tmp_path / "report.html").read_text() == before
+
+
+def test_a_message_that_says_what_to_do_is_believed_more_than_the_general_advice() -> None:
+    told = next(c for c in nights.bad().cells if c.reason is Reason.FETCH)
+    own = replace(told, detail="it broke\n  where: here\n  next:  press the red button")
+    assert (words.advice(own), words.complaint(own)) == ("press the red button", "it broke\n  where: here")
+    assert "invoke lock --check" in words.advice(replace(told, detail="it broke"))
+
+
+def test_an_image_that_is_not_on_the_machine_has_no_size() -> None:
+    night = nights.good()
+    gone = replace(
+        night.cells[0], images={"runtime": replace(night.cells[0].images["runtime"], id="", bytes=0)}
+    )
+    made = replace(night, cells=(gone, *night.cells[1:]))
+    assert "0 B" not in page.render(made)
+    shown = next(t for t in trend.trends(made) if t.cell == gone.cell)
+    assert shown.bytes is not None
+    assert shown.bytes.last > 1e9

@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ftbuild.nightly.record import CellRecord, Finding, Night, Reason, State, Step, outcome
 from ftbuild.nightly.report.plain import cleaned, clip, first_line
-from ftbuild.nightly.report.words import advice, means
+from ftbuild.nightly.report.words import advice, complaint, means
 
 # The step that a reason without a step of its own belongs to; all others belong to the build.
 _STEP: Mapping[Reason, str] = {
@@ -105,7 +105,7 @@ def _cases(cell: CellRecord) -> Iterator[_Case]:
         state, reason = outcome(tries[-1].code) if tries else (cell.state, cell.reason)
         if name == decided:
             state, reason = cell.state, cell.reason
-        detail = cell.detail if name == decided else ""
+        detail = complaint(cell) if name == decided else ""
         yield _Case(
             classname=cell.triton,
             name=f"{cell.cell}: {name}",

@@ -62,8 +62,8 @@ def _head(night: Night) -> str:
 def _trouble(cell: CellRecord, lines: int, width: int) -> str:
     shown = words.look(cell.state, cell.reason)
     parts = [f"### {shown.symbol} {_text(cell.cell)}: {words.means(cell)}"]
-    if cell.detail:
-        parts.append(_pre(clip(cell.detail, _DETAIL)))
+    if said := words.complaint(cell):
+        parts.append(_pre(clip(said, _DETAIL)))
     if step := words.advice(cell):
         parts.append(f"**Next:** {_text(step)}.")
     if cell.steps:

@@ -72,16 +72,18 @@ def _environment() -> Environment:
     environment.filters.update(
         advice=words.advice,
         anchor=grid.anchor,
+        change=_change,
         columns=_columns,
+        complaint=words.complaint,
         compile=gantt.of_compile,
         date=_date,
         duration=words.duration,
         figure=_figure,
         first_line=first_line,
-        linked=_linked,
+        linked=linked,
         look=_look,
         means=words.means,
-        path=_path,
+        path=relative_url,
         percent=_percent,
         size=words.size,
         sms=grid.sms,
@@ -100,12 +102,12 @@ def _date(started: str) -> str:
     return datetime.fromisoformat(started).astimezone(UTC).strftime("%A, %-d %B %Y, %H:%M UTC")
 
 
-def _path(relative: str) -> str:
+def relative_url(relative: str) -> str:
     """A file's path as a relative URL; a colon in it must not look like a scheme."""
     return quote(relative, safe="/")
 
 
-def _linked(text: str) -> Markup:
+def linked(text: str) -> Markup:
     """`text` with its http addresses as links."""
     from markupsafe import Markup
 
@@ -131,6 +133,10 @@ def _figure(value: float, name: str) -> str:
     if name.endswith("_bytes"):
         return words.size(value)
     return words.duration(value) if name.endswith("_seconds") else f"{value:,.6g}"
+
+
+def _change(part: float) -> str:
+    return f"{round(part * 100):+d} %"
 
 
 def _percent(part: float) -> str:

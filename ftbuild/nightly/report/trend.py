@@ -88,9 +88,16 @@ def _trend(cell: str, nights: Sequence[Past]) -> Trend:
     return Trend(
         cell,
         tuple(Square(past.id, _look(past.states.get(cell))) for past in nights),
-        spark([past.cell_seconds.get(cell) for past in nights]),
-        spark([past.cell_bytes.get(cell) for past in nights]),
+        spark([_seconds(past, cell) for past in nights]),
+        # An image that is not on the machine has no size.
+        spark([past.cell_bytes.get(cell) or None for past in nights]),
     )
+
+
+def _seconds(past: Past, cell: str) -> float | None:
+    """How long the cell took; one that broke off says nothing about that."""
+    is_whole = past.states.get(cell) not in (State.FAILED, State.ERROR)
+    return past.cell_seconds.get(cell) if is_whole else None
 
 
 def _look(state: str | None) -> words.Look | None:

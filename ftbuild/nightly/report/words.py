@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ _STATES: Mapping[State, Look] = {
 }
 _SKIPS: Mapping[Reason, Look] = {
     Reason.PUBLISHED: Look("=", "already published", "quiet"),
-    Reason.NO_GPU: Look("○", "no GPU", "waiting"),
+    Reason.NO_GPU: Look("○", "untested", "waiting"),
     Reason.NOT_RUN: Look("…", "not run", "waiting"),
     Reason.EXCLUDED: Look(_DASH, "excluded", "quiet"),
 }
@@ -42,9 +43,9 @@ _MEANS: Mapping[Reason, str] = {
     Reason.MACHINE: "the machine lacks something",
     Reason.UNEXPECTED: "something that nobody foresaw",
     Reason.EXCLUDED: "this image cannot exist",
-    Reason.NO_GPU: "this machine has no GPU for it",
+    Reason.NO_GPU: "built and verified, but not smoke-tested",
     Reason.PUBLISHED: "the registry has it already",
-    Reason.NOT_RUN: "the night ended before its turn",
+    Reason.NOT_RUN: "the night ended before it was done",
 }
 _ADVICE: Mapping[Reason, str] = {
     Reason.PATCH: "invoke patches shows the hunk that does not fit; docs/adding-a-patch.md says how to go on",
@@ -58,6 +59,8 @@ _ADVICE: Mapping[Reason, str] = {
     Reason.NO_GPU: "run the night, or invoke smoke, on a machine with this GPU",
     Reason.NOT_RUN: "the next night takes it up; give the night more time if this repeats",
 }
+# How a message of ours says what to do (`FtbuildError.__str__`).
+_NEXT = re.compile(r"^ +next: +(?P<what>.+)\n?", re.MULTILINE)
 # In the order in which a report tells of them.
 _TROUBLE = (State.FAILED, State.ERROR)
 
@@ -72,9 +75,15 @@ def means(cell: CellRecord) -> str:
     return _MEANS.get(cell.reason, "all steps passed" if cell.state is State.PASSED else "")
 
 
+def complaint(cell: CellRecord) -> str:
+    """The detail without what it says to do next, which `advice` tells."""
+    return _NEXT.sub("", cell.detail).rstrip()
+
+
 def advice(cell: CellRecord) -> str:
-    """What to do next; empty where there is nothing to do."""
-    return _ADVICE.get(cell.reason, "")
+    """What to do next, by the message itself or else by the reason; empty where there is nothing to do."""
+    own = _NEXT.search(cell.detail)
+    return own["what"] if own else _ADVICE.get(cell.reason, "")
 
 
 def troubled(night: Night) -> tuple[CellRecord, ...]:
