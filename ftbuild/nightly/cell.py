@@ -6,9 +6,10 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event
 
 from ftbuild import bake, build, shell
 from ftbuild.errors import BuildError, Interrupted
@@ -23,13 +24,17 @@ ROOT = Path(__file__).parents[2]
 
 @dataclass(frozen=True)
 class Orders:
-    """What is done for each cell. `registry` None: not published; `build`, `publish`: more options."""
+    """What is done for each cell. `registry` None: not published; `build`, `publish`: more options.
+
+    `shares_gpu`: the smoke tests want the same GPUs, so there is one at a time.
+    """
 
     config: Path
     work: Path
     jobs: int
     registry: str | None
     smoke: bool = True
+    shares_gpu: bool = True
     build: Sequence[str] = ()
     publish: Sequence[str] = ()
     allow_unsmoked: bool = False
@@ -42,7 +47,7 @@ class Shift:
     folder: Path
     begun: float
     stop: Event
-    gpu: Lock
+    gpu: AbstractContextManager[object]
     unfit: Callable[[Plan], str | None]
     say: Callable[[str], None]
 

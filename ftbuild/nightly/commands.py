@@ -78,7 +78,7 @@ def run(selection: Selection, options: Options, work: Path) -> int:
         done = nights.run(
             client,
             todo,
-            _orders(selection, options, here, begun.registry, work),
+            _orders(config, selection, options, here, begun.registry, work),
             folder,
             at_a_time=here.cells,
             fail_fast=options.fail_fast,
@@ -137,6 +137,7 @@ def _typed(selection: Selection, options: Options) -> list[str]:
     chosen = {"--triton": selection.triton, "--sm": selection.sm, "--cell": selection.cell}
     typed = [word for name, values in chosen.items() for value in values for word in (name, value)]
     typed += ["--base", selection.base] if selection.base else []
+    typed += ["--config", str(selection.config)]
     return typed + (["--registry", options.registry] if options.registry else [])
 
 
@@ -217,7 +218,9 @@ def _without_base(
     return failed
 
 
-def _orders(selection: Selection, options: Options, here: Budget, registry: str, work: Path) -> Orders:
+def _orders(
+    config: Config, selection: Selection, options: Options, here: Budget, registry: str, work: Path
+) -> Orders:
     ca, builder = options.ca, options.builder
     return Orders(
         config=selection.config,
@@ -233,6 +236,7 @@ def _orders(selection: Selection, options: Options, here: Budget, registry: str,
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
         ],
         allow_unsmoked=options.allow_unsmoked,
+        shares_gpu=gate.needs_gpu(config),
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Lock
@@ -58,7 +59,7 @@ def run(
     What befalls a cell is in its record. On Ctrl-C what runs is ended, and the record says so.
     """
     begun = time.monotonic() - work.night.seconds
-    shift = Shift(folder, begun, Event(), Lock(), unfit, report)
+    shift = Shift(folder, begun, Event(), Lock() if orders.shares_gpu else nullcontext(), unfit, report)
     ledger = _Ledger(work, shift)
     ledger.write()
     interrupted = False
