@@ -198,7 +198,7 @@ def _build(options: Options) -> Data:
             actions.checkout(),
             {"run": steps.BUILD},
             *actions.logged_in(options, steps.PUSH),
-            actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD),
+            actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD, steps.INVENTORIES),
             actions.upload("log-${{ inputs.cell }}", steps.BUILD_LOG),
             actions.said("build and verify"),
         ],

@@ -90,7 +90,7 @@ def _templates() -> Data:
             "timeout": BUILD_TIME,
             "script": [steps.BUILD, steps.LOGIN, steps.PUSH],
             "after_script": [steps.LOGOUT],
-            "artifacts": _kept(steps.VERIFY_RECORD, steps.BUILD_LOG),
+            "artifacts": _kept(steps.VERIFY_RECORD, steps.INVENTORIES, steps.BUILD_LOG),
         },
         ".smoke": {
             "extends": ".night",
