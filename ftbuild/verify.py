@@ -44,13 +44,20 @@ REPORT_BUG = f"{REBUILD}; if it stays, the recipe is wrong: dockerfiles/triton-f
 _NCCL = re.compile(r".*/libnccl\.so\.[\d.]+")
 _PASSWORD = re.compile(r"://[^/@\s:]+:[^/@\s]+@")
 _STEP = re.compile(r"^(?:RUN (?:\|\d+ .*? )?/bin/sh -c |/bin/sh -c (?:#\(nop\) )?)", re.S)
-# torch's libraries are found once torch is loaded, which the converters do first as well.
+# A process for each library: those of FT v5.2, one a model, register the same names with torch, which then
+# ends the process. torch's libraries are found once torch is loaded, which the converters do first as well.
 _IMPORT = """\
-import ctypes, glob, importlib.util
+import glob, subprocess, sys
+LOAD = '''
+import ctypes, importlib.util, sys
 if importlib.util.find_spec("torch"):
     import torch
+ctypes.CDLL(sys.argv[1])
+'''
 for library in sorted(glob.glob("/opt/ftbuild/lib/*.so")):
-    ctypes.CDLL(library)
+    done = subprocess.run([sys.executable, "-c", LOAD, library], stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{library}: code {done.returncode}: {done.stderr.strip()[-300:]}")
     print(library)
 """
 

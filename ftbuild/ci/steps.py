@@ -29,7 +29,8 @@ LOGOUT = 'docker logout "${REGISTRY%%/*}"'
 
 # Records and logs in the work folder: <cell>/<key>/FILE.
 VERIFY_RECORD = ".ftbuild/*/*/verify.json"
-INVENTORIES = ".ftbuild/*/*/inventory-*.json"  # for the SBOM: where images are published, they are not at hand
+# For the SBOM: where images are published, they are not at hand.
+INVENTORIES = ".ftbuild/*/*/inventory-*.json"
 BUILD_LOG = ".ftbuild/*/*/build.log"
 SMOKE_RECORD = ".ftbuild/*/*/smoke.json"
 SMOKE_JUNIT = ".ftbuild/*/*/smoke.xml"
