@@ -14,10 +14,12 @@ from typing import Any
 from packaging.version import Version
 
 from ftbuild import binaries
-from ftbuild.plan import LABELS
+from ftbuild.plan import KEY_DIGITS, LABELS
 from ftbuild.registry.client import Manifest, Repository
 
-_MOVING = re.compile(r"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-[a-z][a-z0-9]*)*")
+# Base and product may follow the SMs. A key, whose first digit may be a letter as well, may not.
+_KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
+_MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from ftbuild.publishing import pushed, retry
 from ftbuild.publishing.pushed import Pushed
 from ftbuild.registry import credentials, reference
 from ftbuild.registry.client import Repository
+from ftbuild.registry.refusal import login_hint
 
 if TYPE_CHECKING:
     import docker
@@ -52,8 +53,8 @@ def push(
 
 
 def _push(client: docker.DockerClient, repository: str, tag: str, say: Callable[[str], None]) -> None:
-    host = reference.parse(repository).host
-    login = credentials.find(host)  # read anew for each try, as a helper's token may have run out
+    place = reference.parse(repository)
+    login = credentials.find(place.host)  # read anew for each try, as a helper's token may have run out
     stream = client.api.push(
         repository, tag=tag, stream=True, decode=True, auth_config=login.auth_config() if login else {}
     )
@@ -66,7 +67,7 @@ def _push(client: docker.DockerClient, repository: str, tag: str, say: Callable[
     raise PublishError(
         f"pushing was refused: {ended.problem}",
         where=f"{repository}:{tag}",
-        hint=f"docker login {host}, with an account that may push here" if denied else None,
+        hint=login_hint(place.registry) if denied else None,
     )
 
 

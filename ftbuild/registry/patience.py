@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Self
 
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import MaxRetryError
 from urllib3.util.retry import Retry
-
-from ftbuild.registry.transport import BUSY
 
 TOTAL_SECONDS = 60.0
 _METHODS = ("GET", "HEAD", "POST", "PUT")
@@ -40,8 +39,8 @@ class Patience(Retry):
         return after
 
 
-def patience() -> Patience:
-    """Six tries of whatever a registry may answer differently a moment later."""
+def patience(busy: Collection[int]) -> Patience:
+    """Six tries; the statuses in `busy` are those that may be different a moment later."""
     return Patience(
         connect=2,
         read=3,
@@ -49,7 +48,7 @@ def patience() -> Patience:
         other=0,
         total=5,
         backoff_factor=0.5,
-        status_forcelist=BUSY,
+        status_forcelist=busy,
         allowed_methods=_METHODS,
         raise_on_status=False,
     )

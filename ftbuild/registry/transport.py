@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-import ssl
 from collections.abc import Callable, Mapping
 from ipaddress import ip_address
 from threading import Lock
@@ -46,9 +44,10 @@ class Transport:
         self._http.headers.update({"User-Agent": f"ftbuild/{__version__}", "Accept-Encoding": "identity"})
         self._http.verify = os.environ.get("SSL_CERT_FILE") or True
         for scheme in ("https://", "http://"):
-            retries = patience() if patient else 0
+            retries = patience(BUSY) if patient else 0
             self._http.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS, max_retries=retries))
         self._answer_seconds = ANSWER_SECONDS if patient else CONNECT_SECONDS
+        self._body_tries = BODY_TRIES if patient else 1
         self._roots: dict[str, str] = {}
         self._lock = Lock()
 
@@ -91,7 +90,7 @@ class Transport:
             )
 
         try:
-            for _ in range(BODY_TRIES - 1):
+            for _ in range(self._body_tries - 1):
                 try:
                     return once()
                 except ChunkedEncodingError:
@@ -131,6 +130,9 @@ def bare(url: str) -> str:
 
 def _speaks_tls(host: str) -> bool:
     """Whether TLS answers at all; nothing is sent, and whether to trust it is decided later."""
+    import socket
+    import ssl
+
     address = urlsplit(f"//{host}")
     context = ssl.create_default_context()
     context.check_hostname = False

@@ -19,6 +19,13 @@ from ftbuild import demo, engine, shell
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
 
+from .registries import (  # noqa: F401  fixtures
+    basic_registry,
+    faulty_registry,
+    named_registry,
+    plain_registry,
+    token_registry,
+)
 from .sample import ROOT, SAMPLE, Derive, Invoke, build_arguments, command, environment, sample_plan
 
 if TYPE_CHECKING:

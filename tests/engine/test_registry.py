@@ -245,11 +245,12 @@ def test_a_configuration_that_cannot_be_read_is_named(basic_registry: Registry) 
 
 
 def test_netrc_is_not_asked(
-    basic_registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    faulty_registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login {USER} password wrong\n")
+    (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login {USER} password hunter2\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    assert repository(basic_registry).head("1") is None
+    assert repository(faulty_registry).head("1") is None
+    assert faulty_registry.knobs.logged_in == []
 
 
 # TLS and proxies
