@@ -22,13 +22,15 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Event
 from typing import IO
 
-from ftbuild.errors import FtbuildError, HostError
+from ftbuild.errors import FtbuildError, HostError, Interrupted
 
 Environment = Mapping[str, str | None]
 GRACE_SECONDS = 10.0
 _running: set[subprocess.Popen[str]] = set()
+_stopped = Event()
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 _TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>78]|\([A-Z0-9])")
 
@@ -167,6 +169,8 @@ def _start(
     out: int | IO[str] = subprocess.PIPE if tty is None else tty
     error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty
     which(argv[0])
+    if _stopped.is_set():
+        raise Interrupted(f"{argv[0]} is not run any more")
     process = subprocess.Popen(
         [*_dying_with_us(), *argv],
         cwd=cwd,
@@ -194,7 +198,11 @@ def _start(
 
 
 def interrupt() -> None:
-    """End every command that is running, as Ctrl-C does; for a program whose threads run several."""
+    """End every command that is running, as Ctrl-C does, and begin no other; for a program with threads.
+
+    Their `run` and `stream` return as usual; a later one raises `Interrupted`.
+    """
+    _stopped.set()
     for process in tuple(_running):
         _end(process)
 

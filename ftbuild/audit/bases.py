@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from ftbuild import reach, registry
+from ftbuild.audit.finding import Finding
 from ftbuild.config import Config
 from ftbuild.errors import HostError
-from ftbuild.nightly.record import Finding
 
 SUBJECT = "base"
 # Name resolution obeys no timeout of ours.

@@ -12,10 +12,10 @@ from pathlib import Path
 from ftbuild import config as configuration
 from ftbuild import tables
 from ftbuild.audit import bases, pins, series
+from ftbuild.audit.finding import Finding
 from ftbuild.cache import Report
 from ftbuild.config import Config
 from ftbuild.errors import PatchError, PinError, worst
-from ftbuild.nightly.record import Finding
 
 STATES = ("fail", "warn", "ok")
 

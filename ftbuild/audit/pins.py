@@ -10,10 +10,10 @@ from pathlib import Path
 
 from ftbuild import patches, reach, sources
 from ftbuild.audit import remote
+from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
 from ftbuild.cache import Change, Report, Snapshot, Store, Wanted, is_commit
 from ftbuild.config import Config
-from ftbuild.nightly.record import Finding
 from ftbuild.shell import redact
 
 SUBJECT = "source"

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ftbuild import patching
+from ftbuild.audit.finding import Finding
 from ftbuild.cache import Report
 from ftbuild.config import Config
 from ftbuild.errors import PinError
-from ftbuild.nightly.record import Finding
 from ftbuild.patches import PatchStatus
 
 SUBJECT = "patches"

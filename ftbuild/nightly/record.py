@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from ftbuild import errors
+from ftbuild.audit.finding import Finding
 
 FILE = "report.json"
 
@@ -132,15 +133,6 @@ class CellRecord:
     images: Mapping[str, Image] = field(default_factory=dict)
     compiles: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that the audit looked at: `state` is ok, warn or fail."""
-
-    what: str
-    state: str
-    detail: str = ""
 
 
 @dataclass(frozen=True)

@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING
 
 from ftbuild import build, shell
 from ftbuild.audit import job as audit
+from ftbuild.audit.finding import Finding
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.nightly import cell as cells
 from ftbuild.nightly import evidence
 from ftbuild.nightly.cell import Orders, Shift
-from ftbuild.nightly.record import CellRecord, Finding, Night, Reason, State, Step
+from ftbuild.nightly.record import CellRecord, Night, Reason, State, Step, outcome
 from ftbuild.nightly.report.write import write
 from ftbuild.plan import Plan
 
@@ -155,9 +156,9 @@ def _result(done: Future[CellRecord], plan: Plan) -> CellRecord:
     if done.cancelled():
         return cells.blank(plan)
     if problem := done.exception():
-        code = problem.exit_code if isinstance(problem, FtbuildError) else 1
+        code = problem.exit_code if isinstance(problem, FtbuildError) else FtbuildError.exit_code
         detail = f"{type(problem).__name__}: {problem}"
-        return replace(cells.blank(plan, State.ERROR, Reason.UNEXPECTED, detail), exit_code=code)
+        return replace(cells.blank(plan, *outcome(code), detail), exit_code=code)
     return done.result()
 
 

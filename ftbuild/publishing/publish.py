@@ -179,7 +179,7 @@ def _bring(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Pub
     if presence.is_published:
         digests = {product: digest or "" for product, digest in presence.published.items()}
         if not presence.is_complete:
-            _move(desk, plan, digests, say)
+            _sign_and_move(desk, plan, digests, say)
         return ("present" if presence.is_complete else "promoted"), _products(desk, plan, digests)
     if desk.options.allow_unsmoked and not _is_smoked(desk.folder(plan)):
         return _bring_unsmoked(desk, presence, say)
@@ -190,7 +190,7 @@ def _bring(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Pub
         )
         for product, image in tested.items()
     }
-    _move(desk, plan, digests, say)
+    _sign_and_move(desk, plan, digests, say)
     return "published", _products(desk, plan, digests)
 
 
@@ -239,6 +239,7 @@ def _bring_unsmoked(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict
         there = desk.push(product, image, staged, say)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
         digests[product] = _release(desk, plan, product, there, local, tag, [VERIFY], say)
+    _sign(desk, digests, say)
     return "unsmoked", _products(desk, plan, digests, names.UNSMOKED)
 
 
@@ -259,13 +260,19 @@ def _release(
         desk.staging, plan, product, image, inventory, desk.folder(plan), desk.release.name, tag, passed
     )
     promote.promote(desk.staging, digest, desk.release, tag, say)
-    if desk.options.signer:
-        say(f"signing {product}")
-        desk.options.signer.sign(f"{desk.release.name}@{digest}", say)
     return digest
 
 
-def _move(desk: Desk, plan: Plan, digests: Mapping[str, str], say: Say) -> None:
+def _sign(desk: Desk, digests: Mapping[str, str], say: Say) -> None:
+    if signer := desk.options.signer:
+        for product, digest in digests.items():
+            say(f"signing {product}")
+            signer.sign(f"{desk.release.name}@{digest}", say)
+
+
+def _sign_and_move(desk: Desk, plan: Plan, digests: Mapping[str, str], say: Say) -> None:
+    """The moving tags come last, so that a run which ended before it had signed is known by them."""
+    _sign(desk, digests, say)
     for product, digest in digests.items():
         promote.promote(desk.release, digest, desk.release, names.tag(plan, product, moving=True), say)
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from ftbuild.audit.finding import Finding
 from ftbuild.nightly.record import (
     CellRecord,
-    Finding,
     Image,
     Night,
     Past,

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from ftbuild.audit import bases, job, pins, series
+from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
 from ftbuild.cache import Snapshot, Store
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError, PinError
-from ftbuild.nightly.record import Finding
 from ftbuild.patches import PatchStatus, Status
 
 OLD, NEW = "a" * 40, "b" * 40

@@ -13,7 +13,8 @@ from datetime import UTC, datetime
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ftbuild.nightly.record import CellRecord, Finding, Night, Reason, State, Step, outcome
+from ftbuild.audit.finding import Finding
+from ftbuild.nightly.record import CellRecord, Night, Reason, State, Step, outcome
 from ftbuild.nightly.report.plain import cleaned, clip, first_line
 from ftbuild.nightly.report.words import advice, complaint, means
 

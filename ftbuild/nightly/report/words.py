@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ftbuild.audit.finding import Finding
 from ftbuild.errors import Interrupted
-from ftbuild.nightly.record import CellRecord, Finding, Night, Reason, State
+from ftbuild.nightly.record import CellRecord, Night, Reason, State
 
 
 @dataclass(frozen=True)
