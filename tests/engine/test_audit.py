@@ -12,8 +12,8 @@ import requests
 
 from ftbuild import config as configuration
 from ftbuild.audit import bases, job
+from ftbuild.audit.finding import Finding
 from ftbuild.config import Config
-from ftbuild.nightly.record import Finding
 
 from . import registries
 from . import test_sources as made
