@@ -179,6 +179,8 @@ def _bring(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Pub
     if presence.is_published:
         digests = {product: digest or "" for product, digest in presence.published.items()}
         if not presence.is_complete:
+            for digest in digests.values():
+                release.require_gates(desk.release, digest)
             _sign_and_move(desk, plan, digests, say)
         return ("present" if presence.is_complete else "promoted"), _products(desk, plan, digests)
     if desk.options.allow_unsmoked and not _is_smoked(desk.folder(plan)):

@@ -11,11 +11,14 @@ from ftbuild.attest.annotations import of_index
 from ftbuild.attest.inventory import Inventory
 from ftbuild.attest.upload import upload
 from ftbuild.bake import METADATA, target_name
+from ftbuild.errors import PublishError
 from ftbuild.plan import LABELS, Plan
-from ftbuild.publishing import pushed
+from ftbuild.publishing import gates, pushed
 from ftbuild.publishing.pushed import Pushed
 from ftbuild.registry.client import Repository
 from ftbuild.verdict import Gate
+
+GATES = f"{LABELS}.gates"
 
 
 def attest(
@@ -48,10 +51,29 @@ def attest(
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
     beside = list(pushed.statements(repository, image))
     statements += beside or _by_the_builder(folder, plan, product, subject, digest)
-    said = {**labels, f"{LABELS}.gates": ",".join(gate.name for gate in passed)}
+    said = {**labels, GATES: _names(passed)}
     platform = {key: config[key] for key in ("architecture", "os")}
     described = of_index(plan, product, **said)
     return upload(repository, image.image.descriptor, platform, statements, described).digest
+
+
+def require_gates(repository: Repository, digest: str) -> None:
+    """PublishError unless the index of that digest says that its image passed all gates.
+
+    Whoever may push to the registry may set an immutable tag; a moving one follows only what `attest` made.
+    """
+    index = repository.manifest(digest)
+    said = (index.content.get("annotations") or {}).get(GATES) if index else None
+    if said != _names(gates.ALL):
+        raise PublishError(
+            f"an immutable tag means an image that has not passed all gates, but {said or 'none'}",
+            where=f"{repository.name}@{digest}",
+            hint="find out who pushed it; delete the tag in the registry, then publish again",
+        )
+
+
+def _names(passed: Sequence[Gate]) -> str:
+    return ",".join(gate.name for gate in passed)
 
 
 def _ours(labels: Mapping[str, str]) -> dict[str, str]:
