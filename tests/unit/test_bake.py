@@ -3,10 +3,13 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ftbuild import bake
+from ftbuild import bake, engine
+from ftbuild.commands import Selection, plans
+from ftbuild.config import Config
 
 COMPILE_ERROR = """\
 #12 [backend 2/3] RUN --network=none build backend
@@ -72,3 +75,45 @@ def test_an_unknown_progress_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match="auto, tty, plain"):
         bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="fancy"))
+
+
+def runtime(config: Config, host: bake.Host) -> Any:
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
+    definition: Any = bake.cell_definition(plan, host)
+    return definition["target"][bake.target_name(plan, "runtime")]
+
+
+def test_images_come_into_the_engine_whatever_builds_them(config: Config) -> None:
+    assert runtime(config, bake.Host(jobs=1))["output"] == ["type=docker"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_only_a_builder_that_can_attests_and_fills_the_layer_cache(
+    config: Config, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in bake.PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    target = runtime(config, bake.Host(jobs=1, cache="registry.example.com/cache", full=full))
+    assert target["cache-from"] == ["type=registry,ref=registry.example.com/cache:22.12-sm80"]
+    assert ("cache-to" in target) == ("attest" in target) == full
+
+
+def test_what_builds_are_attested_with_never_holds_a_proxy_and_its_password(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@proxy.invalid")
+    target = runtime(config, bake.Host(jobs=1, full=True))
+    assert "attest" not in target
+    assert target["args"]["HTTPS_PROXY"] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ([["driver-type", "io.containerd.snapshotter.v1"]], True),
+        ([["Backing Filesystem", "extfs"]], False),
+        (None, False),
+    ],
+)
+def test_the_engine_says_which_store_it_has(status: list[list[str]] | None, expected: bool) -> None:
+    assert engine.keeps_attestations({"DriverStatus": status}) is expected
