@@ -35,7 +35,7 @@ def patiently(
         try:
             return action()
         except FtbuildError as failed:
-            if not is_passing(str(failed)):
+            if not is_passing(failed.what):  # where it happened may hold any number
                 raise
             say(f"{failed.what.splitlines()[0]}: trying again in {pause:g} s")
             sleep(pause)

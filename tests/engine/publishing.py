@@ -1,4 +1,4 @@
-"""Small image pairs in place of built ones, the gates' records about them, and the commands that publish them.
+"""Small image pairs in place of built ones, the gates' records about them, and the commands that publish.
 
 An image holds a shell and a few random bytes, so that a push takes no time; publishing asks no more of one.
 """
@@ -12,7 +12,7 @@ import subprocess
 import tarfile
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import randbytes
@@ -22,18 +22,19 @@ from ftbuild import build, shell
 from ftbuild import config as configuration
 from ftbuild.commands import Selection, plans
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import push
+from ftbuild.publishing.pushed import Pushed
 from ftbuild.registry.client import Repository
 from ftbuild.verdict import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
 
 from .registries import Registry
-from .sample import ROOT, command, environment
+from .sample import ROOT, SAMPLE, command, environment
 
 if TYPE_CHECKING:
     import docker
 
 CELL = ("--triton", "22.12", "--sm", "86")
 GATES = (VERIFY, SMOKE)
+MARK = "ftbuild-tests"  # a label by which tests find their images again
 Done = subprocess.CompletedProcess[str]
 
 
@@ -58,8 +59,15 @@ class Bench:
         return build.folder(self.work, plan)
 
     def build(self, plan: Plan, size: int = 1000) -> dict[str, str]:
-        """The ids of a fresh pair of images with so many random bytes, tagged as a build does."""
-        return {product: self._build(plan, product, size) for product in PRODUCTS}
+        """The ids of a fresh pair of images, tagged as a build does; `size` is the runtime's, in bytes."""
+        sizes = dict(zip(PRODUCTS, (size, 1000), strict=True))
+        return {product: self._build(plan, product, sizes[product]) for product in PRODUCTS}
+
+    def change(self) -> None:
+        """Other inputs than before: another commit is pinned, so that every cell has a new key."""
+        lock = self.config / "sources.lock.yaml"
+        commit = self.plan(*CELL).source("ft").commit
+        lock.write_text(lock.read_text().replace(commit, commit[::-1]))
 
     def judge(
         self, plan: Plan, images: Mapping[str, str], *gates: Gate, state: State = State.OK, key: str = ""
@@ -105,31 +113,40 @@ class Bench:
         return Repository("/".join([registry.prefix, *([stage] if stage else []), self.image]))
 
     def forget(self) -> None:
-        """Take every image with our name, containers of killed runs included, from the engine."""
-        for found in self.client.images.list():
-            named = [*found.tags, *(found.attrs["RepoDigests"] or [])]
-            if any(re.search(rf"(?:^|/){self.image}[:@]", name) for name in named):
-                for left in self.client.containers.list(all=True, filters={"ancestor": found.id}):
-                    left.remove(force=True)
-                self.client.images.remove(found.id, force=True)
+        """Take our images from the engine, also pulled and overwritten ones, and what a killed run left."""
+        from docker.errors import ImageNotFound
+
+        ours = {"label": f"{MARK}={self.image}"}
+        for left in self.client.containers.list(all=True, filters=ours):
+            left.remove(force=True)
+        for found in self.client.images.list(filters=ours):
+            for name in [*found.tags, *(found.attrs["RepoDigests"] or [])]:
+                with suppress(ImageNotFound):
+                    self.client.images.remove(name, force=True)
+        for overwritten in self.client.images.list(filters=ours):
+            self.client.images.remove(overwritten.id, force=True)
 
     def _build(self, plan: Plan, product: str, size: int) -> str:
         name, _, tag = plan.tag(product).rpartition(":")
         with _container(self.client, f"{self.image}:shell") as container:
             self.client.api.put_archive(container, "/", tar({"payload": randbytes(size)}))
-            config = {"Labels": plan.labels(product)}
+            config = {"Labels": {**plan.labels(product), MARK: self.image}}
             return str(self.client.api.commit(container, repository=name, tag=tag, conf=config)["Id"])
 
 
 @contextmanager
-def bench(client: docker.DockerClient, config: Path, work: Path) -> Iterator[Bench]:
-    """A bench on a copy of the sample configuration, which it changes; its images are gone at the end."""
-    image = f"tested-{uuid.uuid4().hex[:8]}"
-    matrix = config / "matrix.yaml"
-    matrix.write_text(re.sub(r"(?m)^image: .*$", f"image: {image}", matrix.read_text()))
-    made = Bench(client, config, work, image)
+def bench(client: docker.DockerClient, folder: Path) -> Iterator[Bench]:
+    """A bench below `folder`; its images are gone from the engine at the end."""
+    image, config = f"tested-{uuid.uuid4().hex[:8]}", folder / "buildcfg"
+    config.mkdir(parents=True)
+    for file in SAMPLE.glob("*.yaml"):
+        text = file.read_text().replace("../../", f"{ROOT}/")
+        (config / file.name).write_text(re.sub(r"(?m)^image: .*$", f"image: {image}", text))
+    made = Bench(client, config, folder / "work", image)
+    client.api.import_image_from_data(
+        tar(_shell()), repository=image, tag="shell", changes=[f"LABEL {MARK}={image}"]
+    )
     try:
-        client.api.import_image_from_data(tar(_shell()), repository=image, tag="shell")
         yield made
     finally:
         made.forget()
@@ -152,18 +169,21 @@ def inspected(name: str, template: str, registry: Registry) -> Any:
     return json.loads(shell.run(argv, env=registry.environment, timeout=60).stdout)
 
 
-def whole(repository: Repository, reference: str) -> str | None:
-    """The id of the image behind a tag, None where there is no such tag; fails when any part is missing."""
+def whole(repository: Repository, reference: str) -> frozenset[str]:
+    """The ids of the image behind a published tag, none where there is no such tag.
+
+    Fails when any part of it is missing: manifests, attestation, layers.
+    """
     index = repository.manifest(reference)
     if index is None:
-        return None
+        return frozenset()
     image, attestation = (repository.manifest(entry["digest"]) for entry in index.content["manifests"])
     assert image, f"{reference} has no image"
     assert attestation, f"{reference} has no attestation"
     for manifest in (image, attestation):
         for part in (manifest.content["config"], *manifest.content["layers"]):
             assert len(repository.blob(part["digest"])) == part["size"]
-    return push.image_id(image)
+    return Pushed(index, image).ids
 
 
 def moving(plan: Plan) -> dict[str, str]:

@@ -1,0 +1,152 @@
+"""Publishing is killed outright anywhere: what a tag means is always whole, and the next run ends the work.
+
+FTBUILD_KILLS is how often, FTBUILD_SEED repeats the moments of another run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ftbuild.plan import Plan
+from ftbuild.registry.client import Repository
+
+from . import registries
+from .publishing import CELL, Bench, bench, immutable, moving, whole
+from .registries import Registry, free_port, plain
+
+if TYPE_CHECKING:
+    import docker
+
+KILLS = int(os.environ.get("FTBUILD_KILLS", "20"))
+SEED = int(os.environ.get("FTBUILD_SEED") or random.randrange(10**6))
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """A pair of tested images, and how publishing it to an empty registry went when nobody disturbed it."""
+
+    bench: Bench
+    plan: Plan
+    images: dict[str, str]
+    port: int
+    seconds: float
+    left: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(
+    client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Undisturbed]:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    with bench(client, folder / "bench") as made:
+        plan, images = made.tested(size=5_000_000)
+        port, seconds, left = free_port(), [], {}
+        for attempt in ("first", "second", "third"):
+            with empty(folder / attempt, port) as registry:
+                start = time.monotonic()
+                done = elsewhere(made, plan, folder / f"work-{attempt}").publish(registry)
+                seconds.append(time.monotonic() - start)
+                assert done.returncode == 0, done.stderr
+                left = meanings(made.repository(registry))
+        print(f"undisturbed: {min(seconds):.2f} s; seed {SEED}")
+        yield Undisturbed(made, plan, images, port, min(seconds), left)
+
+
+@pytest.mark.parametrize("part", range(KILLS))
+def test_wherever_publishing_is_killed_all_tags_are_sound_and_the_next_run_ends_it(
+    undisturbed: Undisturbed, part: int, tmp_path: Path
+) -> None:
+    """One random moment in each part of the run."""
+    calm = undisturbed
+    share = (part + random.Random(SEED + part).random()) / KILLS
+    one = elsewhere(calm.bench, calm.plan, tmp_path / "work")
+    with empty(tmp_path / "registry", calm.port) as registry:
+        there = one.repository(registry)
+        with one.start(registry, "publish", "--registry", registry.prefix, *CELL) as process:
+            time.sleep(share * calm.seconds)
+            process.kill()
+            process.communicate()
+        found = assert_sound(there, calm.plan, calm.images)
+        how = "killed" if process.returncode < 0 else "over"
+        print(f"{how} after {share * calm.seconds:.2f} s (seed {SEED}): {', '.join(found) or 'no tag'}")
+        done = one.publish(registry)
+        assert done.returncode == 0, done.stderr
+        assert meanings(there) == calm.left
+
+
+def test_whoever_looks_while_a_tag_moves_sees_the_old_image_or_the_new_one(
+    client: docker.DockerClient, tmp_path: Path
+) -> None:
+    with bench(client, tmp_path / "bench") as one, plain(tmp_path / "registry") as registry:
+        there, seen, ended = one.repository(registry), [], Event()
+        plan, old = one.tested()
+        assert one.publish(registry).returncode == 0
+        one.change()
+        _, new = one.tested()
+
+        def look() -> None:
+            while not ended.wait(0.02):
+                seen.extend((product, whole(there, tag)) for product, tag in moving(plan).items())
+
+        with ThreadPoolExecutor(1) as pool:
+            watching = pool.submit(look)
+            try:
+                done = one.publish(registry)
+            finally:
+                ended.set()
+            watching.result()
+        assert done.returncode == 0, done.stderr
+        for product in moving(plan):
+            ids = [found for name, found in seen if name == product]
+            meant = [
+                "old" if old[product] in found else "new" if new[product] in found else found for found in ids
+            ]
+            assert set(meant) <= {"old", "new"}
+            assert meant == sorted(meant, reverse=True), "a tag went back"
+        print(f"looked {len(seen)} times")
+
+
+@contextmanager
+def empty(folder: Path, port: int) -> Iterator[Registry]:
+    """A registry of always the same address, since that is in the SBOM, and so in the digests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registries, "free_port", lambda: port)
+        with plain(folder) as running:
+            yield running
+
+
+def elsewhere(at: Bench, plan: Plan, work: Path) -> Bench:
+    """The same bench with another work folder, which holds the records of the gates and nothing else."""
+    other = replace(at, work=work)
+    shutil.copytree(at.folder(plan), other.folder(plan))
+    return other
+
+
+def assert_sound(there: Repository, plan: Plan, images: dict[str, str]) -> list[str]:
+    """The tags that are there; fails unless every one that a user may pull means the tested image, whole."""
+    tags = there.tags()
+    for named in (immutable(plan), moving(plan)):
+        for product, tag in named.items():
+            assert tag not in tags or images[product] in whole(there, tag)
+    known = {*immutable(plan).values(), *moving(plan).values()}
+    assert {tag.removeprefix("staging-") for tag in tags} <= known
+    if any(tag in tags for tag in moving(plan).values()):
+        assert {*immutable(plan).values()} <= {*tags}
+    return sorted(tags)
+
+
+def meanings(there: Repository) -> dict[str, str]:
+    """The digest of every tag."""
+    return {tag: found.digest for tag, found in there.heads(there.tags()).items() if found}
