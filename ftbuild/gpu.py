@@ -130,17 +130,18 @@ def installed() -> tuple[Installed, ...]:
     """The GPUs of this machine; HostError when its driver does not list any."""
     query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
     try:
-        return listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
-    except FtbuildError as silent:
-        raise HostError(
-            "no GPU is known here", where="nvidia-smi", hint="name the SM of the GPU: --sm 86"
-        ) from silent
+        found = listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
+    except FtbuildError:
+        found = ()
+    if not found:
+        raise HostError("no GPU is known here", where="nvidia-smi", hint="name the SM of the GPU: --sm 86")
+    return found
 
 
 def listed(text: str) -> tuple[Installed, ...]:
     """What nvidia-smi prints for that query, a GPU a line."""
-    rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.strip().splitlines())
-    return tuple(Installed(name, capability.replace(".", ""), driver) for name, capability, driver in rows)
+    rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.splitlines())
+    return tuple(Installed(row[0], row[1].replace(".", ""), row[2]) for row in rows if len(row) == 3)
 
 
 def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceRequest]:

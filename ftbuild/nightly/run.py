@@ -62,17 +62,26 @@ def run(
     begun = time.monotonic() - work.night.seconds
     shift = Shift(folder, begun, Event(), Lock() if orders.shares_gpu else nullcontext(), unfit, report)
     ledger = _Ledger(work, shift)
+    enough = Event()
+
+    def work_on(plan: Plan) -> CellRecord:
+        """A cell; the worker itself looks whether one has failed, since it is at the next cell at once."""
+        if enough.is_set():
+            return cells.blank(plan)
+        record = _caught(client, plan, orders, shift)
+        if fail_fast and record.exit_code and not (enough.is_set() or shift.stop.is_set()):
+            enough.set()
+            report("a cell failed: nothing more is begun (--fail-fast)")
+        return record
+
     ledger.write()
     interrupted = False
     with ThreadPoolExecutor(at_a_time) as pool:
         looking = pool.submit(look) if look else None
-        running = {pool.submit(_whole, client, plan, orders, shift): plan for plan in work.plans}
+        running = {pool.submit(work_on, plan): plan for plan in work.plans}
         try:
             for done in as_completed(running):
-                ledger.enter(_result(done, running[done]))
-                if fail_fast and ledger.failed and not shift.stop.is_set():
-                    report("a cell failed: nothing more is begun (--fail-fast)")
-                    _cancel(running)
+                ledger.enter(done.result())
         except KeyboardInterrupt:
             interrupted = True
             report("interrupted: ending what runs")
@@ -80,8 +89,7 @@ def run(
             _cancel(running)
             shell.interrupt()
             for done, plan in running.items():
-                if not done.cancelled():
-                    ledger.enter(_result(done, plan))
+                ledger.enter(cells.blank(plan) if done.cancelled() else done.result())
         if looking and not interrupted:
             ledger.audited(_findings(looking))
     return ledger.write() if interrupted else ledger.close(orders.smoke)
@@ -94,11 +102,6 @@ class _Ledger:
         self._shift = shift
         self._night = work.night
         self._cells = {plan.cell.id: cells.blank(plan) for plan in work.plans} | dict(work.settled)
-
-    @property
-    def failed(self) -> bool:
-        """Whether any cell has failed."""
-        return any(record.exit_code for record in self._cells.values())
 
     def enter(self, record: CellRecord) -> None:
         """How a cell ended."""
@@ -129,6 +132,16 @@ class _Ledger:
         return any(record.reason is reason for record in self._cells.values())
 
 
+def _caught(client: docker.DockerClient, plan: Plan, orders: Orders, shift: Shift) -> CellRecord:
+    """A cell's record; a failure that nobody foresaw is this cell's, not the night's."""
+    try:
+        return _whole(client, plan, orders, shift)
+    except Exception as problem:
+        code = problem.exit_code if isinstance(problem, FtbuildError) else FtbuildError.exit_code
+        detail = f"{type(problem).__name__}: {problem}"
+        return replace(cells.blank(plan, *outcome(code), detail), exit_code=code)
+
+
 def _whole(client: docker.DockerClient, plan: Plan, orders: Orders, shift: Shift) -> CellRecord:
     """A cell's record with all that its commands left behind."""
     record = cells.run(plan, orders, shift)
@@ -149,17 +162,6 @@ def _illustrated(
         compiles=evidence.compiles(plan, folder),
         figures=evidence.figures(folder),
     )
-
-
-def _result(done: Future[CellRecord], plan: Plan) -> CellRecord:
-    """What a worker returned; a failure that nobody foresaw is this cell's, not the night's."""
-    if done.cancelled():
-        return cells.blank(plan)
-    if problem := done.exception():
-        code = problem.exit_code if isinstance(problem, FtbuildError) else FtbuildError.exit_code
-        detail = f"{type(problem).__name__}: {problem}"
-        return replace(cells.blank(plan, *outcome(code), detail), exit_code=code)
-    return done.result()
 
 
 def _cancel(running: Iterable[Future[CellRecord]]) -> None:

@@ -13,9 +13,10 @@ from ftbuild.commands import Selection, plans, progress, require_format
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError, NothingSelected, worst
 from ftbuild.plan import Plan
-from ftbuild.publishing import catalogue, names, publish, signing, survey
+from ftbuild.publishing import catalogue, names, publish, signing, staging, survey
 from ftbuild.publishing.catalogue import Entry
-from ftbuild.publishing.publish import Options, Outcome
+from ftbuild.publishing.desk import Options
+from ftbuild.publishing.publish import Outcome
 from ftbuild.registry.client import Repository
 
 DIGESTS, INDEX, TABLE = "digests.json", "index.json", "INDEX.md"
@@ -53,13 +54,13 @@ def run(
 
 def stage(selection: Selection, registry: str | None, stage: str | None, work: Path) -> int:
     """Push the verified images of the selected cells to the staging repository."""
-    publish.stage(*_staging(selection, registry, stage, work), report=progress)
+    staging.stage(*_staging(selection, registry, stage, work), report=progress)
     return 0
 
 
 def pull(selection: Selection, registry: str | None, stage: str | None, work: Path) -> int:
     """Bring the staged images of the selected cells to this engine."""
-    publish.pull(*_staging(selection, registry, stage, work), report=progress)
+    staging.pull(*_staging(selection, registry, stage, work), report=progress)
     return 0
 
 

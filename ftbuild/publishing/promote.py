@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ftbuild import shell
 from ftbuild.errors import PublishError
 from ftbuild.publishing import retry
+from ftbuild.publishing.retry import Say
 from ftbuild.registry.client import Repository
 
 PATIENCE_SECONDS = 1800
 
 
-def promote(
-    source: Repository, digest: str, target: Repository, tag: str, say: Callable[[str], None]
-) -> None:
+def promote(source: Repository, digest: str, target: Repository, tag: str, say: Say) -> None:
     """Let `tag` of `target` mean what `digest` means in `source`; layers are copied within the registry.
 
     A tag changes with one request, and only after everything that it means is there (distribution-spec,
@@ -23,7 +19,14 @@ def promote(
     """
     argv = ["docker", "buildx", "imagetools", "create", "--progress", "plain"]
     argv += ["--tag", f"{target.name}:{tag}", f"{source.name}@{digest}"]
-    retry.patiently(lambda: _run(argv, f"{target.name}:{tag}"), say)
+    retry.command(
+        argv,
+        say,
+        timeout=PATIENCE_SECONDS,
+        what="the tag could not be set",
+        where=f"{target.name}:{tag}",
+        hint="docker login with an account that may push",
+    )
     found = target.head(tag)
     if found is None or found.digest != digest:
         raise PublishError(
@@ -31,15 +34,3 @@ def promote(
             where=f"{found.digest if found else 'nothing'} instead of {digest}",
             hint="somebody else publishes the same cell, or the registry rewrites manifests",
         )
-
-
-def _run(argv: list[str], name: str) -> None:
-    try:
-        shell.run(argv, timeout=PATIENCE_SECONDS)
-    except shell.CommandFailed as refused:
-        text = refused.result.stderr.strip().splitlines() or [refused.what]
-        raise PublishError(
-            f"the tag could not be set: {text[-1]}",
-            where=name,
-            hint="docker login with an account that may push",
-        ) from refused

@@ -7,39 +7,25 @@ request, and the moving tags come last. Running it again goes on where it ended.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild import build, engine, verdict
-from ftbuild.attest.inventory import Inventory
+from ftbuild import verdict
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import gates, names, noted, promote, push, pushed, release, unsmoked
-from ftbuild.publishing.names import Names
+from ftbuild.publishing import gates, names, promote, release, unsmoked
+from ftbuild.publishing.desk import Desk, Options, only, saying
 from ftbuild.publishing.pushed import Pushed
-from ftbuild.publishing.signing import Signer
+from ftbuild.publishing.retry import Say
 from ftbuild.publishing.survey import Presence, survey
-from ftbuild.registry.client import Repository
-from ftbuild.registry.session import Session
 from ftbuild.verdict import SMOKE, VERIFY, Gate
 
 if TYPE_CHECKING:
-    import docker
+    pass
 
 RECORD = "published.json"
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """Where images go to, and what may be published; `work` holds the records of the gates."""
-
-    names: Names
-    work: Path
-    allow_unsmoked: bool = False
-    signer: Signer | None = None
 
 
 @dataclass(frozen=True)
@@ -76,93 +62,8 @@ def publish(plans: Sequence[Plan], options: Options, *, report: Say = print) -> 
     return [_one(desk, presence, report) for presence in survey(plans, desk.release)]
 
 
-def stage(plans: Sequence[Plan], options: Options, *, report: Say = print) -> None:
-    """Push verified images to where they wait for their smoke test; PublishError when one may not."""
-    desk = Desk(options)
-    for plan in plans:
-        images = desk.built(plan)
-        gates.require(plan, desk.folder(plan), _only(images), [VERIFY])
-        for product, image in images.items():
-            staged = desk.push(
-                product, image, desk.options.names.staged(plan, product), _saying(plan, report)
-            )
-            desk.inventory(plan, product, staged, plan.tag(product))
-            report(f"[{plan.cell.id}] staged {product} {image[:19]}")
-
-
-def pull(plans: Sequence[Plan], options: Options, *, report: Say = print) -> None:
-    """Bring staged images to this engine under the names that a build gives them, to be tested."""
-    desk = Desk(options)
-    for plan in plans:
-        for product, staged in desk.staged(plan).items():
-            name = f"{desk.staging.name}@{staged.whole.descriptor.digest}"
-            report(f"[{plan.cell.id}] pulling {product} {name}")
-            engine.pull(desk.client, name, PublishError)
-            for moving in (False, True):
-                engine.tag(desk.client, name, plan.tag(product, moving=moving))
-
-
-class Desk:
-    """The repositories, the engine and the work folder that publishing goes between."""
-
-    def __init__(self, options: Options) -> None:
-        session = Session()
-        self.options = options
-        self.release = Repository(options.names.release, session)
-        self.staging = Repository(options.names.staging, session)
-        self._client: docker.DockerClient | None = None
-
-    @property
-    def client(self) -> docker.DockerClient:
-        """The engine, which what is staged or published already does not need."""
-        if self._client is None:
-            self._client = engine.connect()
-        return self._client
-
-    def folder(self, plan: Plan) -> Path:
-        """Where the gates put their records."""
-        return build.folder(self.options.work, plan)
-
-    def built(self, plan: Plan) -> dict[str, str]:
-        """The ids of the images that are built here, by product; PublishError when one is not."""
-        return {product: engine.built(self.client, plan.tag(product), PublishError) for product in PRODUCTS}
-
-    def staged(self, plan: Plan) -> dict[str, Pushed]:
-        """The images that wait in the staging repository; PublishError when one is missing."""
-        found = {
-            product: pushed.read(self.staging, self.options.names.staged(plan, product))
-            for product in PRODUCTS
-        }
-        images = {product: image for product, image in found.items() if image}
-        if len(images) < len(PRODUCTS):
-            raise PublishError(
-                f"{plan.cell.id} is neither built here nor staged",
-                where=f"{self.staging.name}:{self.options.names.staged(plan, PRODUCTS[0])}",
-                hint="invoke build, or invoke stage where it is built, with the options of this cell",
-            )
-        return images
-
-    def push(self, product: str, image: str, tag: str, say: Say) -> Pushed:
-        """A local image under a staged tag, pushed unless it is there."""
-        there = pushed.read(self.staging, tag)
-        if there and image in there.ids:
-            return there
-        say(f"pushing {product}")
-        return push.push(self.client, image, self.staging, tag, say)
-
-    def inventory(self, plan: Plan, product: str, image: Pushed, local: str) -> Inventory:
-        """What lies in an image, as noted in the cell's folder, or else read from the local one."""
-        folder = self.folder(plan)
-        found = noted.read(folder, product, image.ids)
-        return found or noted.take(self.client, folder, product, local, image.ids)
-
-
-def _saying(plan: Plan, report: Say) -> Say:
-    return lambda message: report(f"[{plan.cell.id}] {message}")
-
-
 def _one(desk: Desk, presence: Presence, report: Say) -> Outcome:
-    plan, say = presence.plan, _saying(presence.plan, report)
+    plan, say = presence.plan, saying(presence.plan, report)
     try:
         state, products = _bring(desk, presence, say)
     except FtbuildError as error:
@@ -212,17 +113,12 @@ def _tested(desk: Desk, plan: Plan, say: Say) -> dict[str, Pushed]:
             images = desk.built(plan)
         except (HostError, PublishError):
             raise nothing_staged from None
-        gates.require(plan, folder, _only(images))
+        gates.require(plan, folder, only(images))
         return {
             product: desk.push(product, image, desk.options.names.staged(plan, product), say)
             for product, image in images.items()
         }
     return staged
-
-
-def _only(images: Mapping[str, str]) -> dict[str, tuple[str]]:
-    """Local images, which have the one id that their engine gives them."""
-    return {product: (image,) for product, image in images.items()}
 
 
 def _bring_unsmoked(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Published]]:
@@ -231,7 +127,7 @@ def _bring_unsmoked(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict
     if presence.is_unsmoked:
         digests = {product: digest or "" for product, digest in presence.unsmoked.items()}
         return "present", _products(desk, plan, digests, names.UNSMOKED)
-    gates.require(plan, desk.folder(plan), _only(desk.built(plan)), [VERIFY])
+    gates.require(plan, desk.folder(plan), only(desk.built(plan)), [VERIFY])
     say("no GPU has tested these images: published with a label that says so, without a moving tag")
     digests = {}
     for product in PRODUCTS:

@@ -6,7 +6,7 @@ The SDK reports a refused push as a line in its stream, not as an exception (doc
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from ftbuild import engine
 from ftbuild.errors import PublishError
 from ftbuild.publishing import pushed, retry
 from ftbuild.publishing.pushed import Pushed
+from ftbuild.publishing.retry import Say
 from ftbuild.registry import credentials, reference
 from ftbuild.registry.client import Repository
 from ftbuild.registry.refusal import login_hint
@@ -26,9 +27,7 @@ REPORT_SECONDS = 10.0
 _DENIED = ("unauthorized", "denied", "no basic auth", "authentication required")
 
 
-def push(
-    client: docker.DockerClient, image: str, repository: Repository, tag: str, say: Callable[[str], None]
-) -> Pushed:
+def push(client: docker.DockerClient, image: str, repository: Repository, tag: str, say: Say) -> Pushed:
     """Push the image of that id under a tag, and return what the registry then has.
 
     Raises PublishError when the registry refuses, or holds something else than this image afterwards.
@@ -52,7 +51,7 @@ def push(
     return there
 
 
-def _push(client: docker.DockerClient, repository: str, tag: str, say: Callable[[str], None]) -> None:
+def _push(client: docker.DockerClient, repository: str, tag: str, say: Say) -> None:
     place = reference.parse(repository)
     login = credentials.find(place.host)  # read anew for each try, as a helper's token may have run out
     stream = client.api.push(
@@ -79,7 +78,7 @@ class Ended:
     bytes_sent: int
 
 
-def follow(stream: Iterable[Mapping[str, Any]], say: Callable[[str], None]) -> Ended:
+def follow(stream: Iterable[Mapping[str, Any]], say: Say) -> Ended:
     """Read the engine's stream to its end, and say now and then how far the push is."""
     layers: dict[str, tuple[int, int]] = {}
     last = time.monotonic()

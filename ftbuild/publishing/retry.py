@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ftbuild.errors import FtbuildError
+from ftbuild import shell
+from ftbuild.errors import FtbuildError, PublishError
 
 T = TypeVar("T")
+Say = Callable[[str], None]
 # Together a minute and a half, which outlasts a registry's restart or a limit per minute.
 PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 TOKEN_EXPIRED = "the token expired on the way"
@@ -27,9 +29,7 @@ def is_passing(text: str) -> bool:
     return bool(_PASSING.search(text))
 
 
-def patiently(
-    action: Callable[[], T], say: Callable[[str], None], *, sleep: Callable[[float], None] = time.sleep
-) -> T:
+def patiently(action: Callable[[], T], say: Say, *, sleep: Callable[[float], None] = time.sleep) -> T:
     """What `action` returns, tried again while its FtbuildError is of the passing kind."""
     for pause in PAUSES_SECONDS:
         try:
@@ -40,3 +40,16 @@ def patiently(
             say(f"{failed.what.splitlines()[0]}: trying again in {pause:g} s")
             sleep(pause)
     return action()
+
+
+def command(argv: Sequence[str], say: Say, *, timeout: float, what: str, where: str, hint: str) -> None:
+    """Run a command that talks to a registry, with patience; PublishError with its last line, if it fails."""
+
+    def once() -> None:
+        try:
+            shell.run(argv, timeout=timeout)
+        except shell.CommandFailed as failed:
+            lines = failed.result.stderr.strip().splitlines() or [failed.what]
+            raise PublishError(f"{what}: {lines[-1]}", where=where, hint=hint) from failed
+
+    patiently(once, say)

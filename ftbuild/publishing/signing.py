@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ftbuild import shell
-from ftbuild.errors import PublishError
 from ftbuild.publishing import retry
+from ftbuild.publishing.retry import Say
 
 KEY_VARIABLE = "FTBUILD_COSIGN_KEY"
 PATIENCE_SECONDS = 300
@@ -21,14 +20,21 @@ class Signer:
     key: str
     public_log: bool = True
 
-    def sign(self, name: str, say: Callable[[str], None]) -> None:
+    def sign(self, name: str, say: Say) -> None:
         """Sign `repository@digest` and everything that it refers to; the password comes from COSIGN_PASSWORD.
 
         Raises PublishError when cosign cannot.
         """
         argv = ["cosign", "sign", "--yes", "--recursive", "--key", self.key]
         argv += [] if self.public_log else ["--tlog-upload=false"]
-        retry.patiently(lambda: _run([*argv, name], name), say)
+        retry.command(
+            [*argv, name],
+            say,
+            timeout=PATIENCE_SECONDS,
+            what="cosign did not sign",
+            where=name,
+            hint="COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out",
+        )
 
 
 def signer(key: str | None, public_log: bool) -> Signer | None:
@@ -41,15 +47,3 @@ def signer(key: str | None, public_log: bool) -> Signer | None:
         return None
     shell.which("cosign")
     return Signer(chosen, public_log)
-
-
-def _run(argv: list[str], name: str) -> None:
-    try:
-        shell.run(argv, timeout=PATIENCE_SECONDS)
-    except shell.CommandFailed as failed:
-        lines = failed.result.stderr.strip().splitlines() or [failed.what]
-        raise PublishError(
-            f"cosign did not sign: {lines[-1]}",
-            where=name,
-            hint="COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out",
-        ) from failed
