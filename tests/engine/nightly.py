@@ -147,20 +147,48 @@ def copied(parent: Path) -> Path:
     return folder
 
 
-def patch(config: Path, version: str, name: str, diff: str) -> None:
-    """A patch to FasterTransformer of one version only."""
+def patch(config: Path, versions: str, name: str, diff: str) -> None:
+    """Add a patch to FasterTransformer for some of its versions, for instance `==5.2`."""
     add_patch(config, "ft", name, diff)
     ranges = config / "patches.yaml"
-    text = ranges.read_text()
-    ranges.write_text(text.replace(f'"{name}": {{versions: ">=1"}}', f'"{name}": {{versions: "=={version}"}}'))
+    every = f'"{name}": {{versions: ">=1"}}'
+    ranges.write_text(ranges.read_text().replace(every, f'"{name}": {{versions: "{versions}"}}'))
 
 
-def touched(config: Path, version: str) -> None:
-    """Let one source have a content that no cache has, so that a build of that version compiles."""
+def repatch(config: Path, name: str, diff: str) -> None:
+    """Give a patch that was added before another diff."""
+    file = config.parent / "patches" / "ft" / name
+    header, _, _ = file.read_text().partition("\n\n")
+    file.write_text(f"{header}\n\n{diff}")
+
+
+def new_source() -> str:
+    """A diff that gives one source a content that no cache has, so that it is compiled."""
     first = '#include "src/fastertransformer/kernels/decoding_kernels.h"'
     line = f'static const char* touched_by_a_test = "{time.time()}";'
-    diff = f"--- a/{DECODING}\n+++ b/{DECODING}\n@@ -1,1 +1,2 @@\n+{line}\n {first}\n"
-    patch(config, version, "9000-touched.patch", diff)
+    return f"--- a/{DECODING}\n+++ b/{DECODING}\n@@ -1,1 +1,2 @@\n+{line}\n {first}\n"
+
+
+def new_to_every_cache() -> str:
+    """A diff that lets a build compile every source of FasterTransformer."""
+    before = "set(CMAKE_POSITION_INDEPENDENT_CODE ON)"
+    after = "set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)"
+    # ccache goes by what the preprocessor gives, which a macro that nobody uses does not change.
+    seed = f'string(APPEND CMAKE_CXX_FLAGS " -frandom-seed={time.time_ns()}-${{SM}}")'
+    return _in_cmake(before, after, seed)
+
+
+def linked_with(*lines: str) -> str:
+    """A diff that adds lines of CMake below the library `transformer-shared`."""
+    before = "set_target_properties(transformer-shared PROPERTIES LINKER_LANGUAGE CXX)"
+    return _in_cmake(before, "target_link_libraries(transformer-shared PUBLIC cudart)", *lines)
+
+
+def _in_cmake(before: str, after: str, *lines: str) -> str:
+    """A diff that puts lines between two neighbours in FasterTransformer's CMakeLists.txt."""
+    hunk = [f" {before}", *(f"+{line}" for line in lines), f" {after}"]
+    head = ["--- a/CMakeLists.txt", "+++ b/CMakeLists.txt", f"@@ -99,2 +99,{len(hunk)} @@"]
+    return "\n".join([*head, *hunk, ""])
 
 
 def _command_line(process: Path, mark: bytes) -> str:
