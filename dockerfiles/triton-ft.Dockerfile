@@ -20,7 +20,7 @@ ARG HOST_CC=gcc
 ARG HOST_CXX=g++
 # apt packages that toolchain-base lacks.
 ARG TOOLCHAIN_APT=""
-# Targets of the two build trees; every shared library that they produce is shipped.
+# Targets of the two build trees.
 ARG BACKEND_TARGETS="transformer-shared triton-fastertransformer-backend"
 ARG PYT_TARGETS="th_transformer"
 # Folders of site-packages/nvidia/ whose headers and libraries the pyt tree needs and toolchain-base lacks.
@@ -123,8 +123,18 @@ cp "$build/.ninja_log" "$info/ninja_log"
 ccache --show-log-stats --verbose > "$info/ccache.txt" 2>&1 || ccache --show-stats > "$info/ccache.txt" 2>&1
 cat "$info/ccache.txt"
 
-# libtritonserver.so is core's stub to link against: the server brings the real one.
-find "$build" -name '*.so' -type f ! -name libtritonserver.so -exec cp {} "$destination" \;
+# What is loaded by name, and what that is linked with: FT v5.2 makes helper libraries besides, with symbols that
+# nothing provides. libtritonserver.so is core's stub to link against: the server brings the real one.
+ship() { # LIBRARY...
+    for library; do
+        if [ -e "$destination/${library##*/}" ]; then continue; fi
+        cp "$library" "$destination"
+        for name in $(readelf --dynamic "$library" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+            ship $(find "$build" -name "$name" -type f ! -name libtritonserver.so)
+        done
+    done
+}
+ship $(find "$build" -name "$SHIPPED" -type f ! -name libtritonserver.so)
 cd "$destination"
 strip --strip-unneeded ./*.so
 for library in ./*.so; do cuobjdump --list-elf "$library" 2> /dev/null || true; done > "$info/sass.txt"
@@ -161,7 +171,7 @@ RUN --network=none \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    /steps/compile backend /src/backend backends/fastertransformer $BACKEND_TARGETS && rm -rf /build
+    SHIPPED='libtriton*.so' /steps/compile backend /src/backend backends/fastertransformer $BACKEND_TARGETS && rm -rf /build
 
 
 FROM toolchain AS pyt
@@ -189,7 +199,7 @@ RUN --network=none \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    /steps/compile pyt /src/ft lib $PYT_TARGETS && rm -rf /build
+    SHIPPED='libth_*.so' /steps/compile pyt /src/ft lib $PYT_TARGETS && rm -rf /build
 
 
 FROM scratch AS backend-info

@@ -220,12 +220,13 @@ def failing_lines(log: str, limit: int = 6) -> list[str]:
 
 def ran_out_of_memory(log: str) -> bool:
     """Whether a BuildKit log shows a process that the kernel's OOM killer ended, or that got no memory."""
-    return any(_MEMORY.search(line) and not _is_echo(_STEP_PREFIX.sub("", line)) for line in log.splitlines())
+    lines = (_STEP_PREFIX.sub("", line).strip() for line in log.splitlines())
+    return any(_MEMORY.search(line) and not _is_echo(line) for line in lines)
 
 
 def _is_echo(line: str) -> bool:
     """Whether a line only quotes the Dockerfile, as BuildKit does around a failure."""
-    return bool(re.match(r"\d+ \||>>>|\[\w", line))
+    return bool(re.match(r"\d+ \||>>>|(?:> )?\[\w", line))
 
 
 def _progress(wanted: str) -> str:

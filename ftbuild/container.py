@@ -5,7 +5,7 @@ Nothing is mounted, so the engine may be on another machine; what goes in and ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -57,7 +57,8 @@ def produced(
         # Before the archive: the engine holds the container's lock until the archive is read.
         said = container.logs().decode("utf-8", "replace")
         stream, _ = container.get_archive(path)
-        yield said, stream
+        with _closing(stream) as chunks:
+            yield said, chunks
 
 
 @contextmanager
@@ -73,7 +74,8 @@ def archive(client: docker.DockerClient, image: str, path: str) -> Iterator[Iter
             stream, _ = container.get_archive(path)
         except NotFound as missing:
             raise VerifyError(f"{path} is not in the image", hint="invoke build --rebuild") from missing
-        yield stream
+        with _closing(stream) as chunks:
+            yield chunks
 
 
 def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -> str:
@@ -90,6 +92,16 @@ def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -
     except APIError as absent:
         raise HostError(f"{purpose} needs the image {name}", where=str(absent), hint=hint) from absent
     return str(found.id)
+
+
+@contextmanager
+def _closing(stream: Iterator[bytes]) -> Iterator[Iterable[bytes]]:
+    """Ends a stream that is not read to its end; the engine keeps the container's lock until then."""
+    assert isinstance(stream, Generator)
+    try:
+        yield stream
+    finally:
+        stream.close()
 
 
 @contextmanager
@@ -127,16 +139,17 @@ def _created(
     devices: Sequence[DeviceRequest] = (),
 ) -> Iterator[Container]:
     """A container that runs `script` once it is started; an image's own entrypoint would print into it."""
-    container = client.containers.create(
-        image,
-        entrypoint=["/bin/sh", "-ec", script],
-        command=[],
-        user=user,
-        network_disabled=True,
-        device_requests=list(devices),
-        labels=_ROLE,
-    )
+    name = engine.throw_away_name()
     try:
-        yield container
+        yield client.containers.create(
+            image,
+            name=name,
+            entrypoint=["/bin/sh", "-ec", script],
+            command=[],
+            user=user,
+            network_disabled=True,
+            device_requests=list(devices),
+            labels=_ROLE,
+        )
     finally:
-        container.remove(force=True, v=True)
+        engine.remove_container(client, name)

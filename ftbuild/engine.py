@@ -6,7 +6,10 @@ when it is first needed, since it costs more start-up time than the rest of the 
 
 from __future__ import annotations
 
+import contextlib
 import re
+import time
+import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -96,6 +99,22 @@ def pull(client: docker.DockerClient, name: str, failure: type[FtbuildError]) ->
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"
         raise failure(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
+
+
+def throw_away_name() -> str:
+    """A name for a container, so that it can be removed even when Ctrl-C came before its id."""
+    return f"ftbuild-{uuid.uuid4().hex[:12]}"
+
+
+def remove_container(client: docker.DockerClient, name: str) -> None:
+    """Remove a container by its name, running or not; also one that the engine is about to make."""
+    from docker.errors import NotFound
+
+    for _ in range(10):
+        with contextlib.suppress(NotFound):
+            client.api.remove_container(name, force=True, v=True)
+            return
+        time.sleep(0.1)
 
 
 def _reason(error: Exception) -> str:

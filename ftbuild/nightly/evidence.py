@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 TAIL_LINES = 60
 _COMPLAINT = re.compile(r"^(?:\[[^\]]+\] failed|error): ")
 _COMPLAINT_LINES = 8
+# A gate's report ends with these, one for each check that failed (`verdict.Report.render`).
+_FAILED_CHECK = re.compile(r"^next for (?P<check>.+? \(\w+\)): (?P<hint>.+)")
 
 
 def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
@@ -64,13 +66,21 @@ def tail(log: Path) -> tuple[str, ...]:
 
 
 def complaint(log: Path) -> str:
-    """Why a command failed: the last message of ours in its log, else the last line."""
+    """Why a command failed: the last message of ours in its log, else failed checks, else the last line."""
     lines = _lines(log)
     starts = [n for n, line in enumerate(lines) if _COMPLAINT.match(line)]
     if not starts:
-        return next((line for line in reversed(lines) if line.strip()), "")
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return _failed_checks(lines) or last
     first, *more = lines[starts[-1] :][:_COMPLAINT_LINES]
     return "\n".join([_COMPLAINT.sub("", first), *(line for line in more if line.startswith("  "))])
+
+
+def _failed_checks(lines: Sequence[str]) -> str:
+    """What a gate's report names as failed, and what to do about the first; empty where it names nothing."""
+    hints = {found["check"]: found["hint"] for line in lines if (found := _FAILED_CHECK.match(line))}
+    advice = [f"  next:  {hint}" for hint in hints.values()][:1]
+    return "\n".join([f"failed: {', '.join(hints)}", *advice]) if hints else ""
 
 
 def _units(info: Path) -> tuple[Unit, ...]:

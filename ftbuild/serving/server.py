@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ftbuild import engine
 from ftbuild.errors import SmokeError
 
 if TYPE_CHECKING:
@@ -75,7 +76,8 @@ def serve(
     """
     from docker.errors import APIError
 
-    container = _container(image, models, devices, environment or {})
+    name = engine.throw_away_name()
+    container = _container(image, models, devices, environment or {}).with_name(name)
     start = time.monotonic()
     try:
         try:
@@ -90,7 +92,8 @@ def serve(
         http, grpc, metrics = (f"{host}:{container.get_exposed_port(port)}" for port in (HTTP, GRPC, METRICS))
         yield Server(http, grpc, metrics, time.monotonic() - start, container)
     finally:
-        container.stop()
+        engine.remove_container(container.get_docker_client().client, name)
+        container.get_docker_client().client.close()
 
 
 def _container(

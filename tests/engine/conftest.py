@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import shutil
 import subprocess
 import sys
 import uuid
@@ -26,7 +25,17 @@ from .registries import (  # noqa: F401  fixtures
     plain_registry,
     token_registry,
 )
-from .sample import ROOT, SAMPLE, Derive, Invoke, build_arguments, command, environment, sample_plan
+from .sample import (
+    ROOT,
+    SAMPLE,
+    Derive,
+    Invoke,
+    build_arguments,
+    command,
+    copy_of_sample,
+    environment,
+    sample_plan,
+)
 
 if TYPE_CHECKING:
     import docker
@@ -111,12 +120,7 @@ def reference() -> ModuleType:
 @pytest.fixture
 def sample_copy(tmp_path: Path) -> Path:
     """The sample configuration with its patches in a folder that a test may change."""
-    folder = tmp_path / "buildcfg"
-    folder.mkdir()
-    shutil.copytree(ROOT / "sample" / "patches", tmp_path / "patches")
-    for file in SAMPLE.glob("*.yaml"):
-        text = file.read_text().replace("../../sample/patches", "../patches").replace("../../", f"{ROOT}/")
-        (folder / file.name).write_text(text)
+    folder = copy_of_sample(tmp_path)
     configuration.load(folder)
     return folder
 

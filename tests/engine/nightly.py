@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import subprocess
 import time
@@ -15,7 +14,7 @@ from ftbuild.nightly.record import CellRecord, Night
 from ftbuild.nightly.report.write import RENDERERS
 from ftbuild.registry.client import Repository
 
-from .sample import ROOT, SAMPLE, add_patch, command, environment
+from .sample import ROOT, add_patch, command, copy_of_sample, environment
 from .test_smoke import only_gpt
 
 # A name of their own: nights move tags, and other tests have images under the sample's name.
@@ -136,13 +135,9 @@ def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
 
 def copied(parent: Path) -> Path:
     """The sample configuration with its patches, for one model family, below `parent`."""
-    folder = parent / "buildcfg"
-    folder.mkdir(parents=True)
-    shutil.copytree(ROOT / "sample" / "patches", parent / "patches")
-    for file in SAMPLE.glob("*.yaml"):
-        text = file.read_text().replace("../../sample/patches", "../patches").replace("../../", f"{ROOT}/")
-        text = text.replace("image: triton_with_ft_sample\n", f"image: {IMAGE}\n")
-        (folder / file.name).write_text(text)
+    folder = copy_of_sample(parent)
+    matrix = folder / "matrix.yaml"
+    matrix.write_text(matrix.read_text().replace("image: triton_with_ft_sample\n", f"image: {IMAGE}\n"))
     only_gpt(folder)
     return folder
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -33,6 +34,17 @@ def build_arguments(folder: Path, *more: str) -> tuple[str, ...]:
 def sample_plan(folder: Path = SAMPLE, sm: str = "80") -> Plan:
     (plan,) = plans(configuration.load(folder), Selection(folder, ["22.12"], [sm]))
     return plan
+
+
+def copy_of_sample(parent: Path) -> Path:
+    """The sample configuration with its patches, below `parent`, for a test to change."""
+    folder = parent / "buildcfg"
+    folder.mkdir(parents=True)
+    shutil.copytree(ROOT / "sample" / "patches", parent / "patches")
+    for file in SAMPLE.glob("*.yaml"):
+        text = file.read_text().replace("../../sample/patches", "../patches").replace("../../", f"{ROOT}/")
+        (folder / file.name).write_text(text)
+    return folder
 
 
 def add_patch(folder: Path, component: str, name: str, diff: str) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import docker
 
 START_SECONDS = 30
+BRIDGE = "ftbuild-test"
 SPDX, SLSA = "https://spdx.dev/Document", "https://slsa.dev/provenance/v1"
 
 
@@ -37,9 +38,12 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """DOCKER_HOST of a second engine, which has this store."""
-    if os.geteuid() or not shutil.which("dockerd"):
-        pytest.skip("needs dockerd and root, for an engine with containerd's image store")
+    if os.geteuid() or not shutil.which("dockerd") or not shutil.which("ip"):
+        pytest.skip("needs dockerd, ip and root, for an engine with containerd's image store")
     folder = tmp_path_factory.mktemp("engine")
+    # An engine without a bridge would take docker0 away, on which the other one's containers hang.
+    shell.run(["ip", "link", "add", "name", BRIDGE, "type", "bridge"])
+    shell.run(["ip", "address", "add", "192.0.2.1/24", "dev", BRIDGE])
     address = f"unix://{folder}/docker.sock"
     settings = {
         "features": {"containerd-snapshotter": True},
@@ -47,7 +51,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         "exec-root": f"{folder}/exec",
         "pidfile": f"{folder}/pid",
         "hosts": [address],
-        "bridge": "none",
+        "bridge": BRIDGE,
         "iptables": False,
     }
     (folder / "daemon.json").write_text(json.dumps(settings))
@@ -64,6 +68,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     finally:
         daemon.terminate()
         daemon.wait(60)
+        shell.run(["ip", "link", "delete", BRIDGE])
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,0 +1,420 @@
+"""Nights on the real engine with a real registry: bad ones, mended ones, interrupted and killed ones."""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import pytest
+import yaml
+
+from ftbuild import verdict
+from ftbuild.nightly import past
+from ftbuild.plan import LABELS
+from ftbuild.publishing import pushed
+from ftbuild.registry.client import Repository
+
+from ..unit.test_notify import Hook, serving
+from . import registries
+from .nightly import (
+    IMAGE,
+    Ended,
+    Place,
+    copied,
+    linked_with,
+    new_source,
+    new_to_every_cache,
+    patch,
+    repatch,
+    said_until,
+    soon,
+)
+from .registries import Registry
+from .test_smoke import WRONG_TOKEN
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+JOBS = 2
+NEW_SOURCE = "9000-new-source.patch"
+KILLS = int(os.environ.get("FTBUILD_KILLS", "3"))
+
+GOOD = {"22.12-sm86": ("passed", "")}
+BAD = {
+    "22.03-sm80": ("error", "fetch"),
+    "22.07-sm70": ("failed", "verify"),
+    "22.07-sm80": ("failed", "smoke"),
+    "22.07-sm86": ("failed", "build"),
+}
+QUIET = {"22.03-sm90": ("skipped", "excluded"), "22.12-sm80": ("skipped", "already-published")}
+COMPLAINTS = {
+    "22.03-sm80": "Moved.git",
+    "22.07-sm70": "/no/such/folder",
+    "22.07-sm80": "greedy tokens are the references (runtime)",
+    "22.07-sm86": "error: #error this test wants no sm_86",
+    "22.03-sm90": "its FasterTransformer does not know sm_90",
+}
+# Where JUnit tells of each.
+CASES = {
+    "22.03-sm80": ("build", "error"),
+    "22.07-sm70": ("build", "failure"),
+    "22.07-sm80": ("smoke", "failure"),
+    "22.07-sm86": ("build", "failure"),
+    "22.03-sm90": ("build", "skipped"),
+    "22.12-sm80": ("publish", "skipped"),
+    "22.12-sm86": ("publish", None),
+}
+
+NOT_FOR_SM_86 = """\
+--- a/src/fastertransformer/kernels/custom_ar_kernels.cu
++++ b/src/fastertransformer/kernels/custom_ar_kernels.cu
+@@ -1,1 +1,4 @@
++#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 860
++#error this test wants no sm_86
++#endif
+ #include "src/fastertransformer/kernels/custom_ar_kernels.h"
+"""
+# Verify finds a search path of the libraries that is no folder of the image.
+BAD_SEARCH_PATH_FOR_SM_70 = linked_with(
+    'if(SM STREQUAL "70")',
+    "  target_link_options(transformer-shared PRIVATE -Wl,-rpath,/no/such/folder)",
+    "endif()",
+)
+# As the kernel's OOM killer does it, unless there is one job only.
+HUNGRY = (
+    "add_custom_command(TARGET transformer-shared PRE_LINK",
+    '  COMMAND sh -c "test $JOBS -le 1 || kill -9 $$" VERBATIM)',
+)
+
+
+@pytest.fixture(scope="module")
+def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    folder = tmp_path_factory.mktemp("nights") / "registry"
+    with registries.plain(folder) as running:
+        yield running
+    shutil.rmtree(folder)  # most of a gigabyte, which pytest would keep for three runs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tidy_images(client: docker.DockerClient, sample_repositories: None) -> Iterator[None]:
+    """At the end no image is left that a night has made, nor a container of one."""
+    yield
+    for container in left_containers(client):
+        container.remove(force=True)
+    for image in client.images.list(name=IMAGE):
+        for tag in image.tags:
+            client.images.remove(tag, force=True)
+
+
+def left_containers(client: docker.DockerClient) -> list[Container]:
+    """The containers of images that a night has made."""
+    ours = client.containers.list(all=True, filters={"label": f"{LABELS}.role"}, ignore_removed=True)
+    return [c for c in ours if c.labels.get("org.opencontainers.image.title", "").startswith(IMAGE)]
+
+
+def place(registry: Registry, folder: Path, *cells: str) -> Place:
+    """A place of its own for nights over `cells`; what it publishes goes below the folder's name."""
+    variables = {**registry.environment, "NO_PROXY": "127.0.0.1"}
+    return Place(copied(folder), folder / "work", f"{registry.host}/{folder.name.lower()}", variables, cells)
+
+
+@dataclass(frozen=True)
+class Story:
+    """A first night of one cell, a bad one of seven, and the same resumed once its causes are mended."""
+
+    place: Place
+    first: Ended
+    bad: Ended
+    bad_logs: dict[Path, int]
+    mended: Ended
+    hook: Hook
+
+
+@pytest.fixture(scope="module")
+def story(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Story:
+    folder = tmp_path_factory.mktemp("story")
+    here = place(registry, folder, *BAD, *QUIET, *GOOD)
+    patch(here.config, "==5.3", "9000-hungry.patch", linked_with(*HUNGRY, f"# {time.time()}"))
+    with serving(Hook()) as hook:
+        first = here.only("22.12-sm80").run("--jobs", "1", "--notify", hook.url)
+        shutil.copytree(here.config, folder / "good" / "buildcfg")
+        shutil.copytree(here.config.parent / "patches", folder / "good" / "patches")
+        spoil(here.config)
+        bad = here.run("--jobs", str(JOBS), "--notify", hook.url)
+        logs = {log: log.stat().st_mtime_ns for log in bad.folder.rglob("*.log")}
+        for name in ("buildcfg", "patches"):
+            shutil.rmtree(folder / name)
+            shutil.copytree(folder / "good" / name, folder / name)
+        mended = here.run("--jobs", str(JOBS), "--resume", "--notify", hook.url)
+    return Story(here, first, bad, logs, mended, hook)
+
+
+def spoil(config: Path) -> None:
+    """Let one cell not compile, one fail verify, one the smoke test, and one miss its sources."""
+    patch(config, "==5.2", "9010-new.patch", new_to_every_cache())
+    patch(config, "==5.2", "9020-not-for-sm-86.patch", NOT_FOR_SM_86)
+    patch(config, "==5.2", "9030-search-path.patch", BAD_SEARCH_PATH_FOR_SM_70)
+    patch(config, "==5.2", "9040-wrong-token.patch", WRONG_TOKEN)
+    move_away(config, "22.03", "core")
+
+
+def move_away(config: Path, release: str, name: str) -> None:
+    """Let one release want a commit that no cache has, from a repository that is not there any more."""
+    file, lock = config / "sources.yaml", config / "sources.lock.yaml"
+    sources, locked = yaml.safe_load(file.read_text()), yaml.safe_load(lock.read_text())
+    sources["repositories"]["moved"] = {**sources["repositories"][name], "url": "/nowhere/Moved.git"}
+    sources["releases"][release]["moved"] = sources["releases"][release].pop(name)
+    locked["sources"][release]["moved"] = {**locked["sources"][release].pop(name), "commit": "0123456789" * 4}
+    file.write_text(yaml.safe_dump(sources, sort_keys=False))
+    lock.write_text(yaml.safe_dump(locked, sort_keys=False))
+
+
+def test_a_bad_night_tells_of_every_cell_how_it_ended_and_why(story: Story) -> None:
+    assert story.first.code == 0, story.first.output[-5000:]
+    assert story.bad.outcomes == {**GOOD, **BAD, **QUIET}, story.bad.output[-5000:]
+    for cell, says in COMPLAINTS.items():
+        assert says in story.bad.cell(cell).detail
+
+
+def test_a_night_ends_with_the_worst_code(story: Story) -> None:
+    codes = [story.bad.cell(cell).exit_code for cell in BAD]
+    assert codes == [5, 8, 9, 7]
+    assert story.bad.code == story.bad.night.exit_code == 9
+
+
+def test_junit_has_every_cell_with_its_outcome(story: Story) -> None:
+    root = ElementTree.fromstring(story.bad.reports["junit.xml"])
+    cases = {case.get("name"): case for case in root.iter("testcase")}
+    for cell, (step, element) in CASES.items():
+        results = [found.tag for found in cases[f"{cell}: {step}"] if found.tag != "system-out"]
+        assert results == ([element] if element else []), cell
+    assert (root.get("failures"), root.get("errors")) == ("3", "1")
+
+
+def test_markdown_and_page_tell_the_same(story: Story) -> None:
+    markdown, page = story.bad.reports["report.md"], story.bad.reports["report.html"]
+    assert "4 of 6 cells went wrong" in markdown
+    for cell, (state, reason) in BAD.items():
+        assert re.search(rf"^\| {cell} \| \S+ {state} \({reason}\) \|", markdown, re.M)
+        assert re.search(rf"{cell}.*?{state}", page, re.S)
+        assert COMPLAINTS[cell] in page
+    for cell, word in {"22.03-sm90": "excluded", "22.12-sm80": "already published"}.items():
+        assert re.search(rf"^\| {cell} \| \S+ {word} \|", markdown, re.M)
+        assert word in page
+
+
+def test_only_what_passed_both_gates_is_published(story: Story) -> None:
+    assert published(story.first) == tags_of(story.first, "22.12-sm80")
+    assert published(story.bad) == tags_of(story.bad, "22.12-sm80", "22.12-sm86")
+    everything = [cell for cell in story.place.cells if cell != "22.03-sm90"]
+    assert published(story.mended) == tags_of(story.mended, *everything)
+
+
+def published(night: Ended) -> set[str]:
+    return {tag for tag in night.tags if not tag.startswith("staging-")}
+
+
+def tags_of(night: Ended, *cells: str) -> set[str]:
+    """The immutable and the moving tags of both images of cells."""
+    names = (name for cell in cells for name in (cell, f"{cell}-{night.cell(cell).key}"))
+    return {f"{name}{suffix}" for name in names for suffix in ("", "-sdk")}
+
+
+def test_a_process_that_ran_out_of_memory_is_given_fewer_neighbours(story: Story) -> None:
+    record = story.bad.cell("22.12-sm86")
+    builds = [(step.jobs, step.code) for step in record.steps if step.name == "build"]
+    assert builds == [(2, 7), (1, 0)]
+    (note,) = record.notes
+    assert note == "ran out of memory with 2 compile jobs at a time, tried again with 1"
+    assert note in story.bad.reports["report.html"]
+
+
+def test_resumed_and_mended_a_night_does_only_what_is_left(story: Story) -> None:
+    assert story.mended.code == 0, story.mended.output[-5000:]
+    assert story.mended.folder == story.bad.folder
+    assert story.mended.outcomes == {**GOOD, **QUIET, **dict.fromkeys(BAD, ("passed", ""))}
+    for cell in (*GOOD, *QUIET):
+        assert story.mended.cell(cell) == story.bad.cell(cell)
+    settled = [log for log in story.bad_logs if log.parent.name in GOOD]
+    assert settled
+    assert [log.stat().st_mtime_ns for log in settled] == [story.bad_logs[log] for log in settled]
+
+
+def test_the_hook_hears_of_success_after_a_good_night_only(story: Story) -> None:
+    assert [body["status"] for body in story.hook.bodies] == ["success", "failure", "success"]
+    told = {failed["cell"]: (failed["state"], failed["reason"]) for failed in story.hook.bodies[1]["failed"]}
+    assert told == BAD
+    assert story.hook.url not in story.bad.output + "".join(story.bad.reports.values())
+
+
+def test_two_cells_compile_at_the_same_time_within_one_budget(story: Story) -> None:
+    compiled = [run for cell in ("22.07-sm70", "22.07-sm80") for run in compilers(story, cell)]
+    assert {slot for *_, slot, _ in compiled} == set(range(JOBS))
+    together = [cells for cells in running(compiled) if len(cells) > 1]
+    assert max(len(cells) for cells in running(compiled)) == JOBS
+    assert any(len(set(cells)) == 2 for cells in together), "the cells did not compile beside each other"
+
+
+Compiler = tuple[int, int, int, str]
+
+
+def compilers(story: Story, cell: str) -> list[Compiler]:
+    """Start and end in milliseconds since 1970, slot and cell of each compiler of a cell's build."""
+    info = story.place.work / cell / story.bad.cell(cell).key / "info"
+    rows = [line.split("\t") for log in info.glob("*/slots.tsv") for line in log.read_text().splitlines()]
+    assert len(rows) > 10, "it was to compile everything"
+    return [(int(start), int(end), int(slot), cell) for start, end, slot, _ in rows]
+
+
+def running(compiled: Sequence[Compiler]) -> Iterator[list[str]]:
+    """The cells of the compilers that run, between each change and the next."""
+    moments = sorted({moment for start, end, *_ in compiled for moment in (start, end)})
+    for begin, end in pairwise(moments):
+        yield [cell for start, stop, _, cell in compiled if start < end and begin < stop]
+
+
+def test_without_a_night_there_is_nothing_to_resume(registry: Registry, tmp_path: Path) -> None:
+    process = place(registry, tmp_path, "22.12-sm80").start("--resume")
+    output = process.communicate(timeout=60)[0]
+    assert process.returncode == 2
+    assert "there is no night to resume" in output
+    assert "Traceback" not in output
+
+
+def test_after_a_failure_nothing_more_is_begun_when_asked_so(registry: Registry, tmp_path: Path) -> None:
+    here = place(registry, tmp_path, "22.03-sm80", "22.07-sm80", "22.12-sm80")
+    patch(here.config, "==5.0", "9000-conflict.patch", NOT_FOR_SM_86.replace("#include", "no such line"))
+    ended = here.run("--fail-fast", "--parallel", "1")
+    assert ended.code == 6
+    assert ended.outcomes == {
+        "22.03-sm80": ("failed", "patch"),
+        "22.07-sm80": ("skipped", "not-run"),
+        "22.12-sm80": ("skipped", "not-run"),
+    }
+    assert [len(record.steps) for record in ended.night.cells] == [1, 0, 0]
+    assert not ended.tags
+
+
+def test_a_stopped_night_leaves_nothing_behind_and_can_be_resumed(
+    client: docker.DockerClient, registry: Registry, tmp_path: Path
+) -> None:
+    here = place(registry, tmp_path, "22.07-sm80", "22.12-sm80")
+    patch(here.config, "==5.2", NEW_SOURCE, new_source())
+    before = containers(client)
+    process = here.start()
+    said = said_until(process, "Building CUDA object")
+    second = here.start()
+    assert "another night is running on this machine" in second.communicate(timeout=60)[0]
+    assert second.returncode == 4
+    process.send_signal(signal.SIGINT)
+    stopped = [here.end(process, said), here.signalled(signal.SIGTERM, "verifying both", "--resume")]
+    for ended in stopped:
+        assert ended.code == ended.night.exit_code == 130
+        assert ended.outcomes["22.07-sm80"] == ("skipped", "not-run")
+        assert "Interrupted" in ended.reports["report.md"]
+        assert not ended.tags & {"22.07-sm80", "22.07-sm80-sdk"}
+    assert not here.children()
+    assert soon(lambda: containers(client) <= before)
+    resumed = here.run("--resume")
+    assert resumed.code == 0, resumed.output[-5000:]
+    assert resumed.folder == stopped[0].folder
+    assert is_good(resumed)
+    assert published(resumed) == tags_of(resumed, *here.cells)
+
+
+def containers(client: docker.DockerClient) -> set[str]:
+    return {str(container.id) for container in client.containers.list(all=True, ignore_removed=True)}
+
+
+def is_good(night: Ended) -> bool:
+    """Whether every cell is published, by this night or before it was resumed."""
+    return set(night.outcomes.values()) <= {("passed", ""), ("skipped", "already-published")}
+
+
+def test_whenever_a_night_is_killed_tags_are_true_and_it_can_be_ended(
+    client: docker.DockerClient, registry: Registry, tmp_path: Path
+) -> None:
+    """FTBUILD_KILLS is how often; the moments are spread over the time that an undisturbed night takes."""
+    here = place(registry, tmp_path, "22.07-sm80", "22.12-sm80")
+    patch(here.config, "==5.2", NEW_SOURCE, new_source())
+    # Whichever test comes first pushes the layers of the base, and that takes longer than all else.
+    assert here.only("22.12-sm80").run().code == 0
+    undisturbed = replace(here, registry=f"{here.registry}/undisturbed").run()
+    assert undisturbed.code == 0, undisturbed.output[-5000:]
+    seconds = undisturbed.night.seconds
+    moments = [(n + random.random()) / KILLS * seconds for n in range(KILLS)]
+    random.shuffle(moments)
+    for number, moment in enumerate(moments):
+        repatch(here.config, NEW_SOURCE, new_source())
+        trial = replace(here, registry=f"{here.registry}/{number}")
+        before, ended = killed(client, trial, moment)
+        assert ended.code == 0, ended.output[-5000:]
+        assert is_good(ended)
+        assert shape(ended) == shape(undisturbed)
+        after = images(client)
+        kept = [name for name in local(ended) if name in before]
+        assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+        assert set(local(ended)) <= set(after)
+        outcomes = ", ".join(f"{cell} {' '.join(said)}" for cell, said in ended.outcomes.items())
+        print(f"kill {number + 1} after {moment:.1f} of {seconds:.1f} s: {len(kept)} images of 4 were there,")
+        print(f"  {len(left_containers(client))} containers left so far; then {outcomes}", flush=True)
+
+
+def killed(client: docker.DockerClient, here: Place, moment: float) -> tuple[dict[str, str], Ended]:
+    """Kill a night after that many seconds and take it up again; the images it had, and how it ended."""
+    nights = set(past.nights(here.work))
+    with here.start() as process:
+        time.sleep(moment)
+        process.kill()
+    assert here.quiet(), here.children()
+    assert_tags_are_true(here)
+    begun = set(past.nights(here.work)) - nights
+    return images(client), here.run(*(["--resume"] if begun else []))
+
+
+def assert_tags_are_true(here: Place) -> None:
+    """Whoever pulls by a tag gets an image that has passed both gates."""
+    folders = list(here.work.glob("22.*/*"))
+    passed = {gate: passing(gate, folders) for gate in (verdict.VERIFY, verdict.SMOKE)}
+    repository = Repository(here.repository)
+    for tag in (tag for tag in here.tags() if not tag.startswith("staging-")):
+        image = pushed.read(repository, tag)
+        assert image is not None
+        for gate, ids in passed.items():
+            assert image.ids & ids, f"{tag} has not passed {gate.name}"
+
+
+def passing(gate: verdict.Gate, folders: Sequence[Path]) -> frozenset[str]:
+    """The ids of all images that a gate has let through."""
+    records = (verdict.read(gate, folder) for folder in folders)
+    return frozenset(
+        image for record in records if record and record.passed for image in record.images.values()
+    )
+
+
+def shape(night: Ended) -> set[str]:
+    """The tags of both cells in the registry, without their input keys, and which of them mean the same."""
+    keys = {record.key: record.cell for record in night.night.cells}
+    return {next((tag.replace(key, "KEY") for key in keys if key in tag), tag) for tag in night.tags}
+
+
+def images(client: docker.DockerClient) -> dict[str, str]:
+    """The ids of all images of nights, by name."""
+    return {tag: str(image.id) for image in client.images.list(name=IMAGE) for tag in image.tags}
+
+
+def local(night: Ended) -> list[str]:
+    """The immutable names of both images of all cells."""
+    names = (f"{IMAGE}:{record.cell}-{record.key}" for record in night.night.cells)
+    return [f"{name}{suffix}" for name in names for suffix in ("", "-sdk")]
