@@ -92,7 +92,7 @@ def run(
                 ledger.enter(cells.blank(plan) if done.cancelled() else done.result())
         if looking and not interrupted:
             ledger.audited(_findings(looking))
-    return ledger.write() if interrupted else ledger.close(orders.smoke)
+    return ledger.write() if interrupted else ledger.close(orders.smoke and not orders.allow_unsmoked)
 
 
 class _Ledger:
@@ -120,10 +120,10 @@ class _Ledger:
         write(self._night, self._shift.folder)
         return self._night
 
-    def close(self, smoke: bool) -> Night:
-        """The whole record, with the worst of all codes."""
+    def close(self, to_be_tested: bool) -> Night:
+        """The whole record, with the worst of all codes; that no cell was tested is one of them."""
         codes = [record.exit_code for record in self._cells.values()]
-        untested = smoke and self._any(Reason.NO_GPU) and not self._any(Reason.NONE)
+        untested = to_be_tested and self._any(Reason.NO_GPU) and not self._any(Reason.NONE)
         return self.write(
             worst([*codes, audit.exit_code(self._night.audit), HostError.exit_code if untested else 0])
         )

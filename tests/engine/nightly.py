@@ -102,6 +102,10 @@ class Place:
         process.send_signal(sign)
         return self.end(process, said)
 
+    def logs(self, text: str) -> bool:
+        """Whether a command of a night has said this."""
+        return any(text in log.read_text() for log in self.work.glob(f"{past.FOLDER}/*/cells/*/*.log"))
+
     def children(self) -> list[str]:
         """The command lines of all processes that nights of this place have started and that still run."""
         mark = f"FTBUILD_WORK={self.work}\0".encode()

@@ -36,7 +36,6 @@ from .nightly import (
     new_to_every_cache,
     patch,
     repatch,
-    said_until,
     soon,
 )
 from .registries import Registry
@@ -125,7 +124,8 @@ def left_containers(client: docker.DockerClient) -> list[Container]:
 
 def place(registry: Registry, folder: Path, *cells: str) -> Place:
     """A place of its own for nights over `cells`; what it publishes goes below the folder's name."""
-    variables = {**registry.environment, "NO_PROXY": "127.0.0.1"}
+    # The user's git may serve commits that a test wants to be gone.
+    variables = {**registry.environment, "NO_PROXY": "127.0.0.1", "GIT_CONFIG_GLOBAL": os.devnull}
     return Place(copied(folder), folder / "work", f"{registry.host}/{folder.name.lower()}", variables, cells)
 
 
@@ -306,6 +306,21 @@ def test_after_a_failure_nothing_more_is_begun_when_asked_so(registry: Registry,
     assert not ended.tags
 
 
+def test_a_cell_that_nothing_has_tested_is_never_a_pass(registry: Registry, tmp_path: Path) -> None:
+    here = place(registry, tmp_path, "22.12-sm80")
+    held_back = here.run("--no-smoke")
+    assert held_back.code == 0
+    assert held_back.outcomes == {"22.12-sm80": ("skipped", "no-gpu")}
+    assert not held_back.tags
+    let_out = here.run("--no-smoke", "--allow-unsmoked")
+    assert let_out.code == 0
+    assert let_out.outcomes == {"22.12-sm80": ("skipped", "no-gpu")}
+    assert "published as untested" in let_out.cell("22.12-sm80").detail
+    assert {tag for tag in let_out.tags if not tag.startswith("staging-")} == {
+        f"22.12-sm80-{let_out.cell('22.12-sm80').key}{product}-unsmoked" for product in ("", "-sdk")
+    }
+
+
 def test_a_stopped_night_leaves_nothing_behind_and_can_be_resumed(
     client: docker.DockerClient, registry: Registry, tmp_path: Path
 ) -> None:
@@ -313,12 +328,12 @@ def test_a_stopped_night_leaves_nothing_behind_and_can_be_resumed(
     patch(here.config, "==5.2", NEW_SOURCE, new_source())
     before = containers(client)
     process = here.start()
-    said = said_until(process, "Building CUDA object")
+    assert soon(lambda: here.logs("Building CUDA object"), 120)
     second = here.start()
     assert "another night is running on this machine" in second.communicate(timeout=60)[0]
     assert second.returncode == 4
     process.send_signal(signal.SIGINT)
-    stopped = [here.end(process, said), here.signalled(signal.SIGTERM, "verifying both", "--resume")]
+    stopped = [here.end(process), here.signalled(signal.SIGTERM, "verifying both", "--resume")]
     for ended in stopped:
         assert ended.code == ended.night.exit_code == 130
         assert ended.outcomes["22.07-sm80"] == ("skipped", "not-run")

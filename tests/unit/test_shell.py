@@ -55,6 +55,15 @@ def test_a_stream_reaches_log_and_listener_and_gives_the_code(tmp_path: Path) ->
     assert (code, seen, (tmp_path / "log").read_text()) == (5, ["a", "b"], "a\nb\n")
 
 
+def written(file: Path) -> str:
+    """What a program writes into a file, as soon as it has."""
+    for _ in range(100):
+        if file.exists() and file.read_text().strip():
+            break
+        time.sleep(0.1)
+    return file.read_text().strip()
+
+
 def ended(pid: str) -> bool:
     """Whether a process is gone, or waits for a parent that never collects it."""
     stat = Path(f"/proc/{pid}/stat")
@@ -77,15 +86,11 @@ def test_ctrl_c_ends_the_whole_process_group(tmp_path: Path, way: str) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}
     )
-    pid = tmp_path / "pid"
-    for _ in range(100):
-        if pid.exists() and pid.read_text().strip():
-            break
-        time.sleep(0.1)
+    pid = written(tmp_path / "pid")
     child.send_signal(signal.SIGINT)
     assert child.wait(30) == 130
     time.sleep(0.2)
-    assert ended(pid.read_text().strip())
+    assert ended(pid)
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
@@ -95,15 +100,11 @@ def test_what_a_killed_program_had_started_ends_too(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(root)}
     )
-    pid = tmp_path / "pid"
-    for _ in range(100):
-        if pid.exists() and pid.read_text().strip():
-            break
-        time.sleep(0.1)
+    pid = written(tmp_path / "pid")
     child.kill()
     child.wait(30)
     time.sleep(0.2)
-    assert ended(pid.read_text().strip())
+    assert ended(pid)
 
 
 def test_commands_of_several_threads_are_ended_together_and_no_other_begins() -> None:
