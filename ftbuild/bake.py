@@ -26,6 +26,10 @@ PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE")
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+# A step that two builds share belongs to the session of the first; when that one is interrupted, BuildKit may
+# fail the second as well.
+_ORPHANED = "no active sessions"
+TRIES = 3
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
 )
@@ -186,19 +190,28 @@ def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
     Raises BuildError with the failing compiler's lines and the path of the log.
     """
     progress = _progress(host.progress)
+    for left in reversed(range(TRIES)):
+        code = _run(job, host, progress, show)
+        if not code:
+            return
+        log = job.log.read_text(encoding="utf-8", errors="replace")
+        if not left or _ORPHANED not in log:
+            break
+        show("BuildKit was still busy with the same build, which had been interrupted: trying again")
+    cause = "\n    ".join(failing_lines(log))
+    raise BuildError(
+        f"the build failed (docker buildx bake ended with code {code})\n    {cause}",
+        where=str(job.log),
+        hint=f"{job.folder / 'build.sh'} repeats this build; a mended one resumes on the caches",
+    )
+
+
+def _run(job: Job, host: Host, progress: str, show: Callable[[str], None]) -> int:
     job.log.unlink(missing_ok=True)
     argv = command_line(job, progress, host.builder)
     if progress == "tty":
-        code = shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment())
-    else:
-        code = shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=show)
-    if code:
-        cause = "\n    ".join(failing_lines(job.log.read_text(encoding="utf-8", errors="replace")))
-        raise BuildError(
-            f"the build failed (docker buildx bake ended with code {code})\n    {cause}",
-            where=str(job.log),
-            hint=f"{job.folder / 'build.sh'} repeats this build; a mended one resumes on the caches",
-        )
+        return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment())
+    return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=show)
 
 
 def image_ids(job: Job) -> dict[str, str]:

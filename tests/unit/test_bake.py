@@ -10,6 +10,7 @@ import pytest
 from ftbuild import bake, engine
 from ftbuild.commands import Selection, plans
 from ftbuild.config import Config
+from ftbuild.errors import BuildError
 
 COMPILE_ERROR = """\
 #12 [backend 2/3] RUN --network=none build backend
@@ -117,3 +118,28 @@ def test_what_builds_are_attested_with_never_holds_a_proxy_and_its_password(
 )
 def test_the_engine_says_which_store_it_has(status: list[list[str]] | None, expected: bool) -> None:
     assert engine.keeps_attestations({"DriverStatus": status}) is expected
+
+
+def docker_that(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Puts a program of that name in front of the real one."""
+    program = folder / "docker"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def test_a_build_that_fails_for_an_interrupted_ones_sake_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = "if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: no active sessions'; exit 1"
+    docker_that(tmp_path, monkeypatch, again)
+    said: list[str] = []
+    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=said.append)
+    assert [line for line in said if "trying again" in line]
+
+
+def test_any_other_failure_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker_that(tmp_path, monkeypatch, "echo x >> runs; echo 'fatal error: no.h'; exit 1")
+    with pytest.raises(BuildError, match=r"no\.h"):
+        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=lambda line: None)
+    assert (tmp_path / "runs").read_text() == "x\n"
