@@ -62,7 +62,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
 
 def selection(config: str, triton: list[str], sm: list[str], cell: list[str], base: str | None) -> Any:
     """The options that choose cells."""
-    from ftbuild.commands import Selection
+    from ftbuild.options import Selection
 
     return Selection(Path(config), triton or (), sm or (), cell or (), base)
 
@@ -370,7 +370,7 @@ def ci(
 def audit(c: Context, config=CONFIG, format="human"):  # noqa: A002
     """Look after what others keep: pins, base images, patches that upstream took, mirrors."""
     from ftbuild.audit import job
-    from ftbuild.commands import cache_folder
+    from ftbuild.options import cache_folder
 
     return job.run(Path(config), cache_folder(), format)
 

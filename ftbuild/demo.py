@@ -14,6 +14,7 @@ import numpy as np
 from ftbuild import build, commands, shell
 from ftbuild import config as configuration
 from ftbuild.errors import SmokeError
+from ftbuild.options import Selection, ca_bundle, cache_folder, plans
 from ftbuild.serving import server
 from ftbuild.serving.client import Client
 from ftbuild.serving.repository import MODEL
@@ -35,9 +36,8 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     sample_repositories(root)
     config = configuration.load(folder)
     commands.lock(folder, check=True)
-    selection = commands.Selection(folder, [TRITON], [SM])
-    (plan,) = commands.plans(config, selection)
-    options = build.Options(commands.cache_folder(), work, ca=commands.ca_bundle(ca), progress=progress)
+    (plan,) = plans(config, Selection(folder, [TRITON], [SM]))
+    options = build.Options(cache_folder(), work, ca=ca_bundle(ca), progress=progress)
     (outcome,) = build.build(config, [plan], options)
     if outcome.error:
         return outcome.exit_code

@@ -52,7 +52,7 @@ def render(findings: Sequence[Finding], output: str) -> str:
 
 def run(config_folder: Path, cache: Path, output: str) -> int:
     """What `invoke audit` does: look, print, and say by the exit code whether a build is in danger."""
-    from ftbuild.commands import require_format
+    from ftbuild.options import require_format
 
     require_format(output, "human", "json")
     found = audit(configuration.load(config_folder), cache, report=lambda said: print(said, file=sys.stderr))

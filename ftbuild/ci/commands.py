@@ -9,8 +9,8 @@ from pathlib import Path
 from ftbuild import config as configuration
 from ftbuild.ci import files, github, gitlab
 from ftbuild.ci.options import CRON, Options
-from ftbuild.commands import Selection, plans
 from ftbuild.errors import ConfigError
+from ftbuild.options import Selection, plans
 
 
 @dataclass(frozen=True)

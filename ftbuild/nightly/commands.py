@@ -17,7 +17,6 @@ from ftbuild import base as bases
 from ftbuild import config as configuration
 from ftbuild import matrix as matrices
 from ftbuild.audit import job as audit
-from ftbuild.commands import Selection, ca_bundle, cache_folder, progress, revision
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.matrix import Excluded
@@ -27,6 +26,7 @@ from ftbuild.nightly.budget import Budget
 from ftbuild.nightly.cell import Orders, blank
 from ftbuild.nightly.record import CellRecord, Image, Night, Reason, State, outcome
 from ftbuild.nightly.report import words
+from ftbuild.options import Selection, ca_bundle, cache_folder, progress, revision
 from ftbuild.plan import Plan, plan
 from ftbuild.publishing import names
 from ftbuild.publishing.survey import Presence, survey

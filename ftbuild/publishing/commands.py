@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ftbuild import config as configuration
 from ftbuild import tables
-from ftbuild.commands import Selection, plans, progress, require_format
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError, NothingSelected, worst
+from ftbuild.options import Selection, plans, progress, require_format
 from ftbuild.plan import Plan
 from ftbuild.publishing import catalogue, names, publish, signing, staging, survey
 from ftbuild.publishing.catalogue import Entry

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 from ftbuild import config as configuration
-from ftbuild.commands import Selection, plans, progress, require_format
 from ftbuild.errors import ConfigError
+from ftbuild.options import Selection, plans, progress, require_format
 from ftbuild.serving.deployment import Options
 from ftbuild.serving.images import Wanted
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild import build, shell
 from ftbuild import config as configuration
-from ftbuild.commands import Selection, plans
+from ftbuild.options import Selection, plans
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing.pushed import Pushed
 from ftbuild.registry.client import Repository

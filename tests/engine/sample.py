@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftbuild import config as configuration
-from ftbuild.commands import Selection, plans
+from ftbuild.options import Selection, plans
 from ftbuild.plan import Plan
 
 ROOT = Path(__file__).parents[2]

@@ -20,8 +20,8 @@ import pytest
 
 from ftbuild import config as configuration
 from ftbuild import container, sources
-from ftbuild.commands import cache_folder
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError, VerifyError
+from ftbuild.options import cache_folder
 from ftbuild.plan import Plan
 from ftbuild.serving import cases, client_test, ensemble, modelrepo, repository, server
 from ftbuild.serving.client import Client, Refused

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ftbuild import shell
-from ftbuild.commands import Selection, plans
 from ftbuild.config import load
+from ftbuild.options import Selection, plans
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import pushed
 from ftbuild.registry.client import Repository

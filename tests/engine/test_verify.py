@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import build, commands, context, engine, verify
+from ftbuild import build, context, engine, options, verify
 from ftbuild import config as configuration
 from ftbuild.errors import VerifyError
 from ftbuild.plan import Plan
@@ -26,13 +26,13 @@ TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
 
 
 def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> Report:
-    return verify.verify(client, configuration.load(SAMPLE), plan, commands.cache_folder(), images=images)
+    return verify.verify(client, configuration.load(SAMPLE), plan, options.cache_folder(), images=images)
 
 
 def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> verify.Subject:
     """The built images as if they were another plan's."""
     ids = {product: engine.built(client, name, VerifyError) for product, name in names(built).items()}
-    config, cache = configuration.load(SAMPLE), commands.cache_folder()
+    config, cache = configuration.load(SAMPLE), options.cache_folder()
     return verify.Subject(client, config, plan, ids, cache, None, lambda message: None)
 
 
@@ -47,7 +47,7 @@ def test_the_built_images_pass_and_the_record_is_bound_to_them(
         client,
         configuration.load(SAMPLE),
         built,
-        commands.cache_folder(),
+        options.cache_folder(),
         staged=build.folder(work, built) / context.SOURCES,
     )
     report.require()
@@ -229,7 +229,7 @@ def test_an_image_on_another_base_than_the_plans_fails(
 def test_a_build_verifies_once_and_again_when_the_image_has_changed(
     client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
-    config, cache = configuration.load(SAMPLE), commands.cache_folder()
+    config, cache = configuration.load(SAMPLE), options.cache_folder()
     said: list[str] = []
     for _ in range(2):
         verify.require(client, config, built, cache, tmp_path, progress=said.append)

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import commands, engine
 from ftbuild import config as configuration
-from ftbuild.commands import Selection
+from ftbuild import engine, options
 from ftbuild.errors import HostError
+from ftbuild.options import Selection
 from ftbuild.plan import Plan
 from ftbuild.smoke import gate
 
@@ -28,7 +28,7 @@ def testable() -> list[Plan]:
         pytest.skip(f"needs Docker Engine: {missing.what}")
     config = configuration.load(CONFIG)
     planned = [
-        plan for base in config.bases.bases for plan in commands.plans(config, Selection(CONFIG, base=base))
+        plan for base in config.bases.bases for plan in options.plans(config, Selection(CONFIG, base=base))
     ]
     built = [plan for plan in planned if engine.image(client, plan.tag("runtime"))]
     if not built:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ftbuild import bake, engine
-from ftbuild.commands import Selection, plans
 from ftbuild.config import Config
 from ftbuild.errors import BuildError
+from ftbuild.options import Selection, plans
 
 COMPILE_ERROR = """\
 #12 [backend 2/3] RUN --network=none build backend

@@ -17,10 +17,10 @@ from ftbuild import build
 from ftbuild.ci import commands, document, files, github, gitlab, steps, summary
 from ftbuild.ci.commands import Wanted
 from ftbuild.ci.options import Options
-from ftbuild.commands import Selection, plans
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError
 from ftbuild.matrix import Cell, as_github, select
+from ftbuild.options import Selection, plans
 
 ROOT = Path(__file__).parents[2]
 CELLS = (Cell("22.07", (80,), "ngc", True), Cell("22.12", (90,), "open", False))

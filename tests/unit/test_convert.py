@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from ftbuild import commands
 from ftbuild import config as configuration
+from ftbuild import options
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError
 from ftbuild.serving import conversion, progress, weights
@@ -466,7 +466,7 @@ def test_a_name_that_nothing_defines_is_found_when_the_configuration_is_read(
 def test_the_newest_release_that_converts_it_is_taken(config: Config, make: Make) -> None:
     def chosen(family: str, *triton: str) -> list[str]:
         order = Order(family, make(family), Path("out"))
-        found = commands.plans(config, commands.Selection(config.folder, triton))
+        found = options.plans(config, options.Selection(config.folder, triton))
         return sorted({plan.cell.triton for plan in conversion.candidates(config, found, order)})
 
     assert chosen("gptj") == ["22.12"]

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftbuild.commands import Selection, plans
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError
+from ftbuild.options import Selection, plans
 from ftbuild.serving import ensemble, modelrepo, repository, structure
 from ftbuild.serving.modelrepo import Options
 from tests import bytelevel

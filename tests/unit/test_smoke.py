@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.commands import Selection, plans
 from ftbuild.config import Config
 from ftbuild.gpu import Access, Gpu
+from ftbuild.options import Selection, plans
 from ftbuild.serving import cases
 from ftbuild.serving.cases import Row
 from ftbuild.smoke import gate, job, junit

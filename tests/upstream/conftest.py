@@ -8,9 +8,9 @@ import pytest
 
 from ftbuild import config as configuration
 from ftbuild import patching
-from ftbuild.commands import cache_folder
 from ftbuild.config import Config
 from ftbuild.git import git, last_line
+from ftbuild.options import cache_folder
 from ftbuild.patches import PatchStatus
 from ftbuild.shell import CommandFailed
 
