@@ -246,15 +246,12 @@ class Store(Objects):
 
         Raises PinError when no URL answers and knows them all.
         """
-        patterns = [pattern for ref in refs for pattern in (ref, ref + _PEELED)]
 
         def ask(url: str) -> dict[str, str]:
-            listing = git("ls-remote", url, *patterns, env=NO_REPOSITORY, timeout=ANSWER_SECONDS).stdout
-            found = {name: commit for commit, name in (line.split("\t") for line in listing.splitlines())}
-            absent = [ref for ref in refs if ref not in found]
-            if absent:
+            found = leads_to(url, refs, ANSWER_SECONDS)
+            if absent := [ref for ref in refs if ref not in found]:
                 raise _Lacking(", ".join(absent))
-            return {ref: found.get(ref + _PEELED, found[ref]) for ref in refs}
+            return found
 
         return self._first_answer(f"the refs of {self.name} cannot be resolved", ask)
 
@@ -377,6 +374,17 @@ def _fetch(url: str, incoming: Objects, *arguments: str, stdin: str | None = Non
     words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
     incoming.git(*words, "fetch", *options, _REMOTE, *arguments, stdin=stdin)
+
+
+def leads_to(url: str, refs: Collection[str], timeout: float) -> dict[str, str]:
+    """Ref -> commit at one URL, for those of the full refs that are there (annotated tags: what they tag).
+
+    `timeout` is in seconds. Raises CommandFailed when the URL does not answer.
+    """
+    patterns = [pattern for ref in refs for pattern in (ref, ref + _PEELED)] or ["HEAD"]
+    listing = git("ls-remote", url, *patterns, env=NO_REPOSITORY, timeout=timeout).stdout
+    found = {name: commit for commit, name in (line.split("\t") for line in listing.splitlines())}
+    return {ref: found.get(ref + _PEELED, found[ref]) for ref in refs if ref in found}
 
 
 def is_commit(ref: str) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from ftbuild import bundle as bundles
-from ftbuild import patches
+from ftbuild import patches, whole
 from ftbuild.cache import Change, Report, Snapshot, Store, Wanted, is_commit
 from ftbuild.config import Config, Lock, LockedBackport, LockedSource
 from ftbuild.errors import ConfigError, PatchError, PinError
@@ -78,9 +78,7 @@ def lock(
             update={"bases": config.lock.bases if bases is None else bases}
         )
         text = _HEADER + yaml.safe_dump(made.model_dump(mode="json"), sort_keys=True, width=110)
-        fresh = config.lock_file.with_suffix(".new")
-        fresh.write_text(text, encoding="utf-8")
-        fresh.replace(config.lock_file)
+        whole.write(config.lock_file, text)
     return made
 
 
@@ -142,7 +140,7 @@ def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Report =
     entry matches nothing that the commit changes.
     """
     locked = pinned_backport(config, entry)
-    store, commit = _store(config, entry.component, cache), entry.commit or ""
+    store, commit = store_of(config, entry.component, cache), entry.commit or ""
     found, whole = _backport(store, commit, report)
     if found != locked:
         raise _mismatch(config, entry.name, commit, str(found), str(locked))
@@ -160,7 +158,7 @@ def bundle(
     with naming_a_full_disk(file):
         for release in selected:
             fetch(config, release, cache, report=report)
-        stores = {name: _store(config, name, cache) for name in config.sources.repositories}
+        stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
         wanted = {name: list(dict.fromkeys(_wanted(config, name, selected))) for name in stores}
         bundles.write(file, {name: (stores[name], wants) for name, wants in wanted.items() if wants}, report)
 
@@ -170,7 +168,7 @@ def unbundle(config: Config, file: Path, cache: Path, *, report: Report = print)
 
     Raises PinError when the file is damaged, or holds no release as the lock pins it.
     """
-    stores = {name: _store(config, name, cache) for name in config.sources.repositories}
+    stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
     with naming_a_full_disk(cache):
         bundles.read(file, stores, report)
     complete = [release for release in config.lock.sources if _holds(config, stores, release)]
@@ -190,7 +188,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
     for release in selected:
         sources[release] = {}
         for name, source in config.sources.releases[release].items():
-            store = _store(config, name, cache)
+            store = store_of(config, name, cache)
             snapshot = _snapshot(config, name, commits[name][source.ref], source.ref)
             store.obtain(snapshot, report)
             sources[release][name] = LockedSource(
@@ -198,7 +196,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
             )
     backports: dict[str, dict[str, LockedBackport]] = {}
     for entry in _backports(config):
-        store, commit = _store(config, entry.component, cache), entry.commit or ""
+        store, commit = store_of(config, entry.component, cache), entry.commit or ""
         backports.setdefault(entry.component, {})[commit], _ = _backport(store, commit, report)
     return Lock(sources=sources, backports=backports, bases=config.lock.bases)
 
@@ -219,7 +217,7 @@ def _commits(
             )
     if named:
         report(f"{name}: resolving {', '.join(named)}")
-    found = _store(config, name, cache).resolve(named) if named else {}
+    found = store_of(config, name, cache).resolve(named) if named else {}
     return {**{ref: ref for ref in refs}, **found}
 
 
@@ -236,7 +234,8 @@ def _flat(lock: Lock) -> dict[str, str]:
     return dict(walk("", lock.model_dump(mode="json", exclude={"bases"})))
 
 
-def _store(config: Config, repository: str, cache: Path) -> Store:
+def store_of(config: Config, repository: str, cache: Path) -> Store:
+    """The objects of a repository in the shared cache, and the URLs that fill it."""
     described = config.sources.repositories[repository]
     return Store(cache, repository, [_address(config, url) for url in (described.url, *described.mirrors)])
 
@@ -254,7 +253,7 @@ def _obtain(
     config: Config, release: str, repository: str, cache: Path, report: Report
 ) -> tuple[Store, Snapshot]:
     locked = pinned(config, release, repository)
-    store = _store(config, repository, cache)
+    store = store_of(config, repository, cache)
     snapshot = _snapshot(config, repository, locked.commit, locked.ref)
     store.obtain(snapshot, report)
     tree = store.tree(locked.commit)

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from ftbuild import __version__, tables
+from ftbuild import __version__, tables, whole
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.plan import Plan
 
@@ -122,10 +122,7 @@ class Report:
 
     def write(self, folder: Path) -> None:
         """Put the record into `folder`, whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"{self.gate.record}.new"
-        fresh.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
-        fresh.replace(folder / self.gate.record)
+        whole.write(folder / self.gate.record, json.dumps(self.as_dict(), indent=2) + "\n")
 
     def render(self) -> str:
         """A table of all checks, then what to do about each that failed.

@@ -20,6 +20,7 @@ from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.plan import LABELS, PRODUCTS, Plan
 from ftbuild.serving import server
+from ftbuild.units import size
 from ftbuild.verdict import VERIFY, Finding, Report, State, Verdict
 
 if TYPE_CHECKING:
@@ -402,7 +403,7 @@ def layers(subject: Subject, product: str) -> Iterator[Verdict]:
     total = sum(fact["bytes"] for fact in facts)
     yield _judge(
         [] if stack[: len(below)] == below else [f"the image does not stand on {subject.plan.base.serving}"],
-        "\n".join([f"{_size(total)} added", *(f"{_size(fact['bytes'])}  {fact['by']}" for fact in facts)]),
+        "\n".join([f"{size(total)} added", *(f"{size(fact['bytes'])}  {fact['by']}" for fact in facts)]),
         f"the base was made again under the same name: {REBUILD}",
         {"layers": facts},
     )
@@ -444,15 +445,6 @@ def _short(step: str) -> str:
     """A build step on one line, without the shell and the arguments around it."""
     line = " ".join(_STEP.sub("", step).split()).removesuffix(" # buildkit")
     return line[:80] or "imported"
-
-
-def _size(count: float) -> str:
-    """Bytes in decimal units, as docker history shows them."""
-    for unit in ("B", "kB", "MB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} GB"
 
 
 def _join(names: Iterable[str]) -> str:

@@ -6,13 +6,12 @@ All pure: the same values give the same bytes, hence the same digests.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ftbuild.registry.client import Descriptor
+from ftbuild.registry.client import Descriptor, digest_of
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 LAYER = "application/vnd.in-toto+json"
@@ -35,8 +34,7 @@ class Blob:
     @property
     def descriptor(self) -> Descriptor:
         """How a manifest points to it."""
-        digest = f"sha256:{hashlib.sha256(self.data).hexdigest()}"
-        return Descriptor(self.media_type, digest, len(self.data))
+        return Descriptor(self.media_type, digest_of(self.data), len(self.data))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,6 @@ from ftbuild.errors import HostError
 SUBJECT = "base"
 # Name resolution obeys no timeout of ours.
 PATIENCE_SECONDS = 60.0
-_GONE = "HTTP 404"
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def ask(config: Config) -> Callable[[], Iterator[Finding]]:
 
 def _look(base: Pinned) -> Finding:
     try:
-        now = _digest(base.image)
+        now = registry.current(base.image)
         if now is None:
             return _without_tag(base)
     except HostError as silent:
@@ -73,16 +72,6 @@ def _without_tag(base: Pinned) -> Finding:
     """Builds go on for as long as the registry has the digest. Raises HostError when it is silent."""
     if not base.digest:
         return Finding(base.what, "fail", f"the registry has no {base.image}, and the lock no digest")
-    if _digest(base.by_digest) is None:
+    if registry.current(base.by_digest) is None:
         return Finding(base.what, "fail", f"the registry has neither {base.image} nor {base.digest}")
     return Finding(base.what, "warn", f"{base.image} is gone, {base.digest} still there: keep a copy of it")
-
-
-def _digest(name: str) -> str | None:
-    """What the registry has under a name; None when it says that it has nothing."""
-    try:
-        return registry.digest(name)
-    except HostError as refused:
-        if _GONE in (refused.where or ""):
-            return None
-        raise

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+STATES = ("fail", "warn", "ok")
 
 
 @dataclass(frozen=True)
@@ -12,3 +15,8 @@ class Finding:
     what: str
     state: str
     detail: str = ""
+
+
+def worst_first(findings: Iterable[Finding]) -> list[Finding]:
+    """In the order of STATES, else as they come."""
+    return sorted(findings, key=lambda finding: STATES.index(finding.state))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -12,12 +11,11 @@ from pathlib import Path
 from ftbuild import config as configuration
 from ftbuild import tables
 from ftbuild.audit import bases, pins, series
-from ftbuild.audit.finding import Finding
+from ftbuild.audit.finding import STATES, Finding, worst_first
 from ftbuild.cache import Report
 from ftbuild.config import Config
 from ftbuild.errors import PatchError, PinError, worst
-
-STATES = ("fail", "warn", "ok")
+from ftbuild.options import progress, require_format
 
 
 def audit(config: Config, cache: Path, *, report: Report = print) -> tuple[Finding, ...]:
@@ -43,8 +41,7 @@ def render(findings: Sequence[Finding], output: str) -> str:
     """The findings as a table for people, the worst first, or as JSON: a list of what, state, detail."""
     if output == "json":
         return json.dumps([asdict(finding) for finding in findings], indent=2)
-    ordered = sorted(findings, key=lambda finding: STATES.index(finding.state))
-    rows = [(finding.state, finding.what, finding.detail) for finding in ordered]
+    rows = [(finding.state, finding.what, finding.detail) for finding in worst_first(findings)]
     counts = {state: sum(finding.state == state for finding in findings) for state in STATES}
     total = f"failed: {counts['fail']}, warnings: {counts['warn']}"
     return f"{tables.render(('', 'What', 'Found'), rows)}\n{total}"
@@ -52,9 +49,7 @@ def render(findings: Sequence[Finding], output: str) -> str:
 
 def run(config_folder: Path, cache: Path, output: str) -> int:
     """What `invoke audit` does: look, print, and say by the exit code whether a build is in danger."""
-    from ftbuild.options import require_format
-
     require_format(output, "human", "json")
-    found = audit(configuration.load(config_folder), cache, report=lambda said: print(said, file=sys.stderr))
+    found = audit(configuration.load(config_folder), cache, report=progress)
     print(render(found, output))
     return exit_code(found)

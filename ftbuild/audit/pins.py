@@ -61,7 +61,7 @@ def ask(config: Config, cache: Path, scratch: Path, report: Report) -> Callable[
     Each wait ends: git is given `remote.LISTING_SECONDS` and `remote.FETCH_SECONDS` for each call.
     """
     pinned = {name: pins(config, name) for name in config.sources.repositories}
-    stores = {name: sources._store(config, name, cache) for name in pinned}
+    stores = {name: sources.store_of(config, name, cache) for name in pinned}
     running = {
         name: _start(stores[name], found, scratch / name, report) for name, found in pinned.items() if found
     }

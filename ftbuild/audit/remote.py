@@ -11,15 +11,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ftbuild.cache import Objects
-from ftbuild.git import NO_REPOSITORY, git, last_line
+from ftbuild.cache import Objects, leads_to
+from ftbuild.git import git, last_line
 from ftbuild.shell import CommandFailed, redact
 
 LISTING_SECONDS = 60.0
 # A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.
 FETCH_SECONDS = 600.0
 _REMOTE = "audit"
-_PEELED = "^{}"
 # What git says of a commit that a server lacks, and of a server that serves no commit by its id.
 _NOT_OURS = re.compile(r"not our ref ([0-9a-f]{40})")
 _SERVES_NO_IDS = "unadvertised object"
@@ -39,18 +38,10 @@ def ask(url: str, refs: Collection[str], commits: Collection[str], scratch: Path
     """Ask `url` for full `refs` and commit ids; `scratch` is a folder to make. Never raises for a bad URL."""
     shown = redact(url)
     try:
-        leads_to = _list(url, refs)
-        return Answer(shown, "", leads_to, _served(url, frozenset(commits), scratch))
+        found = leads_to(url, refs, LISTING_SECONDS)
+        return Answer(shown, "", found, _served(url, frozenset(commits), scratch))
     except CommandFailed as silent:
         return Answer(shown, last_line(silent))
-
-
-def _list(url: str, refs: Collection[str]) -> dict[str, str]:
-    """Ref -> commit, for those that are there (annotated tags: what they tag)."""
-    patterns = [pattern for ref in refs for pattern in (ref, ref + _PEELED)] or ["HEAD"]
-    listing = git("ls-remote", url, *patterns, env=NO_REPOSITORY, timeout=LISTING_SECONDS).stdout
-    found = {name: commit for commit, name in (line.split("\t") for line in listing.splitlines())}
-    return {ref: found.get(ref + _PEELED, found[ref]) for ref in refs if ref in found}
 
 
 def _served(url: str, commits: frozenset[str], scratch: Path) -> frozenset[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
-from ftbuild import build
+from ftbuild import build, verdict
 from ftbuild.plan import Plan
-from ftbuild.verdict import SMOKE, VERIFY, Gate, State
+from ftbuild.verdict import SMOKE, VERIFY, Gate
 
 TITLES = ("Cell", "Key", "Verify", "Smoke")
 
@@ -27,11 +25,9 @@ def _row(plan: Plan, folder: Path) -> tuple[str, ...]:
 
 def _ended(folder: Path, gate: Gate) -> str:
     """`passed`, the checks that failed, or that there is no record: then nothing was published."""
-    try:
-        record: Mapping[str, Any] = json.loads((folder / gate.record).read_text())
-    except FileNotFoundError:
+    record = verdict.read(gate, folder)
+    if record is None:
         return "**no record**"
-    if record["passed"]:
+    if record.passed:
         return "passed"
-    failed = (f["check"] for f in record["findings"] if f["state"] == State.FAIL)
-    return f"**failed**: {', '.join(dict.fromkeys(failed))}".replace("|", "\\|")
+    return f"**failed**: {', '.join(record.failed)}".replace("|", "\\|")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ftbuild import __version__, bake, engine, shell, tables
+from ftbuild import __version__, bake, engine, shell, tables, units
 from ftbuild import base as bases
 from ftbuild import config as configuration
 from ftbuild import matrix as matrices
@@ -70,7 +70,7 @@ def run(selection: Selection, options: Options, work: Path) -> int:
         engine.buildx_version()
         info = client.info()
         here = budget.budget(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.cells)
-        folder, begun = _begin(config, selection, options, here, info, work)
+        folder, begun = _begin(selection, options, here, info, work)
         todo = _todo(client, config, selection, options, begun, work)
         progress(
             f"{len(todo.plans)} cells, {here.cells} at a time, {here.jobs} compile jobs in all; {folder}"
@@ -104,7 +104,7 @@ def _alone(work: Path) -> Iterator[None]:
 
 
 def _begin(
-    config: Config, selection: Selection, options: Options, here: Budget, info: dict[str, int], work: Path
+    selection: Selection, options: Options, here: Budget, info: dict[str, int], work: Path
 ) -> tuple[Path, Night]:
     """The folder and the record that the night goes on with: the last one's, or new ones."""
     if options.resume:
@@ -257,12 +257,12 @@ def _tell(night: Night, folder: Path, hook: str | None) -> None:
             record.cell,
             words.look(record.state, record.reason).word,
             record.reason.value,
-            words.duration(record.seconds) if record.steps else "",
+            units.duration(record.seconds) if record.steps else "",
             next(iter(record.detail.splitlines()), ""),
         )
         for record in night.cells
     ]
     print(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
-    print(f"{words.headline(night)} in {words.duration(night.seconds)}: {folder / 'report.html'}")
+    print(f"{words.headline(night)} in {units.duration(night.seconds)}: {folder / 'report.html'}")
     if hook and (problem := notify.post(hook, night)):
         progress(problem)

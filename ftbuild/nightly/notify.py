@@ -8,9 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from ftbuild import units
 from ftbuild.nightly.record import CellRecord, Night, Reason, State
 from ftbuild.nightly.report import words
 from ftbuild.nightly.report.plain import cleaned, first_line
+from ftbuild.registry.transport import BUSY
 
 if TYPE_CHECKING:
     import requests
@@ -20,7 +22,6 @@ RETRIES = 3
 # Waits of 0, 2 and 4 seconds, or what the server asks for up to this.
 BACKOFF_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 60
-_BUSY = (429, 500, 502, 503, 504)
 # Slack cuts a message at 40,000 characters, Mattermost at 16,383.
 _TOLD_CELLS = 20
 _EXCLUDED = words.look(State.SKIPPED, Reason.EXCLUDED)
@@ -80,7 +81,7 @@ def _text(night: Night) -> str:
     return "\n".join(
         [
             f"{symbol} ftbuild nightly {night.id}: {words.headline(night)}",
-            f"{counts} in {words.duration(night.seconds)}, exit code {night.exit_code}",
+            f"{counts} in {units.duration(night.seconds)}, exit code {night.exit_code}",
             *(_said(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_TOLD_CELLS]),
             *more,
             *(_said(f"• audit: {f.what}: {first_line(f.detail)}") for f in found[:_TOLD_CELLS]),
@@ -105,7 +106,7 @@ def _session() -> requests.Session:
     retry = Retry(
         total=RETRIES,
         backoff_factor=BACKOFF_SECONDS,
-        status_forcelist=_BUSY,
+        status_forcelist=BUSY,
         allowed_methods=("POST",),
         retry_after_max=LONGEST_WAIT_SECONDS,
         raise_on_status=False,

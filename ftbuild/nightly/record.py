@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ftbuild import errors
+from ftbuild import errors, whole
 from ftbuild.audit.finding import Finding
 
 FILE = "report.json"
@@ -194,10 +194,7 @@ class Night:
 
     def write(self, folder: Path) -> None:
         """Put `report.json` into `folder`, whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / f"{FILE}.new"
-        fresh.write_text(json.dumps(self.as_dict(), indent=1) + "\n")
-        fresh.replace(folder / FILE)
+        whole.write(folder / FILE, json.dumps(self.as_dict(), indent=1) + "\n")
 
 
 def read(folder: Path) -> Night:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ftbuild import config as configuration
-from ftbuild import tables
+from ftbuild import tables, whole
 from ftbuild.config import Config
 from ftbuild.errors import ConfigError, NothingSelected, worst
 from ftbuild.options import Selection, plans, progress, require_format
@@ -140,13 +140,12 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
 def _write(config: Config, release: str, outcomes: Sequence[Outcome], work: Path) -> None:
     """What was found and made, and the catalogue of the whole registry where that may have changed."""
     folder = work / "published" / release.replace(":", "_")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / DIGESTS).write_text(_as_json(outcomes) + "\n")
+    whole.write(folder / DIGESTS, _as_json(outcomes) + "\n")
     if all(outcome.state == "present" for outcome in outcomes) and (folder / INDEX).exists():
         return
     entries = catalogue.read(Repository(release))
-    (folder / INDEX).write_text(catalogue.as_json(entries, config.matrix.sms))
-    (folder / TABLE).write_text(catalogue.as_markdown(entries, config.matrix.sms))
+    whole.write(folder / INDEX, catalogue.as_json(entries, config.matrix.sms))
+    whole.write(folder / TABLE, catalogue.as_markdown(entries, config.matrix.sms))
     progress(f"{folder}: {DIGESTS}, {INDEX}, {TABLE}")
 
 

@@ -36,5 +36,8 @@ def names(registry: str, stage: str | None, image: str) -> Names:
 
 
 def tag(plan: Plan, product: str, *, moving: bool = False) -> str:
-    """The tag of a published image: `22.12-sm80-<key>`, or the moving `22.12-sm80`."""
-    return plan.tag(product, moving=moving).rpartition(":")[2]
+    """The tag of a published image: `22.12-sm80-<key>`, or the moving `22.12-sm80`.
+
+    ConfigError when no registry takes it.
+    """
+    return reference.check_tag(plan.tag(product, moving=moving).rpartition(":")[2])

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ftbuild import verdict
+from ftbuild import verdict, whole
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import gates, names, promote, release, unsmoked
@@ -21,9 +20,6 @@ from ftbuild.publishing.pushed import Pushed
 from ftbuild.publishing.retry import Say
 from ftbuild.publishing.survey import Presence, survey
 from ftbuild.verdict import SMOKE, VERIFY, Gate
-
-if TYPE_CHECKING:
-    pass
 
 RECORD = "published.json"
 
@@ -188,6 +184,5 @@ def _products(desk: Desk, plan: Plan, digests: Mapping[str, str], suffix: str = 
 
 
 def _record(folder: Path, products: Mapping[str, Published]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
     record = {product: asdict(published) for product, published in products.items()}
-    (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+    whole.write(folder / RECORD, json.dumps(record, indent=2) + "\n")

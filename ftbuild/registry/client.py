@@ -191,17 +191,27 @@ def digest_of(data: bytes, algorithm: str = "sha256") -> str:
     return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
 
 
-def digest(name: str) -> str:
-    """The digest that a tag means now (`sha256:...`); HostError within seconds when it cannot be had."""
+def current(name: str) -> str | None:
+    """The digest that a tag means now (`sha256:...`); None when the registry says that there is no such tag.
+
+    HostError within seconds when it does not say.
+    """
     image = parse(name)
     repository = Repository(f"{image.registry}/{image.repository}", Session(patient=False))
     try:
         found = repository.head(image.tag)
     except PublishError as refused:
         raise HostError(refused.what, where=refused.where, hint=refused.hint) from refused
+    return found.digest if found else None
+
+
+def digest(name: str) -> str:
+    """The same, but a tag that is not there is a HostError as well."""
+    found = current(name)
     if found is None:
-        raise HostError(f"the registry has no {name}", where=f"{repository.name}: HTTP 404")
-    return found.digest
+        image = parse(name)
+        raise HostError(f"the registry has no {name}", where=f"{image.registry}/{image.repository}: HTTP 404")
+    return found
 
 
 def require_reachable(name: str, *, purpose: str, hint: str) -> None:

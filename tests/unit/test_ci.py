@@ -21,6 +21,8 @@ from ftbuild.config import Config
 from ftbuild.errors import ConfigError
 from ftbuild.matrix import Cell, as_github, select
 from ftbuild.options import Selection, plans
+from ftbuild.plan import Plan
+from ftbuild.verdict import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
 
 ROOT = Path(__file__).parents[2]
 CELLS = (Cell("22.07", (80,), "ngc", True), Cell("22.12", (90,), "open", False))
@@ -294,28 +296,27 @@ def test_a_script_of_several_lines_is_a_block_and_nothing_is_an_anchor() -> None
     assert load(text) == {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}}
 
 
-def record(folder: Path, gate: str, **data: Any) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{gate}.json").write_text(json.dumps(data))
+def judged(plan: Plan, gate: Gate, **checks: State) -> Report:
+    found = (Finding(check, "runtime", Verdict(state, "it")) for check, state in checks.items())
+    return Report(gate, plan, {"runtime": "sha256:1"}, tuple(found))
 
 
 def test_the_summary_tells_passed_failed_and_untested_apart(config: Config, tmp_path: Path) -> None:
     selection = Selection(ROOT / "buildcfg", ["22.12"], ["80", "90"])
     good, bad = plans(config, selection)
-    record(build.folder(tmp_path, good), "verify", passed=True, findings=[])
-    failed = [{"check": "machine code", "state": "fail"}, {"check": "labels", "state": "ok"}]
-    record(build.folder(tmp_path, bad), "verify", passed=False, findings=failed)
-    record(build.folder(tmp_path, bad), "smoke", passed=True, findings=[])
+    judged(good, VERIFY, labels=State.OK).write(build.folder(tmp_path, good))
+    judged(bad, VERIFY, code=State.FAIL, labels=State.OK).write(build.folder(tmp_path, bad))
+    judged(bad, SMOKE, gpt=State.OK).write(build.folder(tmp_path, bad))
     rows = summary.markdown((good, bad), tmp_path).splitlines()[2:]
     assert rows == [
         f"| 22.12-sm80 | `{good.key}` | passed | **no record** |",
-        f"| 22.12-sm90 | `{bad.key}` | **failed**: machine code | passed |",
+        f"| 22.12-sm90 | `{bad.key}` | **failed**: code | passed |",
     ]
 
 
 def test_a_record_of_another_input_key_says_nothing(config: Config, tmp_path: Path) -> None:
     (plan,) = plans(config, Selection(ROOT / "buildcfg", ["22.12"], ["80"]))
-    record(tmp_path / plan.cell.id / "0123456789ab", "smoke", passed=True, findings=[])
+    judged(plan, SMOKE, gpt=State.OK).write(tmp_path / plan.cell.id / "0123456789ab")
     assert summary.markdown((plan,), tmp_path).endswith("| **no record** | **no record** |")
 
 

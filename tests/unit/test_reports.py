@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from ftbuild import units
 from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Night, Reason, State, Unit, read
 from ftbuild.nightly.report import gantt, grid, junit, markdown, page, trend, words
@@ -96,7 +97,7 @@ def test_cleaning_leaves_nothing_but_text(text: str, expected: str) -> None:
     ],
 )
 def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
-    assert words.duration(seconds) == said
+    assert units.duration(seconds) == said
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
     [(0, "0 B"), (999, "999 B"), (999_600, "1 MB"), (1.57e9, "1.57 GB"), (2e15, "2e+03 TB")],
 )
 def test_sizes_have_decimal_units(count: float, said: str) -> None:
-    assert words.size(count) == said
+    assert units.size(count) == said
 
 
 def test_the_headline_says_how_the_night_ended() -> None:

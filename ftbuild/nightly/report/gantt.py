@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Night, Step, Unit
-from ftbuild.nightly.report import words
+from ftbuild.units import duration
 
 WIDTH = 1100.0
 # A letter of a lane's label, and the most that labels may take.
@@ -184,7 +184,7 @@ def _start(unit: Unit) -> float:
 
 
 def _step(scale: _Scale, cell: str, step: Step) -> Bar:
-    took = words.duration(step.seconds)
+    took = duration(step.seconds)
     ending = f", exit code {step.code}" if step.code else ""
     width = max(scale.width(step.seconds), 2.0)
     label = f"{step.name} {took}"
@@ -210,7 +210,7 @@ def _drawn(scale: _Scale, units: Sequence[Unit]) -> Iterator[Bar]:
 
 
 def _unit(scale: _Scale, unit: Unit) -> Bar:
-    title = f"{words.duration(unit.end - unit.start)}  {name(unit.output)}"
+    title = f"{duration(unit.end - unit.start)}  {name(unit.output)}"
     return Bar(scale.x(unit.start), scale.width(unit.end - unit.start), kind(unit.output), title)
 
 
@@ -219,6 +219,6 @@ def _shared(scale: _Scale, units: Sequence[Unit]) -> Bar:
         (unit,) = units
         return Bar(scale.x(unit.start), PIXEL, kind(unit.output), _unit(scale, unit).title)
     first, last = units[0], units[-1]
-    took = words.duration(sum(unit.end - unit.start for unit in units))
+    took = duration(sum(unit.end - unit.start for unit in units))
     width = max(scale.width(last.end - first.start), PIXEL)
     return Bar(scale.x(first.start), width, "short", f"{len(units)} short units, {took} together")

@@ -6,6 +6,8 @@ import html
 import re
 from collections.abc import Iterator
 
+from ftbuild import units
+from ftbuild.audit.finding import worst_first
 from ftbuild.nightly.record import CellRecord, Night
 from ftbuild.nightly.report import words
 from ftbuild.nightly.report.plain import cleaned, clip, first_line
@@ -50,7 +52,7 @@ def _head(night: Night) -> str:
     counts = ", ".join(said for _, said in words.tally(night))
     facts = [
         _text(night.started),
-        words.duration(night.seconds),
+        units.duration(night.seconds),
         f"exit code {night.exit_code}",
         f"registry {_code(night.registry)}" if night.registry else "not published",
         f"revision {_code(night.revision[:12])}",
@@ -85,14 +87,14 @@ def _row(cell: CellRecord) -> Iterator[str]:
     yield _text(cell.cell)
     wrong = shown.tone in ("bad", "error")
     yield f"{shown.symbol} {shown.word}{f' ({cell.reason.value})' if wrong else ''}"
-    yield words.duration(cell.seconds) if cell.steps else ""
+    yield units.duration(cell.seconds) if cell.steps else ""
     yield "<br>".join(_code(image.pull) for image in cell.images.values() if image.pull)
     yield _text(first_line(cell.detail))
 
 
 def _audit(night: Night) -> str:
     rows = ["| Looked at | State | Detail |", "|---|---|---|"]
-    for finding in words.audited(night):
+    for finding in worst_first(night.audit):
         cells = (_text(finding.what), _text(finding.state), _text(first_line(finding.detail)))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)

@@ -12,6 +12,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from ftbuild import units
+from ftbuild.audit.finding import worst_first
 from ftbuild.nightly.record import CellRecord, Night, Reason
 from ftbuild.nightly.report import gantt, grid, trend, words
 from ftbuild.nightly.report.plain import cleaned, clip, first_line
@@ -44,7 +46,7 @@ def render(night: Night) -> str:
             cells=[*trouble, *(cell for cell in told if cell not in trouble)],
             others=[cell for cell in night.cells if not _has_section(cell)],
             trends=trend.trends(night),
-            audit=words.audited(night),
+            audit=worst_first(night.audit),
         )
     )
 
@@ -77,7 +79,7 @@ def _environment() -> Environment:
         complaint=words.complaint,
         compile=gantt.of_compile,
         date=_date,
-        duration=words.duration,
+        duration=units.duration,
         figure=_figure,
         first_line=first_line,
         linked=linked,
@@ -85,7 +87,7 @@ def _environment() -> Environment:
         means=words.means,
         path=relative_url,
         percent=_percent,
-        size=words.size,
+        size=units.size,
         sms=grid.sms,
         tail=_tail,
     )
@@ -131,8 +133,8 @@ def _columns(cell: CellRecord) -> list[str]:
 def _figure(value: float, name: str) -> str:
     """A measured value; its name says its unit."""
     if name.endswith("_bytes"):
-        return words.size(value)
-    return words.duration(value) if name.endswith("_seconds") else f"{value:,.6g}"
+        return units.size(value)
+    return units.duration(value) if name.endswith("_seconds") else f"{value:,.6g}"
 
 
 def _change(part: float) -> str:

@@ -97,12 +97,6 @@ def findings(night: Night) -> tuple[Finding, ...]:
     return tuple(f for f in night.audit if f.state == "fail")
 
 
-def audited(night: Night) -> list[Finding]:
-    """All that the audit looked at, the worst first."""
-    order = {"fail": 0, "warn": 1}
-    return sorted(night.audit, key=lambda finding: order.get(finding.state, 2))
-
-
 def status(night: Night) -> str:
     """`success`, `failure` or `interrupted`."""
     if night.is_good:
@@ -135,25 +129,3 @@ def headline(night: Night) -> str:
     if faults:
         return f"{_counted(faults, 'fault')} found by the audit"
     return f"Ended with exit code {night.exit_code}"
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: `2 h 05 min`, `3 min 07 s`, `42 s`, `0.3 s`."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02} min"
-
-
-def size(count: float) -> str:
-    """Bytes in decimal units with three digits, as `docker images` shows them."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ftbuild import whole
 from ftbuild.nightly.record import Night
 from ftbuild.nightly.report import junit, markdown, page
 
@@ -19,6 +20,4 @@ def write(night: Night, folder: Path) -> None:
     """Put `report.json`, `junit.xml`, `report.md` and `report.html` into `folder`, made if need be."""
     night.write(folder)
     for name, render in RENDERERS.items():
-        fresh = folder / f"{name}.new"
-        fresh.write_text(render(night), encoding="utf-8")
-        fresh.replace(folder / name)
+        whole.write(folder / name, render(night))

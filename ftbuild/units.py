@@ -1,0 +1,25 @@
+"""Figures with their units, as people read them."""
+
+from __future__ import annotations
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: `2 h 05 min`, `3 min 07 s`, `42 s`, `0.3 s`."""
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def size(count: float) -> str:
+    """Bytes in decimal units with three digits, as `docker images` shows them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
