@@ -319,7 +319,7 @@ def test_docker_run_says_the_same_as_the_engine_is_asked() -> None:
         "--publish=18000:8000 --publish=18001:8001 --publish=18002:8002 "
         "'--mount=type=bind,source=/srv/my models,target=/models,readonly' "
         "--env=NCCL_LAUNCH_MODE=GROUP triton_with_ft:22.12-sm80 "
-        "mpirun -n 1 --allow-run-as-root tritonserver --model-repository=/models"
+        "mpirun -n 1 --bind-to none --allow-run-as-root tritonserver --model-repository=/models"
     )
 
 
