@@ -163,6 +163,97 @@ def smoke(
     return commands.smoke(chosen, format, prepare=prepare, any_gpu=any_gpu, work=Path(WORK))
 
 
+@task(
+    iterable=SELECTION,
+    help={
+        **SELECTION_HELP,
+        **ENGINE_HELP,
+        "prepare": "build the images and stop: needs no GPU",
+        "dry_run": "print what would be built and run, and stop: needs neither Docker nor network",
+        "format": "human or json",
+        "jobs": "compile jobs at a time (default: from the engine's cores and memory)",
+        "builder": "buildx builder (default: the engine's own)",
+    },
+)
+@command
+def unittest(
+    c: Context,
+    triton=None,
+    sm=None,
+    cell=None,
+    base=None,
+    config=CONFIG,
+    prepare=False,
+    dry_run=False,
+    format="human",  # noqa: A002
+    jobs=0,
+    ca=None,
+    builder=None,
+    progress="auto",
+    rebuild=False,
+):
+    """Build upstream's own unit tests against the patched sources, and run them on a GPU."""
+    from ftbuild.unittests import commands
+
+    chosen = selection(config, triton, sm, cell, base)
+    if dry_run:
+        return commands.dry_run(chosen, format)
+    return commands.run(
+        chosen,
+        format,
+        prepare=prepare,
+        jobs=jobs or None,
+        ca=ca,
+        builder=builder,
+        progress=progress,
+        rebuild=rebuild,
+        work=Path(WORK),
+    )
+
+
+@task(
+    iterable=["only", "cell"],
+    help={
+        "only": "name of a benchmark (repeatable; default: all that this machine can run)",
+        "real": "on the real sources and the open base: hours on a small machine",
+        **{key: SELECTION_HELP[key] for key in ("cell", "base")},
+        "jobs": "compile jobs at a time (default: 2)",
+        "rounds": "repetitions of what takes seconds",
+        "out": "folder for records and plots (default: .ftbuild/bench)",
+        "list": "show the benchmarks and stop",
+    },
+)
+@command
+def bench(
+    c: Context,
+    only=None,
+    real=False,
+    cell=None,
+    base=None,
+    jobs=2,
+    rounds=5,
+    out=None,
+    list=False,  # noqa: A002
+):
+    """Measure what benchmarks/README.md has goals for; without --real on the sample stack."""
+    from benchmarks import run
+
+    if list:
+        print(run.listing())
+        return 0
+    return run.bench(
+        run.Wanted(
+            only=only or (),
+            real=real,
+            base=base,
+            cell=cell or (),
+            jobs=jobs,
+            rounds=rounds,
+            out=Path(out or f"{WORK}/bench"),
+        )
+    )
+
+
 REGISTRY_HELP = {
     "registry": "host and path, for instance registry.gitlab.com/group/project (default: FTBUILD_REGISTRY)",
     "stage": "path below the registry where images wait until they are tested",

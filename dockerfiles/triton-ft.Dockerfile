@@ -1,17 +1,21 @@
 # Triton Inference Server with the FasterTransformer backend: one recipe for every cell and base.
 #
 # Stages: toolchain -> backend -> runtime (the image to serve) and toolchain -> pyt -> sdk (runtime + converters).
-# backend-info and pyt-info hold the figures of the compiles: configure log, ninja log, ccache, list of SASS.
+# Asked for by name: unittests (sdk + upstream's own unit tests).
+# backend-info, pyt-info and unittests-info hold the figures of the compiles: configure log, ninja log, ccache, list of SASS.
 #
 # Named contexts
 #   base            serving image
 #   toolchain-base  image with CUDA toolkit, host compiler, MPI, NCCL; may be the same as base
 #   sources         ft/ (patched, 3rdparty/cutlass filled), backend/, repo-core-src/, common/, triton-backend/
-#   recipe          {backend,pyt}.cmake: initial caches for `cmake -C`; {toolchain,pyt,runtime,sdk}.txt: Python packages
+#   recipe          {backend,pyt}.cmake: initial caches for `cmake -C`; {toolchain,pyt,runtime,sdk}.txt: Python packages;
+#                   for unittests: unittests.cmake and unittests.py
+#   googletest      for unittests: its sources, or an empty folder
 #
 # Secrets, both optional; neither ends up in a layer or in a layer's cache key
 #   ca    CA bundle for downloads through a TLS-inspecting proxy
-#   host  KEY=VALUE lines, the environment on this machine: JOBS, CCACHE_MAXSIZE, PIP_INDEX_URL, ...
+#   host  KEY=VALUE lines, the environment on this machine: JOBS, JOB_BYTES (memory of one), HEAVIEST (sources that
+#         take longest), CCACHE_MAXSIZE, CCACHE_REMOTE_STORAGE (wants a network), PIP_INDEX_URL, ...
 #
 # No `# syntax=` line: it would pull a frontend image, which a closed network cannot.
 
@@ -23,13 +27,14 @@ ARG TOOLCHAIN_APT=""
 # Targets of the two build trees.
 ARG BACKEND_TARGETS="transformer-shared triton-fastertransformer-backend"
 ARG PYT_TARGETS="th_transformer"
+ARG UNITTEST_TARGETS="unittest"
 # Folders of site-packages/nvidia/ whose headers and libraries the pyt tree needs and toolchain-base lacks.
 ARG PYT_WHEEL_LIBS=""
 # apt packages that a serving image must not carry.
 ARG RUNTIME_PURGE="openssh-server"
 
 
-FROM scratch AS steps
+FROM scratch AS pip-steps
 COPY <<'EOF' /host-environment
 # Sourced: the machine's own settings into the environment. Read line by line, so values need no quoting.
 if [ -e /run/secrets/host ]; then
@@ -54,34 +59,95 @@ exec python3 -m pip --no-input --disable-pip-version-check install --quiet --no-
     --only-binary :all: --requirement "$requirements" "$@"
 EOF
 
+
+# A stage of its own: what is installed does not depend on how things are compiled.
+FROM pip-steps AS steps
 COPY --chmod=755 <<'EOF' /slot
+#!/usr/bin/env -S python3 -I -S
+"""slot COMPILER ARGUMENT...: run it while holding one of JOBS slots, which all builds on this engine share
+
+A slot is a lock on a file: the kernel gives it back whatever becomes of its holder. Adds a line to SLOT_LOG:
+start and end in milliseconds since 1970, slot, output, CPU seconds, memory of the largest process in bytes.
+"""
+import fcntl, os, sys, time
+
+def take(jobs):
+    slots = [open("/slots/%d" % number, "w") for number in range(jobs)]
+    # One waits at the slots, the others in the order in which they came.
+    with open("/slots/queue", "w") as queue:
+        fcntl.flock(queue, fcntl.LOCK_EX)
+        while True:
+            for number, slot in enumerate(slots):
+                try:
+                    fcntl.flock(slot, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    return number, slot
+                except BlockingIOError:
+                    pass
+            time.sleep(0.02)
+
+command = sys.argv[1:]
+output = command[command.index("-o") + 1] if "-o" in command else ""
+number, slot = take(int(os.environ.get("JOBS") or os.cpu_count()))
+start = time.time()
+_, status, used = os.wait4(os.posix_spawnp(command[0], command, os.environ), 0)
+row = (int(start * 1000), int(time.time() * 1000), number, output)
+row += ("%.2f" % (used.ru_utime + used.ru_stime), used.ru_maxrss * 1024)
+with open(os.environ["SLOT_LOG"], "a") as log:
+    log.write("\t".join(map(str, row)) + "\n")
+sys.exit(os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status))
+EOF
+
+COPY --chmod=755 <<'EOF' /heaviest-first
+#!/usr/bin/env -S python3 -I -S
+"""heaviest-first BUILD.NINJA NAME...: move the compiles of these sources to the front, in this order
+
+A NAME is that of a file without its endings. Of what is ready, ninja starts first what stands first in its file
+(from 1.12 on: among equally long chains).
+"""
+import re, sys
+
+file, *names = sys.argv[1:]
+ranks = {name: rank for rank, name in enumerate(names)}
+with open(file) as opened:
+    text = opened.read()
+found = re.finditer(r"^build (?:\S*/)?([^/\s.]+)[^/\s]*\.o:.*\n(?:[ \t]+.*\n)*", text, re.M)
+heavy = sorted((ranks[match[1]], match[0]) for match in found if match[1] in ranks)
+for _, statement in heavy:
+    text = text.replace(statement, "", 1)
+first = re.search("^build ", text, re.M).start()
+with open(file, "w") as opened:
+    opened.write("".join([text[:first], *(statement for _, statement in heavy), text[first:]]))
+EOF
+
+COPY --chmod=755 <<'EOF' /jobs-that-fit
 #!/bin/sh
-# slot COMPILER ARGUMENT...: run it while holding one of JOBS slots, which all builds on this engine share
-# A slot is a lock on a file: the kernel gives it back whatever becomes of its holder.
+# jobs-that-fit: print JOBS, or how many jobs of JOB_BYTES fit into the memory that this step may use
+# The limit of a builder is not its engine's. Version 1 of cgroups tells that of all groups above (kernel documentation,
+# cgroup-v1/memory.rst), version 2 within a container only its own.
+set -eu
+jobs=${JOBS:-$(nproc)}
+limit=$(sed -n 's/^hierarchical_memory_limit //p' /sys/fs/cgroup/memory/memory.stat 2> /dev/null ||
+    cat /sys/fs/cgroup/memory.max 2> /dev/null || echo max)
+fit=$jobs
+if [ "$limit" != max ] && [ -n "${JOB_BYTES:-}" ]; then fit=$((limit / JOB_BYTES)); fi
+if [ "$fit" -lt 1 ]; then fit=1; fi
+if [ "$fit" -lt "$jobs" ]; then
+    echo "ftbuild: compiling with $fit instead of $jobs jobs: the builder may use $((limit >> 20)) MiB of memory" >&2
+    jobs=$fit
+fi
+echo "$jobs"
+EOF
+
+COPY --chmod=755 <<'EOF' /storage-answers
+#!/bin/sh
+# storage-answers: whether ccache gets an answer from CCACHE_REMOTE_STORAGE, if only that an object is not there
 set -u
-output= previous=
-for word; do
-    if [ "$previous" = -o ]; then output=$word; fi
-    previous=$word
-done
-# One waits at the slots, the others in the order in which they came.
-exec 9> /slots/queue
-flock 9
-while :; do
-    slot=0
-    while [ "$slot" -lt "${JOBS:-$(nproc)}" ]; do
-        exec 8> "/slots/$slot"
-        if flock --nonblock 8; then break 2; fi
-        slot=$((slot + 1))
-    done
-    sleep 0.05
-done
-exec 9>&-
-start=$(date +%s%3N)
-"$@"
-code=$?
-printf '%s\t%s\t%s\t%s\n' "$start" "$(date +%s%3N)" "$slot" "$output" >> "$SLOT_LOG"
-exit "$code"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+echo 'int ftbuild_asks;' > "$folder/probe.c"
+CCACHE_DIR="$folder" CCACHE_STATSLOG="$folder/log" timeout 10 \
+    ccache "$CC" -c "$folder/probe.c" -o "$folder/probe.o" > /dev/null 2>&1
+grep -qsE '^(remote|secondary)_storage_(hit|miss)$' "$folder/log"
 EOF
 
 COPY --chmod=755 <<'EOF' /compile
@@ -101,8 +167,23 @@ numbers() { grep -oE '[0-9]+' | sort -un | tr '\n' ' '; }
 # The path of a source is the same in every container, so ccache needs no base directory. The compiler counts
 # by content: its date differs between machines.
 export CCACHE_DIR=/ccache CCACHE_COMPILERCHECK=content CCACHE_MAXSIZE="${CCACHE_MAXSIZE:-20G}"
-# Statistics of this build alone; the counters in the cache are shared with builds that run beside it.
-export CCACHE_STATSLOG="$build/ccache.statslog"
+# What became of each source of this build; the counters in the cache are shared with builds that run beside it.
+export CCACHE_STATSLOG="$info/ccache.statslog"
+JOBS=$(/steps/jobs-that-fit)
+export JOBS
+if [ -n "${CCACHE_REMOTE_STORAGE:-}" ]; then
+    # By default ccache waits a tenth of a second for a connection, too short where all cores compile. What the user
+    # says comes last, and counts. The second name is that before ccache 4.7.
+    CCACHE_REMOTE_STORAGE=$(echo "$CCACHE_REMOTE_STORAGE" | sed -E 's/(^| )((redis|http)[^| ]*)/\1\2|connect-timeout=2000/g')
+    export CCACHE_SECONDARY_STORAGE="$CCACHE_REMOTE_STORAGE"
+    # One that is silent would cost each compile its timeout; one that ccache does not understand, the build.
+    if /steps/storage-answers; then
+        echo "ftbuild: $tree: ccache shares what it compiles through a remote storage"
+    else
+        echo "ftbuild: $tree: CCACHE_REMOTE_STORAGE does not answer $(ccache --version | head -n 1) here: going on without"
+        unset CCACHE_REMOTE_STORAGE CCACHE_SECONDARY_STORAGE
+    fi
+fi
 # Only what ccache does not have is compiled, and waits for a slot.
 export CCACHE_PREFIX=/steps/slot SLOT_LOG="$info/slots.tsv"
 
@@ -118,14 +199,17 @@ assigned=$(sed -n 's/.*Assign GPU architecture (sm=\(.*\))$/\1/p' "$info/configu
 
 date +%s%3N > "$info/started" # the zero of ninja's own log
 touch "$SLOT_LOG"
-ninja -C "$build" -j "${JOBS:-$(nproc)}" "$@" || fail "compile failed, see the line FAILED above"
+/steps/heaviest-first "$build/build.ninja" ${HEAVIEST:-}
+times > "$info/times" # CPU time before and after ninja, each of this shell and of all that it ran
+ninja -C "$build" -j "$JOBS" "$@" || fail "compile failed, see the line FAILED above"
 cp "$build/.ninja_log" "$info/ninja_log"
+times >> "$info/times"
 ccache --show-log-stats --verbose > "$info/ccache.txt" 2>&1 || ccache --show-stats > "$info/ccache.txt" 2>&1
 cat "$info/ccache.txt"
 
 # What is loaded by name, and what that is linked with: FT v5.2 makes helper libraries besides, with symbols that
 # nothing provides. libtritonserver.so is core's stub to link against: the server brings the real one.
-ship() { # LIBRARY...
+ship() { # LIBRARY OR PROGRAM...
     for library; do
         if [ -e "$destination/${library##*/}" ]; then continue; fi
         cp "$library" "$destination"
@@ -134,10 +218,10 @@ ship() { # LIBRARY...
         done
     done
 }
-ship $(find "$build" -name "$SHIPPED" -type f ! -name libtritonserver.so)
+ship $(find "$build" -path "$SHIPPED" -type f ! -name libtritonserver.so)
 cd "$destination"
-strip --strip-unneeded ./*.so
-for library in ./*.so; do cuobjdump --list-elf "$library" 2> /dev/null || true; done > "$info/sass.txt"
+strip --strip-unneeded ./*
+for library in ./*; do cuobjdump --list-elf "$library" 2> /dev/null || true; done > "$info/sass.txt"
 # Every SM is embedded as PTX too, so a GPU would hide a wrong list: only the machine code tells.
 compiled=$(grep -oE 'sm_[0-9]+' "$info/sass.txt" | numbers)
 [ "$wanted" = "$compiled" ] || { cat "$info/sass.txt" >&2; fail "the libraries hold machine code for SM '$compiled', wanted '$wanted'"; }
@@ -154,7 +238,7 @@ set -eu
 apt-get -qq update
 DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $TOOLCHAIN_APT
 EOF
-RUN --mount=type=bind,from=steps,target=/steps \
+RUN --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=toolchain.txt,target=/recipe/toolchain.txt \
     --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
     /steps/pip-install /recipe/toolchain.txt
@@ -171,12 +255,12 @@ RUN --network=none \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    SHIPPED='libtriton*.so' /steps/compile backend /src/backend backends/fastertransformer $BACKEND_TARGETS && rm -rf /build
+    SHIPPED='*/libtriton*.so' /steps/compile backend /src/backend backends/fastertransformer $BACKEND_TARGETS && rm -rf /build
 
 
 FROM toolchain AS pyt
 ARG PYT_TARGETS PYT_WHEEL_LIBS
-RUN --mount=type=bind,from=steps,target=/steps \
+RUN --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=pyt.txt,target=/recipe/pyt.txt \
     --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
     /steps/pip-install /recipe/pyt.txt
@@ -199,7 +283,7 @@ RUN --network=none \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    SHIPPED='libth_*.so' /steps/compile pyt /src/ft lib $PYT_TARGETS && rm -rf /build
+    SHIPPED='*/libth_*.so' /steps/compile pyt /src/ft lib $PYT_TARGETS && rm -rf /build
 
 
 FROM scratch AS backend-info
@@ -209,9 +293,27 @@ FROM scratch AS pyt-info
 COPY --from=pyt /out/info/ /
 
 
+# After pyt, which leaves what the tests link in ccache; under its name, since ccache takes nvcc's -gencode for an
+# option of debug information, with which the folder of a compile counts (ccache(1), hash_dir).
+FROM pyt AS unittests-build
+ARG UNITTEST_TARGETS
+RUN --network=none \
+    --mount=type=bind,from=steps,target=/steps \
+    --mount=type=bind,from=recipe,source=unittests.cmake,target=/recipe/pyt.cmake \
+    --mount=type=bind,from=sources,target=/src,rw \
+    --mount=type=bind,from=googletest,target=/src/googletest \
+    --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
+    --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
+    --mount=type=secret,id=host \
+    rm -r /out && SHIPPED='/build/pyt/bin/*' /steps/compile pyt /src/ft bin $UNITTEST_TARGETS && rm -rf /build
+
+FROM scratch AS unittests-info
+COPY --from=unittests-build /out/info/ /
+
+
 # What pip installs goes into a root of its own: the images get the packages, not pip.
 FROM toolchain AS runtime-python
-RUN --mount=type=bind,from=steps,target=/steps \
+RUN --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=runtime.txt,target=/recipe/runtime.txt \
     --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
     mkdir /python && /steps/pip-install /recipe/runtime.txt --root /python --ignore-installed
@@ -236,7 +338,7 @@ USER 1000:1000
 
 
 FROM toolchain AS sdk-python
-RUN --mount=type=bind,from=steps,target=/steps \
+RUN --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=sdk.txt,target=/recipe/sdk.txt \
     --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
     mkdir /python && /steps/pip-install /recipe/sdk.txt --root /python --ignore-installed
@@ -251,3 +353,9 @@ COPY --from=pyt /out/lib/ /opt/ftbuild/lib/
 # The converters import each other as examples.pytorch...
 ENV PYTHONPATH=/opt/ftbuild/FasterTransformer
 WORKDIR /opt/ftbuild
+
+
+FROM sdk AS unittests
+COPY --from=sources ft/tests/ /opt/ftbuild/FasterTransformer/tests/
+COPY --from=unittests-build /out/bin/ /opt/ftbuild/unittests/bin/
+COPY --from=recipe --chmod=755 unittests.py /opt/ftbuild/unittests/run

@@ -14,15 +14,19 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ftbuild import shell
+from ftbuild import cmake, heaviest, shell
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.plan import PRODUCTS, Plan
 
 LOG, METADATA = "build.log", "metadata.json"
 PROGRESS = ("auto", "tty", "plain")
-# Of the user's environment, what a build step needs in order to reach a package index or to bound its cache.
-PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE")
+# Where machines share what they compile (ccache(1), remote storage backends).
+REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
+ONLINE = f"{REMOTE_STORAGE} is set: the steps that compile have a network"
+# Of the user's environment, what build steps need: to reach a package index, and for the compiler cache.
+PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE", REMOTE_STORAGE)
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -58,31 +62,50 @@ class Host:
 
     def lines(self) -> str:
         """The `host` secret: KEY=VALUE lines, the environment of the steps that compile or download."""
-        passed = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-        return "".join(f"{name}={value}\n" for name, value in {"JOBS": str(self.jobs), **passed}.items())
+        settings = {
+            "JOBS": str(self.jobs),
+            "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
+            "HEAVIEST": heaviest.SOURCES,
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 @dataclass(frozen=True)
 class Job:
-    """One bake run: a folder with everything it needs, and the file that describes it."""
+    """One bake run: a folder with everything it needs, and the file that describes it.
+
+    `prefix` keeps the files of several runs in one folder apart.
+    """
 
     folder: Path
     definition: Mapping[str, object]
+    prefix: str = ""
 
     @property
     def file(self) -> Path:
         """The bake file."""
-        return self.folder / "docker-bake.json"
+        return self.folder / f"{self.prefix}docker-bake.json"
 
     @property
     def log(self) -> Path:
         """Everything that BuildKit printed."""
-        return self.folder / LOG
+        return self.folder / f"{self.prefix}{LOG}"
 
     @property
     def metadata(self) -> Path:
         """What BuildKit made, by target (image digests)."""
-        return self.folder / METADATA
+        return self.folder / f"{self.prefix}{METADATA}"
+
+    @property
+    def script(self) -> Path:
+        """What repeats the run."""
+        return self.folder / f"{self.prefix}build.sh"
+
+
+def compiles_online() -> bool:
+    """Whether the steps that compile get a network: for a remote storage of objects, and for nothing else."""
+    return bool(os.environ.get(REMOTE_STORAGE))
 
 
 def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
@@ -90,7 +113,31 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
 
     Two more bring the figures of both compiles (configure and ninja log, ccache, SASS) into `info/`.
     """
-    common: dict[str, object] = {
+    targets = {target_name(plan, product): image_target(plan, product, host) for product in PRODUCTS}
+    info = {target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, host) for tree in plan.trees}
+    return definition({**targets, **info})
+
+
+def image_target(plan: Plan, product: str, host: Host) -> dict[str, Any]:
+    """The target that makes an image of a cell, named by its stage."""
+    return {
+        **_common(plan, host),
+        "target": product,
+        "tags": [plan.tag(product)],
+        "labels": plan.labels(product),
+        "output": ["type=docker"],  # into the engine, wherever the builder is
+        **_attestations(host),
+        **_layer_cache(plan, host),
+    }
+
+
+def info_target(plan: Plan, tree: str, host: Host) -> dict[str, Any]:
+    """The target that brings the figures of a build tree's compile into `info/`."""
+    return {**_common(plan, host), "target": f"{tree}-info", "output": [f"type=local,dest=info/{tree}"]}
+
+
+def _common(plan: Plan, host: Host) -> dict[str, Any]:
+    return {
         "context": "recipe",
         "dockerfile": "Dockerfile",
         "contexts": {
@@ -102,27 +149,6 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
         "args": {**plan.arguments(), **_proxies()},
         "secret": _secrets(host),
     }
-    targets = {
-        target_name(plan, product): {
-            **common,
-            "target": product,
-            "tags": [plan.tag(product)],
-            "labels": plan.labels(product),
-            "output": ["type=docker"],  # into the engine, wherever the builder is
-            **_attestations(host),
-            **_layer_cache(plan, host),
-        }
-        for product in PRODUCTS
-    }
-    info = {
-        target_name(plan, f"{tree.name}-info"): {
-            **common,
-            "target": f"{tree.name}-info",
-            "output": [f"type=local,dest=info/{tree.name}"],
-        }
-        for tree in plan.trees
-    }
-    return _definition({**targets, **info})
 
 
 def target_name(plan: Plan, target: str) -> str:
@@ -159,7 +185,7 @@ def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
         }
         for target, tag in (("serving", plan.base.serving), ("devel", plan.base.devel))
     }
-    return _definition(targets)
+    return definition(targets)
 
 
 def write(job: Job, host: Host) -> None:
@@ -169,12 +195,11 @@ def write(job: Job, host: Host) -> None:
     secrets = job.folder / "host.env"
     secrets.touch(mode=0o600)
     secrets.write_text(host.lines())
-    script = job.folder / "build.sh"
     command = shlex.join(command_line(job, "plain", host.builder))
-    script.write_text(
+    job.script.write_text(
         f'#!/bin/sh\n# Repeats this build with Docker alone.\ncd "$(dirname "$0")" || exit\n{command} "$@"\n'
     )
-    script.chmod(0o755)
+    job.script.chmod(0o755)
 
 
 def command_line(job: Job, progress: str, builder: str | None) -> list[str]:
@@ -202,7 +227,7 @@ def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
     raise BuildError(
         f"the build failed (docker buildx bake ended with code {code})\n    {cause}",
         where=str(job.log),
-        hint=f"{job.folder / 'build.sh'} repeats this build; a mended one resumes on the caches",
+        hint=f"{job.script} repeats this build; a mended one resumes on the caches",
     )
 
 
@@ -271,5 +296,6 @@ def _without_dots(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", text)
 
 
-def _definition(targets: Mapping[str, object]) -> dict[str, object]:
+def definition(targets: Mapping[str, object]) -> dict[str, object]:
+    """A bake file that makes all of `targets`."""
     return {"group": {"default": {"targets": list(targets)}}, "target": dict(targets)}

@@ -65,7 +65,7 @@ def build(
     """
     client = engine.connect()
     engine.buildx_version()
-    host = _host(client, options)
+    host = host_of(client, options)
     return [_one(config, plan, client, host, options, report) for plan in plans]
 
 
@@ -77,10 +77,13 @@ def summary(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _host(client: docker.DockerClient, options: Options) -> bake.Host:
-    """The job count comes from the engine's machine, which need not be this one."""
+def host_of(client: docker.DockerClient, options: Options) -> bake.Host:
+    """The job count comes from the engine's machine, which need not be this one, and the builder's limit."""
     info = client.info()
     count = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
+    limit = engine.builder_memory(options.builder) if options.builder else None
+    if limit:
+        count = cmake.jobs(count, limit)
     return bake.Host(
         count,
         options.ca,
@@ -127,18 +130,39 @@ def _make(
     base.ensure(client, plan, host, options.work, report=say, show=say)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
     job = bake.Job(folder(options.work, plan), bake.cell_definition(plan, host))
+    carry_out(config, plan, job, host, options, say)
+    _accept(config, plan, client, options, say)
+    say(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
+    return "built"
+
+
+def carry_out(
+    config: Config,
+    plan: Plan,
+    job: bake.Job,
+    host: bake.Host,
+    options: Options,
+    say: Callable[[str], None],
+    *,
+    stage_more: Callable[[], None] = lambda: None,
+) -> None:
+    """Stage the folder of a cell, and what a job needs besides, and run the job in it.
+
+    Raises HostError when another build of the cell is at it.
+    """
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(job.folder / "lock", timeout=0):
-            context.stage(config, plan, options.cache, job.folder, report=say)
+            online = bake.compiles_online()
+            context.stage(config, plan, options.cache, job.folder, online=online, report=say)
+            stage_more()
             bake.write(job, host)
+            if online:
+                say(bake.ONLINE)
             say(f"building with {host.jobs} compile jobs, log: {job.log}")
             bake.run(job, host, show=say)
     except Timeout as busy:
         raise HostError("another build of this cell is running", where=str(job.folder)) from busy
-    _accept(config, plan, client, options, say)
-    say(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
-    return "built"
 
 
 def folder(work: Path, plan: Plan) -> Path:

@@ -109,6 +109,29 @@ def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> 
     )
 
 
+def unit_tests(pyt: Tree, ft: str) -> Tree:
+    """The tree of upstream's own unit tests: the pyt tree's options, and thereby its objects in ccache.
+
+    BUILD_FT_TESTS: patches/ft/0020 and 0021.
+    FETCHCONTENT_SOURCE_DIR_GOOGLETEST: cmake module FetchContent; upstream would clone it while configuring
+        (FT v5.3 tests/unittests/CMakeLists.txt:18). 5.0 tests without it.
+    """
+    return Tree(
+        name="unittests",
+        source=pyt.source,
+        options=(
+            *pyt.options,
+            Option("BUILD_FT_TESTS", "ON", "patches/ft/0020 and 0021"),
+            Option(
+                "FETCHCONTENT_SOURCE_DIR_GOOGLETEST",
+                f"{SOURCE_ROOT}/googletest",
+                "FT v5.3 tests/unittests/CMakeLists.txt:18",
+            ),
+        ),
+        targets=_unit_test_targets(Version(ft)),
+    )
+
+
 def _toolchain(toolchain: Toolchain) -> Iterator[Option]:
     yield Option(
         "CMAKE_BUILD_TYPE", "Release", "FT v5.3 CMakeLists.txt:208 sets -O3 and the ABI for Release only"
@@ -161,3 +184,10 @@ def _pyt_targets(ft: Version) -> tuple[str, ...]:
         return ("th_transformer",)
     models = ("th_bert", "th_decoding", "th_gpt", "th_parallel_gpt", "th_t5")
     return (*models, "th_bart", "th_common", "th_weight_only_quant_ops") if ft >= Version("5.2") else models
+
+
+def _unit_test_targets(ft: Version) -> tuple[str, ...]:
+    """Every program of tests/unittests/CMakeLists.txt; from 5.2 on one, of googletest, has most tests."""
+    if ft >= Version("5.2"):
+        return ("unittest", "test_gemm", "test_gpt_kernels", "test_activation", "test_context_decoder_layer")
+    return ("test_gemm", "test_sampling", "test_logprob_kernels")

@@ -37,7 +37,7 @@ def matrix(selection: Selection, output: str) -> int:
 
 def dry_run(selection: Selection, output: str) -> int:
     """Print the plans of the selected cells."""
-    from ftbuild import explain
+    from ftbuild import bake, explain
 
     require_format(output, "human", "json")
     found = plans(configuration.load(selection.config), selection)
@@ -45,6 +45,8 @@ def dry_run(selection: Selection, output: str) -> int:
         print(json.dumps([plan.as_dict() for plan in found], indent=2))
     else:
         print("\n".join(explain.plan(plan) for plan in found))
+        if bake.compiles_online():
+            print(f"\n{bake.ONLINE}")
     return 0
 
 

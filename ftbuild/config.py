@@ -112,6 +112,7 @@ class SourceRef(Model):
 
     ref: str = Field(description="full ref (refs/tags/..., refs/heads/...) or a 40-digit commit")
     version: VersionText | None = Field(default=None, description="version that patch ranges refer to")
+    optional: bool = Field(default=False, description="no image to publish needs it: fetched when asked for")
 
 
 class SourcesConfig(Model):
@@ -119,6 +120,10 @@ class SourcesConfig(Model):
 
     repositories: Mapping[str, Repository]
     releases: Mapping[Release, Mapping[str, SourceRef]]
+
+    def built(self, release: str) -> tuple[str, ...]:
+        """The repositories that the images of a release are built from."""
+        return tuple(name for name, source in self.releases[release].items() if not source.optional)
 
 
 class LockedSource(Model):

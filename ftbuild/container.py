@@ -30,13 +30,14 @@ def run(
     user: str | None = None,
     files: bytes | Iterable[bytes] | None = None,
     devices: Sequence[DeviceRequest] = (),
+    seconds: int = SCRIPT_SECONDS,
 ) -> str:
     """The standard output of a shell script in `image`; `files` is a tar that is unpacked in /tmp before.
 
     `user` is the image's own unless told, `devices` are GPUs it gets. Raises VerifyError with the last lines
-    when the script fails or takes longer than SCRIPT_SECONDS.
+    when the script fails or takes longer than `seconds`.
     """
-    with _finished(client, image, script, user, files, devices) as container:
+    with _finished(client, image, script, user, files, devices, seconds) as container:
         return container.logs(stderr=False).decode("utf-8", "replace")
 
 
@@ -112,6 +113,7 @@ def _finished(
     user: str | None,
     files: bytes | Iterable[bytes] | None,
     devices: Sequence[DeviceRequest] = (),
+    seconds: int = SCRIPT_SECONDS,
 ) -> Iterator[Container]:
     """A container whose script has ended well."""
     from requests import RequestException
@@ -121,9 +123,9 @@ def _finished(
             container.put_archive("/tmp", files)
         container.start()
         try:
-            code = container.wait(timeout=SCRIPT_SECONDS)["StatusCode"]
+            code = container.wait(timeout=seconds)["StatusCode"]
         except RequestException as late:
-            raise VerifyError(f"a script did not end within {SCRIPT_SECONDS} s", hint=_REPEAT) from late
+            raise VerifyError(f"a script did not end within {seconds} s", hint=_REPEAT) from late
         if code:
             said = container.logs().decode("utf-8", "replace").strip().splitlines()[-5:]
             raise VerifyError("\n".join([f"a script ended with code {code}", *said]), hint=_REPEAT)

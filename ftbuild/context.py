@@ -17,16 +17,24 @@ from ftbuild.plan import Plan
 
 SOURCES = "sources"
 RECIPE = "recipe"
+_OFFLINE = "RUN --network=none "
 
 
 def stage(
-    config: Config, plan: Plan, cache: Path, folder: Path, *, report: Callable[[str], None] = print
+    config: Config,
+    plan: Plan,
+    cache: Path,
+    folder: Path,
+    *,
+    online: bool = False,
+    report: Callable[[str], None] = print,
 ) -> None:
     """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they already lie there.
 
-    Raises PinError when a source cannot be fetched or does not match its pin, PatchError on a conflict.
+    With `online` the steps that compile get a network, which they are denied otherwise. Raises PinError when
+    a source cannot be fetched or does not match its pin, PatchError on a conflict.
     """
-    _recipe(plan, folder / RECIPE)
+    recipe(plan, folder / RECIPE, online=online)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
     if (folder / SOURCES).is_dir():
         return
@@ -42,9 +50,11 @@ def stage(
     scratch.rename(folder / SOURCES)
 
 
-def _recipe(plan: Plan, folder: Path) -> None:
+def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
+    """Write all that BuildKit needs besides the sources; `online` as `stage` has it."""
     folder.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(plan.file("dockerfile").path, folder / "Dockerfile")
+    dockerfile = plan.file("dockerfile").path.read_text()
+    (folder / "Dockerfile").write_text(dockerfile.replace(_OFFLINE, "RUN ") if online else dockerfile)
     for role in ("toolchain", "pyt", "runtime", "sdk"):
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:

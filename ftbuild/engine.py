@@ -61,6 +61,26 @@ def buildx_version() -> tuple[int, ...]:
     return version
 
 
+def builder_memory(name: str) -> int | None:
+    """Bytes of memory that a buildx builder may use, None without a limit; HostError for an unknown one."""
+    try:
+        described = shell.run(["docker", "buildx", "inspect", name], timeout=20).stdout
+    except shell.CommandFailed as unknown:
+        raise HostError(f"there is no builder {name}", hint="docker buildx ls shows them") from unknown
+    return memory_limit(described)
+
+
+def memory_limit(builder: str) -> int | None:
+    """The smallest limit in the output of `docker buildx inspect`, in bytes.
+
+    Drivers call it `memory` (docker-container) or `limits.memory` (kubernetes); Docker's units are powers of
+    two (docs.docker.com/build/builders/drivers).
+    """
+    found = re.findall(r'(?<![\w.-])(?:limits\.)?memory="(\d+)([kmg]?)i?b?"', builder, re.I)
+    limits = [int(number) * 1024 ** " kmg".index(unit.lower() or " ") for number, unit in found]
+    return min(limits, default=None)
+
+
 def keeps_attestations(info: Mapping[str, Any]) -> bool:
     """Whether the engine of that `docker info` keeps images in containerd's store, with what is attested."""
     return ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or [])

@@ -232,8 +232,9 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
 
 
 def _sources(config: Config, release: str) -> Iterator[PlannedSource]:
-    for name, ref in config.sources.releases[release].items():
+    for name in config.sources.built(release):
         pinned, repository = sources.pinned(config, release, name), config.sources.repositories[name]
+        ref = config.sources.releases[release][name]
         yield PlannedSource(
             repository=name,
             url=repository.url,

@@ -107,7 +107,7 @@ def fetch(config: Config, release: str, cache: Path, *, report: Report = print) 
     be had, and both ids where one differs from the lock.
     """
     with naming_a_full_disk(cache):
-        for repository in config.sources.releases[release]:
+        for repository in config.sources.built(release):
             _obtain(config, release, repository, cache, report)
         for entry in _backports(config, [release]):
             backport_diff(config, entry, cache, report=report)
@@ -290,7 +290,7 @@ def _diff(store: Store, commit: str, paths: Sequence[str] = ()) -> bytes:
 def _wanted(config: Config, repository: str, releases: Collection[str]) -> Iterator[Wanted]:
     """Everything that builds of the releases read from one repository."""
     for release in releases:
-        if repository in config.sources.releases[release]:
+        if repository in config.sources.built(release):
             locked = pinned(config, release, repository)
             yield _snapshot(config, repository, locked.commit, locked.ref)
     for entry in _backports(config, releases):

@@ -98,7 +98,7 @@ def _units(info: Path) -> tuple[Unit, ...]:
 def _slots(lines: Sequence[str], zero: int) -> dict[str, tuple[float, float]]:
     """Output -> start and end of its compiler, in seconds since ninja began."""
     rows = (line.split("\t") for line in lines)
-    return {output: ((int(start) - zero) / 1000, (int(end) - zero) / 1000) for start, end, _, output in rows}
+    return {row[3]: ((int(row[0]) - zero) / 1000, (int(row[1]) - zero) / 1000) for row in rows}
 
 
 def _lines(log: Path) -> list[str]:

@@ -43,16 +43,16 @@ def unfit(plan: Plan, access: Access) -> str | None:
     return f"its machine code is for {', '.join(f'sm_{sm}' for sm in plan.cell.sms)}, here is {here}"
 
 
-def find_gpus(client: docker.DockerClient, plan: Plan) -> Access:
-    """The GPUs that a cell's runtime image gets.
+def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime") -> Access:
+    """The GPUs that an image of a cell gets.
 
     Raises SmokeError when the image is not built, HostError when it gets none.
     """
-    found = gpu.find(client, engine.built(client, plan.tag("runtime"), SmokeError))
+    found = gpu.find(client, engine.built(client, plan.tag(product), SmokeError))
     if found is None:
         raise HostError(
             "no GPU: nothing was tested, and nothing passed",
-            where=f"containers of {plan.tag('runtime')}",
+            where=f"containers of {plan.tag(product)}",
             hint="install nvidia-container-toolkit (`--gpus`) or write a CDI specification for the engine",
         )
     return found

@@ -274,7 +274,7 @@ def compilers(story: Story, cell: str) -> list[Compiler]:
     info = story.place.work / cell / story.bad.cell(cell).key / "info"
     rows = [line.split("\t") for log in info.glob("*/slots.tsv") for line in log.read_text().splitlines()]
     assert len(rows) > 10, "it was to compile everything"
-    return [(int(start), int(end), int(slot), cell) for start, end, slot, _ in rows]
+    return [(int(start), int(end), int(slot), cell) for start, end, slot, *_ in rows]
 
 
 def running(compiled: Sequence[Compiler]) -> Iterator[list[str]]:

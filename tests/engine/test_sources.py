@@ -606,3 +606,22 @@ def test_a_snapshot_is_asked_for_completeness_before_use(world: World) -> None:
     store = Store(world.cache, "cutlass", [world.cutlass.folder.as_uri()])
     assert store.holds(Snapshot(locked.commit, ("include",)))
     assert not store.holds(Snapshot(locked.commit))
+
+
+def test_an_optional_source_is_locked_but_only_fetched_when_it_is_asked_for(world: World) -> None:
+    file = world.root / "buildcfg" / "sources.yaml"
+    described = yaml.safe_load(file.read_text())
+    described["releases"]["22.12"]["cutlass"]["optional"] = True
+    file.write_text(yaml.safe_dump(described, sort_keys=False))
+    world.lock()
+    assert "cutlass" in world.config.lock.sources["22.12"]
+    shutil.rmtree(world.cache)
+    bundle = world.root / "sources.bundle"
+    gone = world.cutlass.folder.rename(world.root / "gone")
+    world.fetch()
+    sources.bundle(world.config, bundle, world.cache, report=quiet)
+    sources.unbundle(world.config, bundle, world.root / "other", report=quiet)
+    with pytest.raises(PinError, match="cutlass"):
+        world.export("cutlass")
+    gone.rename(world.cutlass.folder)
+    assert (world.export("cutlass") / "include" / "c.h").exists()

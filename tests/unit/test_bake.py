@@ -54,7 +54,9 @@ def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> N
     for name in bake.PASSED_ON:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.invalid/simple")
-    assert bake.Host(jobs=3).lines().splitlines() == ["JOBS=3", "PIP_INDEX_URL=https://mirror.invalid/simple"]
+    lines = dict(line.split("=", 1) for line in bake.Host(jobs=3).lines().splitlines())
+    assert lines.keys() == {"JOBS", "JOB_BYTES", "HEAVIEST", "PIP_INDEX_URL"}
+    assert (lines["JOBS"], lines["PIP_INDEX_URL"]) == ("3", "https://mirror.invalid/simple")
 
 
 def test_the_job_folder_holds_all_that_a_run_by_hand_needs(

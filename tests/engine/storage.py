@@ -1,0 +1,52 @@
+"""Debian's Redis where the steps of a build can reach it: on the engine's bridge."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import docker
+
+PROGRAM = "redis-server"
+PASSWORD = "sesame"
+START_SECONDS = 10.0
+
+
+def bridge(client: docker.DockerClient) -> str:
+    """This machine's address in the network that containers and steps have by default."""
+    address: str = client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
+    return address
+
+
+@contextlib.contextmanager
+def redis(client: docker.DockerClient, folder: Path) -> Iterator[str]:
+    """A server that keeps nothing; its address as ccache has it (ccache(1), Redis storage backend)."""
+    host = bridge(client)
+    with socket.create_server((host, 0)) as unused:
+        port = unused.getsockname()[1]
+    options = {"port": port, "bind": host, "requirepass": PASSWORD, "save": "", "dir": folder}
+    argv = [PROGRAM, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as server:
+        try:
+            _wait(host, port)
+            yield f"redis://{PASSWORD}@{host}:{port}"
+        finally:
+            server.terminate()
+
+
+def _wait(host: str, port: int) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            socket.create_connection((host, port), timeout=1).close()
+            return
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)

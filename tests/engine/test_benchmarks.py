@@ -1,0 +1,86 @@
+"""What the benchmarks read from a real engine and from real git."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks import layers, sources
+from benchmarks.stage import Stage
+from benchmarks.transfer import send
+from ftbuild import context, engine
+from ftbuild import sources as product
+
+from .sample import SAMPLE, sample_plan
+
+if TYPE_CHECKING:
+    import docker
+
+TEXT = b"the same line again and again\n" * 100_000
+
+
+@pytest.fixture
+def image(client: docker.DockerClient) -> Iterator[str]:
+    """An image of one layer that compresses well."""
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        file = tarfile.TarInfo("text")
+        file.size = len(TEXT)
+        archive.addfile(file, io.BytesIO(TEXT))
+    name = f"ftbuild-test-{uuid.uuid4().hex[:12]}"
+    client.api.import_image_from_data(content.getvalue(), repository=name, tag="1")
+    yield f"{name}:1"
+    client.images.remove(f"{name}:1")
+
+
+@pytest.mark.skipif(which("zstd") is None, reason="zstd is not installed")
+def test_layers_are_weighed_as_they_are_and_compressed(
+    client: docker.DockerClient, image: str, tmp_path: Path
+) -> None:
+    if engine.keeps_attestations(client.info()):
+        pytest.skip("this engine keeps layers compressed")
+    (layer,) = layers.read(client, image, tmp_path)
+    assert len(TEXT) < layer.unpacked < len(TEXT) + 20_000
+    assert 0 < layer.gzip < layer.unpacked / 20
+    assert 0 < layer.zstd < layer.unpacked / 20
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def stage(sample_repositories: None, tmp_path: Path) -> Stage:
+    return Stage(SAMPLE, tmp_path, jobs=2, rounds=1)
+
+
+def test_a_second_transfer_sends_only_what_has_changed(
+    client: docker.DockerClient, stage: Stage, tmp_path: Path
+) -> None:
+    base = sample_plan().base.serving
+    if engine.image(client, base) is None:
+        pytest.skip(f"there is no image {base}")
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "text").write_bytes(TEXT)
+    recipe = tmp_path / f"transfer-{uuid.uuid4().hex}"
+    first, second = (send(base, tmp_path / "sources", recipe) for _ in range(2))
+    assert first.size >= len(TEXT)
+    assert second.size < first.size / 10
+
+
+def test_what_is_fetched_is_counted_and_a_missing_submodule_named(stage: Stage) -> None:
+    config, plan, cache = stage.load(), stage.plan(), stage.work / "cache"
+    product.fetch(config, plan.cell.triton, cache, report=lambda line: None)
+    assert sources.packed(cache) > 10_000
+    cloned, absent = sources.clones(config, plan, stage.work / "clones")
+    assert set(cloned) == {s.repository for s in plan.sources} - {"cutlass"}
+    assert absent == ["3rdparty/cutlass"]
+    used = sources.staging(config, plan, cache, stage.work / "staged")
+    assert used.wall >= 0.0 < used.cpu
+    weights = sources.weigh(stage.work / "staged" / context.SOURCES)
+    assert weights[".git"] == 0
+    assert sum(weights.values()) > weights["tests"] > 0
