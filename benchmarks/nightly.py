@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,8 +24,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.stage import timed
 from ftbuild import config as configuration
 from ftbuild import demo, engine, matrix, tables
+from ftbuild.shell import CommandFailed
 from tests.engine import registries
 from tests.engine.nightly import IMAGE, copied, new_to_every_cache, patch, repatch
 from tests.engine.sample import ROOT, command, environment
@@ -47,12 +48,9 @@ class Stage:
     jobs: int
 
     def invoke(self, *arguments: str) -> None:
-        """One command; ends the benchmark with its output when it fails."""
+        """One command; CommandFailed unless it ends well."""
         argv = command(*arguments, "--config", str(self.config))
-        variables = environment(self.work, **self.variables)
-        done = subprocess.run(argv, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
-        if done.returncode:
-            sys.exit(f"{' '.join(argv)}\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        timed(argv, env=environment(self.work, **self.variables))
 
     def renew(self) -> None:
         """Sources that nobody has compiled yet, the same for all cells of a release."""
@@ -161,6 +159,8 @@ def main() -> None:
     try:
         with staged(options.cells, options.jobs) as stage:
             rounds = measure(stage, options.rounds)
+    except CommandFailed as failed:
+        sys.exit(str(failed))
     except pytest.skip.Exception as missing:  # the tests' registry says so where it is not installed
         sys.exit(str(missing))
     record = {

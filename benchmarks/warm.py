@@ -1,0 +1,126 @@
+"""Warm builds: nothing changed, one leaf source changed, another SM, a machine that shares a storage."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Mapping
+
+from benchmarks.compiles import Compile, Machine
+from benchmarks.figure import Figure, Result, Topic
+from benchmarks.stage import Stage
+from ftbuild import bake, engine
+from ftbuild.errors import HostError
+from ftbuild.options import Selection, plans, progress
+from ftbuild.plan import Plan
+from tests.engine.storage import PROGRAM, redis
+
+NAME = "warm"
+UNCHANGED_SECONDS = 3.0
+LEAF_RATIO = 0.05
+HIT_RATE = 0.95
+# Nothing in either stack includes or calls what is added to it.
+LEAF = "ft/src/fastertransformer/utils/mpi_utils.cc"
+CHANGE = '\nextern "C" const char* added_by_a_benchmark() { return "%s"; }\n'
+HOST_SOURCES = (".cc", ".cpp")
+OTHER_SMS = ("86", "80")
+
+
+def needs(stage: Stage) -> str | None:
+    """An engine, and Debian's Redis."""
+    try:
+        engine.connect()
+    except HostError as missing:
+        return missing.what
+    return None if shutil.which(PROGRAM) else f"{PROGRAM} is not installed"
+
+
+def run(stage: Stage) -> Result:
+    """A machine compiles a cell and shares it, compiles it for another SM, and changed; then a second one."""
+    plan = stage.plan()
+    unchanged = _unchanged(stage, plan)
+    first, second = Machine(stage), Machine(stage)
+    try:
+        with redis(engine.connect(), stage.work) as storage:
+            shared = {bake.REMOTE_STORAGE: storage}
+            progress("a machine with empty caches")
+            cold = first.compile(plan, settings=shared)
+            progress("the same with another SM")
+            other = first.compile(_other(stage, plan))
+            progress("the same with one leaf source changed")
+            leaf = first.compile(plan, edited={LEAF: CHANGE % first.name})
+            progress("a second machine, which shares the storage")
+            remote = second.compile(plan, settings=shared)
+    finally:
+        first.forget()
+        second.forget()
+    compiles = {"cold": cold, "leaf": leaf, "other SM": other, "second machine": remote}
+    data = {"unchanged": unchanged, **{name: c.as_dict() for name, c in compiles.items()}}
+    return stage.result(NAME, figures(unchanged, compiles, stage.real), data)
+
+
+def figures(unchanged: list[float], compiles: Mapping[str, Compile], real: bool) -> list[Figure]:
+    """The goal for a changed leaf is for the real sources: the sample's whole compile takes seconds."""
+    cold, leaf = compiles["cold"], compiles["leaf"]
+    hits, sources = compiles["other SM"].hits(*HOST_SOURCES)
+    compiled = len(compiles["second machine"].jobs)
+    goal = LEAF_RATIO if real else None
+    told = f"measured, {len(cold.jobs)} units cold"
+    return [
+        Figure(
+            Topic.WARM,
+            "nothing changed: `invoke build`, wall time",
+            statistics.median(unchanged),
+            "s",
+            UNCHANGED_SECONDS,
+            f"measured, median of {len(unchanged)}",
+        ),
+        Figure(
+            Topic.WARM,
+            f"one leaf `.cc` changed: CPU ({leaf.cpu:.0f} s) / cold ({cold.cpu:.0f} s)",
+            leaf.cpu / cold.cpu,
+            "",
+            goal,
+            f"{told}, {len(leaf.jobs)} changed; compile and link",
+        ),
+        Figure(
+            Topic.WARM,
+            f"one leaf `.cc` changed: wall ({leaf.wall:.0f} s) / cold ({cold.wall:.0f} s)",
+            leaf.wall / cold.wall,
+            "",
+            None,
+            "measured, from the first compile's start to the last one's end",
+        ),
+        Figure(
+            Topic.WARM,
+            "another SM of the release: part of `.cc` and `.cpp` that ccache has",
+            hits / sources,
+            "",
+            HIT_RATE,
+            f"measured, {hits} of {sources} sources in ccache's statistics log",
+            at_most=False,
+        ),
+        Figure(
+            Topic.WARM,
+            "second machine, empty cache, shared Redis: units compiled",
+            compiled,
+            "",
+            0,
+            f"measured, {len(compiles['second machine'].sources)} sources; its own caches on the same engine",
+        ),
+    ]
+
+
+def _unchanged(stage: Stage, plan: Plan) -> list[float]:
+    """Seconds of the command when the images are there; the first run makes sure that they are."""
+    sms = ",".join(map(str, plan.cell.sms))
+    chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base, "--progress", "plain"]
+    progress("nothing changed: the images first")
+    stage.invoke("build", *chosen)
+    return [stage.invoke("build", *chosen).wall for _ in range(stage.rounds)]
+
+
+def _other(stage: Stage, plan: Plan) -> Plan:
+    sm = next(sm for sm in OTHER_SMS if (int(sm),) != plan.cell.sms)
+    (found,) = plans(stage.load(), Selection(stage.config, [plan.cell.triton], [sm], (), plan.cell.base))
+    return found
