@@ -27,6 +27,8 @@ BACKEND, LIBRARY = "fastertransformer", "libtransformer-shared.so"
 INSIDE = "/ftbench"
 # How `docker run` is asked for all GPUs, by ftbuild.gpu's names for it.
 DEVICES = {"cdi": "--device=nvidia.com/gpu=all", "gpus": "--gpus=all"}
+# The backend refuses a model for one GPU where it sees more (BE v1.4 libfastertransformer.cc:388-391).
+ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 READY_SECONDS = 300.0
 END_SECONDS = 60.0
 POLL_SECONDS = 0.01
@@ -148,7 +150,7 @@ def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running
         options.append(f"--backend-directory={launcher.place.inside}/{BACKENDS}/{variant.name}")
     with log.open("wb") as sink:
         start = time.monotonic()
-        argv = launcher.argv(options, variant.environment)
+        argv = launcher.argv(options, {**ONE_GPU, **variant.environment})
         process = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, f"http://127.0.0.1:{http}{READY}", log)
