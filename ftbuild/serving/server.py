@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 HTTP, GRPC, METRICS = 8000, 8001, 8002
 MODELS = "/models"
 # `-n` counts hosts, not GPUs: one process serves all GPUs of one machine (BE v1.4 docs/gpt_guide.md).
-# Open MPI binds a lone process, with all its threads, to one core if it is not told otherwise (its mpirun(1)).
+# Left to itself, Open MPI binds a lone process with all its threads to one core (mpirun(1), --bind-to).
 MPIRUN = ("mpirun", "-n", "1", "--bind-to", "none", "--allow-run-as-root")
 COMMAND = (*MPIRUN, "tritonserver", f"--model-repository={MODELS}")
 # NCCL and the Python backend share memory; CUDA pins host memory (Triton 22.12 README, "Run Triton").
