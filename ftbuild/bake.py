@@ -30,9 +30,10 @@ PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE", REMOTE_ST
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-# A step that two builds share belongs to the session of the first; when that one is interrupted, BuildKit may
-# fail the second as well.
-_ORPHANED = "no active sessions"
+# What BuildKit says when it, and not the build, has failed. A step that two builds share belongs to the
+# session of the first, and may fail with it when that one is interrupted; equal steps of several targets may
+# be merged into one that is gone already (moby/buildkit issue 2303).
+_NOT_THE_BUILD = ("no active sessions", "inconsistent graph state")
 TRIES = 3
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
@@ -220,12 +221,13 @@ def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
         if not code:
             return
         log = job.log.read_text(encoding="utf-8", errors="replace")
-        if not left or _ORPHANED not in log:
+        cause = next((words for words in _NOT_THE_BUILD if words in log), None)
+        if not left or cause is None:
             break
-        show("BuildKit was still busy with the same build, which had been interrupted: trying again")
-    cause = "\n    ".join(failing_lines(log))
+        show(f"BuildKit failed, and not the build ({cause}): trying again")
+    lines = "\n    ".join(failing_lines(log))
     raise BuildError(
-        f"the build failed (docker buildx bake ended with code {code})\n    {cause}",
+        f"the build failed (docker buildx bake ended with code {code})\n    {lines}",
         where=str(job.log),
         hint=f"{job.script} repeats this build; a mended one resumes on the caches",
     )

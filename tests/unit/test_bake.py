@@ -130,10 +130,11 @@ def docker_that(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-def test_a_build_that_fails_for_an_interrupted_ones_sake_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("failure", ["no active sessions", "failed to get edge: inconsistent graph state"])
+def test_a_build_is_tried_again_when_buildkit_failed_and_not_the_build(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    again = "if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: no active sessions'; exit 1"
+    again = f"if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: {failure}'; exit 1"
     docker_that(tmp_path, monkeypatch, again)
     said: list[str] = []
     bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=said.append)
