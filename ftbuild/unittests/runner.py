@@ -27,6 +27,8 @@ ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1", "FT_LOG_LEVEL": "INFO"}
 # ParallelGptWeight.cc:293, memory_utils.cu:318), which is enough to compare two runs of the same input.
 ARGUMENTS = {"test_context_decoder_layer": ["/nonexistent", str(DATA)]}
 GOOGLETEST = "unittest"
+# Upstream logs to a buffered stdout, of which a program that aborts loses the end: what it failed at.
+BY_LINE = ["stdbuf", "--output=L"]
 LINES = 6
 
 
@@ -71,7 +73,7 @@ def execute(command: list[str], folder: str) -> tuple[int, str]:
     """Exit code and both streams of a program; one that takes more than SECONDS is ended."""
     try:
         done = subprocess.run(
-            command,
+            [*BY_LINE, *command],
             cwd=folder,
             env={**os.environ, **ENVIRONMENT},
             stdout=subprocess.PIPE,
