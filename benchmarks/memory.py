@@ -65,8 +65,8 @@ def figures(cold: Compile, kills: int, stage: Stage) -> list[Figure]:
     fitting = cmake.jobs(stage.jobs, LIMIT_BYTES)
     return [
         *peaks(cold.jobs),
-        Figure(Topic.MEMORY, f"{within}: jobs at a time", together(cold.jobs), "", fitting, how),
-        Figure(Topic.MEMORY, f"{within}: processes killed for memory", kills, "", 0, how),
+        Figure(Topic.MEMORY, f"{within}: jobs at a time", together(cold.jobs), "jobs", fitting, how),
+        Figure(Topic.MEMORY, f"{within}: processes killed for memory", kills, "processes", 0, how),
     ]
 
 

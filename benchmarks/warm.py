@@ -104,7 +104,7 @@ def figures(unchanged: list[float], compiles: Mapping[str, Compile], real: bool)
             Topic.WARM,
             "second machine, empty cache, shared Redis: units compiled",
             compiled,
-            "",
+            "units",
             0,
             f"measured, {len(compiles['second machine'].sources)} sources; its own caches on the same engine",
         ),
