@@ -190,6 +190,18 @@ def test_a_server_is_ready_when_it_says_so_and_ended_afterwards(tmp_path: Path) 
     assert said == "ended well"
 
 
+def test_a_server_sees_one_gpu_unless_a_variant_says_otherwise(tmp_path: Path) -> None:
+    told = tmp_path / "told.sh"
+    told.write_text('echo "sees $CUDA_VISIBLE_DEVICES"\n')
+    launcher = Command(Place(tmp_path, "/seen"), ("sh", str(told)))
+    for environment, seen in (({}, "0"), ({"CUDA_VISIBLE_DEVICES": "1"}, "1")):
+        with (
+            pytest.raises(SmokeError, match=f"sees {seen}"),
+            server.started(launcher, Variant("ours", None, environment), tmp_path / "log"),
+        ):
+            pass
+
+
 def test_a_server_that_ends_too_early_is_quoted(tmp_path: Path) -> None:
     launcher = Command(Place(tmp_path, "/seen"), (*program(tmp_path), "--bad"))
     with (
