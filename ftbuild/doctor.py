@@ -31,6 +31,8 @@ OLDEST_PYTHON = (3, 11)
 # Checking out a part of a tree: release notes of git 2.25.
 OLDEST_GIT = (2, 25)
 LOCAL_COMMAND_SECONDS = 10.0
+# addr_assign_type of an interface whose address was chosen (include/uapi/linux/netdevice.h, NET_ADDR_SET).
+CHOSEN_ADDRESS = 3
 # What names a CA bundle to OpenSSL and us, to requests, curl, git and pip.
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
 
@@ -54,6 +56,7 @@ def checks(config: Config, work: Path) -> list[Check]:
         _git(),
         connected,
         _buildx(),
+        *_bridge(info),
         *_disks(work, info),
         memory(*_size(info)),
         *_gpus(config, info),
@@ -116,6 +119,23 @@ def storage(info: EngineInfo) -> Check:
         hint = "vfs copies every layer, which costs time and disk: put the engine's data on ext4 or xfs"
         return Check("engine", "warn", found, hint)
     return Check("engine", "ok", found)
+
+
+def bridge(name: str, assigned: int) -> Check:
+    """Whether that bridge keeps its hardware address; `assigned` is its addr_assign_type in sysfs.
+
+    One that nobody chose is the lowest among the bridge's ports (net/bridge/br_stp_if.c,
+    br_stp_recalculate_bridge_id), which come and go with containers. Those that are left send to the old one
+    until ARP asks again.
+    """
+    if assigned == CHOSEN_ADDRESS:
+        return Check("network", "ok", f"bridge {name}")
+    found = f"the hardware address of bridge {name} changes as containers come and go"
+    hint = (
+        "steps of a build lose their connections (CCACHE_REMOTE_STORAGE): "
+        f"`ip link set dev {name} address 02:42:ac:11:00:01` keeps it"
+    )
+    return Check("network", "warn", found, hint)
 
 
 def memory(cores: int, memory_bytes: int) -> Check:
@@ -221,11 +241,27 @@ def _buildx() -> Check:
     return Check("buildx", "ok", ".".join(map(str, version)))
 
 
+def _local() -> bool:
+    return os.environ.get("DOCKER_HOST", "unix://").startswith("unix://")
+
+
+def _bridge(info: EngineInfo) -> Iterator[Check]:
+    """The engine's default network, where that is on this machine."""
+    if not info or not _local():
+        return
+    client = engine.connect()
+    name = engine.bridge(client)
+    client.close()
+    file = Path("/sys/class/net", name, "addr_assign_type")
+    if name and file.is_file():
+        yield bridge(name, int(file.read_text()))
+
+
 def _disks(work: Path, info: EngineInfo) -> Iterator[Check]:
     """The work folder, and the engine's folder where that is on this machine."""
     yield disk("disk: work folder", work, build.CELL_BYTES)
     root = Path(info.get("DockerRootDir", "/nonexistent"))
-    if os.environ.get("DOCKER_HOST", "unix://").startswith("unix://") and root.is_dir():
+    if _local() and root.is_dir():
         yield disk("disk: engine", root, build.CELL_BYTES + base.LOCAL_BASE_BYTES)
 
 

@@ -86,6 +86,13 @@ def keeps_attestations(info: Mapping[str, Any]) -> bool:
     return ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or [])
 
 
+def bridge(client: docker.DockerClient) -> str:
+    """The interface of the network that containers and the steps of a build have by default; "" without."""
+    for network in client.networks.list(names=["bridge"]):
+        return str((network.attrs.get("Options") or {}).get("com.docker.network.bridge.name", ""))
+    return ""
+
+
 def image(client: docker.DockerClient, reference: str) -> Image | None:
     """The local image of that name, or None."""
     from docker.errors import ImageNotFound

@@ -52,6 +52,13 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
     assert "ext4" in vfs.mend
 
 
+def test_a_bridge_whose_address_changes_is_a_warning() -> None:
+    assert doctor.bridge("docker0", 3).state == "ok"
+    check = doctor.bridge("br-lan", 1)
+    assert check.state == "warn"
+    assert "ip link set dev br-lan address" in check.mend
+
+
 @pytest.mark.parametrize(
     ("cores", "memory_in_jobs", "state", "jobs"),
     [(2, 20, "ok", 2), (64, 16, "warn", 16), (2, 0.5, "warn", 1)],
