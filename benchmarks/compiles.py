@@ -1,7 +1,8 @@
-"""Compiles of a cell, both trees as a build makes them, on machines whose caches are empty at first."""
+"""Compiles of a cell, its trees as a build makes them, on machines whose caches are empty at first."""
 
 from __future__ import annotations
 
+import functools
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,10 +17,9 @@ from ftbuild.nightly import ninja
 from ftbuild.options import ca_bundle, cache_folder, progress
 from ftbuild.plan import Plan
 
-# One target for the figures of both trees, so that they are compiled beside each other.
-_BOTH = "\n\nFROM scratch AS figures\n" + "".join(
-    f"COPY --from={tree} /out/info/ /{tree}/\n" for tree in ("backend", "pyt")
-)
+# One target for the figures of all trees, so that they are compiled beside each other.
+_FIGURES = "\n\nFROM scratch AS figures\n{}"
+_COPY = "COPY --from={tree} /out/info/ /{tree}/\n"
 _SCRIPT = re.compile(r"(^COPY --chmod=755 <<'EOF' /compile\n).*?(^EOF$)", re.M | re.S)
 _TIMES = re.compile(r"(\d+)m([\d.]+)s")
 
@@ -44,7 +44,8 @@ class Job:
 class Compile:
     """What a compile took, in seconds: `wall` while a tree's ninja ran, `cpu` of that, `configure` before it.
 
-    `sources` are those that went through ccache, with whether it had the object.
+    `sources` are those that went through ccache, with whether it had the object; `figures` is the folder of
+    what the steps left behind, by tree, until the machine compiles again.
     """
 
     wall: float
@@ -53,11 +54,16 @@ class Compile:
     jobs: tuple[Job, ...]
     sources: tuple[tuple[str, bool], ...]
     log: str
+    figures: Path
 
     def hits(self, *endings: str) -> tuple[int, int]:
         """How many sources with these endings ccache had, of how many."""
         found = [hit for source, hit in self.sources if source.endswith(endings)]
         return sum(found), len(found)
+
+    def seconds(self) -> dict[str, float]:
+        """CPU seconds of the units that were compiled, by output."""
+        return {job.output: job.cpu for job in self.jobs}
 
     def as_dict(self) -> dict[str, Any]:
         """For a record."""
@@ -72,6 +78,9 @@ class Machine:
 
     stage: Stage
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+
+    def __post_init__(self) -> None:
+        self.stage.at_end.callback(self._forget)
 
     def compile(
         self,
@@ -102,7 +111,8 @@ class Machine:
         recipe = _own_caches(dockerfile.read_text(), self.name)
         if script:
             recipe = _SCRIPT.sub(lambda found: found[1] + script + found[2], recipe)
-        dockerfile.write_text(recipe + _BOTH)
+        copies = "".join(_COPY.format(tree=tree) for tree in self.stage.trees)
+        dockerfile.write_text(recipe + _FIGURES.format(copies))
         for path, text in (edited or {}).items():
             with (folder / "sources" / path).open("a") as file:
                 file.write(text)
@@ -111,12 +121,20 @@ class Machine:
             raise BuildError("\n".join(bake.failing_lines(done.stderr)), where=str(folder))
         return _read(folder / "figures", done.stderr)
 
-    def forget(self) -> None:
+    def _forget(self) -> None:
         """Take its caches out of BuildKit."""
         used = shell.run(["docker", "buildx", "du", "--verbose", "--filter", "type=exec.cachemount"]).stdout
         for record in used.split("\n\n"):
             if f'-{self.name}"' in record and (found := re.search(r"^ID:\s+(\S+)", record, re.M)):
                 shell.run(["docker", "builder", "prune", "--force", "--all", "--filter", f"id={found[1]}"])
+
+
+@functools.cache
+def cold(stage: Stage) -> tuple[Machine, Compile]:
+    """A machine and its first compile, which all benchmarks of a run share, since it takes longest."""
+    machine = Machine(stage)
+    progress("a machine with empty caches")
+    return machine, machine.compile(stage.plan())
 
 
 def _own_caches(dockerfile: str, name: str) -> str:
@@ -154,6 +172,7 @@ def _read(figures: Path, log: str) -> Compile:
         tuple(job for tree in trees for job in jobs((tree / "slots.tsv").read_text())),
         tuple(found for tree in trees for found in outcomes((tree / "ccache.statslog").read_text())),
         log,
+        figures,
     )
 
 

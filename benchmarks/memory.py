@@ -41,12 +41,9 @@ def needs(stage: Stage) -> str | None:
 def run(stage: Stage) -> Result:
     """One cell, from empty caches, within the limit."""
     machine = Machine(stage)
-    try:
-        with limited(f"ftbuild-{machine.name}", LIMIT_BYTES) as group:
-            cold = machine.compile(stage.plan(), parent=f"/{group.name}")
-            control = (group / "memory.oom_control").read_text()
-    finally:
-        machine.forget()
+    with limited(f"ftbuild-{machine.name}", LIMIT_BYTES) as group:
+        cold = machine.compile(stage.plan(), parent=f"/{group.name}")
+        control = (group / "memory.oom_control").read_text()
     kills = int(dict(line.split() for line in control.splitlines()).get("oom_kill", 0))
     data = {
         **cold.as_dict(),

@@ -12,6 +12,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,11 +43,11 @@ class Wanted:
     rounds: int = ROUNDS
     out: Path = OUT
 
-    def stage(self, work: Path) -> Stage:
+    def stage(self, work: Path, at_end: ExitStack) -> Stage:
         """Where they run; the real sources are built on the open base, which anyone can have."""
         base = self.base or ("open" if self.real else None)
         config = self.config or (ROOT / "buildcfg" if self.real else SAMPLE)
-        return Stage(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real)
+        return Stage(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real, at_end)
 
 
 def bench(wanted: Wanted) -> int:
@@ -60,9 +61,10 @@ def bench(wanted: Wanted) -> int:
     results: list[Result] = []
     codes: list[int] = []
     try:
-        for benchmark in benchmarks:
-            with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work:
-                codes.append(_one(benchmark, wanted.stage(Path(work)), wanted.out, results))
+        with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
+            stage = wanted.stage(Path(work), at_end)
+            for benchmark in benchmarks:
+                codes.append(_one(benchmark, stage, wanted.out, results))
     except KeyboardInterrupt:
         progress("interrupted: what was measured is kept")
         codes.append(Interrupted.exit_code)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ class Timed(Used):
 
 @dataclass(frozen=True)
 class Stage:
-    """What every benchmark gets; `work` is removed at the end.
+    """What every benchmark of a run gets; `work` is removed at the end, when what `at_end` holds is called.
 
     `cell` are globs on cell ids (none: what the benchmark takes by itself), `jobs` compile jobs at a time,
     `rounds` how often what takes seconds is repeated, and `real` says that the configuration is that of the
@@ -56,6 +57,12 @@ class Stage:
     cell: tuple[str, ...] = ()
     rounds: int = 5
     real: bool = False
+    at_end: ExitStack = field(default_factory=ExitStack, compare=False, repr=False)
+
+    @property
+    def trees(self) -> tuple[str, ...]:
+        """What is compiled: of the real sources only the tree that upstream's recipe makes, for its time."""
+        return ("backend",) if self.real else ("backend", "pyt")
 
     @property
     def stack(self) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.compiles import Compile, Machine
+from benchmarks import compiles
+from benchmarks.compiles import Compile
 from benchmarks.figure import Figure, Result, Topic
 from benchmarks.stage import Stage
 from ftbuild import engine
@@ -23,11 +24,7 @@ def needs(stage: Stage) -> str | None:
 
 def run(stage: Stage) -> Result:
     """One cell, from empty caches."""
-    machine = Machine(stage)
-    try:
-        cold = machine.compile(stage.plan())
-    finally:
-        machine.forget()
+    _, cold = compiles.cold(stage)
     longest = max(cold.jobs, key=lambda job: job.seconds)
     data = {
         **cold.as_dict(),

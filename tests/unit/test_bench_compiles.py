@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import statistics
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from benchmarks import compiles, heaviest, memory, sampling
+from benchmarks import cold, compiles, heaviest, memory, sampling
 from benchmarks.compiles import Compile, Job
-from benchmarks.sampling import Unit
 
 STATISTICS_LOG = """\
 # /src/ft/a.cc
@@ -31,7 +32,7 @@ TIMES = "0m0.10s 0m0.05s\n0m3.00s 0m1.00s\n0m0.20s 0m0.05s\n2m3.50s 0m10.00s\n"
 def test_each_source_has_the_outcome_that_ccache_logged() -> None:
     found = tuple(compiles.outcomes(STATISTICS_LOG))
     assert found == (("/src/ft/a.cc", True), ("/src/ft/b.cu", False), ("/src/ft/c.cpp", True))
-    compiled = Compile(1.0, 1.0, 0.0, (), found, "")
+    compiled = Compile(1.0, 1.0, 0.0, (), found, "", Path())
     assert compiled.hits(".cc", ".cpp") == (2, 2)
     assert compiled.hits(".cu") == (0, 1)
 
@@ -67,17 +68,17 @@ def test_jobs_that_touch_do_not_run_at_the_same_time() -> None:
     assert memory.together([]) == 0
 
 
-def stack(seed: int = 1) -> tuple[dict[Unit, float], dict[Unit, float]]:
+def stack(seed: int = 1) -> tuple[dict[str, float], dict[str, float]]:
     """Our seconds and upstream's: CUDA takes about seven times as long there, and it has units of its own."""
     source = random.Random(seed)
-    ours: dict[Unit, float] = {}
-    upstream: dict[Unit, float] = {}
+    ours: dict[str, float] = {}
+    upstream: dict[str, float] = {}
     for number in range(200):
-        unit = ("backend", f"unit_{number}.{'cu' if number % 3 else 'cc'}.o")
+        unit = f"unit_{number}.{'cu' if number % 3 else 'cc'}.o"
         ours[unit] = source.lognormvariate(1.5, 1.0)
         upstream[unit] = ours[unit] * (source.gauss(7, 1) if number % 3 else source.gauss(1, 0.05))
     for number in range(60):
-        upstream["backend", f"example_{number}.{'cu' if number % 2 else 'cc'}.o"] = source.uniform(2, 6)
+        upstream[f"example_{number}.{'cu' if number % 2 else 'cc'}.o"] = source.uniform(2, 6)
     return ours, upstream
 
 
@@ -113,9 +114,21 @@ def test_the_error_is_as_large_as_estimates_are_wrong() -> None:
 
 def test_a_sample_that_tells_nothing_of_a_part_is_refused() -> None:
     ours, upstream = stack()
-    host = {unit: seconds for unit, seconds in upstream.items() if unit[1].endswith(".cc.o")}
+    host = {unit: seconds for unit, seconds in upstream.items() if unit.endswith(".cc.o")}
     with pytest.raises(ValueError, match="nothing was measured"):
         sampling.estimate(upstream, ours, host)
+
+
+def test_of_what_ninja_lists_objects_are_compiled() -> None:
+    listed = (
+        "all: phony\nsrc/a.cu.o: CUDA_COMPILER__a\nlib/liba.so: CXX_LINKER\nsrc/b.cc.o: CXX_COMPILER__b\n"
+    )
+    assert cold.objects(listed) == ["src/a.cu.o", "src/b.cc.o"]
+
+
+@pytest.mark.parametrize("make", ["", cold.MAKE.format(targets="src/a.cu.o")])
+def test_upstreams_recipe_is_a_script_that_a_shell_reads(make: str) -> None:
+    assert subprocess.run(["sh", "-n"], input=cold.script(make), text=True, check=False).returncode == 0
 
 
 def test_the_heaviest_sources_are_named_once_with_their_longest_time() -> None:
