@@ -20,7 +20,8 @@ OURS = ("SM", "USE_NVTX", *LAUNCHERS)
 # The default, which a patch of ours makes an error (FT v5.3 CMakeLists.txt:178).
 SMS = "70,75,80,86"
 MAKE = 'ninja -C "$build" -j "$JOBS" {targets}; cp "$build/.ninja_log" "$info/ninja_log"'
-_OBJECT = re.compile(r"^(\S+\.o): ", re.M)
+# Not what nvcc links on the device, which are objects too.
+_OBJECT = re.compile(r"^(\S+\.o): C(?:XX|UDA)?_COMPILER_", re.M)
 
 
 def needs(stage: Stage) -> str | None:
@@ -98,7 +99,7 @@ times >> "$info/times"
 
 
 def objects(targets: str) -> list[str]:
-    """Those in the output of `ninja -t targets all`."""
+    """Those in the output of `ninja -t targets all` that a compiler makes."""
     return _OBJECT.findall(targets)
 
 

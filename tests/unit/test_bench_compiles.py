@@ -120,9 +120,7 @@ def test_a_sample_that_tells_nothing_of_a_part_is_refused() -> None:
 
 
 def test_of_what_ninja_lists_objects_are_compiled() -> None:
-    listed = (
-        "all: phony\nsrc/a.cu.o: CUDA_COMPILER__a\nlib/liba.so: CXX_LINKER\nsrc/b.cc.o: CXX_COMPILER__b\n"
-    )
+    listed = "all: phony\nsrc/a.cu.o: CUDA_COMPILER__a\na/cmake_device_link.o: CUDA_DEVICE_LINK__a\nsrc/b.cc.o: CXX_COMPILER__b\n"
     assert cold.objects(listed) == ["src/a.cu.o", "src/b.cc.o"]
 
 
