@@ -11,6 +11,7 @@ from benchmarks.stage import Stage
 from ftbuild import engine
 from ftbuild.errors import HostError
 from ftbuild.options import progress
+from ftbuild.plan import Plan
 
 NAME = "cold"
 RATIO = 0.15
@@ -18,7 +19,7 @@ LAUNCHERS = tuple(f"CMAKE_{language}_COMPILER_LAUNCHER" for language in ("C", "C
 # What we decide otherwise than upstream's recipe, which leaves it at the default.
 OURS = ("SM", "USE_NVTX", *LAUNCHERS)
 # The default, which a patch of ours makes an error (FT v5.3 CMakeLists.txt:178).
-SMS = "70,75,80,86"
+SMS = (70, 75, 80, 86)
 MAKE = 'ninja -C "$build" -j "$JOBS" {targets}; cp "$build/.ninja_log" "$info/ninja_log"'
 # Not what nvcc links on the device, which are objects too.
 _OBJECT = re.compile(r"^(\S+\.o): C(?:XX|UDA)?_COMPILER_", re.M)
@@ -37,25 +38,27 @@ def run(stage: Stage) -> Result:
     """Both sides; upstream's is a sample where the sources are the real ones, since the whole takes hours."""
     _, ours = compiles.cold(stage)
     upstream = Machine(stage)
-    return _sampled(stage, ours, upstream) if stage.real else _whole(stage, ours, upstream)
+    # For its sources alone: what those SMs need of them.
+    plan = stage.plan_for(*(sm for sm in SMS if sm in stage.load().matrix.sms))
+    return (_sampled if stage.real else _whole)(stage, plan, ours, upstream)
 
 
-def _whole(stage: Stage, ours: Compile, machine: Machine) -> Result:
+def _whole(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
     progress("upstream's recipe")
-    upstream = machine.compile(stage.plan(), script=script(MAKE.format(targets="")))
+    upstream = machine.compile(plan, script=script(MAKE.format(targets="")))
     how = f"measured, both whole: {len(ours.jobs)} and {len(upstream.jobs)} units; compile and link"
     data = {"ours": ours.as_dict(), "upstream": upstream.as_dict()}
     return stage.result(NAME, [_figure(ours.cpu, upstream.cpu, how, None)], data)
 
 
-def _sampled(stage: Stage, ours: Compile, machine: Machine) -> Result:
+def _sampled(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
     progress("upstream's recipe: what it compiles")
-    listed = machine.compile(stage.plan(), script=script()).figures.glob("*/targets")
+    listed = machine.compile(plan, script=script()).figures.glob("*/targets")
     every = [unit for file in listed for unit in objects(file.read_text())]
     known = ours.seconds()
     chosen = sampling.choose(every, known)
     progress(f"upstream's recipe: {len(chosen)} of {len(every)} units")
-    measured = machine.compile(stage.plan(), script=script(MAKE.format(targets=" ".join(chosen)))).seconds()
+    measured = machine.compile(plan, script=script(MAKE.format(targets=" ".join(chosen)))).seconds()
     found = sampling.estimate(every, known, measured)
     total, error = sum(known.values()), 100 * found.error / found.seconds
     how = (
@@ -89,7 +92,7 @@ export JOBS SLOT_LOG="$info/slots.tsv"
 touch "$SLOT_LOG" "$info/ccache.statslog" "$info/ninja_log"
 grep -vE '^set\\(({"|".join(OURS)}) ' "/recipe/$tree.cmake" > /tmp/initial.cmake
 cmake -G Ninja -S "$source" -B "$build" -C /tmp/initial.cmake \\
-    -D SM={SMS} {" ".join(f"-D {launcher}=/steps/slot" for launcher in LAUNCHERS)}
+    -D SM={",".join(map(str, SMS))} {" ".join(f"-D {launcher}=/steps/slot" for launcher in LAUNCHERS)}
 ninja -C "$build" -t targets all > "$info/targets"
 times > "$info/times"
 date +%s%3N > "$info/started"

@@ -55,7 +55,7 @@ def run(stage: Stage) -> Result:
     """Fetch into an empty cache, stage from the full one, hand over to BuildKit twice, and clone."""
     config, plan = stage.load(), stage.plan()
     cache = stage.work / "cache"
-    sources.fetch(config, plan.cell.triton, cache, report=progress)
+    sources.fetch(config, plan.cell.triton, cache, sms=plan.cell.sms, report=progress)
     fetched = {
         store.name.rpartition("-")[0]: packed(store) for store in sorted((cache / "git").glob("*.git"))
     }

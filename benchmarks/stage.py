@@ -82,6 +82,14 @@ class Stage:
         """The plan of one cell: the first selected one, else one that each stack has."""
         return self.plans(REAL_CELL if self.real else SAMPLE_CELL)[0]
 
+    def plan_for(self, *sms: int) -> Plan:
+        """The plan of an image like that cell's for other SMs."""
+        cell, together = self.plan().cell, ",".join(map(str, sms))
+        (plan,) = options.plans(
+            self.load(), options.Selection(self.config, [cell.triton], [together], (), cell.base)
+        )
+        return plan
+
     def invoke(self, task: str, *arguments: str, check: bool = True, **variables: str) -> Timed:
         """One command of ours on this configuration; CommandFailed unless it ends well.
 

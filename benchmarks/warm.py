@@ -12,7 +12,7 @@ from benchmarks.figure import Figure, Result, Topic
 from benchmarks.stage import Stage
 from ftbuild import bake, engine
 from ftbuild.errors import HostError
-from ftbuild.options import Selection, plans, progress
+from ftbuild.options import progress
 from ftbuild.plan import Plan
 from tests.engine.storage import PROGRAM, redis
 
@@ -26,7 +26,7 @@ CHANGE = '\nextern "C" const char* added_by_a_benchmark() { return "%s"; }\n'
 # What ccache finds in its own folder it does not store elsewhere unless told to (ccache(1), reshare).
 RESHARED = {"CCACHE_RESHARE": "true"}
 HOST_SOURCES = (".cc", ".cpp")
-OTHER_SMS = ("86", "80")
+OTHER_SMS = (86, 80)
 
 
 def needs(stage: Stage) -> str | None:
@@ -51,7 +51,8 @@ def run(stage: Stage) -> Result:
         progress("a second machine, which has nothing but that")
         remote = second.compile(plan, settings=shared)
     progress("the first machine, another SM")
-    other = first.compile(_other(stage, plan))
+    sm = next(sm for sm in OTHER_SMS if (sm,) != plan.cell.sms)
+    other = first.compile(stage.plan_for(sm))
     progress("the first machine, one leaf source changed")
     leaf = first.compile(plan, edited={LEAF: CHANGE % first.name})
     made = {"cold": cold, "leaf": leaf, "other SM": other, "second machine": remote}
@@ -118,9 +119,3 @@ def _unchanged(stage: Stage, plan: Plan) -> list[float]:
     progress("nothing changed: the images first")
     stage.invoke("build", *chosen)
     return [stage.invoke("build", *chosen).wall for _ in range(stage.rounds)]
-
-
-def _other(stage: Stage, plan: Plan) -> Plan:
-    sm = next(sm for sm in OTHER_SMS if (int(sm),) != plan.cell.sms)
-    (found,) = plans(stage.load(), Selection(stage.config, [plan.cell.triton], [sm], (), plan.cell.base))
-    return found

@@ -12,6 +12,7 @@ https://git-scm.com/docs/partial-clone): those of the wanted folders are then fe
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import re
 import shutil
@@ -20,7 +21,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -67,23 +68,31 @@ _AS_PATCH = (
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The tree of a commit, or only the folders `paths` of it. `ref` leads to it on a server without ids."""
+    """The tree of a commit, or only the folders `paths` of it, less the files that match `without` (fnmatch).
+
+    `ref` leads to it on a server without ids.
+    """
 
     commit: str
     paths: tuple[str, ...] = ()
     ref: str | None = None
+    without: tuple[str, ...] = ()
 
     depth = 1
 
     @property
     def partial(self) -> bool:
         """Whether blobs can stay behind."""
-        return bool(self.paths)
+        return bool(self.paths or self.without)
 
     @property
     def roots(self) -> tuple[str, ...]:
         """The paths to walk; the empty one is the whole tree."""
         return self.paths or ("",)
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a file of the tree is not wanted."""
+        return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.without)
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,15 @@ class Change:
 
 
 Wanted = Snapshot | Change
+
+
+class _Entry(NamedTuple):
+    """A line of `git ls-tree`, which `git update-index --index-info` takes as it is."""
+
+    kind: str
+    name: str
+    path: str
+    line: str
 
 
 class Objects:
@@ -118,8 +136,8 @@ class Objects:
             roots = [f"{commit}:{path}" for commit in self._commits(wanted) for path in wanted.roots]
             walk = self.git("rev-list", "--objects", "--no-object-names", "--missing=print", *roots).stdout
             missing = frozenset(line[1:] for line in walk.splitlines() if line.startswith("?"))
-            if missing and isinstance(wanted, Change):
-                missing &= self._changed(wanted)
+            if missing and (isinstance(wanted, Change) or wanted.without):
+                missing &= self._blobs(wanted)
         except CommandFailed:
             return None
         return missing
@@ -146,10 +164,8 @@ class Objects:
         destination.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
             env = {"GIT_INDEX_FILE": f"{scratch}/index", "GIT_WORK_TREE": str(destination.absolute())}
-            self.git("read-tree", "--empty", env=env)
-            for path in wanted.roots:
-                prefix = [f"--prefix={path}/"] if path else []
-                self.git("read-tree", *prefix, f"{wanted.commit}:{path}", env=env)
+            index = "".join(f"{entry.line}\n" for entry in self._files(wanted))
+            self.git("update-index", "--index-info", env=env, stdin=index)
             self.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
 
     def pack(self, wanted: Iterable[Wanted], folder: Path) -> Path:
@@ -196,16 +212,30 @@ class Objects:
 
     def _objects(self, wanted: Wanted) -> frozenset[str]:
         """Ids of all that a checkout of a snapshot, or the diff of a change, reads."""
-        names = set()
-        blobs = self._changed(wanted) if isinstance(wanted, Change) else None
+        names = set(self._blobs(wanted))
         for commit in self._commits(wanted):
             names |= {commit, self.tree(commit)}
-            listing = self.git("ls-tree", "-r", "-t", commit, "--", *filter(None, wanted.roots)).stdout
-            for line in listing.splitlines():
-                _, kind, name = line.split("\t")[0].split()
-                if kind == "tree" or (kind == "blob" and (blobs is None or name in blobs)):
-                    names.add(name)
+            names |= {entry.name for entry in self._entries(commit, wanted.roots) if entry.kind == "tree"}
         return frozenset(names)
+
+    def _blobs(self, wanted: Wanted) -> frozenset[str]:
+        """Ids of the files that a checkout of a snapshot, or the diff of a change, reads."""
+        if isinstance(wanted, Change):
+            return self._changed(wanted)
+        return frozenset(entry.name for entry in self._files(wanted) if entry.kind == "blob")
+
+    def _files(self, wanted: Snapshot) -> Iterator[_Entry]:
+        """The files of a snapshot, and its submodules."""
+        for entry in self._entries(wanted.commit, wanted.roots):
+            if entry.kind != "tree" and not wanted.leaves_out(entry.path):
+                yield entry
+
+    def _entries(self, commit: str, roots: Iterable[str]) -> Iterator[_Entry]:
+        """Everything below some paths of a commit."""
+        for line in self.git("ls-tree", "-r", "-t", commit, "--", *filter(None, roots)).stdout.splitlines():
+            described, path = line.split("\t")
+            _, kind, name = described.split()
+            yield _Entry(kind, name, path, line)
 
     def _changed(self, change: Change) -> frozenset[str]:
         """Ids of the blobs on either side of a change."""

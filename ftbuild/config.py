@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -105,6 +105,19 @@ class Repository(Model):
     path: str = Field(description="where CMake expects the tree")
     mirrors: tuple[str, ...] = Field(default=(), description="tried in order after `url`")
     sparse: tuple[str, ...] = Field(default=(), description="only these folders are taken; empty: all")
+    without: tuple[str, ...] = Field(default=(), description="files that no build reads (fnmatch patterns)")
+    by_sm: Mapping[int, tuple[str, ...]] = Field(
+        default={}, description="files that only a GPU of this SM, or of another one that names them, needs"
+    )
+
+    def left_out(self, sms: Collection[int]) -> tuple[str, ...]:
+        """Patterns of the files that images of `sms` (none: of any) do not need.
+
+        An image runs on every later SM too, as machine code or by way of its PTX.
+        """
+        kept = {pattern for sm, names in self.by_sm.items() if sm >= min(sms, default=0) for pattern in names}
+        every = (pattern for names in self.by_sm.values() for pattern in names)
+        return (*self.without, *(pattern for pattern in dict.fromkeys(every) if pattern not in kept))
 
 
 class SourceRef(Model):

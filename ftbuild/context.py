@@ -40,12 +40,12 @@ def stage(
         return
     scratch = folder / f"{SOURCES}.partial"
     shutil.rmtree(scratch, ignore_errors=True)
-    release = plan.cell.triton
-    sources.fetch(config, release, cache, report=report)
+    release, sms = plan.cell.triton, plan.cell.sms
+    sources.fetch(config, release, cache, sms=sms, report=report)
     trees = {source.repository: scratch / source.path for source in plan.sources}
     for repository, folder_of in sorted(trees.items(), key=lambda item: item[1]):
         report(f"exporting {repository} {plan.source(repository).commit[:12]}")
-        sources.export(config, release, repository, cache, folder_of, report=report)
+        sources.export(config, release, repository, cache, folder_of, sms=sms, report=report)
     patching.apply(config, release, trees, cache, report)
     scratch.rename(folder / SOURCES)
 

@@ -52,7 +52,9 @@ def _image(plan: Plan) -> Iterator[Row]:
 def _sources(plan: Plan) -> Iterator[Row]:
     for source in plan.sources:
         only = f" (only {', '.join(source.sparse)})" if source.sparse else ""
-        yield source.repository, f"{source.commit}{only}", f"{source.url} {source.ref}, sources.lock.yaml"
+        less = f", less {len(source.without)} patterns of sources.yaml" if source.without else ""
+        origin = f"{source.url} {source.ref}, sources.lock.yaml{less}"
+        yield source.repository, f"{source.commit}{only}", origin
 
 
 def _patches(plan: Plan) -> Iterator[Row]:

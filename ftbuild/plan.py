@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -50,6 +50,7 @@ class PlannedSource:
     tree: str
     path: str
     sparse: tuple[str, ...]
+    without: tuple[str, ...]
     version: str | None
 
 
@@ -208,7 +209,7 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     """
     base = config.bases.bases[cell.base]
     release = config.matrix.releases[cell.triton]
-    planned_sources = tuple(_sources(config, cell.triton))
+    planned_sources = tuple(_sources(config, cell.triton, cell.sms))
     versions = {s.repository: s.version for s in planned_sources}
     toolchain = cmake.Toolchain(*base.host_compiler)
     files = tuple(_files(config, base))
@@ -231,7 +232,7 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     return replace(draft, key=_key(draft))
 
 
-def _sources(config: Config, release: str) -> Iterator[PlannedSource]:
+def _sources(config: Config, release: str, sms: Collection[int]) -> Iterator[PlannedSource]:
     for name in config.sources.built(release):
         pinned, repository = sources.pinned(config, release, name), config.sources.repositories[name]
         ref = config.sources.releases[release][name]
@@ -243,6 +244,7 @@ def _sources(config: Config, release: str) -> Iterator[PlannedSource]:
             tree=pinned.tree,
             path=repository.path,
             sparse=repository.sparse,
+            without=repository.left_out(sms),
             version=ref.version,
         )
 
@@ -296,7 +298,7 @@ def _key(draft: Plan) -> str:
             "recipe": RECIPE,
             "cell": draft.cell.id,
             "base": [base.serving, base.digest],
-            "sources": [[s.path, s.commit, s.tree, s.sparse] for s in draft.sources],
+            "sources": [[s.path, s.commit, s.tree, s.sparse, s.without] for s in draft.sources],
             "patches": [[p.component, p.file, p.fingerprint] for p in draft.patches],
             "trees": [
                 [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees

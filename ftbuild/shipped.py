@@ -111,7 +111,7 @@ def _patched(config: Config, plan: Plan, cache: Path, report: Report) -> Iterato
         names = [name for name in config.patches.ranges if name in config.sources.releases[release]]
         trees = {name: Path(scratch) / name for name in names}
         for name, folder in trees.items():
-            sources.export(config, release, name, cache, folder, report=report)
+            sources.export(config, release, name, cache, folder, sms=plan.cell.sms, report=report)
         patching.apply(config, release, trees, cache, report)
         yield trees
 

@@ -100,15 +100,17 @@ def check(config: Config, cache: Path, *, report: Report = print) -> None:
         )
 
 
-def fetch(config: Config, release: str, cache: Path, *, report: Report = print) -> None:
-    """Bring everything that a build of `release` reads into the cache and verify it against the lock.
+def fetch(
+    config: Config, release: str, cache: Path, *, sms: Collection[int] = (), report: Report = print
+) -> None:
+    """Bring everything that builds of `release` for `sms` (none: any) read into the cache, and verify it.
 
     Needs no network when it is all there. Raises PinError naming repository and URLs when a source cannot
     be had, and both ids where one differs from the lock.
     """
     with naming_a_full_disk(cache):
         for repository in config.sources.built(release):
-            _obtain(config, release, repository, cache, report)
+            _obtain(config, release, repository, cache, sms, report)
         for entry in _backports(config, [release]):
             backport_diff(config, entry, cache, report=report)
 
@@ -120,11 +122,12 @@ def export(
     cache: Path,
     destination: Path,
     *,
+    sms: Collection[int] = (),
     report: Report = print,
 ) -> None:
-    """Write the verified tree of a source into `destination` (only its `sparse` folders, if it has any)."""
+    """Write of the verified tree of a source what builds for `sms` (none: any) read into `destination`."""
     with naming_a_full_disk(destination):
-        store, snapshot = _obtain(config, release, repository, cache, report)
+        store, snapshot = _obtain(config, release, repository, cache, sms, report)
         store.checkout(snapshot, destination)
 
 
@@ -189,7 +192,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
         sources[release] = {}
         for name, source in config.sources.releases[release].items():
             store = store_of(config, name, cache)
-            snapshot = _snapshot(config, name, commits[name][source.ref], source.ref)
+            snapshot = snapshot_of(config, name, commits[name][source.ref], source.ref)
             store.obtain(snapshot, report)
             sources[release][name] = LockedSource(
                 ref=source.ref, commit=snapshot.commit, tree=store.tree(snapshot.commit)
@@ -245,16 +248,20 @@ def _address(config: Config, url: str) -> str:
     return url if ":" in url.split("/")[0] else str(config.path(url))
 
 
-def _snapshot(config: Config, repository: str, commit: str, ref: str) -> Snapshot:
-    return Snapshot(commit, tuple(config.sources.repositories[repository].sparse), ref)
+def snapshot_of(
+    config: Config, repository: str, commit: str, ref: str, sms: Collection[int] = ()
+) -> Snapshot:
+    """What builds for `sms` (none: any) read of a commit, to which `ref` leads."""
+    described = config.sources.repositories[repository]
+    return Snapshot(commit, described.sparse, ref, described.left_out(sms))
 
 
 def _obtain(
-    config: Config, release: str, repository: str, cache: Path, report: Report
+    config: Config, release: str, repository: str, cache: Path, sms: Collection[int], report: Report
 ) -> tuple[Store, Snapshot]:
     locked = pinned(config, release, repository)
     store = store_of(config, repository, cache)
-    snapshot = _snapshot(config, repository, locked.commit, locked.ref)
+    snapshot = snapshot_of(config, repository, locked.commit, locked.ref, sms)
     store.obtain(snapshot, report)
     tree = store.tree(locked.commit)
     if tree != locked.tree:
@@ -292,7 +299,7 @@ def _wanted(config: Config, repository: str, releases: Collection[str]) -> Itera
     for release in releases:
         if repository in config.sources.built(release):
             locked = pinned(config, release, repository)
-            yield _snapshot(config, repository, locked.commit, locked.ref)
+            yield snapshot_of(config, repository, locked.commit, locked.ref)
     for entry in _backports(config, releases):
         if entry.component == repository:
             yield Change(entry.commit or "")

@@ -125,7 +125,8 @@ def _python(package: PythonPackage, root: str) -> Part:
 
 def _source(planned: PlannedSource, root: str) -> Part:
     commit = materials.source(planned)
-    folders = f"only the folders {', '.join(planned.sparse)}; " if planned.sparse else ""
+    part = f"only the folders {', '.join(planned.sparse)}; " if planned.sparse else ""
+    part += f"without {', '.join(planned.without)}; " if planned.without else ""
     described = spdx.package(
         _source_id(planned),
         planned.repository,
@@ -134,7 +135,7 @@ def _source(planned: PlannedSource, root: str) -> Part:
         location=commit.uri,
         purpose="SOURCE",
         source_info=f"commit {planned.commit} ({planned.ref}), tree {planned.tree}; "
-        f"{folders}at {planned.path} below the source root",
+        f"{part}at {planned.path} below the source root",
     )
     return described, (spdx.relationship(root, "GENERATED_FROM", described["SPDXID"]),)
 

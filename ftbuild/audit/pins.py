@@ -12,7 +12,7 @@ from ftbuild import patches, reach, sources
 from ftbuild.audit import remote
 from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
-from ftbuild.cache import Change, Report, Snapshot, Store, Wanted, is_commit
+from ftbuild.cache import Change, Report, Store, Wanted, is_commit
 from ftbuild.config import Config
 from ftbuild.shell import redact
 
@@ -42,12 +42,12 @@ class Pin:
 
 def pins(config: Config, repository: str) -> tuple[Pin, ...]:
     """Every commit of a repository that the lock pins; PinError where it lacks a pin."""
-    sparse = config.sources.repositories[repository].sparse
     users: dict[Wanted, list[str]] = {}
     for release, named in config.sources.releases.items():
         if repository in named:
             locked = sources.pinned(config, release, repository)
-            users.setdefault(Snapshot(locked.commit, sparse, locked.ref), []).append(release)
+            snapshot = sources.snapshot_of(config, repository, locked.commit, locked.ref)
+            users.setdefault(snapshot, []).append(release)
     for entry in patches.series(config).get(repository, ()):
         if entry.commit:
             sources.pinned_backport(config, entry)

@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -124,11 +125,18 @@ class World:
     def fetch(self) -> None:
         sources.fetch(self.config, "22.12", self.cache, report=quiet)
 
-    def export(self, repository: str = "ft") -> Path:
+    def export(self, repository: str = "ft", *sms: int) -> Path:
         folder = self.root / "out" / repository
         shutil.rmtree(folder, ignore_errors=True)
-        sources.export(self.config, "22.12", repository, self.cache, folder, report=quiet)
+        sources.export(self.config, "22.12", repository, self.cache, folder, sms=sms, report=quiet)
         return folder
+
+    def describe(self, repository: str, **facts: Any) -> None:
+        """Say more of a repository in sources.yaml, or something else."""
+        file = self.root / "buildcfg" / "sources.yaml"
+        described = yaml.safe_load(file.read_text())
+        described["repositories"][repository].update(facts)
+        file.write_text(yaml.safe_dump(described, sort_keys=False))
 
     def vanish(self) -> None:
         """Make every upstream unreachable."""
@@ -376,6 +384,29 @@ def test_a_sparse_source_needs_nothing_of_what_it_leaves_out(world: World) -> No
     (world.cutlass.folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
     world.lock()
     assert (world.export("cutlass") / "include" / "c.h").exists()
+
+
+def test_files_that_no_build_reads_are_neither_fetched_nor_exported(world: World) -> None:
+    world.describe("cutlass", sparse=[], without=["media/*"])
+    blob = world.cutlass.git("rev-parse", "HEAD:media/big.png")
+    (world.cutlass.folder / ".git" / "objects" / blob[:2] / blob[2:]).unlink()
+    world.lock()
+    out = world.export("cutlass")
+    assert (out / "include" / "c.h").exists()
+    assert not (out / "media").exists()
+
+
+def test_an_image_gets_the_files_of_its_sms(world: World) -> None:
+    files = {70: ["include/*"], 80: ["tools/*"], 86: ["tools/*", "media/*"]}
+    world.describe("cutlass", sparse=[], by_sm=files)
+    world.lock()
+
+    def folders(*sms: int) -> set[str]:
+        return {file.name for file in world.export("cutlass", *sms).iterdir()}
+
+    assert folders(90) == set()
+    assert folders(86, 90) == folders(86) == folders(80) == {"tools", "media"}
+    assert folders(60) == folders(70) == folders() == {"tools", "media", "include"}
 
 
 def test_a_sparse_folder_that_the_commit_lacks_is_named(world: World) -> None:

@@ -120,7 +120,8 @@ def test_a_sample_that_tells_nothing_of_a_part_is_refused() -> None:
 
 
 def test_of_what_ninja_lists_objects_are_compiled() -> None:
-    listed = "all: phony\nsrc/a.cu.o: CUDA_COMPILER__a\na/cmake_device_link.o: CUDA_DEVICE_LINK__a\nsrc/b.cc.o: CXX_COMPILER__b\n"
+    linked = "lib/cmake_device_link.o: CUDA_DEVICE_LINK__a\n"
+    listed = f"all: phony\nsrc/a.cu.o: CUDA_COMPILER__a\n{linked}src/b.cc.o: CXX_COMPILER__b\n"
     assert cold.objects(listed) == ["src/a.cu.o", "src/b.cc.o"]
 
 
