@@ -319,7 +319,8 @@ RUN --mount=type=bind,from=pip-steps,target=/steps \
     mkdir /python && /steps/pip-install /recipe/runtime.txt --root /python --ignore-installed
 
 
-FROM base AS runtime
+# What depends neither on sources nor on SM comes first: the images of all cells on a base have these layers in common.
+FROM base AS serving
 USER root
 ARG RUNTIME_PURGE
 RUN <<'EOF'
@@ -333,6 +334,9 @@ done
 getent passwd 1000 > /dev/null || useradd --create-home --uid 1000 --user-group triton
 EOF
 COPY --from=runtime-python /python/ /
+
+
+FROM serving AS runtime
 COPY --from=backend /out/backends/ /opt/tritonserver/backends/
 USER 1000:1000
 
@@ -344,8 +348,10 @@ RUN --mount=type=bind,from=pip-steps,target=/steps \
     mkdir /python && /steps/pip-install /recipe/sdk.txt --root /python --ignore-installed
 
 
-FROM runtime AS sdk
+# The runtime image and more, but for the order: gigabytes of packages lie below what changes.
+FROM serving AS sdk
 COPY --from=sdk-python /python/ /
+COPY --from=backend /out/backends/ /opt/tritonserver/backends/
 COPY --from=sources ft/examples/ /opt/ftbuild/FasterTransformer/examples/
 COPY --from=sources backend/all_models/ /opt/ftbuild/fastertransformer_backend/all_models/
 COPY --from=sources backend/tools/ /opt/ftbuild/fastertransformer_backend/tools/
@@ -353,6 +359,7 @@ COPY --from=pyt /out/lib/ /opt/ftbuild/lib/
 # The converters import each other as examples.pytorch...
 ENV PYTHONPATH=/opt/ftbuild/FasterTransformer
 WORKDIR /opt/ftbuild
+USER 1000:1000
 
 
 FROM sdk AS unittests

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ftbuild import bake, base, cmake, context, disk, engine, verify
+from ftbuild import bake, base, builder, cmake, context, disk, engine, verify
 from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.plan import PRODUCTS, Plan
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 # Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
 CELL_BYTES = 12 * disk.GIB
+# What BuildKit holds that no image shares, after a cell and another one with other SMs; measured.
+CACHE_BYTES = 20 * disk.GIB
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def build(
     `Outcome`.
     """
     client = engine.connect()
-    engine.buildx_version()
+    builder.version()
     host = host_of(client, options)
     return [_one(config, plan, client, host, options, report) for plan in plans]
 
@@ -81,7 +83,7 @@ def host_of(client: docker.DockerClient, options: Options) -> bake.Host:
     """The job count comes from the engine's machine, which need not be this one, and the builder's limit."""
     info = client.info()
     count = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
-    limit = engine.builder_memory(options.builder) if options.builder else None
+    limit = builder.memory(options.builder) if options.builder else None
     if limit:
         count = cmake.jobs(count, limit)
     return bake.Host(

@@ -155,12 +155,12 @@ def smoke(selection: Selection, output: str, *, prepare: bool, any_gpu: bool, wo
 
 def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, work: Path) -> int:
     """Build the images of a local base."""
-    from ftbuild import bake, engine
+    from ftbuild import bake, builder, engine
     from ftbuild import base as bases
 
     planned = plans(configuration.load(selection.config), selection)
     client = engine.connect()
-    engine.buildx_version()
+    builder.version()
     host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
     for plan in {plan.base.serving: plan for plan in planned}.values():
         bases.ensure(client, plan, host, work, rebuild=rebuild)

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
-from ftbuild import base, build, cmake, engine, gpu, reach, shell, tables
+from ftbuild import base, build, builder, cmake, engine, gpu, reach, shell, tables
 from ftbuild.config import Config
 from ftbuild.disk import GIB, free_bytes, nearest
 from ftbuild.errors import FtbuildError, HostError
@@ -55,7 +55,7 @@ def checks(config: Config, work: Path) -> list[Check]:
         python_version(tuple(map(int, platform.python_version_tuple()[:2]))),
         _git(),
         connected,
-        _buildx(),
+        *_buildx(),
         *_bridge(info),
         *_disks(work, info),
         memory(*_size(info)),
@@ -119,6 +119,18 @@ def storage(info: EngineInfo) -> Check:
         hint = "vfs copies every layer, which costs time and disk: put the engine's data on ext4 or xfs"
         return Check("engine", "warn", found, hint)
     return Check("engine", "ok", found)
+
+
+def build_cache(keeps: int) -> Check:
+    """Whether the builder, which keeps so many bytes, keeps what makes the next build fast."""
+    found = f"{keeps / GIB:.0f} GiB are kept"
+    if keeps >= build.CACHE_BYTES:
+        return Check("build cache", "ok", found)
+    hint = (
+        f"two cells fill {build.CACHE_BYTES / GIB:.0f} GiB, and the oldest goes, compiled objects too: "
+        '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "60GB"}} in /etc/docker/daemon.json'
+    )
+    return Check("build cache", "warn", found, hint)
 
 
 def bridge(name: str, assigned: int) -> Check:
@@ -233,12 +245,15 @@ def _git() -> Check:
         return _failed("git", missing)
 
 
-def _buildx() -> Check:
+def _buildx() -> Iterator[Check]:
     try:
-        version = engine.buildx_version()
+        yield Check("buildx", "ok", ".".join(map(str, builder.version())))
+        keeps = builder.keeps()
     except FtbuildError as missing:
-        return _failed("buildx", missing)
-    return Check("buildx", "ok", ".".join(map(str, version)))
+        yield _failed("buildx", missing)
+        return
+    if keeps is not None:
+        yield build_cache(keeps)
 
 
 def _local() -> bool:

@@ -7,21 +7,17 @@ when it is first needed, since it costs more start-up time than the rest of the 
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ftbuild import shell
 from ftbuild.errors import FtbuildError, HostError
 
 if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
-# From here on named contexts, `docker-image://` of local images and bake's secrets work (release notes).
-OLDEST_BUILDX = (0, 10)
 ANSWER_SECONDS = 10
 # Pulling or importing an operating system over a slow line.
 WORK_SECONDS = 1800
@@ -43,42 +39,6 @@ def connect() -> docker.DockerClient:
             hint="start it (systemctl start docker), set DOCKER_HOST, or run ./bootstrap, which installs one",
         ) from silent
     return client
-
-
-def buildx_version() -> tuple[int, ...]:
-    """The version of the buildx plugin; HostError when it is missing or too old."""
-    try:
-        text = shell.run(["docker", "buildx", "version"], timeout=20).stdout
-    except shell.CommandFailed as missing:
-        raise HostError(
-            "docker buildx is not installed",
-            hint="install the plugin (Debian: docker-buildx), or run ./bootstrap, which installs it",
-        ) from missing
-    found = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
-    version = tuple(int(part) for part in found.groups()) if found else (0,)
-    if version < OLDEST_BUILDX:
-        raise HostError(f"docker buildx {text.strip()} is too old", hint="0.10 or later is needed")
-    return version
-
-
-def builder_memory(name: str) -> int | None:
-    """Bytes of memory that a buildx builder may use, None without a limit; HostError for an unknown one."""
-    try:
-        described = shell.run(["docker", "buildx", "inspect", name], timeout=20).stdout
-    except shell.CommandFailed as unknown:
-        raise HostError(f"there is no builder {name}", hint="docker buildx ls shows them") from unknown
-    return memory_limit(described)
-
-
-def memory_limit(builder: str) -> int | None:
-    """The smallest limit in the output of `docker buildx inspect`, in bytes.
-
-    Drivers call it `memory` (docker-container) or `limits.memory` (kubernetes); Docker's units are powers of
-    two (docs.docker.com/build/builders/drivers).
-    """
-    found = re.findall(r'(?<![\w.-])(?:limits\.)?memory="(\d+)([kmg]?)i?b?"', builder, re.I)
-    limits = [int(number) * 1024 ** " kmg".index(unit.lower() or " ") for number, unit in found]
-    return min(limits, default=None)
 
 
 def keeps_attestations(info: Mapping[str, Any]) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from ftbuild import __version__, bake, engine, shell, tables, units
+from ftbuild import __version__, bake, builder, engine, shell, tables, units
 from ftbuild import base as bases
 from ftbuild import config as configuration
 from ftbuild import matrix as matrices
@@ -67,7 +67,7 @@ def run(selection: Selection, options: Options, work: Path) -> int:
     config = configuration.load(selection.config)
     with _alone(work):
         client = engine.connect()
-        engine.buildx_version()
+        builder.version()
         info = client.info()
         here = budget.budget(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.cells)
         folder, begun = _begin(selection, options, here, info, work)

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild import bake, base, build, cmake, context, disk, engine, sources
+from ftbuild import bake, base, build, builder, cmake, context, disk, engine, sources
 from ftbuild.config import Config, LockedSource
 from ftbuild.errors import BuildError, NothingSelected
 from ftbuild.plan import LABELS, Plan, digest_of
@@ -89,7 +89,7 @@ def ensure(
     if found is not None and found.labels.get(LABEL) == made_of.key and not options.rebuild:
         report(f"{name} is already built from these inputs")
         return str(found.id)
-    engine.buildx_version()
+    builder.version()
     host = build.host_of(client, options)
     base.ensure(client, plan, host, options.work, report=report, show=report)
     disk.require(options.work, build.CELL_BYTES, f"building the unit tests of {plan.cell.id}")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ftbuild import builder, demo, engine, shell
 from ftbuild import config as configuration
-from ftbuild import demo, engine, shell
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def client() -> docker.DockerClient:
     try:
         client = engine.connect()
-        engine.buildx_version()
+        builder.version()
     except HostError as missing:
         pytest.skip(f"needs Docker Engine and buildx: {missing.what}")
     return client

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import doctor, errors, reach
+from ftbuild import build, doctor, errors, reach
 from ftbuild.cmake import MEMORY_PER_JOB_BYTES
 from ftbuild.config import Config
 from ftbuild.disk import GIB
@@ -50,6 +50,13 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
     vfs = doctor.storage({"ServerVersion": "26.1.5", "Driver": "vfs"})
     assert vfs.state == "warn"
     assert "ext4" in vfs.mend
+
+
+def test_a_builder_that_forgets_compiled_objects_is_a_warning() -> None:
+    assert doctor.build_cache(build.CACHE_BYTES).state == "ok"
+    check = doctor.build_cache(build.CACHE_BYTES - 1)
+    assert check.state == "warn"
+    assert "defaultKeepStorage" in check.mend
 
 
 def test_a_bridge_whose_address_changes_is_a_warning() -> None:
@@ -161,7 +168,7 @@ def test_buildx_that_is_missing_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     client.write_text("#!/bin/sh\necho \"docker: 'buildx' is not a docker command.\" >&2\nexit 1\n")
     client.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    check = doctor._buildx()
+    (check,) = doctor._buildx()
     assert check.state == "fail"
     assert "./bootstrap" in check.mend
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import bake, commands, context, engine, heaviest
+from ftbuild import bake, builder, commands, context, heaviest
 from ftbuild.config import Config
 from ftbuild.errors import HostError
 from ftbuild.options import Selection, plans
@@ -142,7 +142,28 @@ Status:                inactive
     ],
 )
 def test_a_builders_memory_limit_is_read_from_its_options(options: str, expected: int | None) -> None:
-    assert engine.memory_limit(INSPECTED.format(options=options)) == expected
+    assert builder.memory_limit(INSPECTED.format(options=options)) == expected
+
+
+KEPT = """\
+GC Policy rule#0:
+ All:           false
+ Filters:       type==source.local,type==exec.cachemount,type==source.git.checkout
+ Keep Duration: 48h0m0s
+ {name}:    512MB
+GC Policy rule#1:
+ All:        false
+ {name}: 25GiB
+GC Policy rule#2:
+ All:        true
+ {name}: 25.5GiB
+"""
+
+
+@pytest.mark.parametrize("name", ["Keep Bytes", "Max Used Space"])
+def test_what_a_builder_keeps_for_good_is_read_from_its_policies(name: str) -> None:
+    assert builder.kept(KEPT.format(name=name)) == 25 * 1024**3
+    assert builder.kept("Name: old\nStatus: running\n") is None
 
 
 def test_an_unknown_builder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +172,7 @@ def test_an_unknown_builder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(HostError, match="there is no builder x"):
-        engine.builder_memory("x")
+        builder.memory("x")
 
 
 def test_the_dry_run_says_that_compile_steps_will_have_a_network(
