@@ -18,9 +18,10 @@ from benchmarks.figure import Figure, Result, Topic
 from benchmarks.stage import Stage
 from ftbuild import cmake, engine
 from ftbuild.errors import HostError
+from ftbuild.units import GIB
 
 NAME = "memory"
-LIMIT_BYTES = 4 * cmake.GIB
+LIMIT_BYTES = 4 * GIB
 # Version 1, whose limits a step can read; what limits a step of version 2 is the builder's own container.
 CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLER = CGROUPS / "memory"
@@ -57,7 +58,7 @@ def run(stage: Stage) -> Result:
 
 def figures(cold: Compile, kills: int, stage: Stage) -> list[Figure]:
     """Peaks against what a job is thought to need, and what the limit did."""
-    within = f"cold compile within {LIMIT_BYTES / cmake.GIB:.0f} GiB ({stage.jobs} jobs wanted)"
+    within = f"cold compile within {LIMIT_BYTES / GIB:.0f} GiB ({stage.jobs} jobs wanted)"
     how = f"measured, cgroup limit on the steps; {len(cold.jobs)} units compiled"
     fitting = cmake.jobs(stage.jobs, LIMIT_BYTES)
     return [

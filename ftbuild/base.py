@@ -12,12 +12,13 @@ from ftbuild import bake, disk, engine, registry, shell
 from ftbuild.config import Config, LocalBase
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan, PlannedBase
+from ftbuild.units import GIB
 
 if TYPE_CHECKING:
     import docker
 
 # Both images, their layers' build cache and the downloaded packages, measured: docs/architecture.md.
-LOCAL_BASE_BYTES = 16 * disk.GIB
+LOCAL_BASE_BYTES = 16 * GIB
 
 
 def ensure(

@@ -18,14 +18,15 @@ from ftbuild import bake, base, builder, cmake, context, disk, engine, verify
 from ftbuild.config import Config
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.units import GIB
 
 if TYPE_CHECKING:
     import docker
 
 # Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
-CELL_BYTES = 12 * disk.GIB
+CELL_BYTES = 12 * GIB
 # What BuildKit holds that no image shares, after a cell and another one with other SMs; measured.
-CACHE_BYTES = 20 * disk.GIB
+CACHE_BYTES = 20 * GIB
 
 
 @dataclass(frozen=True)

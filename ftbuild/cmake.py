@@ -14,8 +14,9 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from ftbuild.units import GIB
+
 SOURCE_ROOT = "/src"
-GIB = 1024**3
 # Measured on the real sources (22.12, sm_90, CUDA 11.8), largest process of a job: 0.65 GiB (ptxas) in the
 # backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree. nvcc compiles SMs one after the other.
 MEMORY_PER_JOB_BYTES = 3 * GIB

@@ -6,8 +6,7 @@ import shutil
 from pathlib import Path
 
 from ftbuild.errors import HostError
-
-GIB = 1024**3
+from ftbuild.units import GIB
 
 
 def free_bytes(folder: Path) -> int:

@@ -20,9 +20,10 @@ from packaging.version import Version
 
 from ftbuild import base, build, builder, cmake, engine, gpu, reach, shell, tables
 from ftbuild.config import Config
-from ftbuild.disk import GIB, free_bytes, nearest
+from ftbuild.disk import free_bytes, nearest
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.gpu import Installed
+from ftbuild.units import GIB
 
 State = Literal["ok", "warn", "fail"]
 EngineInfo = Mapping[str, Any]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+GIB = 1024**3
+
 
 def duration(seconds: float) -> str:
     """Seconds as people say them: `2 h 05 min`, `3 min 07 s`, `42 s`, `0.3 s`."""

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ftbuild.cmake import GIB, Toolchain, Tree, jobs, trees
+from ftbuild.cmake import Toolchain, Tree, jobs, trees
+from ftbuild.units import GIB
 
 GCC_11 = Toolchain("gcc-11", "g++-11")
 

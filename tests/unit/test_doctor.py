@@ -13,10 +13,10 @@ import pytest
 from ftbuild import build, doctor, errors, reach
 from ftbuild.cmake import MEMORY_PER_JOB_BYTES
 from ftbuild.config import Config
-from ftbuild.disk import GIB
 from ftbuild.doctor import Check
 from ftbuild.errors import HostError
 from ftbuild.gpu import listed
+from ftbuild.units import GIB
 
 ROOT = Path(__file__).parents[2]
 H100 = "NVIDIA H100 80GB HBM3, 9.0, 535.104.05"
