@@ -75,7 +75,7 @@ def stack(seed: int = 1) -> tuple[dict[str, float], dict[str, float]]:
     upstream: dict[str, float] = {}
     for number in range(200):
         unit = f"unit_{number}.{'cu' if number % 3 else 'cc'}.o"
-        ours[unit] = source.lognormvariate(1.5, 1.0)
+        ours[unit] = source.lognormvariate(0.2, 1.0)
         upstream[unit] = ours[unit] * (source.gauss(7, 1) if number % 3 else source.gauss(1, 0.05))
     for number in range(60):
         upstream[f"example_{number}.{'cu' if number % 2 else 'cc'}.o"] = source.uniform(2, 6)
