@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 
 # Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
 CELL_BYTES = 12 * GIB
-# What BuildKit holds that no image shares, after a cell and another one with other SMs; measured.
-CACHE_BYTES = 20 * GIB
+# What BuildKit should keep that no image shares: of one cell 10 GB, measured (packages of pyt and SDK, the
+# objects), and the objects of others.
+CACHE_BYTES = 16 * GIB
 
 
 @dataclass(frozen=True)

@@ -128,8 +128,8 @@ def build_cache(keeps: int) -> Check:
     if keeps >= build.CACHE_BYTES:
         return Check("build cache", "ok", found)
     hint = (
-        f"two cells fill {build.CACHE_BYTES / GIB:.0f} GiB, and the oldest goes, compiled objects too: "
-        '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "60GB"}} in /etc/docker/daemon.json'
+        f"builds want {build.CACHE_BYTES / GIB:.0f} GiB: of more the oldest goes, compiled objects too: "
+        '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}} in /etc/docker/daemon.json'
     )
     return Check("build cache", "warn", found, hint)
 
