@@ -56,9 +56,10 @@ class Compile:
     log: str
     figures: Path
 
-    def hits(self, *endings: str) -> tuple[int, int]:
-        """How many sources with these endings ccache had, of how many."""
-        found = [hit for source, hit in self.sources if source.endswith(endings)]
+    def hits(self, *endings: str, of: Compile | None = None) -> tuple[int, int]:
+        """How many sources with these endings ccache had, of how many; of those alone that `of` has too."""
+        known = {source for source, _ in (of or self).sources}
+        found = [hit for source, hit in self.sources if source.endswith(endings) and source in known]
         return sum(found), len(found)
 
     def seconds(self) -> dict[str, float]:

@@ -35,6 +35,9 @@ def test_each_source_has_the_outcome_that_ccache_logged() -> None:
     compiled = Compile(1.0, 1.0, 0.0, (), found, "", Path())
     assert compiled.hits(".cc", ".cpp") == (2, 2)
     assert compiled.hits(".cu") == (0, 1)
+    other = Compile(1.0, 1.0, 0.0, (), (("/src/ft/a.cc", True), ("/src/ft/d.cc", False)), "", Path())
+    assert other.hits(".cc") == (1, 2)
+    assert other.hits(".cc", of=compiled) == (1, 1)
 
 
 def test_cpu_time_is_told_before_and_after_ninja() -> None:
