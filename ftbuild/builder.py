@@ -19,7 +19,7 @@ _LIMIT = re.compile(r"^\s*(?:Keep Bytes|Max Used Space):\s*([\d.]+)\s*(\w+)", re
 def version() -> tuple[int, ...]:
     """The version of the buildx plugin; HostError when it is missing or too old."""
     try:
-        text = shell.run(["docker", "buildx", "version"], timeout=20).stdout
+        text = shell.run(["docker", "buildx", "version"], timeout=ANSWER_SECONDS).stdout
     except shell.CommandFailed as missing:
         raise HostError(
             "docker buildx is not installed",
@@ -57,7 +57,10 @@ def keeps() -> int | None:
     When a build ends it removes what was not used for longest, down to this, cache mounts too
     (docs.docker.com/build/cache/garbage-collection).
     """
-    return kept(_inspected())
+    try:
+        return kept(_inspected())
+    except shell.CommandFailed:
+        return None
 
 
 def kept(described: str) -> int | None:

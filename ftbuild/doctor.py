@@ -34,6 +34,8 @@ OLDEST_GIT = (2, 25)
 LOCAL_COMMAND_SECONDS = 10.0
 # addr_assign_type of an interface whose address was chosen (include/uapi/linux/netdevice.h, NET_ADDR_SET).
 CHOSEN_ADDRESS = 3
+# What `docker info` does not say: the interface of the default network.
+BRIDGE = "DefaultBridge"
 # What names a CA bundle to OpenSSL and us, to requests, curl, git and pip.
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
 
@@ -221,7 +223,7 @@ def reached(answer: reach.Answer) -> Check:
 def _engine_info() -> EngineInfo:
     client = engine.connect()
     try:
-        info: EngineInfo = client.info()
+        info: EngineInfo = {**client.info(), BRIDGE: engine.bridge(client)}
     finally:
         client.close()
     return info
@@ -263,13 +265,9 @@ def _local() -> bool:
 
 def _bridge(info: EngineInfo) -> Iterator[Check]:
     """The engine's default network, where that is on this machine."""
-    if not info or not _local():
-        return
-    client = engine.connect()
-    name = engine.bridge(client)
-    client.close()
+    name = info.get(BRIDGE, "")
     file = Path("/sys/class/net", name, "addr_assign_type")
-    if name and file.is_file():
+    if name and _local() and file.is_file():
         yield bridge(name, int(file.read_text()))
 
 

@@ -128,7 +128,7 @@ def test_of_what_ninja_lists_objects_are_compiled() -> None:
     assert cold.objects(listed) == ["src/a.cu.o", "src/b.cc.o"]
 
 
-@pytest.mark.parametrize("make", ["", cold.MAKE.format(targets="src/a.cu.o")])
+@pytest.mark.parametrize("make", ["", cold.MAKE.format(words=cold.SAMPLE.format(targets="src/a.cu.o"))])
 def test_upstreams_recipe_is_a_script_that_a_shell_reads(make: str) -> None:
     assert subprocess.run(["sh", "-n"], input=cold.script(make), text=True, check=False).returncode == 0
 
