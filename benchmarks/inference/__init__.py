@@ -45,7 +45,7 @@ def lacking() -> str | None:
 
 
 def run(stage: Stage) -> Result:
-    """The image of the selected cell as it is served, and the same with no core of its own."""
+    """The image of the selected cell as it is served."""
     from benchmarks.inference import job, report, server
     from benchmarks.inference.gpt import Shape
     from benchmarks.inference.measure import Workload
@@ -61,7 +61,7 @@ def run(stage: Stage) -> Result:
             launcher=server.Image(place, plan.tag("runtime"), access.style),
             template=modelrepo.templates(client, plan.tag("sdk"), LAYOUT)[repository.MODEL],
             out=stage.work / "logs",
-            variants=(server.SHIPPED, server.UNBOUND),
+            variants=(server.SHIPPED,),
             shape=Shape(),
             workload=Workload(runs=stage.rounds),
         )

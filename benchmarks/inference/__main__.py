@@ -28,16 +28,17 @@ from ftbuild.errors import ConfigError, FtbuildError, HostError
 
 
 def variant(words: Sequence[str]) -> Variant:
-    """`NAME [library=DIR] [VARIABLE=VALUE ...]` -> a variant; ConfigError for anything else."""
+    """`NAME [library=DIR] [cpus=LIST] [VARIABLE=VALUE ...]` -> a variant; ConfigError for anything else."""
     name, *rest = words
     pairs = [word.partition("=") for word in rest]
     if wrong := [word for word, equals, _ in pairs if not equals]:
-        raise ConfigError(f"--variant {name}: {wrong[0]} has no value", hint="library=DIR or VARIABLE=VALUE")
+        hint = "library=DIR, cpus=LIST or VARIABLE=VALUE"
+        raise ConfigError(f"--variant {name}: {wrong[0]} has no value", hint=hint)
     settings = {key: value for key, _, value in pairs}
-    library = settings.pop("library", None)
+    library, cpus = settings.pop("library", None), settings.pop("cpus", "")
     if library is not None and not (Path(library) / server.LIBRARY).is_file():
         raise ConfigError(f"--variant {name}: there is no {server.LIBRARY}", where=library)
-    return Variant(name, Path(library) if library else None, settings)
+    return Variant(name, Path(library) if library else None, settings, cpus)
 
 
 def launcher(options: argparse.Namespace) -> Launcher:

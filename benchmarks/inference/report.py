@@ -11,12 +11,13 @@ from benchmarks.chart import Bars
 from benchmarks.figure import Figure, Topic
 from benchmarks.inference.job import Found
 from benchmarks.inference.measure import FT, Times, equal_tokens, together
+from benchmarks.inference.server import Variant
 
 RATE = "tokens/s"
 
 
 def figures(found: Found) -> Iterator[Figure]:
-    """Rates of all sides, ours against the fastest other, equal tokens, time to ready, the variants."""
+    """Rates of all sides, ours against each other one, equal tokens, time to ready, the variants."""
     for batch in found.job.workload.batches:
         yield from _batch(found, batch)
     for side, batch, equal in _equal(found):
@@ -47,13 +48,17 @@ def data(found: Found) -> dict[str, Any]:
         "shape": asdict(found.job.shape),
         "parameters": found.job.shape.parameters,
         "workload": asdict(found.job.workload),
-        "variants": {variant.name: dict(variant.environment) for variant in found.job.variants},
+        "variants": {variant.name: _settings(variant) for variant in found.job.variants},
         "first": asdict(found.first),
         "seconds": found.compared.times,
         "failures": found.compared.failures,
         "equal_tokens": {f"{side}, batch {batch}": equal for side, batch, equal in _equal(found)},
         "sessions": [asdict(session) for session in found.sessions],
     }
+
+
+def _settings(variant: Variant) -> dict[str, str]:
+    return {**variant.environment, **({"cpus": variant.cpus} if variant.cpus else {})}
 
 
 def rates(times: Times, batch: int, answer: int) -> list[float]:
@@ -78,12 +83,11 @@ def _batch(found: Found, batch: int) -> Iterator[Figure]:
         how = f"measured, {spread}, {work.answer} tokens after {work.prompt}, {found.where['gpu']}"
         yield Figure(Topic.INFERENCE, what, medians[side], RATE, None, how)
     ours = medians.pop(FT)
-    if not medians:
-        return
-    fastest = max(medians, key=medians.__getitem__)
     how = f"measured in turn, medians; {FT} through gRPC and the server"
-    what = f"batch {batch}: {FT} / {fastest}, the fastest of transformers"
-    yield Figure(Topic.INFERENCE, what, ours / medians[fastest], "", 1.0, how, at_most=False)
+    for side, theirs in medians.items():
+        yield Figure(
+            Topic.INFERENCE, f"batch {batch}: {FT} / {side}", ours / theirs, "", 1.0, how, at_most=False
+        )
 
 
 def _variants(found: Found) -> Iterator[Figure]:

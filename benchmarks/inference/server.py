@@ -44,16 +44,18 @@ class Place:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is measured: the server's own libraries or those in the folder `library`, and `environment`."""
+    """What is measured: the server's own libraries or those in the folder `library`, and `environment`.
+
+    `cpus` are the cores that it may use, as in taskset(1) ("0-7,16"); empty: all.
+    """
 
     name: str
     library: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
+    cpus: str = ""
 
 
 SHIPPED = Variant("shipped")
-# Open MPI binds a single process to one core unless told (mpirun(1), "Mapping, Ranking, and Binding").
-UNBOUND = Variant("unbound", environment={"OMPI_MCA_hwloc_base_binding_policy": "none"})
 
 
 class Launcher(Protocol):
@@ -64,7 +66,7 @@ class Launcher(Protocol):
         """The folder of the model repository."""
         ...
 
-    def argv(self, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
         """The command of a process that lives as long as the server and hands SIGTERM on to it."""
         ...
 
@@ -79,9 +81,10 @@ class Command:
     place: Place
     program: Sequence[str]
 
-    def argv(self, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
         """The command with the environment set before it."""
-        return ["env", *_assigned(environment), *self.program, *options]
+        bound = ["taskset", "--cpu-list", cpus] if cpus else []
+        return ["env", *_assigned(environment), *bound, *self.program, *options]
 
     def clean(self) -> None:
         """Nothing is left."""
@@ -96,12 +99,13 @@ class Image:
     access: str
     name: str = field(default_factory=lambda: f"ftbuild-bench-{uuid.uuid4().hex[:12]}")
 
-    def argv(self, options: Sequence[str], environment: Mapping[str, str]) -> list[str]:
+    def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
         """`docker run` in the foreground, with the limits that we serve with."""
         limits = (f"--ulimit={name}={value}:{value}" for name, value in server.LIMITS.items())
+        bound = [f"--cpuset-cpus={cpus}"] if cpus else []
         return [
             *("docker", "run", "--rm", f"--name={self.name}", "--network=host", DEVICES[self.access]),
-            *(f"--shm-size={server.SHARED_MEMORY}", *limits),
+            *(f"--shm-size={server.SHARED_MEMORY}", *limits, *bound),
             *(f"--env={word}" for word in _assigned(environment)),
             f"--mount=type=bind,source={self.place.outside},target={self.place.inside},readonly",
             *(self.image, *server.COMMAND[:-1], *options),
@@ -150,7 +154,7 @@ def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running
         options.append(f"--backend-directory={launcher.place.inside}/{BACKENDS}/{variant.name}")
     with log.open("wb") as sink:
         start = time.monotonic()
-        argv = launcher.argv(options, {**ONE_GPU, **variant.environment})
+        argv = launcher.argv(options, {**ONE_GPU, **variant.environment}, variant.cpus)
         process = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, f"http://127.0.0.1:{http}{READY}", log)
