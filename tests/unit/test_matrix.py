@@ -30,7 +30,7 @@ def test_every_pair_of_release_and_sm_is_either_a_cell_or_excluded_with_a_reason
     ("cell", "why"),
     [
         ("22.03-sm90", "CUDA 11.6 is too old for sm_90, which needs 11.8"),
-        ("22.03-sm90", "does not know sm_90 (FasterTransformer v5.0 CMakeLists.txt:89)"),
+        ("22.03-sm89", "does not know sm_89 (FasterTransformer v5.0 CMakeLists.txt:89)"),
         ("22.07-sm89", "CUDA 11.7 is too old for sm_89"),
     ],
 )
@@ -41,9 +41,17 @@ def test_an_impossible_cell_says_why_and_where_that_stands(config: Config, cell:
 def test_a_newer_toolkit_of_the_base_does_not_make_an_old_fastertransformer_know_the_sm(
     config: Config,
 ) -> None:
-    why = reasons(config, "22.07-sm90-open", "open")
+    why = reasons(config, "22.07-sm89-open", "open")
     assert "CUDA" not in why.splitlines()[0]
-    assert "does not know sm_90" in why
+    assert "does not know sm_89" in why
+
+
+def test_hopper_needs_both_a_newer_toolkit_and_a_patch_of_the_old_releases(config: Config) -> None:
+    assert ids(config, triton=["22.03", "22.07"], sms=["90"], base="open") == [
+        "22.03-sm90-open",
+        "22.07-sm90-open",
+    ]
+    assert "does not know" not in reasons(config, "22.07-sm90")
 
 
 def test_the_main_job_is_one_cell(config: Config) -> None:
