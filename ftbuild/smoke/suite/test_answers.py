@@ -42,7 +42,8 @@ def test_log_probabilities_are_the_references(served: Served) -> None:
     if abs(found - wanted) > max(served.tolerance, FP32_LOG_PROB) * len(tokens):
         raise SmokeError(
             f"{LOG_PROB} is {found:.4f}, the reference's sum is {wanted:.4f}",
-            hint="the tokens are right, so the sampling kernels sum wrongly: patches/ft/0181",
+            hint="the tokens are right, so the sampling kernels sum wrongly or the sum is not handed out: "
+            "patches/ft/0181, 0183",
         )
 
 
@@ -85,7 +86,8 @@ def test_a_stop_word_ends_the_answer(served: Served) -> None:
     if tokens[:end] != answered[:end] or not set(tokens[end:]) <= {served.expected.end_id, 0}:
         raise SmokeError(
             f"stop word {word}: {tokens} came back, expected {answered[:end]}",
-            hint="the stop criterion or the list's layout is wrong: FT v5.3 stop_criteria_kernels.cu",
+            hint="the stop criterion or the list's layout is wrong (FT v5.3 stop_criteria_kernels.cu), or "
+            "tokens of an earlier request stand behind the end (patches/ft/0185)",
         )
 
 
