@@ -108,6 +108,11 @@ class Result:
         return cls(figures=figures, machine=Machine(**values.pop("machine")), charts=charts, **values)
 
 
+def digits(value: float) -> str:
+    """A number as people read it: three digits, or a whole one from a thousand on."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
 def _processor() -> str:
     """The processor's name as Linux gives it (proc_cpuinfo(5)), else its kind."""
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.chart import Bars, Lines
-from benchmarks.figure import Result
+from benchmarks.figure import Result, digits
 from ftbuild.errors import HostError
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _bars(axes: Axes, chart: Bars) -> None:
         if chart.stacked:
             begin = [old + value for old, value in zip(begin, values, strict=True)]
         else:
-            axes.bar_label(drawn, fmt="{:.3g}", padding=3)
+            axes.bar_label(drawn, fmt=digits, padding=3)
     if chart.goal is not None:
         axes.axvline(chart.goal, color="black", linewidth=0.8, linestyle="--")
         axes.annotate(" goal", (chart.goal, -0.5), annotation_clip=False, va="bottom")

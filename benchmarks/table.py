@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from benchmarks.figure import Figure, Result
+from benchmarks.figure import Figure, Result, digits
 from ftbuild import tables, units, whole
 from ftbuild.errors import ConfigError
 
@@ -55,8 +55,7 @@ def amount(value: float, unit: str) -> str:
     """A value with its unit: three digits, ratios as finely as their goals, bytes as people read them."""
     if unit == "B":
         return units.size(value)
-    digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}" if unit else f"{value:.3f}"
-    return f"{digits} {unit}".rstrip()
+    return f"{digits(value)} {unit}" if unit else f"{value:.3f}"
 
 
 def _rows(results: Iterable[Result]) -> list[Sequence[str]]:
