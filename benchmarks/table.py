@@ -55,7 +55,9 @@ def amount(value: float, unit: str) -> str:
     """A value with its unit: three digits, ratios as finely as their goals, bytes as people read them."""
     if unit == "B":
         return units.size(value)
-    return f"{digits(value)} {unit}" if unit else f"{value:.3f}"
+    if not unit and abs(value) < 1000:
+        return f"{value:.3f}"
+    return f"{digits(value)} {unit}".rstrip()
 
 
 def _rows(results: Iterable[Result]) -> list[Sequence[str]]:
