@@ -5,7 +5,7 @@ In a container, or by a command; {inside} is what the server sees of --folder:
 python -m benchmarks.inference --image triton_with_ft:22.12-sm90-open --template config.pbtxt --out results
 python -m benchmarks.inference --server "chroot /srv/root mpirun -n 1 --allow-run-as-root tritonserver" \\
     --folder /srv/root/ftbench --template config.pbtxt --out results \\
-    --variant ours --variant nvtx library=/srv/nvtx --variant unbound OMPI_MCA_hwloc_base_binding_policy=none
+    --variant ours --variant nvtx library=/srv/nvtx --variant four-cores cpus=0-3
 """
 
 from __future__ import annotations
