@@ -8,10 +8,11 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from benchmarks import compiles
 from benchmarks.compiles import Job
+from ftbuild import heaviest
 
 # Replayed with 16 jobs, the wall time is 1.03 of its limit for a list from here on, 1.05 for one from 8 s on.
 SHORTEST_SECONDS = 4.0
@@ -21,7 +22,7 @@ def sources(jobs: Iterable[Job]) -> dict[str, float]:
     """File name without endings -> its longest CPU time in seconds, longest first."""
     found: dict[str, float] = {}
     for job in jobs:
-        name = PurePath(job.output).name.split(".")[0]
+        name = heaviest.source(job.output)
         found[name] = max(found.get(name, 0.0), job.cpu)
     heavy = {name: seconds for name, seconds in found.items() if seconds >= SHORTEST_SECONDS}
     return dict(sorted(heavy.items(), key=lambda item: -item[1]))

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from ftbuild import heaviest
 from ftbuild.nightly.record import Unit
 
 _OBJECT = ".o"
@@ -64,7 +65,7 @@ def first(names: Sequence[str]) -> Order:
     def order(tree: Tree) -> Sequence[int]:
         def place(index: int) -> tuple[int, int]:
             task = tree[index]
-            source = PurePath(task.name).name.partition(".")[0]
+            source = heaviest.source(task.name)
             return (ranks.get(source, len(ranks)) if task.compiles else len(ranks)), index
 
         return sorted(range(len(tree)), key=place)

@@ -1,10 +1,10 @@
 """A compile that is too long to be run as a whole: which units to compile, and what they tell of all.
 
-Method. A unit that takes long with us is always compiled. The others are drawn without replacement, with a
-seed, from four strata: CUDA or not, compiled by us as well or not. In a stratum that we compile as well, the
-total is estimated by the ratio of upstream's to our seconds, in the other by the mean; the error is the
-standard error of both with the correction for a finite population (W. G. Cochran, Sampling Techniques,
-chapters 2, 5 and 6).
+Method. A unit that takes long with us, or with any SM, is always compiled. The others are drawn without
+replacement, with a seed, from four strata: CUDA or not, compiled by us as well or not. In a stratum that we
+compile as well, the total is estimated by the ratio of upstream's to our seconds, in the other by the mean;
+the error is the standard error of both with the correction for a finite population (W. G. Cochran, Sampling
+Techniques, chapters 2, 5 and 6).
 """
 
 from __future__ import annotations
@@ -14,11 +14,15 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ftbuild import heaviest
+
 # CPU seconds by unit, which is its object's path in the build tree.
 Seconds = Mapping[str, float]
 
 # Among these one SM is a twentieth of four here, and a half of them there.
 LONG_SECONDS = 5.0
+# What takes some SM long can be short with ours: a GEMM that sm_90 does not have takes it a fiftieth of four.
+_LISTED = frozenset(heaviest.SOURCES.split())
 DRAWN = 25
 SEED = 20221214
 
@@ -57,7 +61,7 @@ def _divided(every: Iterable[str], ours: Seconds) -> tuple[list[str], list[list[
     long: list[str] = []
     strata: dict[tuple[bool, bool], list[str]] = {}
     for unit in sorted(every):
-        if ours.get(unit, 0.0) >= LONG_SECONDS:
+        if ours.get(unit, 0.0) >= LONG_SECONDS or heaviest.source(unit) in _LISTED:
             long.append(unit)
         else:
             strata.setdefault((unit.endswith(".cu.o"), unit in ours), []).append(unit)

@@ -5,6 +5,8 @@ They decide when a unit is compiled and never what becomes of it, so they are no
 
 from __future__ import annotations
 
+from pathlib import PurePath
+
 # Files without their endings, heaviest first, from four CPU seconds on: what `python -m benchmarks.heaviest`
 # prints for the real sources, releases 22.03 to 22.12 for one SM each of 60, 80, 86, 89 and 90.
 SOURCES = (
@@ -43,3 +45,8 @@ SOURCES = (
     "GptJTritonModelInstance BaseSamplingLayer GptContextAttentionLayer Tensor sampling_penalty_kernels "
     "vit_kernels "
 )
+
+
+def source(output: str) -> str:
+    """The name that an object's source has in SOURCES."""
+    return PurePath(output).name.partition(".")[0]

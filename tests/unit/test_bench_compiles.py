@@ -94,6 +94,12 @@ def test_all_long_units_are_chosen_and_the_rest_by_the_seed() -> None:
     assert chosen != sampling.choose(upstream, ours, seed=1)
 
 
+def test_what_takes_another_sm_long_is_chosen_however_short_it_is_here() -> None:
+    units = {f"kernels.dir/unit_{number}.cu.o": 1.0 for number in range(100)}
+    gemm = "gemms.dir/moe_gemm_kernels_fp16_uint8.cu.o"
+    assert all(gemm in sampling.choose([*units, gemm], units, seed=seed) for seed in range(9))
+
+
 def test_of_everything_the_total_is_no_estimate() -> None:
     ours, upstream = stack()
     found = sampling.estimate(upstream, ours, upstream)
