@@ -62,7 +62,7 @@ def command(body: Callable[..., int | None]) -> Callable[..., None]:
 
 def selection(config: str, triton: list[str], sm: list[str], cell: list[str], base: str | None) -> Any:
     """The options that choose cells."""
-    from ftbuild.options import Selection
+    from ftbuild.cli.selection import Selection
 
     return Selection(Path(config), triton or (), sm or (), cell or (), base)
 
@@ -71,7 +71,7 @@ def selection(config: str, triton: list[str], sm: list[str], cell: list[str], ba
 @command
 def matrix(c: Context, triton=None, sm=None, cell=None, base=None, config=CONFIG, format="human"):  # noqa: A002
     """List the cells that can be built and, with reasons, those that cannot."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.matrix(selection(config, triton, sm, cell, base), format)
 
@@ -108,7 +108,7 @@ def build(
     layer_cache=None,
 ):
     """Build the runtime and the SDK image of every selected cell."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     chosen = selection(config, triton, sm, cell, base)
     if dry_run:
@@ -130,7 +130,7 @@ def build(
 @command
 def verify(c: Context, triton=None, sm=None, cell=None, base=None, config=CONFIG, format="human"):  # noqa: A002
     """Check the built images of every selected cell, without a GPU."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.verify(selection(config, triton, sm, cell, base), format, Path(WORK))
 
@@ -157,7 +157,7 @@ def smoke(
     any_gpu=False,
 ):
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     chosen = selection(config, triton, sm, cell, base)
     return commands.smoke(chosen, format, prepare=prepare, any_gpu=any_gpu, work=Path(WORK))
@@ -193,7 +193,7 @@ def unittest(
     rebuild=False,
 ):
     """Build upstream's own unit tests against the patched sources, and run them on a GPU."""
-    from ftbuild.unittests import commands
+    from ftbuild.cli import unittests as commands
 
     chosen = selection(config, triton, sm, cell, base)
     if dry_run:
@@ -236,7 +236,7 @@ def bench(
     list=False,  # noqa: A002
 ):
     """Measure what benchmarks/README.md has goals for; without --real on the sample stack."""
-    from benchmarks import run
+    from benchmarks.harness import run
 
     if list:
         print(run.listing())
@@ -289,7 +289,7 @@ def publish(
     format="human",  # noqa: A002
 ):
     """Publish the tested images of every selected cell; what the registry has already is left alone."""
-    from ftbuild.publishing import commands
+    from ftbuild.cli import publishing as commands
 
     return commands.run(
         selection(config, triton, sm, cell, base),
@@ -310,7 +310,7 @@ def stage(
     c: Context, registry=REGISTRY, stage=None, triton=None, sm=None, cell=None, base=None, config=CONFIG
 ):
     """Push verified images to where another machine, one with a GPU, gets them by invoke pull."""
-    from ftbuild.publishing import commands
+    from ftbuild.cli import publishing as commands
 
     return commands.stage(selection(config, triton, sm, cell, base), registry, stage, Path(WORK))
 
@@ -321,7 +321,7 @@ def pull(
     c: Context, registry=REGISTRY, stage=None, triton=None, sm=None, cell=None, base=None, config=CONFIG
 ):
     """Get staged images onto this machine, to smoke-test them."""
-    from ftbuild.publishing import commands
+    from ftbuild.cli import publishing as commands
 
     return commands.pull(selection(config, triton, sm, cell, base), registry, stage, Path(WORK))
 
@@ -340,7 +340,7 @@ def pull(
 @command
 def which(c: Context, registry=REGISTRY, index=None, sm=None, sdk=False, config=CONFIG, format="human"):  # noqa: A002
     """Say which published image is for the GPU that is here."""
-    from ftbuild.publishing import commands
+    from ftbuild.cli import publishing as commands
 
     return commands.which(Path(config), registry, index, sm or (), sdk, format)
 
@@ -388,7 +388,7 @@ def nightly(
     builder=None,
 ):
     """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
-    from ftbuild.nightly import commands
+    from ftbuild.cli import nightly as commands
 
     options = commands.Options(
         registry=registry,
@@ -447,7 +447,7 @@ def ci(
     config=CONFIG,
 ):
     """Write the workflow files of GitHub and GitLab: tests on push, a night over the matrix."""
-    from ftbuild.ci import commands
+    from ftbuild.cli import ci as commands
 
     chosen = selection(config, triton, sm, cell, base)
     if summary:
@@ -460,8 +460,8 @@ def ci(
 @command
 def audit(c: Context, config=CONFIG, format="human"):  # noqa: A002
     """Look after what others keep: pins, base images, patches that upstream took, mirrors."""
-    from ftbuild.audit import job
-    from ftbuild.options import cache_folder
+    from ftbuild.cli import audit as job
+    from ftbuild.cli.selection import cache_folder
 
     return job.run(Path(config), cache_folder(), format)
 
@@ -472,7 +472,7 @@ def audit(c: Context, config=CONFIG, format="human"):  # noqa: A002
 @command
 def base(c: Context, triton=None, base=None, config=CONFIG, ca=None, progress="auto", rebuild=False):
     """Make the images that cells are built on (`--base open`: from Debian and PyPI packages)."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     chosen = selection(config, triton, [], [], base)
     return commands.base(chosen, ca=ca, progress=progress, rebuild=rebuild, work=Path(WORK))
@@ -482,7 +482,7 @@ def base(c: Context, triton=None, base=None, config=CONFIG, ca=None, progress="a
 @command
 def lock(c: Context, config=CONFIG, check=False):
     """Resolve the refs of sources.yaml to commits and trees, into sources.lock.yaml."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.lock(Path(config), check)
 
@@ -498,7 +498,7 @@ def lock(c: Context, config=CONFIG, check=False):
 @command
 def bundle(c: Context, triton=None, config=CONFIG, output="ftbuild-sources.tar"):
     """Put every pinned source into one file, for `invoke build --sources` where there is no internet."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.bundle(Path(config), triton or (), Path(output))
 
@@ -509,7 +509,7 @@ def bundle(c: Context, triton=None, config=CONFIG, output="ftbuild-sources.tar")
 @command
 def patches(c: Context, triton=None, config=CONFIG, format="human"):  # noqa: A002
     """Show which patch applies to which release, which is upstream already, and which conflicts."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.patches(Path(config), triton or (), format)
 
@@ -518,7 +518,7 @@ def patches(c: Context, triton=None, config=CONFIG, format="human"):  # noqa: A0
 @command
 def doctor(c: Context, config=CONFIG, format="human"):  # noqa: A002
     """Check this machine: engine, buildx, disk, memory, GPU, registries and sources."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.doctor(Path(config), Path(WORK), format)
 
@@ -527,7 +527,7 @@ def doctor(c: Context, config=CONFIG, format="human"):  # noqa: A002
 @command
 def schema(c: Context, check=False):
     """Write the JSON Schemas of the configuration files."""
-    from ftbuild import commands
+    from ftbuild.cli import cells as commands
 
     return commands.schema(ROOT / "buildcfg" / "schema", check)
 
@@ -536,7 +536,7 @@ def schema(c: Context, check=False):
 @command
 def demo(c: Context, ca=None, progress="auto"):
     """Run the main job on the sample stack, from lock to a server that answers."""
-    from ftbuild import demo
+    from ftbuild.cli import demo
 
     return demo.run(ROOT, Path(WORK), ca=ca, progress=progress)
 
@@ -545,7 +545,7 @@ def demo(c: Context, ca=None, progress="auto"):
 @command
 def test(c: Context, select=""):  # noqa: PT028
     """Run formatting, lint, types and all tests, as CI does."""
-    from ftbuild import checks
+    from ftbuild.cli import development as checks
 
     return checks.run(ROOT, Path(WORK), select)
 
@@ -582,7 +582,7 @@ def convert(
     config=CONFIG,
 ):
     """Turn a checkpoint into weights for the FasterTransformer backend, with the release's own converter."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     return commands.convert(
         selection(config, triton, sm, cell, base),
@@ -633,7 +633,7 @@ def model_repo(
     config=CONFIG,
 ):
     """Write the model repository of converted weights: ensemble, tokenizer, config.pbtxt of the release."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     return commands.model_repo(
         selection(config, triton, sm, cell, base),
@@ -667,7 +667,7 @@ def serving_options(
 
 def wanted_image(image: str | None, triton: str | None, sm: str | None, base: str | None) -> Any:
     """The options that choose one of the images that are built."""
-    from ftbuild.serving.images import Wanted
+    from ftbuild.serving.image_choice import Wanted
 
     return Wanted(image, triton, sm, base)
 
@@ -723,7 +723,7 @@ def serve(
     config=CONFIG,
 ):
     """Serve a model repository with the image for the GPU that is here, until Ctrl-C."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     if stop:
         return commands.stop_server(name)
@@ -758,7 +758,7 @@ def compose(
     config=CONFIG,
 ):
     """Write a Compose file that serves a model repository and restarts it."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     return commands.compose(
         Path(config),
@@ -798,7 +798,7 @@ def k8s(
     config=CONFIG,
 ):
     """Write a Kubernetes Deployment and Service that serve a model repository."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     return commands.k8s(
         Path(config),
@@ -837,7 +837,7 @@ def sif(
     config=CONFIG,
 ):
     """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     return commands.sif(
         Path(config),
@@ -883,7 +883,7 @@ def client_test(
     format="human",  # noqa: A002
 ):
     """Check what a running server answers over HTTP and gRPC, and how fast; exits with 9 if it is wrong."""
-    from ftbuild.serving import commands
+    from ftbuild.cli import serving as commands
 
     return commands.client_test(
         Path(config),

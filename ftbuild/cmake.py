@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
-from ftbuild.units import GIB
+from ftbuild.text.units import GIB
 
 SOURCE_ROOT = "/src"
 # Measured on the real sources (22.12, sm_90, CUDA 11.8), largest process of a job: 0.65 GiB (ptxas) in the

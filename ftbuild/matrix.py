@@ -14,7 +14,7 @@ from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
-from ftbuild.config import BaseConfig, Config, ReleaseConfig
+from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
 
 

@@ -13,10 +13,12 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
-from ftbuild import cmake, matrix, patches, sources
-from ftbuild.config import BaseConfig, Config, LocalBase
+from ftbuild import cmake, matrix
+from ftbuild.config.schema import BaseConfig, Config, LocalBase
 from ftbuild.errors import ConfigError
 from ftbuild.matrix import Cell
+from ftbuild.sources import lock as sources
+from ftbuild.sources.patches import series as patches
 
 # Raised by hand when the way an image is made changes without any file that the key covers changing.
 RECIPE = 2

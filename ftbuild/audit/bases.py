@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ftbuild import reach, registry
+from ftbuild import registry
 from ftbuild.audit.finding import Finding
-from ftbuild.config import Config
+from ftbuild.config.schema import Config
+from ftbuild.doctor import network
 from ftbuild.errors import HostError
 
 SUBJECT = "base"
@@ -41,7 +42,7 @@ def pins(config: Config) -> Iterator[Pinned]:
 
 def ask(config: Config) -> Callable[[], Iterator[Finding]]:
     """Start asking all registries; calling the result waits, at most `PATIENCE_SECONDS` each, and tells."""
-    running = reach.start({base.what: partial(_look, base) for base in pins(config)})
+    running = network.start({base.what: partial(_look, base) for base in pins(config)})
 
     def collect() -> Iterator[Finding]:
         for what, looked in running.items():

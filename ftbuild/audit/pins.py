@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from ftbuild import patches, reach, sources
 from ftbuild.audit import remote
 from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
-from ftbuild.cache import Change, Report, Store, Wanted, is_commit
-from ftbuild.config import Config
-from ftbuild.shell import redact
+from ftbuild.config.schema import Config
+from ftbuild.doctor import network
+from ftbuild.host.shell import redact
+from ftbuild.sources import lock
+from ftbuild.sources.patches import series
+from ftbuild.sources.store import Change, Report, Store, Wanted, is_commit
 
 SUBJECT = "source"
 
@@ -45,12 +47,12 @@ def pins(config: Config, repository: str) -> tuple[Pin, ...]:
     users: dict[Wanted, list[str]] = {}
     for release, named in config.sources.releases.items():
         if repository in named:
-            locked = sources.pinned(config, release, repository)
-            snapshot = sources.snapshot_of(config, repository, locked.commit, locked.ref)
+            locked = lock.pinned(config, release, repository)
+            snapshot = lock.snapshot_of(config, repository, locked.commit, locked.ref)
             users.setdefault(snapshot, []).append(release)
-    for entry in patches.series(config).get(repository, ()):
+    for entry in series.series(config).get(repository, ()):
         if entry.commit:
-            sources.pinned_backport(config, entry)
+            lock.pinned_backport(config, entry)
             users.setdefault(Change(entry.commit), []).append(entry.file)
     return tuple(Pin(wanted, tuple(names)) for wanted, names in users.items())
 
@@ -61,7 +63,7 @@ def ask(config: Config, cache: Path, scratch: Path, report: Report) -> Callable[
     Each wait ends: git is given `remote.LISTING_SECONDS` and `remote.FETCH_SECONDS` for each call.
     """
     pinned = {name: pins(config, name) for name in config.sources.repositories}
-    stores = {name: sources.store_of(config, name, cache) for name in pinned}
+    stores = {name: lock.store_of(config, name, cache) for name in pinned}
     running = {
         name: _start(stores[name], found, scratch / name, report) for name, found in pinned.items() if found
     }
@@ -106,7 +108,7 @@ def _start(store: Store, pinned: Collection[Pin], scratch: Path, report: Report)
         str(number): partial(remote.ask, url, refs, commits, scratch / str(number))
         for number, url in enumerate(store.urls)
     }
-    return list(reach.start(tasks).values())
+    return list(network.start(tasks).values())
 
 
 def _address(name: str, pinned: Sequence[Pin], answer: Answer) -> Finding:

@@ -11,9 +11,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ftbuild.cache import Objects, leads_to
-from ftbuild.git import git, last_line
-from ftbuild.shell import CommandFailed, redact
+from ftbuild.host.git import git, last_line
+from ftbuild.host.shell import CommandFailed, redact
+from ftbuild.sources.store import Objects, leads_to
 
 LISTING_SECONDS = 60.0
 # A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.

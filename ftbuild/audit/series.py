@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from ftbuild import patching
 from ftbuild.audit.finding import Finding
-from ftbuild.cache import Report
-from ftbuild.config import Config
+from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
-from ftbuild.patches import PatchStatus
+from ftbuild.sources import patched
+from ftbuild.sources.patches.series import PatchStatus
+from ftbuild.sources.store import Report
 
 SUBJECT = "patches"
 
@@ -20,7 +20,7 @@ def findings(config: Config, cache: Path, report: Report) -> Iterator[Finding]:
     """One finding for each release that is well, else one for each entry that stops its build."""
     for release in config.sources.releases:
         try:
-            rows = list(patching.survey(config, [release], cache, report))
+            rows = list(patched.survey(config, [release], cache, report))
         except PinError as absent:
             yield Finding(f"sources of {release}", "fail", f"the series cannot be tried: {absent.what}")
             continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftbuild.ci import actions, document, steps
+from ftbuild.ci import actions, steps, yaml
 from ftbuild.ci.options import STAGE, Options
 from ftbuild.errors import ConfigError
 
@@ -63,7 +63,7 @@ def _about(options: Options) -> tuple[str, ...]:
 
 
 def _render(options: Options, data: Data, *about: str) -> str:
-    return document.render(options.header("github", *about), data, actions.VERSIONS)
+    return yaml.render(options.header("github", *about), data, actions.VERSIONS)
 
 
 def _test() -> Data:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ftbuild.ci import document, steps
+from ftbuild.ci import steps, yaml
 from ftbuild.ci.options import STAGE, Options
 from ftbuild.matrix import Cell
 
@@ -35,7 +35,7 @@ def files(options: Options) -> dict[str, str]:
         *(() if options.one_host else ("Cells do not wait for each other.",)),
     )
     data = {**_frame(options), "test": _test(), **jobs}
-    return {PATH: document.render(options.header("gitlab", *about), data)}
+    return {PATH: yaml.render(options.header("gitlab", *about), data)}
 
 
 def _frame(options: Options) -> Data:

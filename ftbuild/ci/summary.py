@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ftbuild import build, verdict
+from ftbuild import pipeline
+from ftbuild.gates import report
+from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.plan import Plan
-from ftbuild.verdict import SMOKE, VERIFY, Gate
 
 TITLES = ("Cell", "Key", "Verify", "Smoke")
 
 
 def markdown(plans: Iterable[Plan], work: Path) -> str:
     """A table with a row for each cell: how both gates ended, from the records in the work folder."""
-    rows = [_row(plan, build.folder(work, plan)) for plan in plans]
+    rows = [_row(plan, pipeline.folder(work, plan)) for plan in plans]
     lines = [TITLES, ("---",) * len(TITLES), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -25,7 +26,7 @@ def _row(plan: Plan, folder: Path) -> tuple[str, ...]:
 
 def _ended(folder: Path, gate: Gate) -> str:
     """`passed`, the checks that failed, or that there is no record: then nothing was published."""
-    record = verdict.read(gate, folder)
+    record = report.read(gate, folder)
     if record is None:
         return "**no record**"
     if record.passed:

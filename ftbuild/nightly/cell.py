@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-from ftbuild import bake, build, shell
+from ftbuild import pipeline as build
+from ftbuild.build import bake
 from ftbuild.errors import BuildError, Interrupted
-from ftbuild.nightly import budget, evidence
+from ftbuild.host import shell
+from ftbuild.nightly import artifacts, budget
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.plan import Plan
 
@@ -70,7 +72,7 @@ def blank(
         reason,
         detail,
         key=plan.key,
-        patches=evidence.patches(plan),
+        patches=artifacts.patches(plan),
     )
 
 

@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ftbuild import units
 from ftbuild.nightly.record import CellRecord, Night, Reason, State
-from ftbuild.nightly.report import words
-from ftbuild.nightly.report.plain import cleaned, first_line
+from ftbuild.nightly.report import wording
+from ftbuild.nightly.report.sanitize import cleaned, first_line
 from ftbuild.registry.transport import BUSY
+from ftbuild.text import units
 
 if TYPE_CHECKING:
     import requests
@@ -24,7 +24,7 @@ BACKOFF_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 60
 # Slack cuts a message at 40,000 characters, Mattermost at 16,383.
 _TOLD_CELLS = 20
-_EXCLUDED = words.look(State.SKIPPED, Reason.EXCLUDED)
+_EXCLUDED = wording.look(State.SKIPPED, Reason.EXCLUDED)
 
 
 def post(url: str, night: Night) -> str | None:
@@ -48,15 +48,15 @@ def payload(night: Night) -> dict[str, Any]:
     """What is sent (docs/reports.md); `text` is what Slack and Mattermost show."""
     night = cleaned(night)
     return {
-        "status": words.status(night),
+        "status": wording.status(night),
         "text": _text(night),
         "id": night.id,
         "started": night.started,
         "seconds": night.seconds,
         "exit_code": night.exit_code,
         "counts": night.counts,
-        "failed": [_failed(cell) for cell in words.troubled(night)],
-        "audit": [{"what": f.what, "detail": first_line(f.detail)} for f in words.findings(night)],
+        "failed": [_failed(cell) for cell in wording.troubled(night)],
+        "audit": [{"what": f.what, "detail": first_line(f.detail)} for f in wording.findings(night)],
         "registry": night.registry,
         "revision": night.revision,
         "ftbuild": night.ftbuild,
@@ -68,19 +68,19 @@ def _failed(cell: CellRecord) -> dict[str, str]:
         "cell": cell.cell,
         "state": cell.state.value,
         "reason": cell.reason.value,
-        "detail": first_line(cell.detail) or words.means(cell),
+        "detail": first_line(cell.detail) or wording.means(cell),
     }
 
 
 def _text(night: Night) -> str:
     symbol = "✓" if night.is_good else "✗"
-    counts = ", ".join(said for shown, said in words.tally(night) if shown != _EXCLUDED)
-    trouble = [_failed(cell) for cell in words.troubled(night)]
-    found = words.findings(night)
+    counts = ", ".join(said for shown, said in wording.tally(night) if shown != _EXCLUDED)
+    trouble = [_failed(cell) for cell in wording.troubled(night)]
+    found = wording.findings(night)
     more = [f"and {len(trouble) - _TOLD_CELLS} more"] if len(trouble) > _TOLD_CELLS else []
     return "\n".join(
         [
-            f"{symbol} ftbuild nightly {night.id}: {words.headline(night)}",
+            f"{symbol} ftbuild nightly {night.id}: {wording.headline(night)}",
             f"{counts} in {units.duration(night.seconds)}, exit code {night.exit_code}",
             *(_said(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_TOLD_CELLS]),
             *more,

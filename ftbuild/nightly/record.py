@@ -14,8 +14,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from ftbuild import errors, whole
+from ftbuild import errors
 from ftbuild.audit.finding import Finding
+from ftbuild.host import files
 
 FILE = "report.json"
 
@@ -194,7 +195,7 @@ class Night:
 
     def write(self, folder: Path) -> None:
         """Put `report.json` into `folder`, whole or not at all."""
-        whole.write(folder / FILE, json.dumps(self.as_dict(), indent=1) + "\n")
+        files.write(folder / FILE, json.dumps(self.as_dict(), indent=1) + "\n")
 
 
 def read(folder: Path) -> Night:

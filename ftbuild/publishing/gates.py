@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from ftbuild import verdict
 from ftbuild.errors import PublishError
+from ftbuild.gates import report
+from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.plan import Plan
-from ftbuild.verdict import SMOKE, VERIFY, Gate
 
 ALL = (VERIFY, SMOKE)
 
@@ -32,7 +32,7 @@ def require(plan: Plan, folder: Path, images: Ids, gates: Sequence[Gate] = ALL) 
 
 
 def _problem(plan: Plan, folder: Path, images: Ids, gate: Gate) -> str | None:
-    record = verdict.read(gate, folder)
+    record = report.read(gate, folder)
     if record is None:
         return f"there is no record of {gate.name}"
     if record.key != plan.key:

@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from ftbuild import verdict, whole
 from ftbuild.errors import FtbuildError, HostError, PublishError
+from ftbuild.gates import report as verdict
+from ftbuild.gates.report import SMOKE, VERIFY, Gate
+from ftbuild.host import files
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import gates, names, promote, release, unsmoked
-from ftbuild.publishing.desk import Desk, Options, only, saying
-from ftbuild.publishing.pushed import Pushed
+from ftbuild.publishing import attestations, gates, names, set_tag, untested
+from ftbuild.publishing.remote_image import Pushed
 from ftbuild.publishing.retry import Say
-from ftbuild.publishing.survey import Presence, survey
-from ftbuild.verdict import SMOKE, VERIFY, Gate
+from ftbuild.publishing.session import Desk, Options, only, saying
+from ftbuild.publishing.status import Presence, survey
 
 RECORD = "published.json"
 
@@ -77,7 +78,7 @@ def _bring(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict[str, Pub
         digests = {product: digest or "" for product, digest in presence.published.items()}
         if not presence.is_complete:
             for digest in digests.values():
-                release.require_gates(desk.release, digest)
+                attestations.require_gates(desk.release, digest)
             _sign_and_move(desk, plan, digests, say)
         return ("present" if presence.is_complete else "promoted"), _products(desk, plan, digests)
     if desk.options.allow_unsmoked and not _is_smoked(desk.folder(plan)):
@@ -128,7 +129,7 @@ def _bring_unsmoked(desk: Desk, presence: Presence, say: Say) -> tuple[str, dict
     digests = {}
     for product in PRODUCTS:
         local = f"{plan.tag(product)}{names.UNSMOKED}"
-        image = unsmoked.derive(desk.client, plan, product, local)
+        image = untested.derive(desk.client, plan, product, local)
         staged = f"{desk.options.names.staged(plan, product)}{names.UNSMOKED}"
         there = desk.push(product, image, staged, say)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
@@ -150,10 +151,10 @@ def _release(
     """The digest of a staged image with its attestations, now under an immutable tag."""
     inventory = desk.inventory(plan, product, image, local)
     say(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")
-    digest = release.attest(
+    digest = attestations.attest(
         desk.staging, plan, product, image, inventory, desk.folder(plan), desk.release.name, tag, passed
     )
-    promote.promote(desk.staging, digest, desk.release, tag, say)
+    set_tag.promote(desk.staging, digest, desk.release, tag, say)
     return digest
 
 
@@ -168,7 +169,7 @@ def _sign_and_move(desk: Desk, plan: Plan, digests: Mapping[str, str], say: Say)
     """The moving tags come last, so that a run which ended before it had signed is known by them."""
     _sign(desk, digests, say)
     for product, digest in digests.items():
-        promote.promote(desk.release, digest, desk.release, names.tag(plan, product, moving=True), say)
+        set_tag.promote(desk.release, digest, desk.release, names.tag(plan, product, moving=True), say)
 
 
 def _products(desk: Desk, plan: Plan, digests: Mapping[str, str], suffix: str = "") -> dict[str, Published]:
@@ -185,4 +186,4 @@ def _products(desk: Desk, plan: Plan, digests: Mapping[str, str], suffix: str = 
 
 def _record(folder: Path, products: Mapping[str, Published]) -> None:
     record = {product: asdict(published) for product, published in products.items()}
-    whole.write(folder / RECORD, json.dumps(record, indent=2) + "\n")
+    files.write(folder / RECORD, json.dumps(record, indent=2) + "\n")

@@ -11,14 +11,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ftbuild import engine
+from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
-from ftbuild.publishing import pushed, retry
-from ftbuild.publishing.pushed import Pushed
+from ftbuild.publishing import remote_image, retry
+from ftbuild.publishing.remote_image import Pushed
 from ftbuild.publishing.retry import Say
 from ftbuild.registry import credentials, reference
 from ftbuild.registry.client import Repository
-from ftbuild.registry.refusal import login_hint
+from ftbuild.registry.errors import login_hint
 
 if TYPE_CHECKING:
     import docker
@@ -33,7 +33,7 @@ def push(client: docker.DockerClient, image: str, repository: Repository, tag: s
     Raises PublishError when the registry refuses, or holds something else than this image afterwards.
     """
     name = f"{repository.name}:{tag}"
-    engine.tag(client, image, name)
+    daemon.tag(client, image, name)
     try:
         retry.patiently(lambda: _push(client, repository.name, tag, say), say)
     finally:
@@ -41,7 +41,7 @@ def push(client: docker.DockerClient, image: str, repository: Repository, tag: s
 
         with suppress(DockerException):
             client.images.remove(name, noprune=True)
-    there = pushed.read(repository, tag)
+    there = remote_image.read(repository, tag)
     if there is None or image not in there.ids:
         raise PublishError(
             f"the registry holds another image than the one that was pushed as {name}",

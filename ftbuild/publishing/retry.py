@@ -7,8 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from ftbuild import shell
 from ftbuild.errors import FtbuildError, PublishError
+from ftbuild.host import shell
 
 T = TypeVar("T")
 Say = Callable[[str], None]

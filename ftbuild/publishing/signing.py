@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from ftbuild import shell
+from ftbuild.host import shell
 from ftbuild.publishing import retry
 from ftbuild.publishing.retry import Say
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ftbuild import engine
+from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
+from ftbuild.gates.report import VERIFY
 from ftbuild.plan import Plan
 from ftbuild.publishing import gates
-from ftbuild.publishing.desk import Desk, Options, only, saying
 from ftbuild.publishing.retry import Say
-from ftbuild.verdict import VERIFY
+from ftbuild.publishing.session import Desk, Options, only, saying
 
 
 def stage(plans: Sequence[Plan], options: Options, *, report: Say = print) -> None:
@@ -32,6 +32,6 @@ def pull(plans: Sequence[Plan], options: Options, *, report: Say = print) -> Non
         for product, staged in desk.staged(plan).items():
             name = f"{desk.staging.name}@{staged.whole.descriptor.digest}"
             report(f"[{plan.cell.id}] pulling {product} {name}")
-            engine.pull(desk.client, name, PublishError)
+            daemon.pull(desk.client, name, PublishError)
             for moving in (False, True):
-                engine.tag(desk.client, name, plan.tag(product, moving=moving))
+                daemon.tag(desk.client, name, plan.tag(product, moving=moving))

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import HostError, PublishError
-from ftbuild.registry.logins import Scope
+from ftbuild.registry.auth import Scope
+from ftbuild.registry.errors import Refused
 from ftbuild.registry.reference import parse
-from ftbuild.registry.refusal import Refused
 from ftbuild.registry.session import Session
 from ftbuild.registry.transport import CONNECTIONS, resolved
 

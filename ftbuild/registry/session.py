@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
-from ftbuild.registry.logins import Login, Logins, Scope
-from ftbuild.registry.refusal import refused
+from ftbuild.registry.auth import Login, Logins, Scope
+from ftbuild.registry.errors import refused
 from ftbuild.registry.transport import Transport, is_within
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class Transport:
         import requests
         from requests.adapters import HTTPAdapter
 
-        from ftbuild.registry.patience import patience
+        from ftbuild.registry.retry import patience
 
         self._http = requests.Session()
         # Digests and sizes are of what is stored, not of what a server in between compressed.

@@ -11,9 +11,9 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ftbuild import shell
+from ftbuild.client import server_container
 from ftbuild.errors import BuildError, HostError
-from ftbuild.serving import server
+from ftbuild.host import shell
 from ftbuild.serving.deployment import Deployment
 
 PROGRAM = "apptainer"
@@ -162,7 +162,7 @@ def _start(deployment: Deployment) -> str:
         definition=DEFINITION,
         environment="".join(exports),
         nv=" --nv" if deployment.gpus else "",
-        inside=server.MODELS,
+        inside=server_container.MODELS,
         command=shlex.join(deployment.command),
         http=deployment.ports.http,
         grpc=deployment.ports.grpc,

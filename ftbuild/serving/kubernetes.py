@@ -9,10 +9,10 @@ from typing import Any
 
 import yaml
 
+from ftbuild.client import server_container
 from ftbuild.errors import ConfigError
-from ftbuild.serving import server
 from ftbuild.serving.deployment import LIVE, READY, Deployment
-from ftbuild.serving.images import USER
+from ftbuild.serving.image_choice import USER
 
 # What NVIDIA's device plugin calls a GPU.
 GPU = "nvidia.com/gpu"
@@ -92,7 +92,7 @@ def _container(deployment: Deployment) -> dict[str, Any]:
         "livenessProbe": {**_probe(LIVE), "failureThreshold": 6},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
-            {"name": "models", "mountPath": server.MODELS, "readOnly": True},
+            {"name": "models", "mountPath": server_container.MODELS, "readOnly": True},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
         ],
     }

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ftbuild import engine
-from ftbuild.config import Config
+from ftbuild.config.schema import Config
+from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
-from ftbuild.serving import deployment, images, needs
+from ftbuild.serving import deployment, image_choice, requirements
 from ftbuild.serving.deployment import Deployment, Options
-from ftbuild.serving.images import Image, Wanted
-from ftbuild.serving.needs import Needs
+from ftbuild.serving.image_choice import Image, Wanted
+from ftbuild.serving.requirements import Needs
 
 if TYPE_CHECKING:
     import docker
@@ -35,7 +35,7 @@ def to_serve(client: docker.DockerClient, config: Config, wanted: Wanted, option
 def to_write(config: Config, wanted: Wanted, options: Options) -> Deployment:
     """What is to be written down, for this machine or another: needs no GPU, with --image no engine."""
     try:
-        client = engine.connect()
+        client = daemon.connect()
     except HostError:
         if not wanted.image:
             raise
@@ -47,10 +47,10 @@ def _resolved(
     client: docker.DockerClient | None, config: Config, wanted: Wanted, options: Options, *, here: bool
 ) -> Resolved:
     device = config.models.device
-    found = needs.read(options.models) if options.models else Needs()
+    found = requirements.read(options.models) if options.models else Needs()
     indices = deployment.chosen_gpus(options, found, device)
     if client is None:
         image, access = Image(str(wanted.image)), None
     else:
-        image, access = images.find(client, config, wanted, indices or None, here=here)
+        image, access = image_choice.find(client, config, wanted, indices or None, here=here)
     return Resolved(deployment.decide(options, found, image, device, access), image)

@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import builder, demo, engine, shell
-from ftbuild import config as configuration
+from ftbuild.cli import demo
+from ftbuild.config import schema as configuration
+from ftbuild.engine import buildx, daemon
 from ftbuild.errors import HostError
+from ftbuild.host import shell
 from ftbuild.plan import Plan
-
-from .registries import (  # noqa: F401  fixtures
+from testing.registries import (  # noqa: F401  fixtures
     basic_registry,
     faulty_registry,
     named_registry,
     plain_registry,
     token_registry,
 )
-from .sample import (
+from testing.sample import (
     ROOT,
     SAMPLE,
     Derive,
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def client() -> docker.DockerClient:
     try:
-        client = engine.connect()
-        builder.version()
+        client = daemon.connect()
+        buildx.version()
     except HostError as missing:
         pytest.skip(f"needs Docker Engine and buildx: {missing.what}")
     return client

@@ -13,15 +13,14 @@ import pytest
 from spdx_tools.spdx.parser.parse_anything import parse_file
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
-from ftbuild import shell
-from ftbuild.attest import annotations, inventory, manifests, materials, provenance, purl, sbom
-from ftbuild.attest.inventory import Inventory
-from ftbuild.attest.provenance import Run
-from ftbuild.attest.upload import upload
+from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing.attest import annotations, inventory, manifests, materials, provenance, purl, sbom
+from ftbuild.publishing.attest.inventory import Inventory
+from ftbuild.publishing.attest.provenance import Run
+from ftbuild.publishing.attest.upload import upload
 from ftbuild.registry.client import Descriptor, Manifest, Repository
-
-from .registries import Registry, plain
+from testing.registries import Registry, plain
 
 if TYPE_CHECKING:
     import docker

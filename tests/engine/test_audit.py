@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 import requests
 
-from ftbuild import config as configuration
-from ftbuild.audit import bases, job
+from ftbuild.audit import bases
 from ftbuild.audit.finding import Finding
-from ftbuild.config import Config
+from ftbuild.cli import audit as job
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
+from testing import ROOT, registries
+from testing.sample import SAMPLE
 
-from . import registries
 from . import test_sources as made
-from .sample import ROOT, SAMPLE
 
 World = made.World
 git_config = made.git_config

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks import layers, sources
-from benchmarks.stage import Stage
-from benchmarks.transfer import send
-from ftbuild import context, engine
-from ftbuild import sources as product
-
-from .sample import SAMPLE, sample_plan
+from benchmarks.harness.stage import Stage
+from benchmarks.tools import layers
+from benchmarks.tools.transfer import send
+from benchmarks.topics import sources
+from ftbuild.build import context
+from ftbuild.engine import daemon
+from ftbuild.sources import lock as product
+from testing.sample import SAMPLE, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -44,7 +45,7 @@ def image(client: docker.DockerClient) -> Iterator[str]:
 def test_layers_are_weighed_as_they_are_and_compressed(
     client: docker.DockerClient, image: str, tmp_path: Path
 ) -> None:
-    if engine.keeps_attestations(client.info()):
+    if daemon.keeps_attestations(client.info()):
         pytest.skip("this engine keeps layers compressed")
     (layer,) = layers.read(client, image, tmp_path)
     assert len(TEXT) < layer.unpacked < len(TEXT) + 20_000
@@ -62,7 +63,7 @@ def test_a_second_transfer_sends_only_what_has_changed(
     client: docker.DockerClient, stage: Stage, tmp_path: Path
 ) -> None:
     base = sample_plan().base.serving
-    if engine.image(client, base) is None:
+    if daemon.image(client, base) is None:
         pytest.skip(f"there is no image {base}")
     (tmp_path / "sources").mkdir()
     (tmp_path / "sources" / "text").write_bytes(TEXT)

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ftbuild import build, engine
-from ftbuild.demo import ask, model_repository
+from ftbuild import pipeline
+from ftbuild.cli.demo import ask, model_repository
+from ftbuild.client import server_container
+from ftbuild.engine import daemon
 from ftbuild.plan import Plan
-from ftbuild.serving import server
-
-from .sample import ROOT, SAMPLE, Invoke, add_patch, build_arguments, command, environment, sample_plan
+from testing import ROOT
+from testing.sample import SAMPLE, Invoke, add_patch, build_arguments, command, environment, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -50,9 +51,9 @@ def test_both_images_are_there_under_both_names_with_the_plans_labels(
     client: docker.DockerClient, built: Plan
 ) -> None:
     for product in ("runtime", "sdk"):
-        image = engine.image(client, built.tag(product))
+        image = daemon.image(client, built.tag(product))
         assert image is not None
-        moving = engine.image(client, built.tag(product, moving=True))
+        moving = daemon.image(client, built.tag(product, moving=True))
         assert moving is not None
         assert moving.id == image.id
         assert built.labels(product).items() <= image.labels.items()
@@ -60,7 +61,7 @@ def test_both_images_are_there_under_both_names_with_the_plans_labels(
 
 def test_the_libraries_hold_machine_code_for_the_asked_sm_only(work: Path, built: Plan) -> None:
     for tree in ("backend", "pyt"):
-        listed = (build.folder(work, built) / "info" / tree / "sass.txt").read_text()
+        listed = (pipeline.folder(work, built) / "info" / tree / "sass.txt").read_text()
         assert set(re.findall(r"sm_\d+", listed)) == {"sm_80"}
 
 
@@ -76,7 +77,7 @@ def test_the_libraries_find_everything_but_the_driver(client: docker.DockerClien
 def test_the_runtime_image_serves_without_rights_tools_or_secrets(
     client: docker.DockerClient, built: Plan
 ) -> None:
-    image = engine.image(client, built.tag("runtime"))
+    image = daemon.image(client, built.tag("runtime"))
     assert image is not None
     assert image.attrs["Config"]["User"] not in ("", "root", "0")
     leftovers = in_container(
@@ -104,7 +105,7 @@ def test_the_sdk_image_holds_the_patched_tree_and_the_python_library(
 def test_the_server_answers_as_the_sample_model_must(
     client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
-    with server.serve(built.tag("runtime"), model_repository(tmp_path)) as running:
+    with server_container.serve(built.tag("runtime"), model_repository(tmp_path)) as running:
         for _ in range(2):
             ask(running)
 
@@ -119,7 +120,7 @@ def test_building_again_compiles_nothing_and_says_so(invoke: Invoke, built: Plan
 
 
 def test_the_script_beside_the_log_repeats_the_build(work: Path, built: Plan) -> None:
-    folder = build.folder(work, built)
+    folder = pipeline.folder(work, built)
     done = subprocess.run([str(folder / "build.sh")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "CACHED" in done.stderr
@@ -129,13 +130,13 @@ def test_the_script_beside_the_log_repeats_the_build(work: Path, built: Plan) ->
 def test_after_a_patch_to_one_file_only_that_file_is_compiled(
     client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path, sample_copy: Path
 ) -> None:
-    first = first_line(build.folder(work, built), BROKEN_SOURCE)
+    first = first_line(pipeline.folder(work, built), BROKEN_SOURCE)
     comment = f'static const char* touched_by_a_test = "{time.time()}";'
     add_patch(sample_copy, "ft", "9000-touch.patch", appended(BROKEN_SOURCE, comment, first))
     done = invoke(*build_arguments(sample_copy))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     statistics = (
-        build.folder(work, sample_plan(sample_copy)) / "info" / "backend" / "ccache.txt"
+        pipeline.folder(work, sample_plan(sample_copy)) / "info" / "backend" / "ccache.txt"
     ).read_text()
     misses = re.search(r"Misses:\s+(\d+)", statistics)
     assert misses, statistics
@@ -145,7 +146,7 @@ def test_after_a_patch_to_one_file_only_that_file_is_compiled(
 def test_a_failed_compile_ends_with_the_compilers_line_and_names_nothing(
     client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path, sample_copy: Path
 ) -> None:
-    first = first_line(build.folder(work, built), BROKEN_SOURCE)
+    first = first_line(pipeline.folder(work, built), BROKEN_SOURCE)
     add_patch(
         sample_copy, "ft", "9000-break.patch", appended(BROKEN_SOURCE, "#error broken by a test", first)
     )
@@ -154,8 +155,8 @@ def test_a_failed_compile_ends_with_the_compilers_line_and_names_nothing(
     assert done.returncode == 7
     assert "Traceback" not in done.stderr
     assert re.search(r"mpi_utils\.cc:1:2: error: #error broken by a test", done.stdout)
-    assert str(build.folder(work, plan) / "build.log") in done.stdout
-    assert engine.image(client, plan.tag("runtime")) is None
+    assert str(pipeline.folder(work, plan) / "build.log") in done.stdout
+    assert daemon.image(client, plan.tag("runtime")) is None
 
 
 def test_a_patch_that_does_not_apply_stops_before_any_build(
@@ -255,7 +256,7 @@ def test_ctrl_c_names_nothing_and_the_same_command_resumes(
     tmp_path: Path,
     moment: str,
 ) -> None:
-    first = first_line(build.folder(work, built), "src/fastertransformer/kernels/decoding_kernels.cu")
+    first = first_line(pipeline.folder(work, built), "src/fastertransformer/kernels/decoding_kernels.cu")
     line = f'static const char* touched_by_a_test = "{time.time()}";'
     add_patch(
         sample_copy,
@@ -266,18 +267,18 @@ def test_ctrl_c_names_nothing_and_the_same_command_resumes(
     fresh = {"FTBUILD_CACHE": str(tmp_path / "cache")}
     plan = sample_plan(sample_copy)
     assert interrupted_at(moment, sample_copy, work, **fresh) == 130
-    assert engine.image(client, plan.tag("runtime")) is None
-    assert engine.image(client, plan.tag("sdk")) is None
+    assert daemon.image(client, plan.tag("runtime")) is None
+    assert daemon.image(client, plan.tag("sdk")) is None
     done = invoke(*build_arguments(sample_copy), **fresh)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    assert engine.image(client, plan.tag("sdk")) is not None
+    assert daemon.image(client, plan.tag("sdk")) is not None
 
 
 def test_two_sms_in_one_image(client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path) -> None:
     done = invoke("build", "--config", str(SAMPLE), "--sm", "80,90", "--triton", "22.12", "--rebuild")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     plan = sample_plan(sm="80,90")
-    listed = (build.folder(work, plan) / "info" / "backend" / "sass.txt").read_text()
+    listed = (pipeline.folder(work, plan) / "info" / "backend" / "sass.txt").read_text()
     assert set(re.findall(r"sm_\d+", listed)) == {"sm_80", "sm_90"}
 
 
@@ -297,7 +298,7 @@ def test_several_cells_keep_going_and_end_with_the_worst_code(
 
 
 def test_the_record_beside_the_log_is_the_plan(work: Path, built: Plan) -> None:
-    recorded = json.loads((build.folder(work, built) / "plan.json").read_text())
+    recorded = json.loads((pipeline.folder(work, built) / "plan.json").read_text())
     assert recorded["key"] == built.key
     assert recorded["tags"]["runtime"][0] == built.tag("runtime")
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import engine, shell
+from ftbuild.engine import daemon as engine
+from ftbuild.gates.report import SMOKE, VERIFY
+from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import pushed
-from ftbuild.verdict import SMOKE, VERIFY
-
-from .publishing import CELL, Bench, bench, immutable, inspected, moving
-from .registries import Registry, plain
+from ftbuild.publishing import remote_image
+from testing.publishing import CELL, Bench, bench, immutable, inspected, moving
+from testing.registries import Registry, plain
 
 if TYPE_CHECKING:
     import docker
@@ -125,11 +125,11 @@ def test_its_images_are_published_with_the_builders_own_provenance(
     assert done.returncode == 0, done.stdout + done.stderr
     repository = other.repository(registry)
     for product in PRODUCTS:
-        found = pushed.read(repository, moving(plan)[product])
+        found = remote_image.read(repository, moving(plan)[product])
         assert found
         tags = (immutable(plan)[product], moving(plan)[product])
         assert len({known.digest for known in repository.heads(tags).values() if known}) == 1
-        kinds = [json.loads(said)["predicateType"] for said in pushed.statements(repository, found)]
+        kinds = [json.loads(said)["predicateType"] for said in remote_image.statements(repository, found)]
         assert kinds[:2] == [SPDX, SLSA]
         assert [kind for kind in kinds[2:] if "slsa.dev/provenance" in kind]
     bill = inspected(f"{repository.name}:{moving(plan)['runtime']}", "{{json .SBOM.SPDX.name}}", registry)

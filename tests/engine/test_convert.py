@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ftbuild import config as configuration
-from ftbuild import disk, engine
-from ftbuild.config import Config, Layout
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config, Layout
+from ftbuild.engine import daemon
 from ftbuild.errors import HostError
+from ftbuild.host import disk
+from ftbuild.models import conversion
+from ftbuild.models.conversion import ConversionFailed, Order
 from ftbuild.plan import Plan
-from ftbuild.serving import conversion
-from ftbuild.serving.conversion import ConversionFailed, Order
-
-from .sample import SAMPLE, Derive
+from testing.sample import SAMPLE, Derive
 
 if TYPE_CHECKING:
     import docker
@@ -172,7 +172,7 @@ def test_the_weights_belong_to_whoever_converts(
             os.setgroups([group])
             os.setgid(OTHER_USER)
             os.setuid(OTHER_USER)
-            conversion.convert(engine.connect(), planned, image, print)
+            conversion.convert(daemon.connect(), planned, image, print)
             code = 0
         finally:
             os._exit(code)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from ftbuild import shell
-from ftbuild.doctor import Check
+from ftbuild.doctor.machine import Check
+from ftbuild.host import shell
+from testing import ROOT
 
-ROOT = Path(__file__).parents[2]
 NOWHERE = "127.0.0.1:9"  # the port of discard (RFC 863), on which nothing listens
 
 

@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ftbuild import config as configuration
-from ftbuild import container, sources
+from ftbuild.cli.selection import cache_folder
+from ftbuild.client import acceptance, golden, server_container
+from ftbuild.client.connection import Client, Refused
+from ftbuild.client.server_container import Server
+from ftbuild.config import schema as configuration
+from ftbuild.engine import container
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError, VerifyError
-from ftbuild.options import cache_folder
+from ftbuild.models import config_pbtxt, ensemble, repository
+from ftbuild.models.repository import Options
 from ftbuild.plan import Plan
-from ftbuild.serving import cases, client_test, ensemble, modelrepo, repository, server
-from ftbuild.serving.client import Client, Refused
-from ftbuild.serving.modelrepo import Options
-from ftbuild.serving.server import Server
-
-from .. import bytelevel
-from .sample import ROOT, SAMPLE
+from ftbuild.sources import lock
+from testing import ROOT, bytelevel
+from testing.sample import SAMPLE
 
 if TYPE_CHECKING:
     import docker
@@ -103,10 +104,10 @@ def options(checkpoint: Mapping[str, Path], family: str, out: Path, **more: Any)
     )
 
 
-def checked(running: Server, family: str, tokenizer: Path | None) -> client_test.Report:
+def checked(running: Server, family: str, tokenizer: Path | None) -> acceptance.Report:
     addresses: Any = {"http": running.http, "grpc": running.grpc}
-    return client_test.run(
-        client_test.Options(FAMILIES[family].tensors, addresses, requests=3, tokenizer=tokenizer)
+    return acceptance.run(
+        acceptance.Options(FAMILIES[family].tensors, addresses, requests=3, tokenizer=tokenizer)
     )
 
 
@@ -117,10 +118,10 @@ def text(*lines: str) -> np.ndarray[Any, Any]:
 def test_a_family_without_an_ensemble_is_served_bare(
     client: docker.DockerClient, built: Plan, checkpoint: Mapping[str, Path], image: str, tmp_path: Path
 ) -> None:
-    found = modelrepo.templates(client, built.tag("sdk"), "gpt")
-    made = modelrepo.make(found, options(checkpoint, "gpt", tmp_path / "models", bare=True))
+    found = repository.templates(client, built.tag("sdk"), "gpt")
+    made = repository.make(found, options(checkpoint, "gpt", tmp_path / "models", bare=True))
     assert made.gpus == GPUS
-    with server.serve(image, made.folder) as running:
+    with server_container.serve(image, made.folder) as running:
         report = checked(running, "gpt", None)
     report.verdict()
     assert report.notes == ["no ensemble is served: text was not tested"]
@@ -134,9 +135,9 @@ def test_text_goes_through_the_ensemble_of_the_sample_stack(
     reference: ModuleType,
     tmp_path: Path,
 ) -> None:
-    found = modelrepo.templates(client, built.tag("sdk"), "gptneox")
-    made = modelrepo.make(found, options(checkpoint, "gptneox", tmp_path / "models"))
-    with server.serve(image, made.folder) as running:
+    found = repository.templates(client, built.tag("sdk"), "gptneox")
+    made = repository.make(found, options(checkpoint, "gptneox", tmp_path / "models"))
+    with server_container.serve(image, made.folder) as running:
         report = checked(running, "gptneox", checkpoint["gptneox"])
         report.verdict()
         assert {check.test for check in report.checks} == {"identity", "end to end"}
@@ -158,9 +159,9 @@ def test_text_goes_through_the_ensemble_of_the_sample_stack(
 def test_an_ensemble_streams_its_text(
     client: docker.DockerClient, built: Plan, checkpoint: Mapping[str, Path], image: str, tmp_path: Path
 ) -> None:
-    found = modelrepo.templates(client, built.tag("sdk"), "gptneox")
-    made = modelrepo.make(found, options(checkpoint, "gptneox", tmp_path / "models", streamed=True))
-    with server.serve(image, made.folder) as running:
+    found = repository.templates(client, built.tag("sdk"), "gptneox")
+    made = repository.make(found, options(checkpoint, "gptneox", tmp_path / "models", streamed=True))
+    with server_container.serve(image, made.folder) as running:
         asking = Client(running.grpc, "grpc")
         asked = {"INPUT_0": text("Hi"), "INPUT_1": np.array([[4]], np.uint32)}
         responses = [outputs["OUTPUT_0"][0] for outputs in asking.stream(ensemble.ENSEMBLE, asked)]
@@ -180,23 +181,23 @@ def test_weights_of_another_model_answer_wrong_and_are_found_out(
 ) -> None:
     answers = tmp_path / "answers.json"
     other = reference.make(seed=reference.SEED + 1)
-    answers.write_text(json.dumps(reference.answers(other, "gpt", json.loads(cases.questions())["cases"])))
-    found = modelrepo.templates(client, built.tag("sdk"), "gpt")
-    made = modelrepo.make(found, options(checkpoint, "gpt", tmp_path / "models", bare=True))
-    with server.serve(image, made.folder) as running:
-        asked = client_test.Options(
+    answers.write_text(json.dumps(reference.answers(other, "gpt", json.loads(golden.questions())["cases"])))
+    found = repository.templates(client, built.tag("sdk"), "gpt")
+    made = repository.make(found, options(checkpoint, "gpt", tmp_path / "models", bare=True))
+    with server_container.serve(image, made.folder) as running:
+        asked = acceptance.Options(
             FAMILIES["gpt"].tensors, {"http": running.http}, requests=1, expect=answers
         )
-        report = client_test.run(asked)
+        report = acceptance.run(asked)
     with pytest.raises(SmokeError, match="reference's answers to 'eight' over http: prompt 1: token"):
         report.verdict()
 
 
 def test_an_image_without_templates_is_named(client: docker.DockerClient, built: Plan) -> None:
     with pytest.raises(ConfigError, match="has no templates for gpt"):
-        modelrepo.templates(client, built.tag("runtime"), "gpt")
+        repository.templates(client, built.tag("runtime"), "gpt")
     with pytest.raises(ConfigError, match="has no templates for bloom"):
-        modelrepo.templates(client, built.tag("sdk"), "bloom")
+        repository.templates(client, built.tag("sdk"), "bloom")
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +206,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upstream") / "backend"
     real = configuration.load(ROOT / "buildcfg")
     try:
-        sources.export(real, "22.12", "backend", cache_folder(), folder, report=print)
+        lock.export(real, "22.12", "backend", cache_folder(), folder, report=print)
     except FtbuildError as missing:
         pytest.skip(f"the real sources are not on this machine: {missing.what}")
     return folder / "all_models"
@@ -221,10 +222,10 @@ def test_upstreams_ensembles_with_our_models_on_the_sample_backend(
     tmp_path: Path,
 ) -> None:
     found = {
-        name: (upstream / family / name / repository.CONFIG).read_text()
-        for name in (repository.MODEL, *ensemble.MODELS)
+        name: (upstream / family / name / config_pbtxt.CONFIG).read_text()
+        for name in (config_pbtxt.MODEL, *ensemble.MODELS)
     }
-    made = modelrepo.make(found, options(checkpoint, family, tmp_path / "models"))
+    made = repository.make(found, options(checkpoint, family, tmp_path / "models"))
     prompt, tokens = printable(reference)
     asked = {
         "INPUT_0": text(prompt, prompt),
@@ -233,7 +234,7 @@ def test_upstreams_ensembles_with_our_models_on_the_sample_backend(
         "INPUT_3": text("", chr(tokens[1])),
         "is_return_log_probs": np.array([[True]] * 2),
     }
-    with server.serve(image, made.folder) as running:
+    with server_container.serve(image, made.folder) as running:
         checked(running, family, checkpoint[family]).verdict()
         asking = Client(running.http, "http")
         answers = asking.infer(ensemble.ENSEMBLE, asked)["OUTPUT_0"].tolist()

@@ -18,15 +18,13 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from ftbuild import verdict
-from ftbuild.nightly import past
+from ftbuild.gates import report
+from ftbuild.nightly import history
 from ftbuild.plan import LABELS
-from ftbuild.publishing import pushed
+from ftbuild.publishing import remote_image
 from ftbuild.registry.client import Repository
-
-from ..unit.test_notify import Hook, serving
-from . import registries
-from .nightly import (
+from testing import registries
+from testing.nightly import (
     IMAGE,
     Ended,
     Place,
@@ -38,7 +36,9 @@ from .nightly import (
     repatch,
     soon,
 )
-from .registries import Registry
+from testing.registries import Registry
+from tests.unit.nightly.test_notify import Hook, serving
+
 from .test_smoke import WRONG_TOKEN
 
 if TYPE_CHECKING:
@@ -388,31 +388,31 @@ def test_whenever_a_night_is_killed_tags_are_true_and_it_can_be_ended(
 
 def killed(client: docker.DockerClient, here: Place, moment: float) -> tuple[dict[str, str], Ended]:
     """Kill a night after that many seconds and take it up again; the images it had, and how it ended."""
-    nights = set(past.nights(here.work))
+    nights = set(history.nights(here.work))
     with here.start() as process:
         time.sleep(moment)
         process.kill()
     assert here.quiet(), here.children()
     assert_tags_are_true(here)
-    begun = set(past.nights(here.work)) - nights
+    begun = set(history.nights(here.work)) - nights
     return images(client), here.run(*(["--resume"] if begun else []))
 
 
 def assert_tags_are_true(here: Place) -> None:
     """Whoever pulls by a tag gets an image that has passed both gates."""
     folders = list(here.work.glob("22.*/*"))
-    passed = {gate: passing(gate, folders) for gate in (verdict.VERIFY, verdict.SMOKE)}
+    passed = {gate: passing(gate, folders) for gate in (report.VERIFY, report.SMOKE)}
     repository = Repository(here.repository)
     for tag in (tag for tag in here.tags() if not tag.startswith("staging-")):
-        image = pushed.read(repository, tag)
+        image = remote_image.read(repository, tag)
         assert image is not None
         for gate, ids in passed.items():
             assert image.ids & ids, f"{tag} has not passed {gate.name}"
 
 
-def passing(gate: verdict.Gate, folders: Sequence[Path]) -> frozenset[str]:
+def passing(gate: report.Gate, folders: Sequence[Path]) -> frozenset[str]:
     """The ids of all images that a gate has let through."""
-    records = (verdict.read(gate, folder) for folder in folders)
+    records = (report.read(gate, folder) for folder in folders)
     return frozenset(
         image for record in records if record and record.passed for image in record.images.values()
     )

@@ -15,8 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ftbuild.nightly.record import Night
 from ftbuild.nightly.report.write import write
-
-from ..unit import nights
+from testing import nights
 
 Scheme = Literal["light", "dark"]
 NIGHTS: dict[str, Callable[[], Night]] = {"good": nights.good, "bad": nights.bad}

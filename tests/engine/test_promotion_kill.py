@@ -21,10 +21,9 @@ import pytest
 
 from ftbuild.plan import Plan
 from ftbuild.registry.client import Repository
-
-from . import registries
-from .publishing import CELL, Bench, bench, immutable, moving, whole
-from .registries import Registry, free_port, plain
+from testing import registries
+from testing.publishing import CELL, Bench, bench, immutable, moving, whole
+from testing.registries import Registry, free_port, plain
 
 if TYPE_CHECKING:
     import docker

@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ftbuild import shell
-from ftbuild.config import load
-from ftbuild.options import Selection, plans
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import load
+from ftbuild.gates.report import SMOKE, VERIFY
+from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import pushed
+from ftbuild.publishing import remote_image
 from ftbuild.registry.client import Repository
-from ftbuild.verdict import SMOKE, VERIFY
-
-from .publishing import CELL, Bench, bench, immutable, inspected, moving, whole
-from .registries import PASSWORD, Registry, basic, faulty, other_name, plain, tokens
+from testing.publishing import CELL, Bench, bench, immutable, inspected, moving, whole
+from testing.registries import PASSWORD, Registry, basic, faulty, other_name, plain, tokens
 
 if TYPE_CHECKING:
     import docker
@@ -269,7 +268,7 @@ def test_staged_images_are_released_from_where_they_wait(own: Bench, open_regist
     assert sorted(waiting.tags()) == sorted(immutable(plan).values())
     assert sorted(there.tags()) == sorted([*immutable(plan).values(), *moving(plan).values()])
     for product, image in images.items():
-        staged = pushed.read(waiting, immutable(plan)[product])
+        staged = remote_image.read(waiting, immutable(plan)[product])
         assert staged
         assert image in staged.ids & whole(there, moving(plan)[product])
 

@@ -13,12 +13,21 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ftbuild.gates.report import SMOKE, VERIFY, State
 from ftbuild.plan import Plan
-from ftbuild.verdict import SMOKE, VERIFY, State
-
-from .publishing import CELL, GATES, Bench, bench, immutable, moving, whole
-from .registries import PASSWORD, Registry, basic, faulty, free_port, other_name, password, plain, tokens
-from .tokens import TokenServer
+from testing.publishing import CELL, GATES, Bench, bench, immutable, moving, whole
+from testing.registries import (
+    PASSWORD,
+    Registry,
+    basic,
+    faulty,
+    free_port,
+    other_name,
+    password,
+    plain,
+    tokens,
+)
+from testing.tokens import TokenServer
 
 if TYPE_CHECKING:
     import docker

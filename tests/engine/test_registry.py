@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import base, registry
-from ftbuild import config as configuration
+from ftbuild import registry
+from ftbuild.build import base
+from ftbuild.config import schema as configuration
 from ftbuild.errors import HostError, PublishError
 from ftbuild.registry.client import Descriptor, Repository, digest_of
-from ftbuild.registry.refusal import Refused
-
-from .registries import PASSWORD, USER, Registry, faulty, free_port, identity, other_name, password
-from .sample import ROOT
+from ftbuild.registry.errors import Refused
+from testing import ROOT
+from testing.registries import PASSWORD, USER, Registry, faulty, free_port, identity, other_name, password
 
 if TYPE_CHECKING:
     import docker

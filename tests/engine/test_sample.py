@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ftbuild.client import server_container
+from ftbuild.client.connection import Client
+from ftbuild.models import config_pbtxt
 from ftbuild.plan import Plan
-from ftbuild.serving import repository, server
-from ftbuild.serving.client import Client
-
-from .sample import ROOT
+from testing import ROOT
 
 UPSTREAM = ROOT / "sample" / "upstream"
 CONVERTER = "examples.pytorch.gpt.utils.huggingface_gpt_convert"
@@ -45,9 +45,9 @@ def model(built: Plan, reference: ModuleType, tmp_path_factory: pytest.TempPathF
     reference.write(reference.make(), "gpt", folder / "checkpoint")
     command = [sys.executable, "-B", "-m", CONVERTER, "-i", str(folder / "checkpoint"), "-o", str(folder)]
     subprocess.run([*command, "-i_g", str(RANKS)], cwd=UPSTREAM / "FasterTransformer" / "base", check=True)
-    config = repository.filled(CONFIG.read_text(), tensor_para=RANKS, data_type="fp32", decoupled=True)
-    repository.write(folder / "models", config, folder / f"{RANKS}-gpu")
-    with server.serve(built.tag("runtime"), folder / "models") as running:
+    config = config_pbtxt.filled(CONFIG.read_text(), tensor_para=RANKS, data_type="fp32", decoupled=True)
+    config_pbtxt.write(folder / "models", config, folder / f"{RANKS}-gpu")
+    with server_container.serve(built.tag("runtime"), folder / "models") as running:
         client = Client(running.grpc, "grpc")
         yield client
         client.close()
@@ -62,7 +62,7 @@ def stream(model: Client, **options: Array) -> list[Outputs]:
         "request_output_len": rows(np.uint32, LENGTH, LENGTH),
         "is_return_log_probs": rows(np.bool_, True, True),
     }
-    return list(model.stream(repository.MODEL, {**inputs, **options}))
+    return list(model.stream(config_pbtxt.MODEL, {**inputs, **options}))
 
 
 def rows(dtype: Any, *values: float) -> Array:

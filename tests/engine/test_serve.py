@@ -18,16 +18,18 @@ import numpy as np
 import pytest
 import yaml
 
-from ftbuild import config as configuration
-from ftbuild import demo, shell
+from ftbuild.cli import demo
+from ftbuild.client.connection import Client
+from ftbuild.config import schema as configuration
 from ftbuild.errors import ConfigError, HostError, SmokeError
+from ftbuild.host import shell
 from ftbuild.plan import Plan
-from ftbuild.serving import compose, deployment, images, kubernetes, launch, needs
-from ftbuild.serving.client import Client
+from ftbuild.serving import compose, deployment, image_choice, kubernetes, requirements
+from ftbuild.serving import docker as launch
 from ftbuild.serving.deployment import Deployment, Options, Ports
-from ftbuild.serving.images import Image, Wanted
-
-from .sample import ROOT, SAMPLE
+from ftbuild.serving.image_choice import Image, Wanted
+from testing import ROOT
+from testing.sample import SAMPLE
 
 if TYPE_CHECKING:
     import docker
@@ -69,7 +71,9 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def image(client: docker.DockerClient, built: Plan) -> Image:
-    found, access = images.find(client, configuration.load(SAMPLE), Wanted(sm="80", triton="22.12"), None)
+    found, access = image_choice.find(
+        client, configuration.load(SAMPLE), Wanted(sm="80", triton="22.12"), None
+    )
     assert access is None
     assert found.name == built.tag("runtime", moving=True)
     return found
@@ -79,7 +83,7 @@ def image(client: docker.DockerClient, built: Plan) -> Image:
 def wanted(client: docker.DockerClient, image: Image, models: Path) -> Iterator[Deployment]:
     """How the sample is served, under a name of its own; whatever is left of it is removed."""
     options = Options(models, ports=free_ports(), name=f"ftbuild-test-{uuid.uuid4().hex[:8]}")
-    yield deployment.decide(options, needs.read(models), image, "cpu")
+    yield deployment.decide(options, requirements.read(models), image, "cpu")
     for left in client.containers.list(all=True, filters={"name": options.name}):
         left.remove(force=True)
 
@@ -249,16 +253,16 @@ def test_a_named_image_is_taken_as_it_is_or_said_to_be_absent(
     client: docker.DockerClient, image: Image
 ) -> None:
     config = configuration.load(SAMPLE)
-    assert images.find(client, config, Wanted(image=image.name), None) == (image, None)
+    assert image_choice.find(client, config, Wanted(image=image.name), None) == (image, None)
     with pytest.raises(HostError, match="serving needs the image localhost:1/nobody:x"):
-        images.find(client, config, Wanted(image="localhost:1/nobody:x"), None)
-    absent, _ = images.find(client, config, Wanted(image="localhost:1/nobody:x"), None, here=False)
+        image_choice.find(client, config, Wanted(image="localhost:1/nobody:x"), None)
+    absent, _ = image_choice.find(client, config, Wanted(image="localhost:1/nobody:x"), None, here=False)
     assert absent == Image("localhost:1/nobody:x")
 
 
 def test_options_that_no_built_image_matches_are_named(client: docker.DockerClient, built: Plan) -> None:
     with pytest.raises(ConfigError, match=r"matches --triton 20\.01 --sm 80"):
-        images.find(client, configuration.load(SAMPLE), Wanted(triton="20.01", sm="80"), None)
+        image_choice.find(client, configuration.load(SAMPLE), Wanted(triton="20.01", sm="80"), None)
 
 
 def test_the_docker_run_line_serves_as_well(client: docker.DockerClient, wanted: Deployment) -> None:

@@ -11,11 +11,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ftbuild import build, engine
+from ftbuild import pipeline
+from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
 from ftbuild.plan import PRODUCTS, Plan
-
-from .sample import SAMPLE, Derive, Invoke, add_patch, build_arguments, sample_plan
+from testing.sample import SAMPLE, Derive, Invoke, add_patch, build_arguments, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -55,22 +55,22 @@ def spoilt(client: docker.DockerClient) -> Any:
 
     def put(plan: Plan, name: str) -> None:
         tag = plan.tag("runtime")
-        originals.setdefault(tag, engine.built(client, tag, VerifyError))
-        engine.tag(client, name, tag)
+        originals.setdefault(tag, daemon.built(client, tag, VerifyError))
+        daemon.tag(client, name, tag)
 
     yield put
     for tag, image in originals.items():
-        engine.tag(client, image, tag)
+        daemon.tag(client, image, tag)
 
 
 @pytest.fixture
 def moving_tags(client: docker.DockerClient, built: Plan) -> Iterator[None]:
     """They point to the good images again at the end, whatever a test builds for the same cell."""
     tags = [built.tag(product, moving=True) for product in PRODUCTS]
-    before = {tag: engine.built(client, tag, VerifyError) for tag in tags}
+    before = {tag: daemon.built(client, tag, VerifyError) for tag in tags}
     yield
     for tag, image in before.items():
-        engine.tag(client, image, tag)
+        daemon.tag(client, image, tag)
 
 
 def test_the_sample_images_pass_and_the_record_is_bound_to_them(
@@ -78,7 +78,7 @@ def test_the_sample_images_pass_and_the_record_is_bound_to_them(
 ) -> None:
     done = smoke(invoke, SAMPLE)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
-    folder = build.folder(work, built)
+    folder = pipeline.folder(work, built)
     record = json.loads((folder / "smoke.json").read_text())
     assert record["passed"]
     assert (record["gate"], record["key"], record["device"], record["gpus"]) == (
@@ -88,7 +88,7 @@ def test_the_sample_images_pass_and_the_record_is_bound_to_them(
         [],
     )
     for product in ("runtime", "sdk"):
-        image = engine.image(client, built.tag(product))
+        image = daemon.image(client, built.tag(product))
         assert image is not None
         assert record["images"][product]["id"] == image.id
     states = {(f["check"], f["facts"]["variant"].split("-")[0]): f["state"] for f in record["findings"]}
@@ -148,7 +148,7 @@ def test_without_a_gpu_nothing_is_tested_and_nothing_passes(
     invoke: Invoke, built: Plan, work: Path, sample_copy: Path
 ) -> None:
     only_gpt(sample_copy, device="gpu")
-    record = build.folder(work, built) / "smoke.json"
+    record = pipeline.folder(work, built) / "smoke.json"
     record.unlink(missing_ok=True)
     done = smoke(invoke, sample_copy)
     assert done.returncode == 4

@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild import config as configuration
-from ftbuild import patches, sources
-from ftbuild.cache import Snapshot, Store
-from ftbuild.config import Config
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
+from ftbuild.sources import lock as sources
+from ftbuild.sources.patches import series as patches
+from ftbuild.sources.store import Snapshot, Store
 
 MATRIX = """\
 image: test

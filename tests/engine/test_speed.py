@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import build, cmake
+from ftbuild import cmake, pipeline
 from ftbuild.plan import Plan
-from tests.steps import script
+from testing.sample import Invoke, add_patch, build_arguments, sample_plan
+from testing.steps import script
+from testing.storage import PROGRAM, bridge, redis
 
-from .sample import Invoke, add_patch, build_arguments, sample_plan
-from .storage import PROGRAM, bridge, redis
 from .test_build import BROKEN_SOURCE, appended, first_line
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def test_a_storage_that_is_silent_is_not_waited_for(
 def test_a_build_shares_its_objects_and_keeps_the_password(
     built: Plan, invoke: Invoke, work: Path, sample_copy: Path, storage: str
 ) -> None:
-    first = first_line(build.folder(work, built), BROKEN_SOURCE)
+    first = first_line(pipeline.folder(work, built), BROKEN_SOURCE)
     comment = f'static const char* touched_by_a_test = "{time.time()}";'
     add_patch(sample_copy, "ft", "9000-touch.patch", appended(BROKEN_SOURCE, comment, first))
     done = invoke(*build_arguments(sample_copy), CCACHE_REMOTE_STORAGE=storage)
@@ -110,5 +110,5 @@ def test_a_build_shares_its_objects_and_keeps_the_password(
     assert "the steps that compile have a network" in done.stdout
     assert "ftbuild: backend: ccache shares what it compiles" in done.stdout
     assert "sesame" not in done.stdout
-    folder = build.folder(work, sample_plan(sample_copy))
+    folder = pipeline.folder(work, sample_plan(sample_copy))
     assert "remote_storage_write" in (folder / "info" / "backend" / "ccache.statslog").read_text()

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import build, context, engine, options, verify
-from ftbuild import config as configuration
+from ftbuild import pipeline
+from ftbuild.build import context
+from ftbuild.cli import selection
+from ftbuild.config import schema as configuration
+from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
+from ftbuild.gates.report import VERIFY, Report, State
+from ftbuild.gates.verify import gate
 from ftbuild.plan import Plan
-from ftbuild.verdict import VERIFY, Report, State
-
-from .sample import SAMPLE, Derive, Invoke, sample_plan
+from testing.sample import SAMPLE, Derive, Invoke, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -26,14 +29,14 @@ TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
 
 
 def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> Report:
-    return verify.verify(client, configuration.load(SAMPLE), plan, options.cache_folder(), images=images)
+    return gate.verify(client, configuration.load(SAMPLE), plan, selection.cache_folder(), images=images)
 
 
-def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> verify.Subject:
+def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> gate.Subject:
     """The built images as if they were another plan's."""
-    ids = {product: engine.built(client, name, VerifyError) for product, name in names(built).items()}
-    config, cache = configuration.load(SAMPLE), options.cache_folder()
-    return verify.Subject(client, config, plan, ids, cache, None, lambda message: None)
+    ids = {product: daemon.built(client, name, VerifyError) for product, name in names(built).items()}
+    config, cache = configuration.load(SAMPLE), selection.cache_folder()
+    return gate.Subject(client, config, plan, ids, cache, None, lambda message: None)
 
 
 def names(plan: Plan, **changed: str) -> dict[str, str]:
@@ -43,18 +46,18 @@ def names(plan: Plan, **changed: str) -> dict[str, str]:
 def test_the_built_images_pass_and_the_record_is_bound_to_them(
     client: docker.DockerClient, built: Plan, work: Path
 ) -> None:
-    report = verify.verify(
+    report = gate.verify(
         client,
         configuration.load(SAMPLE),
         built,
-        options.cache_folder(),
-        staged=build.folder(work, built) / context.SOURCES,
+        selection.cache_folder(),
+        staged=pipeline.folder(work, built) / context.SOURCES,
     )
     report.require()
     assert {finding.verdict.state for finding in report.findings} == {State.OK}, report.render()
     record = report.as_dict()
     for product in ("runtime", "sdk"):
-        image = engine.image(client, built.tag(product))
+        image = daemon.image(client, built.tag(product))
         assert image is not None
         assert record["images"][product]["id"] == image.id
     assert record["key"] == built.key
@@ -192,7 +195,7 @@ def test_without_nccl_both_checks_that_look_at_it_fail(
 
 def test_an_nccl_without_code_for_an_sm_fails(client: docker.DockerClient, built: Plan) -> None:
     older = replace(built, cell=replace(built.cell, sms=(35,)))  # NCCL 2.21 for CUDA 12 begins with sm_50
-    (verdict,) = verify.collectives(subject(client, built, older), "runtime")
+    (verdict,) = gate.collectives(subject(client, built, older), "runtime")
     assert verdict.state is State.FAIL
     assert "has no machine code for sm_35, only for sm_50, sm_60" in verdict.detail
     assert "an NCCL built for that SM" in verdict.hint
@@ -229,16 +232,16 @@ def test_an_image_on_another_base_than_the_plans_fails(
 def test_a_build_verifies_once_and_again_when_the_image_has_changed(
     client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
-    config, cache = configuration.load(SAMPLE), options.cache_folder()
+    config, cache = configuration.load(SAMPLE), selection.cache_folder()
     said: list[str] = []
     for _ in range(2):
-        verify.require(client, config, built, cache, tmp_path, progress=said.append)
+        gate.require(client, config, built, cache, tmp_path, progress=said.append)
     assert said.count("verifying both images") == 1
     record = tmp_path / VERIFY.record
-    image = engine.image(client, built.tag("sdk"))
+    image = daemon.image(client, built.tag("sdk"))
     assert image is not None
     record.write_text(record.read_text().replace(str(image.id), "sha256:0"))
-    verify.require(client, config, built, cache, tmp_path, progress=said.append)
+    gate.require(client, config, built, cache, tmp_path, progress=said.append)
     assert said.count("verifying both images") == 2
 
 
@@ -253,7 +256,7 @@ def test_the_command_prints_nothing_but_the_record(invoke: Invoke, built: Plan, 
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)
     assert record["passed"]
-    assert json.loads((build.folder(work, built) / VERIFY.record).read_text()) == record
+    assert json.loads((pipeline.folder(work, built) / VERIFY.record).read_text()) == record
 
 
 def test_the_command_goes_on_after_a_cell_without_images(invoke: Invoke, built: Plan) -> None:

@@ -5,32 +5,32 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from ftbuild import config as configuration
-from ftbuild import engine, options
+from ftbuild.cli import selection
+from ftbuild.cli.selection import Selection
+from ftbuild.config import schema as configuration
+from ftbuild.engine import daemon
 from ftbuild.errors import HostError
-from ftbuild.options import Selection
+from ftbuild.gates.smoke import gate
 from ftbuild.plan import Plan
-from ftbuild.smoke import gate
+from testing import ROOT
 
-ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "buildcfg"
 
 
 def testable() -> list[Plan]:
     """The plans whose images are here and run on the GPU here; skips when there are none."""
     try:
-        client = engine.connect()
+        client = daemon.connect()
     except HostError as missing:
         pytest.skip(f"needs Docker Engine: {missing.what}")
     config = configuration.load(CONFIG)
     planned = [
-        plan for base in config.bases.bases for plan in options.plans(config, Selection(CONFIG, base=base))
+        plan for base in config.bases.bases for plan in selection.plans(config, Selection(CONFIG, base=base))
     ]
-    built = [plan for plan in planned if engine.image(client, plan.tag("runtime"))]
+    built = [plan for plan in planned if daemon.image(client, plan.tag("runtime"))]
     if not built:
         pytest.skip("no image of the real sources is built here: invoke build")
     try:

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import config as configuration
-from ftbuild.config import Config
-
-ROOT = Path(__file__).parents[2]
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
+from testing import ROOT
 
 
 @pytest.fixture(scope="session")

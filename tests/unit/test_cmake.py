@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from ftbuild.cmake import Toolchain, Tree, jobs, trees
-from ftbuild.units import GIB
+from ftbuild.text.units import GIB
 
 GCC_11 = Toolchain("gcc-11", "g++-11")
 

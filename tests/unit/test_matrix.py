@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftbuild.config import Config
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.matrix import as_github, as_json, matrix, select
 
@@ -137,9 +137,8 @@ def test_json_holds_cells_and_reasons(config: Config) -> None:
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.sampled_from([60, 61, 70, 75, 80, 86, 89, 90]), min_size=1, max_size=8))
 def test_the_id_depends_on_the_set_of_sms_only(sms: list[int]) -> None:
-    from ftbuild import config as configuration
-
-    from .conftest import ROOT
+    from ftbuild.config import schema as configuration
+    from testing import ROOT
 
     config = configuration.load(ROOT / "buildcfg")
     (cell,) = select(config, triton=["22.12"], sms=[",".join(map(str, sms))])

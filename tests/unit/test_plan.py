@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import config as configuration
-from ftbuild import explain
-from ftbuild.config import Config
+from ftbuild.cli import explain
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, plan

@@ -13,7 +13,9 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[2] / "sample" / "reference.py"
+from testing import ROOT
+
+SCRIPT = ROOT / "sample" / "reference.py"
 CASES = {
     "two": {"prompts": [[1, 2, 3], [7]], "length": 5, "beams": 1},
     "beams": {"prompts": [[7]], "length": 5},

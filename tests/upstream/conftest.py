@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import config as configuration
-from ftbuild import patching
-from ftbuild.config import Config
-from ftbuild.git import git, last_line
-from ftbuild.options import cache_folder
-from ftbuild.patches import PatchStatus
-from ftbuild.shell import CommandFailed
+from ftbuild.cli.selection import cache_folder
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
+from ftbuild.host.git import git, last_line
+from ftbuild.host.shell import CommandFailed
+from ftbuild.sources import patched
+from ftbuild.sources.patches.series import PatchStatus
+from testing import ROOT
 
-ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 10.0
 
 
@@ -37,4 +37,4 @@ def cache() -> Path:
 
 @pytest.fixture(scope="session")
 def survey(config: Config, cache: Path) -> list[PatchStatus]:
-    return list(patching.survey(config, (), cache, print))
+    return list(patched.survey(config, (), cache, print))

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftbuild import patches, sources
-from ftbuild.config import Config
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.serving import conversion, weights
-from ftbuild.serving.conversion import Conversion, Order
+from ftbuild.models import conversion, weights
+from ftbuild.models.conversion import Conversion, Order
+from ftbuild.sources import lock
+from ftbuild.sources.patches import series
 
 Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
@@ -80,11 +81,11 @@ def tree(config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) 
     def make(release: str) -> Path:
         if release not in trees:
             folder = tmp_path_factory.mktemp(f"ft-{release}")
-            sources.fetch(config, release, cache)
-            sources.export(config, release, "ft", cache, folder)
+            lock.fetch(config, release, cache)
+            lock.export(config, release, "ft", cache, folder)
             version = config.version(release, "ft")
-            for entry in patches.applicable(patches.series(config)["ft"], version):
-                patches.apply(folder, entry, sources.diff(config, entry, cache), version=version)
+            for entry in series.applicable(series.series(config)["ft"], version):
+                series.apply(folder, entry, lock.diff(config, entry, cache), version=version)
             trees[release] = folder
         return trees[release]
 

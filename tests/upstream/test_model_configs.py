@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from ftbuild import patches, sources
-from ftbuild.config import Config
-from ftbuild.serving import ensemble, modelrepo, repository
-from ftbuild.serving.modelrepo import Options
-
-from .. import bytelevel
+from ftbuild.config.schema import Config
+from ftbuild.models import config_pbtxt, ensemble, repository
+from ftbuild.models.repository import Options
+from ftbuild.sources import lock
+from ftbuild.sources.patches import series
+from testing import bytelevel
 
 BACKEND = "backend"
 # Values that no template has, so that a parameter that was not filled shows.
@@ -59,11 +59,11 @@ def release(request: pytest.FixtureRequest) -> str:
 def all_models(release: str, config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """all_models of the patched backend."""
     folder = tmp_path_factory.mktemp(release) / BACKEND
-    sources.fetch(config, release, cache, report=print)
-    sources.export(config, release, BACKEND, cache, folder, report=print)
+    lock.fetch(config, release, cache, report=print)
+    lock.export(config, release, BACKEND, cache, folder, report=print)
     version = config.version(release, BACKEND)
-    for entry in patches.applicable(patches.series(config)[BACKEND], version):
-        patches.apply(folder, entry, sources.diff(config, entry, cache, report=print), version=version)
+    for entry in series.applicable(series.series(config)[BACKEND], version):
+        series.apply(folder, entry, lock.diff(config, entry, cache, report=print), version=version)
     return folder / "all_models"
 
 
@@ -83,7 +83,7 @@ def test_every_config_is_one(all_models: Path) -> None:
     files = sorted(all_models.glob("*/*/config.pbtxt"))
     assert len(files) >= 9
     for file in files:
-        assert repository.parse(file.read_text()).name in ("", file.parent.name)  # "": as the folder
+        assert config_pbtxt.parse(file.read_text()).name in ("", file.parent.name)  # "": as the folder
 
 
 def test_every_layout_and_ensemble_is_where_the_test_believes_it(release: str, all_models: Path) -> None:
@@ -110,13 +110,13 @@ def test_model_repo_fills_the_layout(release: str, layout: str, all_models: Path
         pipeline=2,
         tokenizer=bytelevel.write(tmp_path / "tokenizer") if layout in with_text else None,
     )
-    made = modelrepo.make(found, options)
+    made = repository.make(found, options)
     configs = {
-        name: repository.parse((made.folder / name / "config.pbtxt").read_text()) for name in made.models
+        name: config_pbtxt.parse((made.folder / name / "config.pbtxt").read_text()) for name in made.models
     }
-    assert set(configs) == {repository.MODEL, *(ensemble.MODELS if layout in with_text else ())}
+    assert set(configs) == {config_pbtxt.MODEL, *(ensemble.MODELS if layout in with_text else ())}
 
-    bare = configs[repository.MODEL]
+    bare = configs[config_pbtxt.MODEL]
     parameters = {name: value.string_value for name, value in bare.parameters.items()}
     assert (parameters["tensor_para_size"], parameters["pipeline_para_size"]) == ("4", "2")
     assert parameters["data_type"] == "fp32"

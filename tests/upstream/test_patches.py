@@ -2,9 +2,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftbuild import sources
-from ftbuild.config import Config
-from ftbuild.patches import PatchStatus, Status
+from ftbuild.config.schema import Config
+from ftbuild.sources import lock
+from ftbuild.sources.patches.series import PatchStatus, Status
 
 
 def test_the_series_applies_to_the_real_sources_of_every_release(
@@ -20,4 +20,4 @@ def test_every_entry_applies_somewhere(survey: list[PatchStatus]) -> None:
 
 
 def test_the_lock_is_what_upstream_says(config: Config, cache: Path) -> None:
-    sources.check(config, cache, report=print)
+    lock.check(config, cache, report=print)

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ftbuild import sources
-from ftbuild.config import Config
+from ftbuild.config.schema import Config
+from ftbuild.sources import lock
 
 
 def test_what_cmake_looks_for_lies_where_it_looks(config: Config, cache: Path, tmp_path: Path) -> None:
     release = "22.12"
-    sources.fetch(config, release, cache)
+    lock.fetch(config, release, cache)
     for name in sorted(config.sources.releases[release], key=lambda n: config.sources.repositories[n].path):
-        sources.export(config, release, name, cache, tmp_path / config.sources.repositories[name].path)
+        lock.export(config, release, name, cache, tmp_path / config.sources.repositories[name].path)
     for file in (
         "ft/CMakeLists.txt",
         "ft/3rdparty/cutlass/include/cutlass/cutlass.h",
@@ -28,8 +28,8 @@ def test_a_bundle_of_one_release_carries_it_without_network(
     config: Config, cache: Path, tmp_path: Path
 ) -> None:
     file, other = tmp_path / "sources.tar", tmp_path / "cache"
-    sources.bundle(config, file, cache, releases=["22.12"])
-    sources.unbundle(config, file, other)
+    lock.bundle(config, file, cache, releases=["22.12"])
+    lock.unbundle(config, file, other)
     messages: list[str] = []
-    sources.fetch(config, "22.12", other, report=messages.append)
+    lock.fetch(config, "22.12", other, report=messages.append)
     assert messages == [], "nothing was fetched"

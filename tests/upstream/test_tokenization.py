@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftbuild import sources
-from ftbuild.config import Config
-from ftbuild.serving.client_test import TEXTS
+from ftbuild.client.acceptance import TEXTS
+from ftbuild.config.schema import Config
+from ftbuild.sources import lock
 
 RELEASE = "22.12"
 # What upstream's end_to_end_test.py sends, and what tells a careful reader of CSV from a careless one.
@@ -29,8 +29,8 @@ WORD_LIST = "word_list"
 @pytest.fixture(scope="module")
 def all_models(config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upstream") / "backend"
-    sources.fetch(config, RELEASE, cache, report=print)
-    sources.export(config, RELEASE, "backend", cache, folder, report=print)
+    lock.fetch(config, RELEASE, cache, report=print)
+    lock.export(config, RELEASE, "backend", cache, folder, report=print)
     return folder / "all_models"
 
 
@@ -51,7 +51,7 @@ def version(
 @pytest.fixture
 def ours(version: Path, tmp_path: Path) -> tuple[ModuleType, Any]:
     """Our module, and the tokenizer from upstream's files under the names that a checkpoint gives them."""
-    from ftbuild.serving.tokenization import texts
+    from ftbuild.models.tokenization import texts
 
     names = {
         "gpt2-vocab.json": texts.VOCABULARY,

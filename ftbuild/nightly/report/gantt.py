@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Night, Step, Unit
-from ftbuild.units import duration
+from ftbuild.text.units import duration
 
 WIDTH = 1100.0
 # A letter of a lane's label, and the most that labels may take.

@@ -15,8 +15,8 @@ from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ftbuild.audit.finding import Finding
 from ftbuild.nightly.record import CellRecord, Night, Reason, State, Step, outcome
-from ftbuild.nightly.report.plain import cleaned, clip, first_line
-from ftbuild.nightly.report.words import advice, complaint, means
+from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
+from ftbuild.nightly.report.wording import advice, complaint, means
 
 # The step that a reason without a step of its own belongs to; all others belong to the build.
 _STEP: Mapping[Reason, str] = {

@@ -6,11 +6,11 @@ import html
 import re
 from collections.abc import Iterator
 
-from ftbuild import units
 from ftbuild.audit.finding import worst_first
 from ftbuild.nightly.record import CellRecord, Night
-from ftbuild.nightly.report import words
-from ftbuild.nightly.report.plain import cleaned, clip, first_line
+from ftbuild.nightly.report import wording
+from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
+from ftbuild.text import units
 
 # What GitHub takes for one step's summary (docs.github.com, "Step isolation and limits").
 LIMIT_BYTES = 1024 * 1024
@@ -29,7 +29,7 @@ def render(night: Night) -> str:
 
 def _render(night: Night, lines: int, width: int) -> str:
     parts = [_head(night)]
-    if trouble := words.troubled(night):
+    if trouble := wording.troubled(night):
         parts += ["## What went wrong", *(_trouble(cell, lines, width) for cell in trouble)]
     parts += ["## Cells", _table(night)]
     if night.audit:
@@ -49,7 +49,7 @@ def _cut(night: Night) -> str:
 
 
 def _head(night: Night) -> str:
-    counts = ", ".join(said for _, said in words.tally(night))
+    counts = ", ".join(said for _, said in wording.tally(night))
     facts = [
         _text(night.started),
         units.duration(night.seconds),
@@ -58,15 +58,15 @@ def _head(night: Night) -> str:
         f"revision {_code(night.revision[:12])}",
     ]
     symbol = "✓" if night.is_good else "✗"
-    return f"# {symbol} {_text(words.headline(night))}\n\n{counts}\n\n{' · '.join(facts)}"
+    return f"# {symbol} {_text(wording.headline(night))}\n\n{counts}\n\n{' · '.join(facts)}"
 
 
 def _trouble(cell: CellRecord, lines: int, width: int) -> str:
-    shown = words.look(cell.state, cell.reason)
-    parts = [f"### {shown.symbol} {_text(cell.cell)}: {words.means(cell)}"]
-    if said := words.complaint(cell):
+    shown = wording.look(cell.state, cell.reason)
+    parts = [f"### {shown.symbol} {_text(cell.cell)}: {wording.means(cell)}"]
+    if said := wording.complaint(cell):
         parts.append(_pre(clip(said, _DETAIL)))
-    if step := words.advice(cell):
+    if step := wording.advice(cell):
         parts.append(f"**Next:** {_text(step)}.")
     if cell.steps:
         parts.append(f"{_code(cell.steps[-1].command)}")
@@ -83,7 +83,7 @@ def _table(night: Night) -> str:
 
 
 def _row(cell: CellRecord) -> Iterator[str]:
-    shown = words.look(cell.state, cell.reason)
+    shown = wording.look(cell.state, cell.reason)
     yield _text(cell.cell)
     wrong = shown.tone in ("bad", "error")
     yield f"{shown.symbol} {shown.word}{f' ({cell.reason.value})' if wrong else ''}"

@@ -12,11 +12,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ftbuild import units
 from ftbuild.audit.finding import worst_first
 from ftbuild.nightly.record import CellRecord, Night, Reason
-from ftbuild.nightly.report import gantt, grid, trend, words
-from ftbuild.nightly.report.plain import cleaned, clip, first_line
+from ftbuild.nightly.report import gantt, grid, trend, wording
+from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
+from ftbuild.text import units
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -30,16 +30,16 @@ _URL = re.compile(r"https?://[^\s<>\"'`|\\^{}]+[^\s<>\"'`|\\^{}.,;:!?)\]]")
 def render(night: Night) -> str:
     """The text of `report.html`."""
     night = cleaned(night)
-    trouble = words.troubled(night)
+    trouble = wording.troubled(night)
     told = [cell for cell in night.cells if _has_section(cell)]
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
             night=night,
-            status=words.status(night),
-            headline=words.headline(night),
-            tally=words.tally(night),
+            status=wording.status(night),
+            headline=wording.headline(night),
+            tally=wording.tally(night),
             trouble=trouble,
             grids=grid.grids(night),
             chart=gantt.of_night(night),
@@ -72,11 +72,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters.update(
-        advice=words.advice,
+        advice=wording.advice,
         anchor=grid.anchor,
         change=_change,
         columns=_columns,
-        complaint=words.complaint,
+        complaint=wording.complaint,
         compile=gantt.of_compile,
         date=_date,
         duration=units.duration,
@@ -84,7 +84,7 @@ def _environment() -> Environment:
         first_line=first_line,
         linked=linked,
         look=_look,
-        means=words.means,
+        means=wording.means,
         path=relative_url,
         percent=_percent,
         size=units.size,
@@ -95,8 +95,8 @@ def _environment() -> Environment:
     return environment
 
 
-def _look(cell: CellRecord) -> words.Look:
-    return words.look(cell.state, cell.reason)
+def _look(cell: CellRecord) -> wording.Look:
+    return wording.look(cell.state, cell.reason)
 
 
 def _date(started: str) -> str:

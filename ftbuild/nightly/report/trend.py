@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from ftbuild.nightly.record import Night, Past, State
-from ftbuild.nightly.report import words
+from ftbuild.nightly.report import wording
 
 NIGHTS = 21
 WIDTH, HEIGHT = 120.0, 28.0
@@ -21,7 +21,7 @@ class Square:
     """How one night ended for a cell; `look` is None when the cell was not part of it."""
 
     night: str
-    look: words.Look | None
+    look: wording.Look | None
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def trends(night: Night) -> tuple[Trend, ...]:
     if len(nights) < 2:
         return ()
     cells = [c.cell for c in night.cells if any(c.cell in past.cell_seconds for past in nights)]
-    whole = tuple(Square(past.id, words.look(_ended(past))) for past in nights)
+    whole = tuple(Square(past.id, wording.look(_ended(past))) for past in nights)
     seconds = spark([past.seconds for past in nights])
     return (Trend("", whole, seconds, None), *(_trend(cell, nights) for cell in cells))
 
@@ -100,6 +100,6 @@ def _seconds(past: Past, cell: str) -> float | None:
     return past.cell_seconds.get(cell) if is_whole else None
 
 
-def _look(state: str | None) -> words.Look | None:
+def _look(state: str | None) -> wording.Look | None:
     # A later version may know other states.
-    return words.look(State(state)) if state in set(State) else None
+    return wording.look(State(state)) if state in set(State) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from ftbuild import whole
+from ftbuild.host import files
 from ftbuild.nightly.record import Night
 from ftbuild.nightly.report import junit, markdown, page
 
@@ -20,4 +20,4 @@ def write(night: Night, folder: Path) -> None:
     """Put `report.json`, `junit.xml`, `report.md` and `report.html` into `folder`, made if need be."""
     night.write(folder)
     for name, render in RENDERERS.items():
-        whole.write(folder / name, render(night))
+        files.write(folder / name, render(night))

@@ -1,0 +1,1 @@
+"""What runs benchmarks: catalogue, stage, figures, tables, plots."""

@@ -1,0 +1,150 @@
+"""Run the benchmarks, print their figures beside the goals, and leave records and plots.
+
+python -m benchmarks.harness.run --only startup
+python -m benchmarks.harness.run --table benchmarks/results     # renews README.md and the plots from records
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.harness import catalogue, plots, table
+from benchmarks.harness.catalogue import Benchmark
+from benchmarks.harness.figure import Result
+from benchmarks.harness.stage import Stage
+from ftbuild.cli import demo
+from ftbuild.cli.selection import progress
+from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted, worst
+from ftbuild.text import units
+from testing import ROOT
+from testing.sample import SAMPLE
+
+README = ROOT / "benchmarks" / "README.md"
+OUT = ROOT / ".ftbuild" / "bench"
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options: which benchmarks, on which stack and cells (none named: the benchmark decides)."""
+
+    only: Sequence[str] = ()
+    real: bool = False
+    config: Path | None = None
+    base: str | None = None
+    cell: Sequence[str] = ()
+    jobs: int = 2
+    rounds: int = ROUNDS
+    out: Path = OUT
+
+    def stage(self, work: Path, at_end: ExitStack) -> Stage:
+        """Where they run; the real sources are built on the open base, which anyone can have."""
+        base = self.base or ("open" if self.real else None)
+        config = self.config or (ROOT / "buildcfg" if self.real else SAMPLE)
+        return Stage(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real, at_end)
+
+
+def bench(wanted: Wanted) -> int:
+    """Run what is wanted, one after the other, and keep going; the worst exit code of all.
+
+    What was measured is written at once, so that Ctrl-C loses only the benchmark that is under way.
+    """
+    benchmarks = list(catalogue.chosen(wanted.only))
+    if not wanted.real:
+        demo.sample_repositories(ROOT)
+    results: list[Result] = []
+    codes: list[int] = []
+    try:
+        with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
+            stage = wanted.stage(Path(work), at_end)
+            for benchmark in benchmarks:
+                codes.append(_one(benchmark, stage, wanted.out, results))
+    except KeyboardInterrupt:
+        progress("interrupted: what was measured is kept")
+        codes.append(Interrupted.exit_code)
+    if results:
+        print(table.text(results))
+        _plot(results, wanted.out)
+    return worst(codes)
+
+
+def listing() -> str:
+    """All benchmarks with their lines."""
+    width = max(map(len, catalogue.NAMES))
+    return "\n".join(f"{b.NAME:<{width}}  {catalogue.about(b)}" for b in catalogue.chosen(()))
+
+
+def renew(folder: Path) -> None:
+    """Write README.md and the plots beside the records anew, from the records alone."""
+    results = table.read(folder)
+    table.renew(README, results, folder)
+    _plot(results, folder)
+
+
+def _one(benchmark: Benchmark, stage: Stage, out: Path, results: list[Result]) -> int:
+    """Run one; its exit code."""
+    start = time.monotonic()
+    try:
+        if missing := benchmark.needs(stage):
+            progress(f"{benchmark.NAME}: skipped, {missing}")
+            return 0
+        progress(f"{benchmark.NAME}: {catalogue.about(benchmark)}")
+        result = benchmark.run(stage)
+    except FtbuildError as failure:
+        progress(f"{benchmark.NAME}: failed: {failure}")
+        return failure.exit_code
+    except Exception:
+        progress(f"{benchmark.NAME}: failed\n{traceback.format_exc()}")
+        return FtbuildError.exit_code
+    results.append(result)
+    progress(f"{benchmark.NAME}: {units.duration(time.monotonic() - start)}, {result.write(out)}")
+    return 0
+
+
+def _plot(results: Sequence[Result], folder: Path) -> None:
+    """Draw what can be drawn: records are worth something without plots."""
+    try:
+        for file in plots.draw(results, folder):
+            progress(f"plot: {file}")
+    except HostError as missing:
+        progress(f"no plots: {missing}")
+
+
+def main() -> int:
+    """The options of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", action="append", default=[], metavar="NAME", help="repeatable; --list")
+    parser.add_argument("--real", action="store_true", help="on the real sources and the open base")
+    parser.add_argument("--config", type=Path, help="configuration folder (default: by --real)")
+    parser.add_argument("--base", help="image to build on")
+    parser.add_argument("--cell", action="append", default=[], help="glob on cell ids (repeatable)")
+    parser.add_argument("--jobs", type=int, default=2, help="compile jobs at a time (default: 2)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="repetitions of what takes seconds")
+    parser.add_argument("--out", type=Path, default=OUT, help="folder for records and plots")
+    parser.add_argument("--list", action="store_true", help="show the benchmarks and stop")
+    parser.add_argument("--table", type=Path, metavar="FOLDER", help="renew README.md from records")
+    options = vars(parser.parse_args())
+    folder, only_list = options.pop("table"), options.pop("list")
+    try:
+        if only_list:
+            print(listing())
+        elif folder:
+            renew(folder)
+        else:
+            return bench(Wanted(**options))
+    except ConfigError as wrong:
+        print(f"error: {wrong}", file=sys.stderr)
+        return wrong.exit_code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

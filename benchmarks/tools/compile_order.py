@@ -1,0 +1,46 @@
+"""The sources that take longest to compile, for ftbuild/build/compile_order.py, from what builds have logged.
+
+python -m benchmarks.tools.compile_order .ftbuild/*/*/info/*/slots.tsv      # of cells with one SM
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+
+from benchmarks.harness import compiles
+from benchmarks.harness.compiles import Job
+from ftbuild.build import compile_order
+
+# Replayed with 16 jobs, the wall time is 1.05 of its limit for a list from here on, 1.07 for its first 60.
+SHORTEST_SECONDS = 4.0
+
+
+def sources(jobs: Iterable[Job]) -> dict[str, float]:
+    """File name without endings -> its longest CPU time in seconds, longest first."""
+    found: dict[str, float] = {}
+    for job in jobs:
+        name = compile_order.source(job.output)
+        found[name] = max(found.get(name, 0.0), job.cpu)
+    heavy = {name: seconds for name, seconds in found.items() if seconds >= SHORTEST_SECONDS}
+    return dict(sorted(heavy.items(), key=lambda item: -item[1]))
+
+
+def main() -> None:
+    """Print them as lines of the module, or with their seconds."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("logs", nargs="+", type=Path, metavar="SLOTS")
+    parser.add_argument("--seconds", action="store_true", help="one a line, with its seconds")
+    options = parser.parse_args()
+    found = sources(job for log in options.logs for job in compiles.jobs(log.read_text()))
+    if options.seconds:
+        print("\n".join(f"{seconds:7.1f}  {name}" for name, seconds in found.items()))
+    else:
+        for line in textwrap.wrap(" ".join(found), 98, break_long_words=False):
+            print(f'    "{line} "')
+
+
+if __name__ == "__main__":
+    main()

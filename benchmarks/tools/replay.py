@@ -1,0 +1,175 @@
+"""Compiles replayed with measured times: how long a cell takes with other numbers of jobs, in another order.
+
+A list schedule, as the build makes it: each tree's ninja starts, among the units whose inputs are there, the
+first in its order and keeps at most `jobs` running (ninja's manual, `-j`); what compiles also waits for one
+of as many slots, which all trees share and which are given in the order of asking (`slot` in the Dockerfile).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+from ftbuild.build import compile_order
+from ftbuild.nightly.record import Unit
+
+_OBJECT = ".o"
+_ARCHIVE = ".a"
+_DEVICE_LINK = "cmake_device_link.o"
+
+
+@dataclass(frozen=True)
+class Task:
+    """A unit to run: its seconds, the indices of those that come before it, and whether it takes a slot."""
+
+    name: str
+    seconds: float
+    after: tuple[int, ...] = ()
+    compiles: bool = True
+
+
+Tree = Sequence[Task]
+Order = Callable[[Tree], Sequence[int]]
+
+
+def tasks(units: Sequence[Unit]) -> list[Task]:
+    """The units of a ninja log, in their order.
+
+    The log names no inputs. An archive waits for the objects of its target, which CMake puts into a folder of
+    that name, and so does the link of device code in it; any other link waits for all that had ended when it
+    began, as it did then.
+    """
+    return [
+        Task(unit.output, unit.end - unit.start, tuple(_inputs(unit, units)), _compiles(unit))
+        for unit in units
+    ]
+
+
+def as_begun(tree: Tree) -> Sequence[int]:
+    """Ninja's own order, that of the build statements."""
+    return range(len(tree))
+
+
+def heaviest_first(tree: Tree) -> Sequence[int]:
+    """What takes longest first; links, which take no slot, as soon as they can."""
+    return sorted(range(len(tree)), key=lambda i: (tree[i].compiles, -tree[i].seconds))
+
+
+def first(names: Sequence[str]) -> Order:
+    """The sources of these names, without endings, at the front (`heaviest-first` in the Dockerfile)."""
+    ranks = {name: rank for rank, name in enumerate(names)}
+
+    def order(tree: Tree) -> Sequence[int]:
+        def place(index: int) -> tuple[int, int]:
+            task = tree[index]
+            source = compile_order.source(task.name)
+            return (ranks.get(source, len(ranks)) if task.compiles else len(ranks)), index
+
+        return sorted(range(len(tree)), key=place)
+
+    return order
+
+
+def limit(trees: Iterable[Tree], jobs: int) -> float:
+    """No schedule is shorter: the longest compile, and the seconds of all compiles divided by the jobs."""
+    seconds = [task.seconds for tree in trees for task in tree if task.compiles]
+    return max(max(seconds), sum(seconds) / jobs)
+
+
+def wall(trees: Sequence[Tree], jobs: int, order: Order = as_begun) -> float:
+    """Seconds from the first unit's start to the last one's end."""
+    ninjas = [_Ninja(tree, order(tree), jobs) for tree in trees]
+    waiting: deque[_Start] = deque()
+    running: list[tuple[float, int, _Start]] = []
+    free, now, count = jobs, 0.0, 0
+    while True:
+        started = list(_in_turn(ninjas))
+        waiting.extend(start for start in started if start.task.compiles)
+        begun = [start for start in started if not start.task.compiles]
+        while free and waiting:
+            begun.append(waiting.popleft())
+            free -= 1
+        for start in begun:
+            count += 1
+            heapq.heappush(running, (now + start.task.seconds, count, start))
+        if not running:
+            return now
+        now, _, ended = heapq.heappop(running)
+        ended.ninja.end(ended.index)
+        free += ended.task.compiles
+
+
+class _Ninja:
+    """One tree's ninja: what is ready, in its order, and how many of its processes run or wait."""
+
+    def __init__(self, tree: Tree, order: Sequence[int], jobs: int) -> None:
+        self.tree = tree
+        self.free = jobs
+        self.rank = {index: place for place, index in enumerate(order)}
+        self.missing = [len(task.after) for task in tree]
+        self.followers: dict[int, list[int]] = {}
+        for index, task in enumerate(tree):
+            for before in task.after:
+                self.followers.setdefault(before, []).append(index)
+        self.ready = [(self.rank[i], i) for i, left in enumerate(self.missing) if not left]
+        heapq.heapify(self.ready)
+
+    def start(self) -> _Start | None:
+        """The next unit, if there is one and a job is free."""
+        if not (self.free and self.ready):
+            return None
+        self.free -= 1
+        _, index = heapq.heappop(self.ready)
+        return _Start(self, index)
+
+    def end(self, index: int) -> None:
+        """A unit has ended: others may become ready."""
+        self.free += 1
+        for follower in self.followers.get(index, ()):
+            self.missing[follower] -= 1
+            if not self.missing[follower]:
+                heapq.heappush(self.ready, (self.rank[follower], follower))
+
+
+@dataclass(frozen=True)
+class _Start:
+    ninja: _Ninja
+    index: int
+
+    @property
+    def task(self) -> Task:
+        return self.ninja.tree[self.index]
+
+
+def _in_turn(ninjas: Sequence[_Ninja]) -> Iterator[_Start]:
+    """Everything that can start now, the trees taking turns, since they ask at the same time."""
+    while started := [start for ninja in ninjas if (start := ninja.start())]:
+        yield from started
+
+
+def _links_device_code(unit: Unit) -> bool:
+    return unit.output.endswith(_DEVICE_LINK)
+
+
+def _compiles(unit: Unit) -> bool:
+    return unit.output.endswith(_OBJECT) and not _links_device_code(unit)
+
+
+def _inputs(unit: Unit, units: Sequence[Unit]) -> Iterator[int]:
+    if _compiles(unit):
+        return
+    own = [i for i, other in enumerate(units) if _target(unit) in PurePath(other.output).parts]
+    if _links_device_code(unit):
+        own = [i for i in own if _compiles(units[i])]
+    elif not unit.output.endswith(_ARCHIVE):
+        own = []
+    yield from own or (i for i, other in enumerate(units) if other.end <= unit.start)
+
+
+def _target(unit: Unit) -> str:
+    """The folder of CMake that the objects of a link lie in."""
+    path = PurePath(unit.output)
+    return path.parent.name if _links_device_code(unit) else f"{path.stem.removeprefix('lib')}.dir"

@@ -1,0 +1,1 @@
+"""The benchmarks: one module per topic, each with its figures and goals."""

@@ -1,0 +1,139 @@
+"""Images: what the runtime adds to its base, layers compressed, and what the base is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from shutil import which
+from typing import TYPE_CHECKING
+
+from benchmarks.harness.chart import Bars
+from benchmarks.harness.figure import Figure, Result, Topic
+from benchmarks.harness.stage import Stage
+from benchmarks.tools import layers
+from benchmarks.tools.layers import Layer
+from ftbuild.cli.selection import progress
+from ftbuild.engine import container, daemon
+from ftbuild.errors import HostError
+from ftbuild.plan import Plan
+
+if TYPE_CHECKING:
+    import docker
+
+if TYPE_CHECKING:
+    pass
+
+NAME = "images"
+OVERHEAD = 1.1
+TOTAL_BYTES = 2.2e9
+LARGEST = 12
+_LIBRARIES = "find /opt/tritonserver/backends/fastertransformer -name '*.so' -type f -printf '%s\\n'"
+# Sizes in KiB. What dpkg did not install lies in these two folders, which are counted by what is in them.
+_CONTENTS = r"""
+if command -v dpkg-query > /dev/null; then
+    dpkg-query --show --showformat='${Installed-Size}\tDebian ${Package}\n'
+fi
+find /opt /usr/local -xdev -type f -printf '%k\t%h\n'
+"""
+
+
+def needs(stage: Stage) -> str | None:
+    """An engine, zstd and, of the real stack, the image itself: the sample is built if need be."""
+    if which("zstd") is None:
+        return "zstd is not installed"
+    try:
+        client = daemon.connect()
+    except HostError as missing:
+        return missing.what
+    plan = stage.plan()
+    if stage.real and built(client, plan) is None:
+        return f"{plan.tag('runtime', moving=True)} is not built: invoke build --cell {plan.cell.id}"
+    return None
+
+
+def run(stage: Stage) -> Result:
+    """Save the image, weigh its layers, and list what its base holds."""
+    client, plan = daemon.connect(), stage.plan()
+    image = built(client, plan)
+    if image is None:
+        image = plan.tag("runtime")
+        progress(f"building {image}")
+        stage.invoke("build", "--cell", plan.cell.id, "--jobs", str(stage.jobs))
+    below = len(client.images.get(plan.base.serving).attrs["RootFS"]["Layers"])
+    progress(f"docker save {image}")
+    found = layers.read(client, image, stage.work)
+    libraries = sum(map(int, container.run(client, image, _LIBRARIES).split()))
+    contents = parsed(container.run(client, plan.base.serving, _CONTENTS, user="0"))
+    data = {
+        "layers": [asdict(layer) for layer in found],
+        "below": below,
+        "libraries": libraries,
+        "base": contents,
+    }
+    charts = [layer_chart(plan, found), base_chart(plan, contents)]
+    return stage.result(NAME, figures(stage, found, below, libraries), data, charts)
+
+
+def built(client: docker.DockerClient, plan: Plan) -> str | None:
+    """The image of these inputs, else the newest of the cell: a recipe's change seldom changes its size."""
+    tags = (plan.tag("runtime"), plan.tag("runtime", moving=True))
+    return next((tag for tag in tags if daemon.image(client, tag)), None)
+
+
+def parsed(listing: str) -> dict[str, int]:
+    """Bytes by Debian package and by folder, the largest first."""
+    sizes: dict[str, int] = {}
+    for line in listing.splitlines():
+        kib, _, name = line.partition("\t")
+        sizes[name] = sizes.get(name, 0) + int(kib or 0) * 1024
+    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def figures(stage: Stage, found: Sequence[Layer], below: int, libraries: int) -> list[Figure]:
+    """Sizes and their goals, which are about the real libraries: the miniature ones weigh nothing."""
+    ours = sum(layer.unpacked for layer in found[below:])
+    total = sum(layer.unpacked for layer in found)
+    how = "measured: tars of `docker save`"
+    of_ours = f"layers over the base ({ours / 1e6:.1f} MB) / stripped libraries ({libraries / 1e6:.1f} MB)"
+    goals = (OVERHEAD, TOTAL_BYTES) if stage.real else (None, None)
+    return [
+        Figure(Topic.IMAGES, of_ours, ours / libraries, "", goals[0], how),
+        Figure(Topic.IMAGES, "base with the backend, unpacked", total, "B", goals[1], how),
+        *compressed("base with the backend", found),
+        *compressed("layers over the base", found[below:]),
+    ]
+
+
+def compressed(what: str, part: Sequence[Layer]) -> list[Figure]:
+    """What goes over the line."""
+    levels = {"gzip": layers.GZIP_LEVEL, "zstd": layers.ZSTD_LEVEL}
+    return [
+        Figure(
+            Topic.IMAGES,
+            f"{what}, {kind}",
+            sum(getattr(layer, kind) for layer in part),
+            "B",
+            None,
+            f"measured: {kind} -{level} of each layer",
+        )
+        for kind, level in levels.items()
+    ]
+
+
+def layer_chart(plan: Plan, found: Sequence[Layer]) -> Bars:
+    """Every layer that holds anything."""
+    shown = [layer for layer in found if layer.unpacked > 1e6]
+    series = {
+        kind: tuple(getattr(layer, kind) / 1e6 for layer in shown) for kind in ("unpacked", "gzip", "zstd")
+    }
+    title = f"Layers of the runtime image, {plan.cell.id}"
+    return Bars("images", title, "MB", tuple(layer.step for layer in shown), series)
+
+
+def base_chart(plan: Plan, contents: Mapping[str, int]) -> Bars:
+    """The largest parts of the base."""
+    shown = list(contents.items())[:LARGEST]
+    sizes = tuple(size / 1e6 for _, size in shown)
+    return Bars(
+        "base", f"What the base {plan.base.name} holds", "MB", tuple(n for n, _ in shown), {"size": sizes}
+    )

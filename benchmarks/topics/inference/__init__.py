@@ -1,0 +1,69 @@
+"""Inference on a GPU: tokens per second of an image beside transformers, time to ready, variants.
+
+On a machine without this project's own packages: python -m benchmarks.topics.inference --help
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from benchmarks.harness.figure import Result
+    from benchmarks.harness.stage import Stage
+
+NAME = "inference"
+CELL = "22.12-sm90-open"
+LAYOUT = "gpt"
+_MODULES = ("numpy", "torch", "transformers", "tritonclient")
+
+
+def needs(stage: Stage) -> str | None:
+    """Both images of a cell, a GPU that the runtime image gets, and transformers in this Python."""
+    from ftbuild.engine import daemon, gpu
+    from ftbuild.errors import FtbuildError
+
+    if not stage.real:
+        return "the sample's models do not compute on a GPU (--real)"
+    if missing := lacking():
+        return missing
+    try:
+        client, plan = daemon.connect(), stage.plans(CELL)[0]
+        for product in ("runtime", "sdk"):
+            if daemon.image(client, plan.tag(product)) is None:
+                return f"there is no image {plan.tag(product)}"
+        return None if gpu.find(client, plan.tag("runtime")) else "no container gets a GPU"
+    except FtbuildError as failure:
+        return failure.what
+
+
+def lacking() -> str | None:
+    """Which packages this Python does not have; None when it has all that a measurement needs."""
+    missing = [name for name in _MODULES if find_spec(name) is None]
+    return f"{sys.executable} lacks {', '.join(missing)}" if missing else None
+
+
+def run(stage: Stage) -> Result:
+    """The image of the selected cell as it is served."""
+    from benchmarks.topics.inference import job, report, server
+    from benchmarks.topics.inference.gpt import Shape
+    from benchmarks.topics.inference.measure import Workload
+    from ftbuild.engine import daemon, gpu
+    from ftbuild.models import config_pbtxt, repository
+
+    client, plan = daemon.connect(), stage.plans(CELL)[0]
+    access = gpu.find(client, plan.tag("runtime"))
+    assert access is not None, "needs() comes first"
+    place = server.Place(stage.work / "model", server.INSIDE)
+    found = job.run(
+        job.Job(
+            launcher=server.Image(place, plan.tag("runtime"), access.style),
+            template=repository.templates(client, plan.tag("sdk"), LAYOUT)[config_pbtxt.MODEL],
+            out=stage.work / "logs",
+            variants=(server.SHIPPED,),
+            shape=Shape(),
+            workload=Workload(runs=stage.rounds),
+        )
+    )
+    return stage.result(NAME, list(report.figures(found)), report.data(found), report.charts(found))

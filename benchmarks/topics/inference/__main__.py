@@ -1,0 +1,128 @@
+"""Measure a server beside transformers, where little more is installed than what is measured.
+
+In a container, or by a command; {inside} is what the server sees of --folder:
+
+python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open \\
+    --template config.pbtxt --out results
+python -m benchmarks.topics.inference \\
+    --server "chroot /srv/root mpirun -n 1 --allow-run-as-root tritonserver" \\
+    --folder /srv/root/ftbench --template config.pbtxt --out results \\
+    --variant ours --variant nvtx library=/srv/nvtx --variant four-cores cpus=0-3
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from benchmarks.harness import table
+from benchmarks.harness.figure import Machine, Result
+from benchmarks.topics.inference import NAME, job, lacking, report, server
+from benchmarks.topics.inference.gpt import Shape
+from benchmarks.topics.inference.measure import Workload, say
+from benchmarks.topics.inference.server import Launcher, Place, Variant
+from ftbuild.errors import ConfigError, FtbuildError, HostError
+
+
+def variant(words: Sequence[str]) -> Variant:
+    """`NAME [library=DIR] [cpus=LIST] [VARIABLE=VALUE ...]` -> a variant; ConfigError for anything else."""
+    name, *rest = words
+    pairs = [word.partition("=") for word in rest]
+    if wrong := [word for word, equals, _ in pairs if not equals]:
+        hint = "library=DIR, cpus=LIST or VARIABLE=VALUE"
+        raise ConfigError(f"--variant {name}: {wrong[0]} has no value", hint=hint)
+    settings = {key: value for key, _, value in pairs}
+    library, cpus = settings.pop("library", None), settings.pop("cpus", "")
+    if library is not None and not (Path(library) / server.LIBRARY).is_file():
+        raise ConfigError(f"--variant {name}: there is no {server.LIBRARY}", where=library)
+    return Variant(name, Path(library) if library else None, settings, cpus)
+
+
+def launcher(options: argparse.Namespace) -> Launcher:
+    """The way to start the server that the options name."""
+    folder = options.folder or Path(tempfile.gettempdir(), "ftbuild-inference")
+    place = Place(folder.absolute(), options.inside)
+    if options.image:
+        return server.Image(place, options.image, options.access)
+    return server.Command(place, shlex.split(options.server))
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options; those of the model and the workload have the fields of Shape and Workload as names."""
+    made = argparse.ArgumentParser(
+        prog="python -m benchmarks.topics.inference",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    how = made.add_mutually_exclusive_group(required=True)
+    how.add_argument("--image", help="run this image with docker")
+    how.add_argument("--server", metavar="COMMAND", help="run this; it gets tritonserver's options")
+    made.add_argument("--access", choices=list(server.DEVICES), default="cdi", help="how --image gets GPUs")
+    made.add_argument("--template", type=Path, required=True, help="upstream's config.pbtxt of GPT")
+    made.add_argument("--out", type=Path, required=True, help="folder for the record and the servers' logs")
+    made.add_argument("--folder", type=Path, help="folder to make for the model, 6 GB; removed at the end")
+    made.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
+    made.add_argument("--variant", action="append", nargs="+", metavar=("NAME", "SETTING"), help="repeatable")
+    made.add_argument("--rounds", type=int, default=2, help="servers of each variant (2)")
+    made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
+    made.add_argument("--plain", action="store_true", help="leave out compiled transformers")
+    for name in ("layers", "hidden", "heads", "positions", "vocabulary"):
+        made.add_argument(
+            f"--{name}", type=int, default=getattr(Shape, name), help="of the model (%(default)s)"
+        )
+    for name in ("prompt", "answer", "runs", "warm-ups"):
+        default = getattr(Workload, name.replace("-", "_"))
+        made.add_argument(f"--{name}", type=int, default=default, help="of the workload (%(default)s)")
+    made.add_argument("--batches", type=int, nargs="+", default=Workload.batches, help="(%(default)s)")
+    return made
+
+
+def described(options: argparse.Namespace) -> job.Job:
+    """The job that the options describe."""
+    return job.Job(
+        launcher=launcher(options),
+        template=options.template.read_text(encoding="utf-8"),
+        out=options.out,
+        variants=tuple(map(variant, options.variant or [[server.SHIPPED.name]])),
+        shape=Shape(options.layers, options.hidden, options.heads, options.positions, options.vocabulary),
+        workload=Workload(
+            options.prompt, options.answer, tuple(options.batches), options.runs, options.warm_ups
+        ),
+        rounds=options.rounds,
+        device=options.device,
+        compiled=not options.plain,
+    )
+
+
+def main() -> int:
+    """Measure, write the record, print its figures; the exit code."""
+    options = parser().parse_args()
+    try:
+        if missing := lacking():
+            raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
+        found = job.run(described(options))
+    except FtbuildError as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return failure.exit_code
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    result = Result(
+        NAME,
+        "real",
+        tuple(report.figures(found)),
+        Machine.here(),
+        date,
+        report.data(found),
+        tuple(report.charts(found)),
+    )
+    say(f"record: {result.write(found.job.out)}")
+    print(table.text([result]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

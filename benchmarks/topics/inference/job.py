@@ -1,0 +1,125 @@
+"""One run from weights to figures' raw material: repository, comparison, variants."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.topics.inference import gpt, server
+from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, say, vary
+from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_ini, config_pbtxt
+
+if TYPE_CHECKING:
+    from benchmarks.topics.inference.gpt import Shape
+    from benchmarks.topics.inference.server import Launcher, Variant
+
+PLAIN, COMPILED = "transformers", "transformers, compiled"
+WEIGHTS = "1-gpu"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to measure: `template` is upstream's config.pbtxt of GPT, `rounds` counts servers per variant.
+
+    The first of `variants` is the one that transformers is compared with. `out` gets the servers' logs.
+    """
+
+    launcher: Launcher
+    template: str
+    out: Path
+    variants: Sequence[Variant]
+    shape: Shape
+    workload: Workload
+    rounds: int = 2
+    device: str = "cuda"
+    compiled: bool = True
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a run found: the first server's life, both sides on it, then the lives of all variants."""
+
+    job: Job
+    where: Mapping[str, str]
+    first: Session
+    compared: Compared
+    sessions: Sequence[Session]
+
+
+def run(job: Job) -> Found:
+    """Make the model, measure, and remove the model again; ConfigError when its folder exists already."""
+    folder = job.launcher.place.outside
+    if folder.exists():
+        raise ConfigError("the folder for the model exists already", where=str(folder), hint="remove it")
+    job.out.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True)
+        return _measured(job, _prepared(job))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def config(template: str, weights: Path) -> str:
+    """config.pbtxt for `weights`, in which a lone request does not wait for others to share its batch.
+
+    Upstream's template lets it wait 50 ms (BE v1.4 all_models/gpt, max_queue_delay_microseconds).
+    """
+    filled = config_pbtxt.filled(
+        template, tensor_para=1, data_type="fp16", structure=config_ini.read(weights)
+    )
+    parsed = config_pbtxt.parse(filled)
+    if parsed.HasField("dynamic_batching"):
+        parsed.dynamic_batching.max_queue_delay_microseconds = 0
+    return config_pbtxt.text(parsed)
+
+
+def _prepared(job: Job) -> Any:
+    """transformers' model; its weights and the variants lie in the launcher's folder."""
+    folder, start = job.launcher.place.outside, time.monotonic()
+    model = gpt.model(job.shape, job.device)
+    say(f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s")
+    weights = folder / "weights" / WEIGHTS
+    gpt.fill(model, job.shape, weights)
+    config_pbtxt.write(folder / server.MODELS, config(job.template, weights), weights)
+    for variant in job.variants:
+        server.equip(job.launcher.place, variant)
+    say(f"weights and model repository: {time.monotonic() - start:.1f} s")
+    # Half arithmetic on a processor is slow where it exists at all; this is for rehearsals.
+    return model.float() if job.device == "cpu" else model
+
+
+def _measured(job: Job, model: Any) -> Found:
+    first = job.variants[0]
+    with server.started(job.launcher, first, job.out / f"{first.name}.log") as running:
+        say(f"{first.name}: ready after {running.ready_seconds:.1f} s, cores {running.cores or 'unknown'}")
+        ours = FasterTransformer(FT, running.grpc)
+        sides: list[Side] = [ours, Transformers(PLAIN, model)]
+        if job.compiled:
+            sides.append(Compiled(COMPILED, model))
+        compared = compare(sides, job.workload, job.shape.end)
+        ours.client.close()
+    session = Session(first.name, running.ready_seconds, running.cores, compared.times[FT])
+    sessions: list[Session] = []
+    if len(job.variants) > 1:
+        sessions = vary(job.launcher, job.variants, job.workload, job.shape.end, job.out, job.rounds)
+    return Found(job, _where(job.device, model), session, compared, sessions)
+
+
+def _where(device: str, model: Any) -> dict[str, str]:
+    import torch
+    import transformers
+
+    gpu = torch.cuda.get_device_name(0) if device == "cuda" else platform.machine()
+    return {
+        "gpu": gpu,
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "attention": model.config._attn_implementation,
+    }

@@ -1,0 +1,153 @@
+"""Takes the times: both sides in turn on one server, then the variants of the server, each started anew."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.topics.inference import server
+from benchmarks.topics.inference.server import Launcher, Variant
+from benchmarks.topics.inference.sides import FasterTransformer, Side
+
+if TYPE_CHECKING:
+    from benchmarks.topics.inference.sides import Prompts
+
+FT = "FasterTransformer"
+SEED = 8
+# Seconds of every run, by batch.
+Times = dict[int, list[float]]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """What is asked: `answer` tokens after `prompt` random ones, in these batches, `runs` times each."""
+
+    prompt: int = 128
+    answer: int = 128
+    batches: tuple[int, ...] = (1, 8)
+    runs: int = 7
+    warm_ups: int = 3
+
+    def prompts(self, batch: int, below: int) -> Prompts:
+        """Random tokens smaller than `below`, the same in every run."""
+        import numpy as np
+
+        drawn = np.random.default_rng(SEED).integers(0, below, (batch, self.prompt))
+        return drawn.astype(np.uint32)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Sides beside each other: seconds by side and batch, what each answered, who failed and why."""
+
+    times: Mapping[str, Times]
+    answers: Mapping[str, Mapping[int, list[list[int]]]]
+    failures: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Session:
+    """A server's life: its variant, seconds to ready, its cores, and the seconds of its answers by batch."""
+
+    variant: str
+    ready_seconds: float
+    cores: str
+    times: Times = field(default_factory=dict)
+
+
+def say(text: str) -> None:
+    """A line about the progress, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
+    """All sides take turns, and which one begins changes from run to run.
+
+    A side that cannot answer is left out from then on, unless it is the first.
+    """
+    times: dict[str, Times] = {side.name: {} for side in sides}
+    answers: dict[str, dict[int, list[list[int]]]] = {side.name: {} for side in sides}
+    failures: dict[str, str] = {}
+    for batch in workload.batches:
+        prompts = workload.prompts(batch, below)
+        able = [side for side in sides if side.name not in failures]
+        for side in able:
+            try:
+                answers[side.name][batch] = _warm(side, prompts, workload)
+            except Exception as failed:
+                if side is sides[0]:
+                    raise
+                failures[side.name] = f"batch {batch}: {type(failed).__name__}: {failed}"
+                say(f"{side.name} cannot: {failures[side.name]}")
+        able = [side for side in able if side.name not in failures]
+        for number in range(workload.runs):
+            for side in able if number % 2 == 0 else reversed(able):
+                seconds = _timed(partial(side.answer, prompts, workload.answer))
+                times[side.name].setdefault(batch, []).append(seconds)
+        for side in able:
+            say(f"batch {batch}, {side.name}: {', '.join(f'{s:.3f}' for s in times[side.name][batch])} s")
+    return Compared(times, answers, failures)
+
+
+def vary(
+    launcher: Launcher,
+    variants: Sequence[Variant],
+    workload: Workload,
+    below: int,
+    logs: Path,
+    rounds: int,
+) -> list[Session]:
+    """Every variant `rounds` times, each time in a server of its own; the order turns round each time."""
+    found = []
+    for number in range(rounds):
+        for variant in variants if number % 2 == 0 else reversed(variants):
+            with server.started(launcher, variant, logs / f"{variant.name}-{number}.log") as running:
+                say(f"{variant.name}: ready after {running.ready_seconds:.1f} s")
+                side = FasterTransformer(variant.name, running.grpc)
+                times = compare([side], workload, below).times[variant.name]
+                side.client.close()
+            found.append(Session(variant.name, running.ready_seconds, running.cores, times))
+    return found
+
+
+def together(sessions: Iterable[Session]) -> dict[str, Times]:
+    """The times of all sessions of a variant, by variant."""
+    found: dict[str, Times] = {}
+    for session in sessions:
+        for batch, seconds in session.times.items():
+            found.setdefault(session.variant, {}).setdefault(batch, []).extend(seconds)
+    return found
+
+
+def equal_tokens(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> list[int]:
+    """How many tokens are equal from the first on, for each row."""
+    return [_leading(a, b) for a, b in zip(one, other, strict=True)]
+
+
+def _leading(one: Sequence[int], other: Sequence[int]) -> int:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
+
+
+def _warm(side: Side, prompts: Prompts, workload: Workload) -> list[list[int]]:
+    """The answer after the warm-ups; whoever gives fewer tokens than asked for would seem fast."""
+    start = time.monotonic()
+    for _ in range(workload.warm_ups):
+        found = side.answer(prompts, workload.answer)
+    say(
+        f"batch {len(prompts)}, {side.name}: {workload.warm_ups} warm-ups in {time.monotonic() - start:.1f} s"
+    )
+    if any(len(row) != workload.answer for row in found):
+        raise ValueError(f"{side.name} gave {[len(row) for row in found]} tokens, not {workload.answer}")
+    return found
+
+
+def _timed(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start

@@ -1,0 +1,127 @@
+"""Warm builds: nothing changed, one leaf source changed, another SM, a machine that shares a storage."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Mapping
+
+from benchmarks.harness import compiles
+from benchmarks.harness.compiles import Compile, Machine
+from benchmarks.harness.figure import Figure, Result, Topic
+from benchmarks.harness.stage import Stage
+from ftbuild.build import bake
+from ftbuild.cli.selection import progress
+from ftbuild.engine import daemon
+from ftbuild.errors import HostError
+from ftbuild.plan import Plan
+from testing.storage import PROGRAM, redis
+
+NAME = "warm"
+UNCHANGED_SECONDS = 3.0
+LEAF_RATIO = 0.05
+HIT_RATE = 0.95
+# Nothing in either stack includes or calls what is added to it.
+LEAF = "ft/src/fastertransformer/utils/mpi_utils.cc"
+CHANGE = '\nextern "C" const char* added_by_a_benchmark() { return "%s"; }\n'
+# What ccache finds in its own folder it does not store elsewhere unless told to (ccache(1), reshare).
+RESHARED = {"CCACHE_RESHARE": "true"}
+HOST_SOURCES = (".cc", ".cpp")
+OTHER_SMS = (86, 80)
+
+
+def needs(stage: Stage) -> str | None:
+    """An engine, and Debian's Redis."""
+    try:
+        daemon.connect()
+    except HostError as missing:
+        return missing.what
+    return None if shutil.which(PROGRAM) else f"{PROGRAM} is not installed"
+
+
+def run(stage: Stage) -> Result:
+    """A machine compiles a cell and shares it, compiles it for another SM, and changed; then a second one."""
+    plan = stage.plan()
+    unchanged = _unchanged(stage, plan)
+    first, cold = compiles.cold(stage)
+    second = Machine(stage)
+    with redis(daemon.connect(), stage.work) as storage:
+        shared = {bake.REMOTE_STORAGE: storage}
+        progress("the first machine shares what it has")
+        first.compile(plan, settings=shared | RESHARED)
+        progress("a second machine, which has nothing but that")
+        remote = second.compile(plan, settings=shared)
+    progress("the first machine, another SM")
+    sm = next(sm for sm in OTHER_SMS if (sm,) != plan.cell.sms)
+    other = first.compile(stage.plan_for(sm))
+    progress("the first machine, one leaf source changed")
+    leaf = first.compile(plan, edited={LEAF: CHANGE % first.name})
+    made = {"cold": cold, "leaf": leaf, "other SM": other, "second machine": remote}
+    data = {
+        "unchanged": unchanged,
+        **{name: c.as_dict() for name, c in made.items()},
+        "sources of the other SM": dict(made["other SM"].sources),
+    }
+    return stage.result(NAME, figures(unchanged, made, stage.real), data)
+
+
+def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> list[Figure]:
+    """The goal for a changed leaf is for the real sources: the sample's whole compile takes seconds."""
+    cold, leaf = made["cold"], made["leaf"]
+    # Not the machine code that the other SM has as C++ text.
+    hits, sources = made["other SM"].hits(*HOST_SOURCES, of=cold)
+    compiled = len(made["second machine"].jobs)
+    goal = LEAF_RATIO if real else None
+    told = f"measured, {len(cold.jobs)} units cold"
+    return [
+        Figure(
+            Topic.WARM,
+            "nothing changed: `invoke build`, wall time",
+            statistics.median(unchanged),
+            "s",
+            UNCHANGED_SECONDS,
+            f"measured, median of {len(unchanged)}",
+        ),
+        Figure(
+            Topic.WARM,
+            f"one leaf `.cc` changed: CPU ({leaf.cpu:.0f} s) / cold ({cold.cpu:.0f} s)",
+            leaf.cpu / cold.cpu,
+            "",
+            goal,
+            f"{told}, {len(leaf.jobs)} changed; compile and link",
+        ),
+        Figure(
+            Topic.WARM,
+            f"one leaf `.cc` changed: wall ({leaf.wall:.0f} s) / cold ({cold.wall:.0f} s)",
+            leaf.wall / cold.wall,
+            "",
+            None,
+            "measured, from the first compile's start to the last one's end",
+        ),
+        Figure(
+            Topic.WARM,
+            "another SM of the release: part of their common `.cc` and `.cpp` that ccache has",
+            hits / sources,
+            "",
+            HIT_RATE,
+            f"measured, {hits} of {sources} sources in ccache's statistics log",
+            at_most=False,
+        ),
+        Figure(
+            Topic.WARM,
+            "second machine, empty cache, shared Redis: units compiled",
+            compiled,
+            "units",
+            0,
+            f"measured, {len(made['second machine'].sources)} sources; its own caches on the same engine",
+        ),
+    ]
+
+
+def _unchanged(stage: Stage, plan: Plan) -> list[float]:
+    """Seconds of the command when the images are there; the first run makes sure that they are."""
+    sms = ",".join(map(str, plan.cell.sms))
+    chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base, "--progress", "plain"]
+    progress("nothing changed: the images first")
+    stage.invoke("build", *chosen)
+    return [stage.invoke("build", *chosen).wall for _ in range(stage.rounds)]

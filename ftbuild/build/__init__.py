@@ -1,0 +1,1 @@
+"""The image build: staged context, bake file, base images, compile order."""

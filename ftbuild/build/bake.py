@@ -1,0 +1,305 @@
+"""Plans -> `docker-bake.json`, a file that people can read and run by hand, and `docker buildx bake`.
+
+Names of targets carry no dot, which bake would read as a nested attribute
+(docker/buildx docs/bake-reference.md).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftbuild import cmake
+from ftbuild.build import compile_order
+from ftbuild.errors import BuildError, ConfigError
+from ftbuild.host import shell
+from ftbuild.plan import PRODUCTS, Plan
+
+LOG, METADATA = "build.log", "metadata.json"
+PROGRESS = ("auto", "tty", "plain")
+# Where machines share what they compile (ccache(1), remote storage backends).
+REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
+ONLINE = f"{REMOTE_STORAGE} is set: the steps that compile have a network"
+# Of the user's environment, what build steps need: to reach a package index, and for the compiler cache.
+PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE", REMOTE_STORAGE)
+# Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
+# (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+# What BuildKit says when it, and not the build, has failed. A step that two builds share belongs to the
+# session of the first, and may fail with it when that one is interrupted; equal steps of several targets may
+# be merged into one that is gone already (moby/buildkit issue 2303).
+_NOT_THE_BUILD = ("no active sessions", "inconsistent graph state")
+TRIES = 3
+_ERROR_LINE = re.compile(
+    r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
+)
+# The shell's and gcc's words for SIGKILL; ninja of later versions and BuildKit give the code, 128 + 9.
+_MEMORY = re.compile(
+    r"\bKilled\b|signal 9|exit code: 137|code=137|cannot allocate memory|virtual memory exhausted|bad_alloc",
+    re.I,
+)
+_STEP_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
+
+
+@dataclass(frozen=True)
+class Host:
+    """Settings of the machine, which reach the build as secrets so that they change no cache key.
+
+    `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest what it
+    makes, which an engine with its own image store cannot (docs.docker.com/build/builders/drivers).
+    """
+
+    jobs: int
+    ca: Path | None = None
+    builder: str | None = None
+    progress: str = "auto"
+    cache: str | None = None
+    full: bool = False
+
+    def lines(self) -> str:
+        """The `host` secret: KEY=VALUE lines, the environment of the steps that compile or download."""
+        settings = {
+            "JOBS": str(self.jobs),
+            "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
+            "HEAVIEST": compile_order.SOURCES,
+            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+
+@dataclass(frozen=True)
+class Job:
+    """One bake run: a folder with everything it needs, and the file that describes it.
+
+    `prefix` keeps the files of several runs in one folder apart.
+    """
+
+    folder: Path
+    definition: Mapping[str, object]
+    prefix: str = ""
+
+    @property
+    def file(self) -> Path:
+        """The bake file."""
+        return self.folder / f"{self.prefix}docker-bake.json"
+
+    @property
+    def log(self) -> Path:
+        """Everything that BuildKit printed."""
+        return self.folder / f"{self.prefix}{LOG}"
+
+    @property
+    def metadata(self) -> Path:
+        """What BuildKit made, by target (image digests)."""
+        return self.folder / f"{self.prefix}{METADATA}"
+
+    @property
+    def script(self) -> Path:
+        """What repeats the run."""
+        return self.folder / f"{self.prefix}build.sh"
+
+
+def compiles_online() -> bool:
+    """Whether the steps that compile get a network: for a remote storage of objects, and for nothing else."""
+    return bool(os.environ.get(REMOTE_STORAGE))
+
+
+def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
+    """The bake file of a cell, over the staged folder: one target for each product.
+
+    Two more bring the figures of both compiles (configure and ninja log, ccache, SASS) into `info/`.
+    """
+    targets = {target_name(plan, product): image_target(plan, product, host) for product in PRODUCTS}
+    info = {target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, host) for tree in plan.trees}
+    return definition({**targets, **info})
+
+
+def image_target(plan: Plan, product: str, host: Host) -> dict[str, Any]:
+    """The target that makes an image of a cell, named by its stage."""
+    return {
+        **_common(plan, host),
+        "target": product,
+        "tags": [plan.tag(product)],
+        "labels": plan.labels(product),
+        "output": ["type=docker"],  # into the engine, wherever the builder is
+        **_attestations(host),
+        **_layer_cache(plan, host),
+    }
+
+
+def info_target(plan: Plan, tree: str, host: Host) -> dict[str, Any]:
+    """The target that brings the figures of a build tree's compile into `info/`."""
+    return {**_common(plan, host), "target": f"{tree}-info", "output": [f"type=local,dest=info/{tree}"]}
+
+
+def _common(plan: Plan, host: Host) -> dict[str, Any]:
+    return {
+        "context": "recipe",
+        "dockerfile": "Dockerfile",
+        "contexts": {
+            "base": f"docker-image://{plan.base.serving}",
+            "toolchain-base": f"docker-image://{plan.base.devel}",
+            "sources": "sources",
+            "recipe": "recipe",
+        },
+        "args": {**plan.arguments(), **_proxies()},
+        "secret": _secrets(host),
+    }
+
+
+def target_name(plan: Plan, target: str) -> str:
+    """What the bake file of a cell calls one of its targets, a product for example."""
+    return _without_dots(f"{plan.cell.id}-{target}")
+
+
+def _attestations(host: Host) -> dict[str, list[str]]:
+    """BuildKit's own provenance, whole unless an argument may be a proxy with a password."""
+    return {"attest": ["type=provenance,mode=max"]} if host.full and not _proxies() else {}
+
+
+def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
+    """Layers by way of a registry, for builders that share no disk; a lost cache fails no build."""
+    if not host.cache:
+        return {}
+    place = f"type=registry,ref={host.cache}:{plan.cell.id}"
+    fill = {"cache-to": [f"{place},mode=max,ignore-error=true"]} if host.full else {}
+    return {"cache-from": [place], **fill}
+
+
+def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
+    """The bake file of a local base: the image to serve from and the one to compile in."""
+    assert plan.base.local is not None
+    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **_proxies()}
+    targets = {
+        _without_dots(f"base-{plan.base.name}-{target}"): {
+            "context": ".",
+            "dockerfile": "Dockerfile",
+            "target": target,
+            "args": arguments,
+            "secret": _secrets(host),
+            "tags": [tag],
+        }
+        for target, tag in (("serving", plan.base.serving), ("devel", plan.base.devel))
+    }
+    return definition(targets)
+
+
+def write(job: Job, host: Host) -> None:
+    """Put the bake file, the host settings and a script that repeats the run into the job's folder."""
+    job.folder.mkdir(parents=True, exist_ok=True)
+    job.file.write_text(json.dumps(job.definition, indent=2) + "\n")
+    secrets = job.folder / "host.env"
+    secrets.touch(mode=0o600)
+    secrets.write_text(host.lines())
+    command = shlex.join(command_line(job, "plain", host.builder))
+    job.script.write_text(
+        f'#!/bin/sh\n# Repeats this build with Docker alone.\ncd "$(dirname "$0")" || exit\n{command} "$@"\n'
+    )
+    job.script.chmod(0o755)
+
+
+def command_line(job: Job, progress: str, builder: str | None) -> list[str]:
+    """The bake command, to be run in the job's folder."""
+    chosen = ["--builder", builder] if builder else []
+    files = ["--file", job.file.name, "--metadata-file", job.metadata.name]
+    return ["docker", "buildx", "bake", *chosen, *files, "--progress", progress]
+
+
+def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
+    """Run bake; its output goes to the terminal and to the job's log.
+
+    Raises BuildError with the failing compiler's lines and the path of the log.
+    """
+    progress = _progress(host.progress)
+    for left in reversed(range(TRIES)):
+        code = _run(job, host, progress, show)
+        if not code:
+            return
+        log = job.log.read_text(encoding="utf-8", errors="replace")
+        cause = next((words for words in _NOT_THE_BUILD if words in log), None)
+        if not left or cause is None:
+            break
+        show(f"BuildKit failed, and not the build ({cause}): trying again")
+    lines = "\n    ".join(failing_lines(log))
+    raise BuildError(
+        f"the build failed (docker buildx bake ended with code {code})\n    {lines}",
+        where=str(job.log),
+        hint=f"{job.script} repeats this build; a mended one resumes on the caches",
+    )
+
+
+def _run(job: Job, host: Host, progress: str, show: Callable[[str], None]) -> int:
+    job.log.unlink(missing_ok=True)
+    argv = command_line(job, progress, host.builder)
+    if progress == "tty":
+        return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment())
+    return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=show)
+
+
+def image_ids(job: Job) -> dict[str, str]:
+    """Target -> image id, as BuildKit reported it."""
+    metadata = json.loads(job.metadata.read_text())
+    return {
+        target: values.get("containerimage.config.digest") or values["containerimage.digest"]
+        for target, values in metadata.items()
+        if isinstance(values, dict) and "containerimage.digest" in values
+    }
+
+
+def failing_lines(log: str, limit: int = 6) -> list[str]:
+    """The lines of a BuildKit log that tell why it failed: compiler, CMake or BuildKit errors, first ones."""
+    lines = [_STEP_PREFIX.sub("", line).strip() for line in log.splitlines()]
+    causes = [line for line in dict.fromkeys(lines) if _ERROR_LINE.search(line) and not _is_echo(line)]
+    return causes[:limit] or [line for line in lines if line][-limit:]
+
+
+def ran_out_of_memory(log: str) -> bool:
+    """Whether a BuildKit log shows a process that the kernel's OOM killer ended, or that got no memory."""
+    lines = (_STEP_PREFIX.sub("", line).strip() for line in log.splitlines())
+    return any(_MEMORY.search(line) and not _is_echo(line) for line in lines)
+
+
+def _is_echo(line: str) -> bool:
+    """Whether a line only quotes the Dockerfile, as BuildKit does around a failure."""
+    return bool(re.match(r"\d+ \||>>>|(?:> )?\[\w", line))
+
+
+def _progress(wanted: str) -> str:
+    if wanted not in PROGRESS:
+        raise ConfigError(f"progress {wanted!r} is unknown", hint=f"one of {', '.join(PROGRESS)}")
+    if wanted == "auto":
+        return "tty" if sys.stdout.isatty() else "plain"
+    return wanted
+
+
+def _proxies() -> dict[str, None]:
+    return {name: None for name in PROXIES if name in os.environ}
+
+
+def _environment() -> dict[str, str]:
+    """All of BuildKit's provenance goes into the metadata file (buildx 0.14 and later).
+
+    It holds the build arguments, so not where one may be a proxy with a password.
+    """
+    return {} if _proxies() else {"BUILDX_METADATA_PROVENANCE": "max"}
+
+
+def _secrets(host: Host) -> list[str]:
+    ca = [f"id=ca,src={host.ca}"] if host.ca else []
+    return [*ca, "id=host,src=host.env"]
+
+
+def _without_dots(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_-]", "_", text)
+
+
+def definition(targets: Mapping[str, object]) -> dict[str, object]:
+    """A bake file that makes all of `targets`."""
+    return {"group": {"default": {"targets": list(targets)}}, "target": dict(targets)}

@@ -1,0 +1,119 @@
+"""The image a cell stands on: present, pulled by BuildKit, or built here from Debian and PyPI packages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ftbuild import registry
+from ftbuild.build import bake
+from ftbuild.config.schema import Config, LocalBase
+from ftbuild.engine import daemon
+from ftbuild.errors import HostError
+from ftbuild.host import disk, shell
+from ftbuild.plan import Plan, PlannedBase
+from ftbuild.text.units import GIB
+
+if TYPE_CHECKING:
+    import docker
+
+# Both images, their layers' build cache and the downloaded packages, measured: docs/architecture.md.
+LOCAL_BASE_BYTES = 16 * GIB
+
+
+def ensure(
+    client: docker.DockerClient,
+    plan: Plan,
+    host: bake.Host,
+    work: Path,
+    *,
+    rebuild: bool = False,
+    report: Callable[[str], None] = print,
+    show: Callable[[str], None] = print,
+) -> None:
+    """Make sure that both images of the base can be used.
+
+    Raises HostError, within seconds, when the base comes from a registry that cannot be reached, and when
+    its operating system layer can be had neither from a registry nor by debootstrap; BuildError when the
+    base does not build.
+    """
+    base = plan.base
+    present = all(daemon.image(client, name) for name in (base.serving, base.devel))
+    if present and not rebuild:
+        return
+    if base.local is None:
+        registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
+        return
+    disk.require(work, LOCAL_BASE_BYTES, f"base {base.name}")
+    report(f"base {base.name}: building {base.serving} (a few minutes, once)")
+    os_image = _os_image(client, base.local, report)
+    folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
+    job = bake.Job(folder, bake.base_definition(plan, os_image, host))
+    bake.write(job, host)
+    shutil.copyfile(plan.file("base").path, job.folder / "Dockerfile")
+    bake.run(job, host, show=show)
+
+
+def digests(config: Config, report: Callable[[str], None] = print) -> dict[str, dict[str, str]]:
+    """Base -> release -> digest of every base that comes from a registry, for the lock.
+
+    Where a registry cannot be reached the digest that the lock has stays, and `report` says so.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for name, base in config.bases.bases.items():
+        for release in base.releases if base.image else ():
+            assert base.image is not None
+            image, kept = base.image.format(release=release), config.lock.bases.get(name, {}).get(release)
+            try:
+                pinned: str | None = registry.digest(image)
+            except HostError as silent:
+                pinned = kept
+                report(f"base {name}: {image} keeps {kept or 'no digest'}: {silent.what}, {silent.where}")
+            if pinned:
+                found.setdefault(name, {})[release] = pinned
+    return found
+
+
+def _alternatives(base: PlannedBase) -> str:
+    return (
+        "check network and proxy (invoke doctor), docker load the image from a file, or use another base "
+        f"than {base.name}: --base open needs Debian's and PyPI's packages only"
+    )
+
+
+def _os_image(client: docker.DockerClient, local: LocalBase, report: Callable[[str], None]) -> str:
+    """The operating system's image: local, else pulled, else made by debootstrap."""
+    from docker.errors import APIError
+
+    bootstrapped = f"ftbuild-os:{local.suite}"
+    for name in (local.os_image, bootstrapped):
+        if daemon.image(client, name):
+            return name
+    try:
+        report(f"pulling {local.os_image}")
+        client.images.pull(local.os_image)
+        return local.os_image
+    except APIError:
+        report(f"no registry has {local.os_image}: making Debian {local.suite} with debootstrap")
+        _debootstrap(client, local.suite, bootstrapped)
+        return bootstrapped
+
+
+def _debootstrap(client: docker.DockerClient, suite: str, name: str) -> None:
+    if shutil.which("debootstrap") is None:
+        raise HostError(
+            "no registry can be reached and debootstrap is not installed",
+            hint="install debootstrap (./bootstrap does), or docker load an image of Debian",
+        )
+    repository, _, tag = name.partition(":")
+    with TemporaryDirectory(prefix="ftbuild-os-") as scratch:
+        tarball = Path(scratch) / "os.tar"
+        shell.run(["debootstrap", "--variant=minbase", suite, f"{scratch}/root"], timeout=1800)
+        # apt's lists and package files are of no use in a layer.
+        shell.run(["chroot", f"{scratch}/root", "apt-get", "clean"])
+        without = "--exclude=./var/lib/apt/lists/*"
+        shell.run(["tar", "--numeric-owner", "-C", f"{scratch}/root", without, "-cf", str(tarball), "."])
+        client.api.import_image_from_file(str(tarball), repository=repository, tag=tag)

@@ -1,0 +1,1 @@
+"""Commands: typed options, cell selection, and one module per topic."""

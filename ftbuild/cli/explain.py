@@ -1,0 +1,69 @@
+"""Matrix and plan for people: tables in which every value stands beside the place it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ftbuild.cmake import Tree
+from ftbuild.matrix import Matrix
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.text.tables import render
+
+Row = tuple[str, str, str]
+
+
+def matrix(table: Matrix) -> str:
+    """The cells that can be built, then the others with their reasons."""
+    possible = [(cell.id, cell.triton, f"sm_{'_'.join(map(str, cell.sms))}") for cell in table.cells]
+    excluded = [(entry.cell.id, "\n".join(entry.reasons)) for entry in table.excluded]
+    return render(("Cell", "Triton", "SM"), possible) + "\n" + render(("Excluded", "Why"), excluded)
+
+
+def plan(plan: Plan) -> str:
+    """Everything a build of the cell will do, in the order in which it matters."""
+    sections = (
+        ("image", _image(plan)),
+        ("sources", _sources(plan)),
+        ("patches", _patches(plan)),
+        *((f"cmake: {tree.name}", _options(tree)) for tree in plan.trees),
+        ("recipe", ((f.role, f.sha256[:12], str(f.path)) for f in plan.files)),
+        ("labels", ((name, value, "plan") for name, value in plan.labels("runtime").items())),
+    )
+    return "\n".join(
+        f"\n{title}\n{render(('what', 'value', 'from'), list(rows), header=False)}"
+        for title, rows in sections
+    )
+
+
+def _image(plan: Plan) -> Iterator[Row]:
+    yield "cell", plan.cell.id, "options, matrix.yaml"
+    yield "input key", plan.key, "everything below but labels"
+    for product in PRODUCTS:
+        yield f"tag ({product})", plan.tag(product), "input key"
+        yield f"moving tag ({product})", plan.tag(product, moving=True), "cell"
+    yield "base", plan.base.serving, plan.base.origin
+    yield "server", plan.server, "bases.yaml" if plan.base.local else "matrix.yaml"
+    yield "CUDA", plan.cuda, "bases.yaml" if plan.base.local else "matrix.yaml"
+    yield "oldest driver", plan.driver, "bases.yaml, else matrix.yaml"
+    for name, value in plan.toolchain.environment().items():
+        yield name, value, "bases.yaml: host_compiler"
+
+
+def _sources(plan: Plan) -> Iterator[Row]:
+    for source in plan.sources:
+        only = f" (only {', '.join(source.sparse)})" if source.sparse else ""
+        less = f", less {len(source.without)} patterns of sources.yaml" if source.without else ""
+        origin = f"{source.url} {source.ref}, sources.lock.yaml{less}"
+        yield source.repository, f"{source.commit}{only}", origin
+
+
+def _patches(plan: Plan) -> Iterator[Row]:
+    for patch in plan.patches:
+        yield patch.component, patch.file, patch.origin
+
+
+def _options(tree: Tree) -> Iterator[Row]:
+    yield "source", tree.source, "ftbuild/cmake.py"
+    yield "targets", " ".join(tree.targets), "ftbuild/cmake.py"
+    for option in tree.options:
+        yield option.name, option.value, option.source

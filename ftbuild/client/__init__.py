@@ -1,0 +1,1 @@
+"""A running server, questioned: connections, tensors, expected answers, acceptance."""

@@ -1,0 +1,67 @@
+"""Translations judged by BLEU: files of sentences, and the score (sacrebleu)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftbuild.errors import ConfigError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# What T5 was trained with (Raffel et al. 2020, appendix D); upstream's test sends the same
+# (BE v1.4 tools/t5_utils/t5_end_to_end_test.py:84).
+PREFIX = "translate English to German: "
+_WORD = "\u2581"
+_END = "</s>"
+_INSTALL = "pip install ftbuild[client]"
+
+
+def sentences(file: Path) -> list[str]:
+    """The lines of a file, as plain text; ConfigError when it is not there.
+
+    Upstream's test.en and test.de (tools/t5_utils) hold sentencepiece's pieces, words beginning with U+2581.
+    """
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except OSError as missing:
+        raise ConfigError(f"cannot be read: {missing.strerror}", where=str(file)) from missing
+    return [_plain(line) for line in lines]
+
+
+def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """Sentences and their translations; ConfigError unless there are as many, and any."""
+    found = sentences(source), sentences(target)
+    if not found[0] or len(found[0]) != len(found[1]):
+        raise ConfigError(
+            f"{len(found[0])} sentences and {len(found[1])} translations", where=f"{source}, {target}"
+        )
+    return found
+
+
+def tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer of a checkpoint; ConfigError when the folder or the library lacks it."""
+    from ftbuild.models import ensemble
+
+    ensemble.tokenizer_files(folder)
+    try:
+        from ftbuild.models.tokenization import texts
+    except ImportError as missing:
+        raise ConfigError(f"needs the Python package {missing.name}", hint=_INSTALL) from missing
+    return texts.load(folder)
+
+
+def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
+    """The corpus BLEU, 0 to 100, by sacrebleu's default tokenizer."""
+    try:
+        from sacrebleu import corpus_bleu
+    except ImportError as missing:
+        raise ConfigError("BLEU needs the Python package sacrebleu", hint=_INSTALL) from missing
+    return float(corpus_bleu(list(translations), [list(references)], force=True).score)
+
+
+def _plain(line: str) -> str:
+    line = line.strip().removesuffix(_END)
+    return "".join(line.split()).replace(_WORD, " ").strip() if _WORD in line else line.strip()

@@ -1,0 +1,1 @@
+"""The configuration folder: schema, models.yaml families, loader, cross-file checks."""

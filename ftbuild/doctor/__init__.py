@@ -1,0 +1,1 @@
+"""Diagnosis of this machine and of the network."""

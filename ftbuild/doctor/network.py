@@ -1,0 +1,159 @@
+"""Which hosts answer: registries of the bases, sources of packages, git repositories.
+
+Everything is asked at the same time and has `TIMEOUT_SECONDS`, so that a dead network costs seconds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from functools import partial
+from threading import Thread
+from typing import TypeVar
+
+from ftbuild import registry
+from ftbuild.config.schema import Config, LocalBase, Repository
+from ftbuild.errors import FtbuildError, HostError
+from ftbuild.host import git, shell
+
+TIMEOUT_SECONDS = 5.0
+# Name resolution obeys no timeout of ours: what is later than this is reported and left behind.
+PATIENCE_SECONDS = TIMEOUT_SECONDS + 2.0
+# Where packages for a local base come from: dockerfiles/open-base.Dockerfile, and pip's default index.
+DEBIAN_MIRROR = "http://deb.debian.org/debian"
+PYPI = "https://pypi.org/simple/pip/"
+NETWORK_HINT = (
+    "check network, HTTPS_PROXY and, behind a proxy that inspects TLS, SSL_CERT_FILE and REQUESTS_CA_BUNDLE"
+)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Something on a network, who asks for it, and what helps when it is silent. `ask` raises HostError."""
+
+    name: str
+    address: str
+    ask: Callable[[], None]
+    hint: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came of asking: no problem, or one in a few words."""
+
+    target: Target
+    problem: str | None
+
+
+def targets(config: Config) -> list[Target]:
+    """What builds of this configuration talk to; what several of them need comes once."""
+    found = [*_bases(config), *_sources(config)]
+    return list({(target.name, target.address): target for target in found}.values())
+
+
+def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
+    """Run all at once. Daemon threads, not an executor's: the process must not wait for a silent host."""
+    running: dict[str, Future[T]] = {}
+    for name, task in tasks.items():
+        future = running[name] = Future()
+        Thread(target=_run, args=(future, task), name=name, daemon=True).start()
+    return running
+
+
+def ask(asked: list[Target]) -> Callable[[], list[Answer]]:
+    """Start asking all of them; calling the result waits, at most `PATIENCE_SECONDS`, and tells."""
+    running = start({str(number): target.ask for number, target in enumerate(asked)})
+
+    def collect() -> list[Answer]:
+        wait(running.values(), PATIENCE_SECONDS)
+        return [Answer(target, _problem(running[str(number)])) for number, target in enumerate(asked)]
+
+    return collect
+
+
+def _run(future: Future[T], task: Callable[[], T]) -> None:
+    try:
+        future.set_result(task())
+    except BaseException as error:  # handed to whoever asks for the result
+        future.set_exception(error)
+
+
+def _problem(future: Future[None]) -> str | None:
+    if not future.done():
+        return f"no answer within {TIMEOUT_SECONDS:g} s"
+    try:
+        future.result()
+    except FtbuildError as silent:
+        return silent.what
+    return None
+
+
+def _bases(config: Config) -> Iterator[Target]:
+    for name, base in config.bases.bases.items():
+        if base.image:
+            image = base.image.format(release=base.releases[-1])
+            hint = f"only for base {name}: {NETWORK_HINT}; or `docker load` its image, or use --base open"
+            yield _registry(image, hint)
+        if base.local:
+            yield _registry(base.local.os_image, "no loss: the operating system is then made by debootstrap")
+            yield from _packages(base.local, f"needed to build base {name}: {NETWORK_HINT}")
+
+
+def _registry(image: str, hint: str) -> Target:
+    host = registry.parse(image).host
+    return Target("registry", host, partial(_ask_registry, image), hint)
+
+
+def _packages(base: LocalBase, hint: str) -> Iterator[Target]:
+    mirror = base.arguments.get("DEBIAN_MIRROR", DEBIAN_MIRROR)
+    for name, url in (("Debian packages", f"{mirror}/dists/{base.suite}/Release"), ("PyPI", PYPI)):
+        yield Target(name, url, partial(_ask_http, url), hint)
+
+
+def _sources(config: Config) -> Iterator[Target]:
+    for name, repository in config.sources.repositories.items():
+        yield from _repository(config, name, repository)
+
+
+def _repository(config: Config, name: str, repository: Repository) -> Iterator[Target]:
+    hint = f"{NETWORK_HINT}; without internet: invoke build --sources FILE"
+    if repository.mirrors:
+        hint = f"the other addresses of this source are tried as well; {hint}"
+    for written in (repository.url, *repository.mirrors):
+        url = written if _is_remote(written) else str(config.path(written))
+        yield Target(f"source {name}", shell.redact(url), partial(_ask_git, url), hint)
+
+
+def _is_remote(url: str) -> bool:
+    """Whether git reads it as a URL or as `host:path` (git-fetch(1), GIT URLS); else it is a path of ours."""
+    return "://" in url or re.match(r"[^/]+:", url) is not None
+
+
+def _ask_registry(image: str) -> None:
+    try:
+        registry.require_reachable(image, purpose="doctor", hint="")
+    except HostError as silent:
+        raise HostError((silent.where or silent.what).rpartition(": ")[2]) from silent
+
+
+def _ask_http(url: str) -> None:
+    import requests
+
+    try:
+        requests.head(url, timeout=TIMEOUT_SECONDS, allow_redirects=True).raise_for_status()
+    except requests.HTTPError as refused:
+        raise HostError(f"status {refused.response.status_code}") from refused
+    except requests.RequestException as silent:
+        raise HostError(type(silent).__name__) from silent
+
+
+def _ask_git(url: str) -> None:
+    try:
+        git.git("ls-remote", "--exit-code", url, "HEAD")
+    except shell.CommandFailed as silent:
+        said = re.sub(r"^fatal: (unable to access '.*?': )?", "", git.last_line(silent))
+        raise HostError(said) from silent

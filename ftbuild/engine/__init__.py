@@ -1,0 +1,1 @@
+"""Docker: the daemon, buildx, throw-away containers, GPUs."""

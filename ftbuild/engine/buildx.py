@@ -1,0 +1,74 @@
+"""The builder of docker buildx: its version, its limit of memory, and how much it keeps of what it made."""
+
+from __future__ import annotations
+
+import re
+
+from ftbuild.errors import HostError
+from ftbuild.host import shell
+
+# From here on named contexts, `docker-image://` of local images and bake's secrets work (release notes).
+OLDEST = (0, 10)
+ANSWER_SECONDS = 20
+_UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_UNITS |= {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_RULE = re.compile(r"^GC Policy rule#\d+:\n((?:[ \t].*\n?)*)", re.M)
+_LIMIT = re.compile(r"^\s*(?:Keep Bytes|Max Used Space):\s*([\d.]+)\s*(\w+)", re.M)
+
+
+def version() -> tuple[int, ...]:
+    """The version of the buildx plugin; HostError when it is missing or too old."""
+    try:
+        text = shell.run(["docker", "buildx", "version"], timeout=ANSWER_SECONDS).stdout
+    except shell.CommandFailed as missing:
+        raise HostError(
+            "docker buildx is not installed",
+            hint="install the plugin (Debian: docker-buildx), or run ./bootstrap, which installs it",
+        ) from missing
+    found = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
+    numbers = tuple(int(part) for part in found.groups()) if found else (0,)
+    if numbers < OLDEST:
+        raise HostError(f"docker buildx {text.strip()} is too old", hint="0.10 or later is needed")
+    return numbers
+
+
+def memory(name: str) -> int | None:
+    """Bytes of memory that a builder may use, None without a limit; HostError for an unknown one."""
+    try:
+        return memory_limit(_inspected(name))
+    except shell.CommandFailed as unknown:
+        raise HostError(f"there is no builder {name}", hint="docker buildx ls shows them") from unknown
+
+
+def memory_limit(builder: str) -> int | None:
+    """The smallest limit in the output of `docker buildx inspect`, in bytes.
+
+    Drivers call it `memory` (docker-container) or `limits.memory` (kubernetes); Docker's units are powers of
+    two (docs.docker.com/build/builders/drivers).
+    """
+    found = re.findall(r'(?<![\w.-])(?:limits\.)?memory="(\d+)([kmg]?)i?b?"', builder, re.I)
+    limits = [int(number) * 1024 ** " kmg".index(unit.lower() or " ") for number, unit in found]
+    return min(limits, default=None)
+
+
+def keeps() -> int | None:
+    """Bytes that the current builder keeps of what no image shares; None if it does not say.
+
+    When a build ends it removes what was not used for longest, down to this, cache mounts too
+    (docs.docker.com/build/cache/garbage-collection).
+    """
+    try:
+        return kept(_inspected())
+    except shell.CommandFailed:
+        return None
+
+
+def kept(described: str) -> int | None:
+    """The same, from the output of `docker buildx inspect`: the rules that do not wait for days."""
+    rules = [rule for rule in _RULE.findall(described) if "Keep Duration" not in rule]
+    limits = [float(number) * _UNITS[unit] for rule in rules for number, unit in _LIMIT.findall(rule)]
+    return int(min(limits)) if limits else None
+
+
+def _inspected(*name: str) -> str:
+    return shell.run(["docker", "buildx", "inspect", *name], timeout=ANSWER_SECONDS).stdout

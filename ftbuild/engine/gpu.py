@@ -1,0 +1,173 @@
+"""The GPUs that containers of the engine can have: how they are asked for, which they are, what they run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ftbuild.engine import container
+from ftbuild.errors import FtbuildError, HostError
+from ftbuild.gates.verify import elf
+from ftbuild.host import shell
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+    from docker.types import DeviceRequest
+
+ANSWER_SECONDS = 10.0
+# CUDA's driver API through the library that the driver brings: it is there whenever a GPU is, which
+# nvidia-smi is not. Attributes 75 and 76 are the compute capability (cuda.h, CUdevice_attribute).
+_QUERY = """\
+import ctypes, json
+cuda = ctypes.CDLL("libcuda.so.1")
+def call(name, *arguments):
+    code = getattr(cuda, name)(*arguments)
+    if code:
+        raise SystemExit(f"{name} ended with CUresult {code}")
+def number(name, *arguments):
+    value = ctypes.c_int()
+    call(name, ctypes.byref(value), *arguments)
+    return value.value
+call("cuInit", 0)
+version = number("cuDriverGetVersion")
+gpus = []
+for device in range(number("cuDeviceGetCount")):
+    name, memory = ctypes.create_string_buffer(100), ctypes.c_size_t()
+    call("cuDeviceGetName", name, 100, device)
+    call("cuDeviceTotalMem_v2", ctypes.byref(memory), device)
+    major, minor = (number("cuDeviceGetAttribute", attribute, device) for attribute in (75, 76))
+    gpus.append({"name": name.value.decode(), "major": major, "minor": minor, "memory": memory.value,
+                 "cuda": f"{version // 1000}.{version % 1000 // 10}"})
+print(json.dumps(gpus))
+"""
+
+
+# NVML, which reads what all processes use and needs no context of its own (nvml.h, nvmlMemory_t).
+_MEMORY = """\
+import ctypes
+nvml = ctypes.CDLL("libnvidia-ml.so.1")
+nvml.nvmlInit_v2()
+class Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+memory, device = Memory(), ctypes.c_void_p()
+nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
+nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
+print(memory.used)
+"""
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU: compute capability `major`.`minor`, memory in bytes, newest CUDA that its driver runs."""
+
+    name: str
+    major: int
+    minor: int
+    memory: int
+    cuda: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (compute capability {self.major}.{self.minor})"
+
+    def runs(self, sms: Iterable[int]) -> bool:
+        """Whether machine code for one of `sms` runs on it."""
+        return any(elf.runs(sm, 10 * self.major + self.minor) for sm in sms)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """A GPU of this machine as its driver lists it: name, SM as `86`, version of the driver."""
+
+    name: str
+    sm: str
+    driver: str
+
+
+@dataclass(frozen=True)
+class Access:
+    """GPUs, and how a container asks for them: `cdi`, `gpus` (as `docker run --gpus`)."""
+
+    style: str
+    gpus: tuple[Gpu, ...]
+
+
+STYLES: Mapping[str, Mapping[str, Any]] = {
+    "gpus": {"count": -1, "capabilities": [["gpu"]]},
+    "cdi": {"driver": "cdi", "device_ids": ["nvidia.com/gpu=all"]},
+}
+
+
+def find(
+    client: docker.DockerClient,
+    image: str,
+    *,
+    indices: Sequence[int] | None = None,
+) -> Access | None:
+    """The GPUs that a container of `image` gets, by the first way of asking that works; None without any.
+
+    `indices` asks for these alone. `image` needs python3, which every image of Triton has for its Python
+    backend.
+    """
+    from docker.errors import APIError
+
+    for style in STYLES:
+        try:
+            text = container.run(
+                client,
+                image,
+                f"python3 - <<'PYTHON'\n{_QUERY}PYTHON",
+                devices=requests(style, indices),
+            )
+        except (FtbuildError, APIError):
+            continue
+        if gpus := tuple(Gpu(**gpu) for gpu in json.loads(text)):
+            return Access(style, gpus)
+    return None
+
+
+def installed() -> tuple[Installed, ...]:
+    """The GPUs of this machine; HostError when its driver does not list any."""
+    query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
+    try:
+        found = listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
+    except FtbuildError:
+        found = ()
+    if not found:
+        raise HostError("no GPU is known here", where="nvidia-smi", hint="name the SM of the GPU: --sm 86")
+    return found
+
+
+def listed(text: str) -> tuple[Installed, ...]:
+    """What nvidia-smi prints for that query, a GPU a line."""
+    rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.splitlines())
+    return tuple(Installed(row[0], row[1].replace(".", ""), row[2]) for row in rows if len(row) == 3)
+
+
+def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceRequest]:
+    """What gives a container GPUs, all or those of `indices`, in terms of the docker SDK.
+
+    `style` is a key of STYLES.
+    """
+    from docker.types import DeviceRequest
+
+    return [DeviceRequest(**(STYLES[style] if indices is None else selected(style, indices)))]
+
+
+def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
+    """How GPUs are asked for by index (as nvidia-smi counts them), for the docker SDK."""
+    if style == "cdi":
+        return {"driver": "cdi", "device_ids": [f"nvidia.com/gpu={index}" for index in indices]}
+    return {
+        "driver": "nvidia",
+        "device_ids": [str(index) for index in indices],
+        "capabilities": [["gpu"]],
+    }
+
+
+def memory_used(running: Container) -> int | None:
+    """Bytes in use on the first GPU of a running container; None where its driver does not say."""
+    code, text = running.exec_run(["python3", "-c", _MEMORY])
+    return int(text) if code == 0 and isinstance(text, bytes) else None

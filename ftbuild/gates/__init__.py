@@ -1,0 +1,1 @@
+"""The gates an image must pass, and the report they share."""

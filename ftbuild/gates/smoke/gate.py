@@ -1,0 +1,126 @@
+"""The gate with a GPU: prepares the models, runs the suite on a cell's runtime image, reports.
+
+docs/smoke.md says what is tested. The suite is a pytest process of its own, so that it can be run by hand.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.specifiers import SpecifierSet
+
+from ftbuild.config.schema import Config, Family
+from ftbuild.engine import daemon, gpu
+from ftbuild.engine.gpu import Access
+from ftbuild.errors import HostError, SmokeError
+from ftbuild.gates.report import SMOKE, Report
+from ftbuild.gates.smoke import junit, models
+from ftbuild.gates.smoke.job import Job, Model
+from ftbuild.gates.smoke.models import Prepared
+from ftbuild.host import shell
+from ftbuild.plan import Plan
+
+if TYPE_CHECKING:
+    import docker
+
+SUITE = Path(__file__).parent / "suite"
+FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
+
+
+def needs_gpu(config: Config) -> bool:
+    """Whether the backend computes on GPUs; the sample stack's does not."""
+    return config.models.device == "gpu"
+
+
+def unfit(plan: Plan, access: Access) -> str | None:
+    """Why no GPU here can test a cell's images, or None."""
+    if any(device.runs(plan.cell.sms) for device in access.gpus):
+        return None
+    here = ", ".join(dict.fromkeys(map(str, access.gpus)))
+    return f"its machine code is for {', '.join(f'sm_{sm}' for sm in plan.cell.sms)}, here is {here}"
+
+
+def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime") -> Access:
+    """The GPUs that an image of a cell gets.
+
+    Raises SmokeError when the image is not built, HostError when it gets none.
+    """
+    found = gpu.find(client, daemon.built(client, plan.tag(product), SmokeError))
+    if found is None:
+        raise HostError(
+            "no GPU: nothing was tested, and nothing passed",
+            where=f"containers of {plan.tag(product)}",
+            hint="install nvidia-container-toolkit (`--gpus`) or write a CDI specification for the engine",
+        )
+    return found
+
+
+def prepare(
+    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, *, report: Callable[[str], None]
+) -> Prepared:
+    """The models of a cell, below its `folder`; see `models.ensure`."""
+    return models.ensure(client, config, plan, folder / FOLDER, report)
+
+
+def run(
+    client: docker.DockerClient,
+    config: Config,
+    plan: Plan,
+    folder: Path,
+    access: Access | None,
+    *,
+    report: Callable[[str], None],
+) -> Report:
+    """Test a cell's images on the GPUs (None: on CPUs), and put record, JUnit XML and log into `folder`.
+
+    Raises SmokeError when there is nothing to test or the suite itself breaks.
+    """
+    image = daemon.built(client, plan.tag("runtime"), SmokeError)
+    prepared = prepare(client, config, plan, folder, report=report)
+    gpus = access.gpus if access else ()
+    version = config.version(plan.cell.triton, "backend")
+    tested = {
+        name: Model(family.tensors, _streams(family, version))
+        for name, family in config.models.families.items()
+        if name in prepared.families
+    }
+    job = Job(image, prepared.folder, tested, access.style if access else None, [str(g) for g in gpus])
+    job.write(folder / JOB)
+    _suite(folder, report)
+    found = Report(
+        SMOKE,
+        plan,
+        {"runtime": image, "sdk": prepared.sdk},
+        junit.findings(folder / JUNIT, "runtime"),
+        facts={
+            "device": config.models.device,
+            "gpus": [asdict(g) for g in gpus],
+            "junit": JUNIT,
+            "figures": junit.figures(folder / JUNIT),
+        },
+    )
+    found.write(folder)
+    return found
+
+
+def _streams(family: Family, version: str) -> bool:
+    return family.streams is not None and SpecifierSet(family.streams).contains(version)
+
+
+def _suite(folder: Path, report: Callable[[str], None]) -> None:
+    """Run the suite's tests; the JUnit XML tells how they ended."""
+    xml, log = folder / JUNIT, folder / LOG
+    for old in (xml, log):
+        old.unlink(missing_ok=True)
+    arguments = ["-c", str(SUITE / "pytest.ini"), f"--rootdir={SUITE}", f"--junitxml={xml}"]
+    code = shell.stream(
+        [sys.executable, "-m", "pytest", *arguments, "--job", str(folder / JOB), str(SUITE)],
+        log=log,
+        on_line=report,
+    )
+    if code not in (0, 1) or not xml.exists():  # pytest's 0 and 1: all tests ran
+        raise SmokeError(f"the suite broke (pytest's code {code})", where=str(log))

@@ -1,0 +1,176 @@
+"""Makes the smoke models in the SDK image: checkpoint and reference answers, then the image's own converter.
+
+Needs no GPU, so it may be done on the build machine and carried to the one with the GPU along with the cell's
+work folder. What is there already and was made from the same inputs is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shlex
+import shutil
+import tarfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from ftbuild.client import golden
+from ftbuild.config.schema import Config
+from ftbuild.engine import container, daemon
+from ftbuild.errors import SmokeError, VerifyError
+from ftbuild.models import config_pbtxt, conversion
+from ftbuild.plan import Plan, digest_of
+
+if TYPE_CHECKING:
+    import docker
+
+MANIFEST = "manifest.json"
+CHECKPOINT, WEIGHTS, ANSWERS, CONFIG = "checkpoint", "weights", "answers.json", config_pbtxt.CONFIG
+# One GPU, and the smallest number that needs the GPUs to talk to each other.
+TENSOR_PARA = (1, 2)
+_INSIDE = "/tmp/smoke"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A folder with one folder per family: checkpoint, weights, answers and config.pbtxt of the release."""
+
+    folder: Path
+    sdk: str
+    families: Sequence[str]
+
+
+def ensure(
+    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, report: Callable[[str], None]
+) -> Prepared:
+    """The models of every family that the release converts, made now if they are not there.
+
+    Raises SmokeError when there is no SDK image to make them in, or a converter fails.
+    """
+    families = conversion.served(config, plan.cell.triton)
+    inputs = _inputs(config, plan, families)
+    image = daemon.image(client, plan.tag("sdk"))
+    made = _manifest(folder)
+    if made.get("inputs") == inputs and (image is None or made["sdk"] == image.id):
+        return Prepared(folder, made["sdk"], families)
+    if image is None:
+        raise SmokeError(
+            f"there is no image {plan.tag('sdk')} to make the models in",
+            where=str(folder),
+            hint="invoke build, or carry here the folder that `invoke smoke --prepare` made",
+        )
+    shutil.rmtree(folder, ignore_errors=True)
+    for family in families:
+        report(f"making the {family} model in {plan.tag('sdk')}")
+        _make(client, config, plan, str(image.id), family, folder / family)
+    manifest = {"sdk": str(image.id), "inputs": inputs}
+    (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
+    return Prepared(folder, str(image.id), families)
+
+
+def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
+    """What the models are made from, as a digest: the image is named by the plan's key."""
+    reference = config.path(config.models.reference).read_bytes()
+    converters = [conversion.converter(config, plan.cell.triton, f).model_dump() for f in families]
+    return digest_of([plan.key, hashlib.sha256(reference).hexdigest(), golden.questions(), converters])
+
+
+def _manifest(folder: Path) -> dict[str, str]:
+    try:
+        manifest: dict[str, str] = json.loads((folder / MANIFEST).read_text())
+    except (OSError, ValueError):
+        return {}
+    return manifest
+
+
+def _make(
+    client: docker.DockerClient, config: Config, plan: Plan, sdk: str, family: str, folder: Path
+) -> None:
+    reference = config.path(config.models.reference)
+    made = f"{_INSIDE}/made"
+    script = [
+        f"mkdir -p {made}",
+        f"cd {_INSIDE}",
+        f"python3 {reference.name} {family} {made}/{CHECKPOINT} cases.json {made}/{ANSWERS}",
+        f"cp {config_pbtxt.template(family)} {made}/{CONFIG}",
+    ]
+    files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
+    _produce(client, sdk, script, made, _tar(files), folder, f"the {family} reference")
+
+    layers = golden.expected(folder / ANSWERS).layers
+    converter = conversion.converter(config, plan.cell.triton, family)
+    weights = f"{_INSIDE}/{WEIGHTS}"
+    commands = [
+        conversion.command(
+            converter,
+            checkpoint=f"{_INSIDE}/{CHECKPOINT}",
+            out=weights,
+            tensor_para=tensor_para,
+            layers=layers,
+        )
+        for tensor_para in TENSOR_PARA
+    ]
+    tar = _tar({f"{CHECKPOINT}/{p.name}": p.read_bytes() for p in (folder / CHECKPOINT).iterdir()})
+    script = [f"mkdir -p {weights}", *(shlex.join(command) for command in commands)]
+    _produce(client, sdk, script, weights, tar, folder / WEIGHTS, converter.script)
+    for tensor_para in TENSOR_PARA:
+        if not (folder / WEIGHTS / f"{tensor_para}-gpu" / "config.ini").exists():
+            raise SmokeError(f"{converter.script} wrote no config.ini for {tensor_para} GPUs", where=family)
+
+
+def _produce(
+    client: docker.DockerClient,
+    sdk: str,
+    script: Sequence[str],
+    made: str,
+    files: bytes,
+    folder: Path,
+    what: str,
+) -> None:
+    """Run a script in the SDK image and keep the folder `made` of the container as `folder`."""
+    try:
+        with container.produced(client, sdk, "\n".join(script), made, files=files) as (said, tar):
+            # Converters report what they leave out and end well (FT v5.0 t5 converter, backend issue 82).
+            if lost := [line for line in said.splitlines() if "[ERROR]" in line]:
+                raise SmokeError(f"{what} left something out: {lost[0]}", where=sdk)
+            _unpack(tar, folder)
+    except VerifyError as failed:
+        raise SmokeError(
+            f"{what} failed: {failed.what}",
+            where=sdk,
+            hint="the SDK image's converters must work: docs/smoke.md",
+        ) from failed
+
+
+def _tar(files: dict[str, bytes]) -> bytes:
+    """A tar of the folder `smoke` that everybody may read and write, as the image's user is not known."""
+    buffer = io.BytesIO()
+    root = PurePosixPath(_INSIDE).name
+    folders = {str(PurePosixPath(root, name).parent) for name in files} | {root}
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for name in sorted(folders):
+            entry = tarfile.TarInfo(name)
+            entry.type, entry.mode = tarfile.DIRTYPE, 0o777
+            tar.addfile(entry)
+        for name, content in files.items():
+            entry = tarfile.TarInfo(f"{root}/{name}")
+            entry.size, entry.mode = len(content), 0o644
+            tar.addfile(entry, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def _unpack(tar: Iterable[bytes], folder: Path) -> None:
+    """The files of a tar whose one folder is put in place as `folder`."""
+    with tarfile.open(fileobj=io.BytesIO(b"".join(tar))) as archive:
+        for entry in archive.getmembers():
+            inside = PurePosixPath(entry.name).relative_to(PurePosixPath(entry.name).parts[0])
+            if ".." in inside.parts:
+                raise SmokeError(f"the image's tar names {entry.name}")
+            content = archive.extractfile(entry)
+            if content is not None:
+                target = folder / inside
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(content.read())

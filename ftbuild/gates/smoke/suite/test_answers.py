@@ -1,0 +1,116 @@
+"""What a model answers: the reference's tokens, and what the options of a request promise."""
+
+from __future__ import annotations
+
+import pytest
+
+from ftbuild.client import golden
+from ftbuild.client.connection import Client
+from ftbuild.client.tensors import ANSWER, BAD_WORDS, LOG_PROB, STOP_WORDS
+from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.models import config_pbtxt
+
+TOP_K = 8
+SEEDS = range(1, 9)
+# Sums of log-probabilities in fp32: rounding of float32 over a few hundred additions.
+FP32_LOG_PROB = 1e-3
+
+
+def needs(served: Served, name: str) -> None:
+    if not served.dialect.takes(name):
+        pytest.skip(f"{served.variant.family} of this release takes no {name}")
+
+
+@pytest.mark.parametrize("case", ["one", "eight"])
+def test_greedy_tokens_are_the_references(served: Served, client: Client, case: str) -> None:
+    served.check(case, served.ask(prompts(case), client=client, runtime_top_k=1))
+
+
+@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
+def test_two_gpus_answer_as_one(served: Served) -> None:
+    served.check("eight", served.ask(prompts("eight"), runtime_top_k=1))
+
+
+def test_log_probabilities_are_the_references(served: Served) -> None:
+    needs(served, "is_return_log_probs")
+    outputs = served.outputs(prompts("one"), runtime_top_k=1, is_return_log_probs=True)
+    (tokens,) = served.dialect.answers(outputs, prompts("one"), golden.LENGTH, served.expected.end_id)
+    row = served.row()
+    if tokens != list(row.tokens):
+        pytest.skip("the answer left the reference's within the tolerance, so its sum is another text's")
+    found, wanted = float(outputs[LOG_PROB].flat[0]), sum(row.log_probs)
+    if abs(found - wanted) > max(served.tolerance, FP32_LOG_PROB) * len(tokens):
+        raise SmokeError(
+            f"{LOG_PROB} is {found:.4f}, the reference's sum is {wanted:.4f}",
+            hint="the tokens are right, so the sampling kernels sum wrongly or the sum is not handed out: "
+            "patches/ft/0181, 0183",
+        )
+
+
+def test_the_best_beam_is_the_references(served: Served) -> None:
+    if served.variant.dtype != "fp32":
+        pytest.skip("beams that are close change places in fp16")
+    outputs = served.outputs(prompts("beams"), beam_width=golden.BEAMS)
+    if outputs[ANSWER].shape[1] != golden.BEAMS:
+        raise SmokeError(f"{outputs[ANSWER].shape[1]} beams came back, {golden.BEAMS} were asked for")
+    answers = served.dialect.answers(outputs, prompts("beams"), golden.LENGTH, served.expected.end_id)
+    served.check("beams", answers)
+
+
+def test_a_seed_repeats_its_sample_and_others_differ(served: Served) -> None:
+    needs(served, "random_seed")
+
+    def sample(seed: int) -> list[list[int]]:
+        return served.ask(prompts("eight"), runtime_top_k=TOP_K, random_seed=seed)
+
+    first = {seed: sample(seed) for seed in SEEDS}
+    for seed, answers in first.items():
+        if sample(seed) != answers:
+            raise SmokeError(
+                f"seed {seed} gives two different samples", hint="the sampling state is not reset"
+            )
+    if all(answers == first[SEEDS[0]] for answers in first.values()):
+        raise SmokeError(
+            f"{len(SEEDS)} seeds give one sample", hint="random_seed or runtime_top_k is not read"
+        )
+
+
+def test_a_stop_word_ends_the_answer(served: Served) -> None:
+    needs(served, STOP_WORDS)
+    answered = served.ask(prompts("one"), runtime_top_k=1)[0]
+    word = answered[3:5]
+    end = next(at for at in range(2, len(answered) + 1) if answered[at - 2 : at] == word)
+    outputs = served.outputs(prompts("one"), runtime_top_k=1, words={STOP_WORDS: [word]})
+    (tokens,) = served.dialect.answers(outputs, prompts("one"), golden.LENGTH, served.expected.end_id)
+    # What follows is end_id, of T5 also 0 (FT v5.3 T5Decoding.cc, output_ids).
+    if tokens[:end] != answered[:end] or not set(tokens[end:]) <= {served.expected.end_id, 0}:
+        raise SmokeError(
+            f"stop word {word}: {tokens} came back, expected {answered[:end]}",
+            hint="the stop criterion or the list's layout is wrong (FT v5.3 stop_criteria_kernels.cu), or "
+            "tokens of an earlier request stand behind the end (patches/ft/0185)",
+        )
+
+
+def test_a_bad_word_is_avoided(served: Served) -> None:
+    needs(served, BAD_WORDS)
+    row = served.row()
+    banned = row.tokens[0]
+    (tokens,) = served.ask(prompts("one"), runtime_top_k=1, words={BAD_WORDS: [[banned]]})
+    allowed = {row.runner_up[0], *([] if served.tolerance == 0 else set(tokens[:1]) - {banned})}
+    if tokens[0] not in allowed or banned in tokens:
+        raise SmokeError(f"bad word {banned}: {tokens} came back, {row.runner_up[0]} should be first")
+
+
+@pytest.mark.variants(dtypes=("fp32",), decoupled=True)
+def test_a_streamed_answer_grows_to_the_whole(served: Served) -> None:
+    asked = served.dialect.request(prompts("one"), golden.LENGTH, runtime_top_k=1)
+    parts: list[list[list[int]]] = []
+    # Servers before 23.06 mark no response as the last one, so a whole answer ends the stream, too.
+    for outputs in served.clients["grpc"].stream(config_pbtxt.MODEL, asked):
+        parts.append(served.dialect.answers(outputs, prompts("one"), golden.LENGTH, served.expected.end_id))
+        if parts[-1][0] == list(served.row().tokens):
+            break
+    if len(parts) < 2:
+        raise SmokeError(f"{len(parts)} responses came back, one per token was expected")
+    served.check("one", parts[-1])

@@ -1,0 +1,81 @@
+"""What a server does with wrong requests and with several at once: it says so, and lives on."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ftbuild.client import golden
+from ftbuild.client.connection import Client, Refused
+from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.models import config_pbtxt
+
+Arrays = dict[str, "np.ndarray[Any, Any]"]
+
+
+def unknown_input(served: Served, asked: Arrays) -> Arrays:
+    return {**asked, "no_such_input": np.zeros((1, 1), np.uint32)}
+
+
+def wrong_type(served: Served, asked: Arrays) -> Arrays:
+    name = served.dialect.tensors.prompt
+    return {**asked, name: asked[name].astype(np.float32)}
+
+
+def unknown_token(served: Served, asked: Arrays) -> Arrays:
+    name = served.dialect.tensors.prompt
+    return {**asked, name: np.full_like(asked[name], served.expected.vocab_size)}
+
+
+def prompt_longer_than_its_row(served: Served, asked: Arrays) -> Arrays:
+    name = served.dialect.tensors.prompt_length
+    return {**asked, name: asked[name] + 100}
+
+
+def too_long(served: Served, asked: Arrays) -> Arrays:
+    if served.expected.max_length is None:
+        pytest.skip(f"{served.variant.family} computes its positions, so none is the last")
+    name = served.dialect.tensors.answer_length
+    return {**asked, name: np.full_like(asked[name], served.expected.max_length)}
+
+
+@pytest.mark.variants(dtypes=("fp32",))
+@pytest.mark.parametrize(
+    "spoil", [unknown_input, wrong_type, unknown_token, prompt_longer_than_its_row, too_long]
+)
+def test_a_wrong_request_is_refused_and_the_next_is_answered(
+    served: Served, client: Client, spoil: Any
+) -> None:
+    asked = spoil(served, served.dialect.request(prompts("one"), golden.LENGTH, runtime_top_k=1))
+    try:
+        client.infer(config_pbtxt.MODEL, asked)
+    except Refused as refused:
+        if not served.server.alive():
+            raise SmokeError(
+                f"the server ended ({refused.what}); it said:\n    {served.server.said()}",
+                hint="one user's mistake must not end everybody's server: patches/backend",
+            ) from refused
+    else:
+        raise SmokeError(
+            f"a request with {spoil.__name__.replace('_', ' ')} was answered",
+            hint="the backend reads memory that is not the request's: patches/ft, patches/backend",
+        )
+    served.check("one", served.ask(prompts("one"), client=client, runtime_top_k=1))
+
+
+def test_two_requests_at_once_are_both_right(served: Served) -> None:
+    def ask(case: str) -> list[list[int]]:
+        client = served.connect("grpc")
+        try:
+            return served.ask(prompts(case), client=client, runtime_top_k=1)
+        finally:
+            client.close()
+
+    asked = ("one", "eight")
+    with ThreadPoolExecutor(len(asked)) as pool:
+        for case, answers in zip(asked, pool.map(ask, asked), strict=True):
+            served.check(case, answers)

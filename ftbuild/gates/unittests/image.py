@@ -1,0 +1,124 @@
+"""The image of a cell's unit tests: its SDK image with upstream's test programs and what runs them.
+
+Who does not ask for it gets nothing of it: googletest is an optional source, the stage is in no other bake
+file, and a cell's input key does not know of it. So a label of the image says what it was made of besides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftbuild import cmake, pipeline
+from ftbuild.build import bake, base, context
+from ftbuild.config.schema import Config, LockedSource
+from ftbuild.engine import buildx, daemon
+from ftbuild.errors import BuildError, NothingSelected
+from ftbuild.host import disk
+from ftbuild.plan import LABELS, Plan, digest_of
+from ftbuild.sources import lock
+
+if TYPE_CHECKING:
+    import docker
+
+PRODUCT, GOOGLETEST, PREFIX = "unittests", "googletest", "unittests-"
+LABEL = f"{LABELS}.{PRODUCT}"
+# Where the image has what runs its tests.
+RUN = f"/opt/ftbuild/{PRODUCT}/run"
+RUNNER = Path(__file__).with_name("runner.py")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the image is made of besides the cell's own inputs; 22.03 tests without googletest."""
+
+    tree: cmake.Tree
+    googletest: LockedSource | None
+
+    @property
+    def key(self) -> str:
+        """The same image has the same key, for the same key of the cell."""
+        pinned = self.googletest.model_dump() if self.googletest else None
+        runner = hashlib.sha256(RUNNER.read_bytes()).hexdigest()
+        return digest_of([asdict(self.tree), pinned, runner])
+
+
+def recipe(config: Config, plan: Plan) -> Recipe:
+    """What tests a cell.
+
+    Raises NothingSelected for a stack without kernels, which has no such tests, PinError where the lock lacks
+    googletest.
+    """
+    if config.models.device != "gpu":
+        raise NothingSelected(
+            "upstream's unit tests are those of its kernels; what this configuration builds has none",
+            where=str(config.folder),
+        )
+    release = plan.cell.triton
+    used = GOOGLETEST in config.sources.releases[release]
+    return Recipe(
+        cmake.unit_tests(plan.trees[1], plan.source("ft").version or ""),
+        lock.pinned(config, release, GOOGLETEST) if used else None,
+    )
+
+
+def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object]:
+    """The bake file: the image, and the figures of its compile."""
+    image = bake.image_target(plan, PRODUCT, host)
+    targets = {
+        PRODUCT: {**image, "labels": {**image["labels"], LABEL: made_of.key}},
+        f"{PRODUCT}-info": bake.info_target(plan, PRODUCT, host),
+    }
+    for target in targets.values():
+        target["contexts"] = {**target["contexts"], GOOGLETEST: GOOGLETEST}
+        target["args"] = {**target["args"], "UNITTEST_TARGETS": " ".join(made_of.tree.targets)}
+    return bake.definition({bake.target_name(plan, name): target for name, target in targets.items()})
+
+
+def ensure(
+    client: docker.DockerClient,
+    config: Config,
+    plan: Plan,
+    options: pipeline.Options,
+    *,
+    report: Callable[[str], None],
+) -> str:
+    """The id of the image, which is built unless it is there; errors as those of a build."""
+    made_of, name = recipe(config, plan), plan.tag(PRODUCT)
+    found = daemon.image(client, name)
+    if found is not None and found.labels.get(LABEL) == made_of.key and not options.rebuild:
+        report(f"{name} is already built from these inputs")
+        return str(found.id)
+    buildx.version()
+    host = pipeline.host_of(client, options)
+    base.ensure(client, plan, host, options.work, report=report, show=report)
+    disk.require(options.work, pipeline.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
+    folder = pipeline.folder(options.work, plan)
+    job = bake.Job(folder, definition(plan, made_of, host), PREFIX)
+    pipeline.carry_out(
+        config,
+        plan,
+        job,
+        host,
+        options,
+        report,
+        stage_more=lambda: _stage(config, plan, made_of, options.cache, folder, report),
+    )
+    return daemon.built(client, name, BuildError)
+
+
+def _stage(
+    config: Config, plan: Plan, made_of: Recipe, cache: Path, folder: Path, report: Callable[[str], None]
+) -> None:
+    """Put the initial cache and the runner beside the cell's own recipe, googletest beside its sources."""
+    (folder / context.RECIPE / f"{PRODUCT}.cmake").write_text(made_of.tree.initial_cache())
+    shutil.copyfile(RUNNER, folder / context.RECIPE / f"{PRODUCT}.py")
+    shutil.rmtree(folder / GOOGLETEST, ignore_errors=True)
+    if made_of.googletest:
+        lock.export(config, plan.cell.triton, GOOGLETEST, cache, folder / GOOGLETEST, report=report)
+    else:
+        (folder / GOOGLETEST).mkdir()

@@ -1,0 +1,1 @@
+"""The verify gate: checks of built images without a GPU."""

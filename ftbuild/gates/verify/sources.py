@@ -1,0 +1,143 @@
+"""Whether the sources that an SDK image holds are the pinned ones with the series applied.
+
+The trees are made again from pins and patches and compared file by file, which shows more than taking each
+patch out would: a file that no patch touches counts as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from ftbuild.config.schema import Config
+from ftbuild.plan import Plan
+from ftbuild.sources import lock, patched
+from ftbuild.sources.patches import hunks, series
+from ftbuild.sources.store import Report
+
+Place = tuple[str, str]  # component, path in its tree
+Digests = Mapping[Place, str]
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The part of a component's tree that the SDK image holds below `folder` (triton-ft.Dockerfile)."""
+
+    component: str
+    folder: str
+    parts: tuple[str, ...]
+
+
+TREES = (
+    Tree("ft", "/opt/ftbuild/FasterTransformer", ("examples",)),
+    Tree("backend", "/opt/ftbuild/fastertransformer_backend", ("all_models", "tools")),
+)
+UNPATCHED = "files that no patch changes"
+
+
+@dataclass
+class Comparison:
+    """By patch: what is wrong with files it changes; and the patches of which no file is there to compare."""
+
+    wrong: dict[str, list[str]] = field(default_factory=dict)
+    right: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    files: int = 0
+
+
+def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
+    """Digest of every file of a tar of `tree.folder`."""
+    found = {}
+    with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
+        for member in tar:
+            path = str(PurePosixPath(*PurePosixPath(member.name).parts[1:]))
+            if member.issym():
+                found[tree.component, path] = member.linkname
+            elif (content := tar.extractfile(member)) is not None:
+                found[tree.component, path] = hashlib.sha256(content.read()).hexdigest()
+    return found
+
+
+def compare(
+    config: Config, plan: Plan, image: Digests, cache: Path, *, staged: Path | None, report: Report
+) -> Comparison:
+    """Compare `image` (of every tree in TREES) with the pinned, patched sources of `plan`.
+
+    Patches that change compiled files only are looked for in the `staged` sources of the build, if these
+    are still there. Fetches what the cache lacks; raises PinError and PatchError as a build would.
+    """
+    with _patched(config, plan, cache, report) as trees:
+        wanted = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
+        differing = {place for place in wanted.keys() | image.keys() if wanted.get(place) != image.get(place)}
+        outcome = Comparison(files=len(wanted))
+        explained: set[Place] = set()
+        for name, places in _touched(config, plan, cache, report).items():
+            if shown := places & wanted.keys():
+                _note(outcome, name, shown & differing, wanted, image)
+                explained |= shown
+            elif staged and staged.is_dir():
+                compiled = {place: _digest(trees[place[0]] / place[1]) for place in places}
+                there = {place: _digest(staged / plan.source(place[0]).path / place[1]) for place in places}
+                lacking = {place for place in places if compiled[place] != there[place]}
+                _note(outcome, name, lacking, compiled, there)
+            else:
+                outcome.elsewhere.append(name)
+        if unexplained := differing - explained:
+            _note(outcome, UNPATCHED, unexplained, wanted, image)
+    return outcome
+
+
+def _note(outcome: Comparison, name: str, places: set[Place], wanted: Digests, found: Digests) -> None:
+    if not places:
+        outcome.right.append(name)
+    for component, path in sorted(places):
+        if not found.get((component, path)):
+            state = "is missing"
+        else:
+            state = "differs" if wanted.get((component, path)) else "does not belong there"
+        outcome.wrong.setdefault(name, []).append(f"{component}/{path} {state}")
+
+
+@contextmanager
+def _patched(config: Config, plan: Plan, cache: Path, report: Report) -> Iterator[dict[str, Path]]:
+    """The patched trees of all components that have a series, as long as the context lasts."""
+    release = plan.cell.triton
+    with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
+        names = [name for name in config.patches.ranges if name in config.sources.releases[release]]
+        trees = {name: Path(scratch) / name for name in names}
+        for name, folder in trees.items():
+            lock.export(config, release, name, cache, folder, sms=plan.cell.sms, report=report)
+        patched.apply(config, release, trees, cache, report)
+        yield trees
+
+
+def _touched(config: Config, plan: Plan, cache: Path, report: Report) -> dict[str, set[Place]]:
+    """Patch -> the files that it changes."""
+    found: dict[str, set[Place]] = {}
+    for component, entries in series.series(config).items():
+        version = config.version(plan.cell.triton, component)
+        for entry in series.applicable(entries, version):
+            diff = lock.diff(config, entry, cache, report=report).decode("utf-8", "replace")
+            found[entry.name] = {(component, hunk.file) for hunk in hunks.hunks(diff)}
+    return found
+
+
+def _expected(tree: Tree, trees: Mapping[str, Path]) -> Iterator[tuple[Place, str]]:
+    root = trees[tree.component]
+    for part in tree.parts:
+        for path in (root / part).rglob("*"):
+            if digest := _digest(path):
+                yield (tree.component, path.relative_to(root).as_posix()), digest
+
+
+def _digest(path: Path) -> str:
+    """sha256 of a file, the target of a link, empty for anything else."""
+    if path.is_symlink():
+        return str(path.readlink())
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -1,0 +1,1 @@
+"""This machine: subprocesses, git, disk space, files, standard folders."""

@@ -1,0 +1,118 @@
+"""The one way git is called: what moves bytes is the user's, what decides content is ours.
+
+`insteadOf`, proxies, credentials and CAs come from the user's configuration and environment as ever
+(git-config(1)). Settings that would change a checked out file, a diff or the way a patch is applied are
+fixed, and so are those that would start work of their own in the cache.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ftbuild.errors import HostError
+from ftbuild.host import shell
+from ftbuild.host.disk import free_bytes
+from ftbuild.host.shell import CommandFailed, Result
+
+_SETTINGS = {
+    "apply.ignoreWhitespace": "no",
+    "apply.whitespace": "nowarn",
+    "core.attributesFile": "/dev/null",
+    "core.autocrlf": "false",
+    "core.bigFileThreshold": "512m",
+    "core.eol": "lf",
+    "core.fileMode": "true",
+    "core.fsmonitor": "false",
+    "core.hooksPath": "/dev/null",
+    "core.quotePath": "false",
+    "core.splitIndex": "false",
+    "core.symlinks": "true",
+    "diff.suppressBlankEmpty": "false",
+    "fetch.recurseSubmodules": "false",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+}
+# A git hook (pre-commit) that runs us exports its own repository: `git rev-parse --local-env-vars`.
+_FOREIGN = (
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_COMMON_DIR",
+    "GIT_DIR",
+    "GIT_INDEX_FILE",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_PREFIX",
+    "GIT_SHALLOW_FILE",
+    "GIT_WORK_TREE",
+)
+_ENVIRONMENT: shell.Environment = {
+    **dict.fromkeys(_FOREIGN),
+    "GIT_ATTR_NOSYSTEM": "1",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_NO_REPLACE_OBJECTS": "1",
+    "GIT_TERMINAL_PROMPT": "0",
+    "LC_ALL": "C",
+}
+# Tells git to look for no repository at all.
+NO_REPOSITORY = {"GIT_DIR": "/dev/null"}
+_NO_SPACE = "No space left on device"
+# Long enough for FasterTransformer (20 MB) over a slow line, short enough to end in a CI job.
+TIMEOUT_SECONDS = 1800.0
+
+
+def git(
+    *arguments: str,
+    cwd: Path | None = None,
+    env: shell.Environment | None = None,
+    stdin: str | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    check: bool = True,
+) -> Result:
+    """Run git; CommandFailed on a non-zero code (unless `check` is false), HostError on a full disk."""
+    settings = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+    try:
+        return shell.run(
+            ["git", *settings, *arguments],
+            cwd=cwd,
+            env={**_ENVIRONMENT, **(env or {})},
+            stdin=stdin,
+            timeout=timeout,
+            check=check,
+        )
+    except CommandFailed as failed:
+        folder = cwd or Path.cwd()
+        if _NO_SPACE in failed.result.stderr or _is_full(folder):
+            raise full_disk(folder) from failed
+        raise
+
+
+def last_line(failed: CommandFailed) -> str:
+    """What git itself says of a failure."""
+    lines = [line for line in failed.result.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
+    return lines[-1] if lines else failed.what.splitlines()[-1].strip()
+
+
+def full_disk(folder: Path) -> HostError:
+    """The error for a disk that `folder` has filled."""
+    return HostError(
+        f"the disk is full: {free_bytes(folder) / 1e6:.1f} MB are free",
+        where=str(folder),
+        hint="make room, or point FTBUILD_CACHE (sources) or FTBUILD_WORK (staged builds) to another disk",
+    )
+
+
+def _is_full(folder: Path) -> bool:
+    """Some git commands (checkout-index) only say that they cannot write."""
+    return free_bytes(folder) < 1_000_000
+
+
+@contextmanager
+def naming_a_full_disk(folder: Path) -> Iterator[None]:
+    """Turns the OSError of a full disk or quota into a failure that a user can act on."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise full_disk(folder) from error
+        raise

@@ -1,0 +1,146 @@
+"""The models around `fastertransformer` that take and give text: ensemble, preprocessing, postprocessing.
+
+Their config.pbtxt is upstream's of the release, so that clients of upstream's models find the same tensors.
+The code behind it is ours (`tokenization/`), one for all families: depending on the family, upstream's needs
+torch, downloads a tokenizer or ignores where an answer ends (BE v1.4
+all_models/{gpt,gptj,gptneox}/{pre,post}processing/1/model.py).
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_pbtxt, tokenization
+
+if TYPE_CHECKING:
+    from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
+
+ENSEMBLE, PREPROCESSING, POSTPROCESSING = "ensemble", "preprocessing", "postprocessing"
+MODELS = (ENSEMBLE, PREPROCESSING, POSTPROCESSING)
+# Tensors of upstream's models that an application may well not have.
+WORDS = ("BAD_WORDS_DICT", "STOP_WORDS_DICT")
+LENGTHS = "sequence_length"
+# Beside model.py.
+TOKENIZER = "tokenizer"
+_CODE = Path(tokenization.__file__).parent
+_SHARED = "texts.py"
+# What a Hugging Face folder may hold, the best first. Each needs all its files, and takes what refines it.
+TOKENIZERS: Sequence[Sequence[str]] = (("tokenizer.json",), ("vocab.json", "merges.txt"))
+_REFINES = {"vocab.json": ("added_tokens.json",)}
+
+
+def filled(templates: Mapping[str, str], bare: str, padding_id: int) -> dict[str, str]:
+    """The config.pbtxt of each of MODELS, from upstream's `templates`.
+
+    `bare` is the filled one of the `fastertransformer` model, `padding_id` a token that the model knows. The
+    batch of all is that of `bare`, as a request passes through all of them.
+    """
+    configs = {name: config_pbtxt.parse(templates[name]) for name in MODELS}
+    for config in configs.values():
+        config.max_batch_size = config_pbtxt.parse(bare).max_batch_size
+    _fill_preprocessing(configs[PREPROCESSING], padding_id)
+    _fill_postprocessing(configs[POSTPROCESSING], config_pbtxt.parse(bare))
+    _fill_ensemble(configs[ENSEMBLE])
+    return {name: config_pbtxt.text(config) for name, config in configs.items()}
+
+
+def tokenizer_files(folder: Path) -> list[Path]:
+    """The files of a checkpoint that `tokenization` needs; ConfigError when they are not all there."""
+    for names in TOKENIZERS:
+        needed = [folder / name for name in names]
+        if all(file.is_file() for file in needed):
+            refining = [folder / name for first in names for name in _REFINES.get(first, ())]
+            return [*needed, *(file for file in refining if file.is_file())]
+    raise ConfigError(
+        "no tokenizer here: neither " + " nor ".join(" with ".join(names) for names in TOKENIZERS),
+        where=str(folder),
+        hint="name the checkpoint's folder; where it has a sentencepiece model alone, transformers' "
+        "AutoTokenizer.from_pretrained(...).save_pretrained(...) writes tokenizer.json",
+    )
+
+
+def check_vocabulary(files: Sequence[Path], vocab_size: int) -> None:
+    """ConfigError when the tokenizer knows tokens that the model's embedding table has no row for."""
+    largest = max(_largest(file) for file in files)
+    if vocab_size and largest >= vocab_size:
+        raise ConfigError(
+            f"the tokenizer makes tokens up to {largest}, the weights know {vocab_size}",
+            where=str(files[0]),
+            hint="name the tokenizer of the checkpoint that was converted",
+        )
+
+
+def write(folder: Path, configs: Mapping[str, str], tokenizer: Sequence[Path]) -> None:
+    """Add the models to the repository in `folder`, with the tokenizer's files."""
+    for name, config in configs.items():
+        version = folder / name / config_pbtxt.VERSION
+        version.mkdir(parents=True)
+        (folder / name / config_pbtxt.CONFIG).write_text(config)
+        if name == ENSEMBLE:
+            # An empty folder counts as a version, but git, zip and object stores lose it.
+            (version / ".keep").touch()
+            continue
+        shutil.copyfile(_CODE / f"{name}.py", version / "model.py")
+        shutil.copyfile(_CODE / _SHARED, version / _SHARED)
+        (version / TOKENIZER).mkdir()
+        for file in tokenizer:
+            shutil.copyfile(file, version / TOKENIZER / file.name)
+
+
+def _fill_preprocessing(config: ModelConfig, padding_id: int) -> None:
+    for tensor in config.input:
+        tensor.optional |= tensor.name in WORDS
+    _parameters(config, {"tokenizer_path": TOKENIZER, "padding_id": str(padding_id)})
+
+
+def _fill_postprocessing(config: ModelConfig, bare: ModelConfig) -> None:
+    """It learns where the answers end; upstream's of GPT and GPT-J decode the fill behind them, too."""
+    if LENGTHS not in [tensor.name for tensor in config.input]:
+        (lengths,) = (tensor for tensor in bare.output if tensor.name == LENGTHS)
+        config.input.add(name=LENGTHS, data_type=lengths.data_type, dims=lengths.dims, optional=True)
+    _parameters(config, {"tokenizer_path": TOKENIZER})
+
+
+def _fill_ensemble(config: ModelConfig) -> None:
+    steps = {step.model_name: step for step in config.ensemble_scheduling.step}
+    lengths = steps[config_pbtxt.MODEL].output_map[LENGTHS]
+    steps[POSTPROCESSING].input_map[LENGTHS] = lengths
+    # Ensembles of 22.03 must have all inputs: its core lacks what the one of 22.12 has for optional ones
+    # (core r22.12 ensemble_scheduler.cc:483, ensemble_utils.cc:162).
+    if any(tensor.optional for tensor in config.input):
+        may_lack = {_source(steps[PREPROCESSING], name) for name in WORDS}
+        for tensor in config.input:
+            tensor.optional |= tensor.name in may_lack
+
+
+def _source(step: ModelEnsembling.Step, name: str) -> str | None:
+    """The ensemble's tensor that feeds an input of a step."""
+    return step.input_map[name] if name in step.input_map else None  # noqa: SIM401 (get() of a proto map adds)
+
+
+def _parameters(config: ModelConfig, values: Mapping[str, str]) -> None:
+    config.ClearField("parameters")
+    for name, value in values.items():
+        config.parameters[name].string_value = value
+
+
+def _largest(file: Path) -> int:
+    """The largest token id that a tokenizer's file names; -1 when it names none."""
+    if file.suffix != ".json":
+        return -1
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if file.name != "tokenizer.json":
+            return max(content.values(), default=-1)
+        vocabulary = content["model"]["vocab"]
+        added = [token["id"] for token in content.get("added_tokens", ())]
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
+        raise ConfigError(f"the tokenizer's file cannot be read: {broken!r}", where=str(file)) from broken
+    # A dictionary of pieces, or for Unigram a list of them.
+    ids = vocabulary.values() if isinstance(vocabulary, dict) else [len(vocabulary) - 1]
+    return max([*ids, *added], default=-1)

@@ -1,0 +1,82 @@
+"""Saves a Hugging Face checkpoint anew, in the layout that FasterTransformer's GPT-J converter reads.
+
+Runs inside the SDK image, alone: python3 relayout.py LAYOUT CHECKPOINT TARGET WEIGHT_FILE...
+
+LAYOUT is `single` (all weights in one pytorch_model.bin) or `codegen` (the same, and CodeGen becomes GPT-J).
+WEIGHT_FILE are the names of the checkpoint's .safetensors or .bin files. Data types stay as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+
+Weights = dict[str, torch.Tensor]
+# CodeGen was trained on 4 cores: the rows of qkv_proj are 4 blocks, each with its queries, values and keys in
+# this order (transformers v4.46.3 modeling_codegen.py:156-165).
+CORES = 4
+QKV = ".attn.qkv_proj.weight"
+
+
+def read(folder: Path, names: Iterable[str]) -> Weights:
+    """The tensors of all files."""
+    weights: Weights = {}
+    for name in names:
+        file = folder / name
+        if file.suffix == ".safetensors":
+            weights.update(load_file(str(file)))
+        else:
+            weights.update(torch.load(str(file), map_location="cpu", weights_only=True))
+    return weights
+
+
+def single(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
+    """The checkpoint as it is."""
+    return config, weights
+
+
+def codegen(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
+    """A CodeGen model as the GPT-J model that computes the same: the structure is one, but for qkv_proj.
+
+    GPT-J's projections are [hidden, hidden] each, the rows ordered by heads; a block's heads follow those of
+    the block before it (modeling_codegen.py, CodeGenAttention._split_heads).
+    """
+    if config["n_head"] % CORES:
+        raise SystemExit(f"CodeGen's {config['n_head']} heads are no {CORES} equal blocks")
+    split: Weights = {}
+    for name, tensor in weights.items():
+        if not name.endswith(QKV):
+            split[name] = tensor
+            continue
+        hidden = tensor.shape[1]
+        blocks = tensor.reshape(CORES, 3, hidden // CORES, hidden)
+        for part, projection in enumerate(("q_proj", "v_proj", "k_proj")):
+            key = name.replace("qkv_proj", projection)
+            split[key] = blocks[:, part].reshape(hidden, hidden).contiguous()
+    return {**config, "model_type": "gptj", "architectures": ["GPTJForCausalLM"]}, split
+
+
+LAYOUTS: dict[str, Callable[[dict[str, Any], Weights], tuple[dict[str, Any], Weights]]] = {
+    "single": single,
+    "codegen": codegen,
+}
+
+
+def main(layout: str, folder: Path, target: Path, names: list[str]) -> None:
+    """Read the checkpoint in `folder`, write config.json and pytorch_model.bin into `target`."""
+    config = json.loads((folder / "config.json").read_text())
+    config, weights = LAYOUTS[layout](config, read(folder, names))
+    target.mkdir(parents=True, exist_ok=True)
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    torch.save(weights, target / "pytorch_model.bin")
+    print(f"{len(weights)} tensors in {target / 'pytorch_model.bin'}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4:])

@@ -1,0 +1,88 @@
+"""What a folder `<n>-gpu` of converted weights must hold, as models.yaml says, and what it lacks.
+
+A server that misses a file goes on with random weights (FT v5.3 memory_utils.cu:300-320, memory_utils.h:26),
+and one that misses a key of config.ini ends (3rdparty/INIReader.h): so this is checked before.
+"""
+
+from __future__ import annotations
+
+import configparser
+import itertools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ftbuild.config.schema import Converter
+from ftbuild.models import config_ini, formula
+
+ITEM_BYTES = {"fp32": 4, "fp16": 2}
+GPUS = "gpus"
+_COUNTER = re.compile(r"{(\w+)}")
+_WORDS = {"true": 1, "false": 0}
+
+
+def folder_name(gpus: int) -> str:
+    """The folder that every converter writes, and that the backend looks for."""
+    return f"{gpus}-gpu"
+
+
+def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_type: str) -> dict[str, int]:
+    """Name -> bytes of every weight file of a model with these `facts`, split over `gpus` GPUs."""
+    numbers = {**facts, GPUS: gpus}
+    found: dict[str, int] = {}
+    for pattern, size in converter.files.items():
+        counters = _COUNTER.findall(pattern)
+        values = formula.value(size, numbers.__getitem__) // (gpus if GPUS in counters else 1)
+        if not values:
+            continue
+        for counts in itertools.product(*(range(numbers[counter]) for counter in counters)):
+            name = pattern.format(**dict(zip(counters, counts, strict=True)))
+            found[name] = values * ITEM_BYTES[data_type]
+    return found
+
+
+def complaints(
+    folder: Path, converter: Converter, facts: Mapping[str, int], gpus: int, data_type: str
+) -> Iterator[str]:
+    """What is wrong with the converted weights in `folder`; nothing when they are whole."""
+    file = folder / config_ini.FILE
+    if not file.is_file():
+        yield f"{config_ini.FILE} was not written"
+    else:
+        yield from _config_complaints(_values(file), converter, facts, data_type)
+    wanted = expected(converter, facts, gpus, data_type)
+    there = {path.name: path.stat().st_size for path in folder.glob("*.bin")}
+    for name in sorted(wanted.keys() | there.keys()):
+        if name not in there:
+            yield f"{name} is missing"
+        elif name not in wanted:
+            yield f"{name} is no file of this model"
+        elif there[name] != wanted[name]:
+            yield f"{name} has {there[name]} bytes, not {wanted[name]}"
+
+
+def _config_complaints(
+    values: Mapping[str, str], converter: Converter, facts: Mapping[str, int], data_type: str
+) -> Iterator[str]:
+    for fact, source in converter.facts.items():
+        try:
+            told = formula.value(source, lambda key: _number(values[key]))
+        except (KeyError, ValueError) as unknown:
+            yield f"{config_ini.FILE} does not tell {source} ({unknown})"
+            continue
+        if told != facts[fact]:
+            yield f"{config_ini.FILE} says {source} = {told}, the checkpoint {facts[fact]}"
+    if (told_type := values.get(converter.data_type)) != data_type:
+        yield f"{config_ini.FILE} says {converter.data_type} = {told_type}, not {data_type}"
+
+
+def _values(file: Path) -> dict[str, str]:
+    """Every value of an INI file, by section.key."""
+    # Values are whatever config.json holds, % signs included.
+    config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    config.read(file, encoding="utf-8")
+    return {f"{name}.{key}": value or "" for name in config.sections() for key, value in config.items(name)}
+
+
+def _number(text: str) -> int:
+    return _WORDS[text.lower()] if text.lower() in _WORDS else int(text)

@@ -1,0 +1,116 @@
+"""What the commands of a cell leave behind, read for the report: images, tags, compiles, figures, logs."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ftbuild.engine import daemon
+from ftbuild.gates.report import SMOKE
+from ftbuild.nightly import ninja
+from ftbuild.nightly.record import Image, Patch, Unit
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing.publish import RECORD
+
+if TYPE_CHECKING:
+    import docker
+
+TAIL_LINES = 60
+_COMPLAINT = re.compile(r"^(?:\[[^\]]+\] failed|error): ")
+_COMPLAINT_LINES = 8
+# A gate's report ends with these, one for each check that failed (`verdict.Report.render`).
+_FAILED_CHECK = re.compile(r"^next for (?P<check>.+? \(\w+\)): (?P<hint>.+)")
+
+
+def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
+    """The images that a build has made, with the tags that publishing has given them."""
+    published: Mapping[str, Mapping[str, str]] = _read(folder / RECORD)
+    found = {}
+    for product in PRODUCTS:
+        image = daemon.image(client, plan.tag(product))
+        tags = published.get(product) or {}
+        if image is not None or tags:
+            found[product] = Image(
+                str(image.id) if image else "",
+                int(image.attrs["Size"]) if image else 0,
+                tags.get("reference", ""),
+                tags.get("digest", ""),
+            )
+    return found
+
+
+def patches(plan: Plan) -> tuple[Patch, ...]:
+    """The patches of a plan."""
+    return tuple(Patch(f"{p.component}/{p.file}", p.origin) for p in plan.patches)
+
+
+def compiles(plan: Plan, folder: Path) -> dict[str, tuple[Unit, ...]]:
+    """What each build tree was made of; nothing for a tree that was not compiled."""
+    found = {tree.name: _units(folder / "info" / tree.name) for tree in plan.trees}
+    return {name: units for name, units in found.items() if units}
+
+
+def figures(folder: Path) -> Mapping[str, Mapping[str, float]]:
+    """What the smoke test measured, by variant."""
+    found: Mapping[str, Mapping[str, float]] = _read(folder / SMOKE.record).get("figures") or {}
+    return found
+
+
+def tail(log: Path) -> tuple[str, ...]:
+    """The last lines of a log."""
+    return tuple(_lines(log)[-TAIL_LINES:])
+
+
+def complaint(log: Path) -> str:
+    """Why a command failed: the last message of ours in its log, else failed checks, else the last line."""
+    lines = _lines(log)
+    starts = [n for n, line in enumerate(lines) if _COMPLAINT.match(line)]
+    if not starts:
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return _failed_checks(lines) or last
+    first, *more = lines[starts[-1] :][:_COMPLAINT_LINES]
+    return "\n".join([_COMPLAINT.sub("", first), *(line for line in more if line.startswith("  "))])
+
+
+def _failed_checks(lines: Sequence[str]) -> str:
+    """What a gate's report names as failed, and what to do about the first; empty where it names nothing."""
+    hints = {found["check"]: found["hint"] for line in lines if (found := _FAILED_CHECK.match(line))}
+    advice = [f"  next:  {hint}" for hint in hints.values()][:1]
+    return "\n".join([f"failed: {', '.join(hints)}", *advice]) if hints else ""
+
+
+def _units(info: Path) -> tuple[Unit, ...]:
+    """Ninja's edges; where one waited for a slot (`slot` in the Dockerfile), the time of its compiler."""
+    found = ninja.units("\n".join(_lines(info / "ninja_log")))
+    try:
+        ran = _slots(_lines(info / "slots.tsv"), int((info / "started").read_text()))
+    except (OSError, ValueError):
+        return found
+    return tuple(
+        replace(u, start=ran[u.output][0], end=ran[u.output][1]) if u.output in ran else u for u in found
+    )
+
+
+def _slots(lines: Sequence[str], zero: int) -> dict[str, tuple[float, float]]:
+    """Output -> start and end of its compiler, in seconds since ninja began."""
+    rows = (line.split("\t") for line in lines)
+    return {row[3]: ((int(row[0]) - zero) / 1000, (int(row[1]) - zero) / 1000) for row in rows}
+
+
+def _lines(log: Path) -> list[str]:
+    try:
+        return log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text())
+        return found
+    except (OSError, ValueError):
+        return {}

@@ -1,0 +1,141 @@
+"""Which Debian and Python packages lie in an image: the script that lists them, and its parser.
+
+Read in the image itself, by its own dpkg and Python, since both know their packages better than a scanner
+that guesses from file names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ftbuild.engine import container
+
+if TYPE_CHECKING:
+    import docker
+
+_LONGEST_LICENCE = 200
+
+# Only folders of these names are looked at, wherever they lie, since sys.path leaves out those of another
+# Python and PYTHONPATH adds our sources.
+_PYTHON = """\
+import importlib.metadata, json, subprocess
+named = ["-name", "site-packages", "-o", "-name", "dist-packages"]
+find = ["find", "/", "-xdev", "-type", "d", "(", *named, ")", "-print0"]
+found = subprocess.run(find, stdout=subprocess.PIPE).stdout
+for folder in sorted(found.decode().split("\\0")[:-1]):
+    for distribution in importlib.metadata.distributions(path=[folder]):
+        about = distribution.metadata
+        fields = {
+            "name": about.get("Name"),
+            "version": about.get("Version"),
+            "licence": about.get("License-Expression") or about.get("License") or "",
+            "classifiers": [c for c in about.get_all("Classifier") or [] if c.startswith("License ::")],
+            "folder": folder,
+        }
+        print("python", json.dumps(fields), sep="\\t")
+"""
+# One line for each fact: kind, tab, then JSON or fields with tabs between them.
+SCRIPT = f"""\
+sed -n 's/^ID=/os\\tid\\t/p; s/^VERSION_ID=/os\\tversion\\t/p' /etc/os-release 2> /dev/null || true
+if command -v dpkg-query > /dev/null; then
+    printf 'has\\tdpkg\\n'
+    dpkg-query --show --showformat='debian\\t${{db:Status-Abbrev}}\\t${{Package}}\\t${{Version}}\\t\
+${{Architecture}}\\t${{source:Package}}\\t${{source:Version}}\\n'
+    grep -as '^License: ' /usr/share/doc/*/copyright | sed 's/^/licence\\t/' || true
+fi
+if command -v python3 > /dev/null; then
+    printf 'has\\tpython3\\n'
+    python3 -I - <<'EOF'
+{_PYTHON}EOF
+fi
+"""
+Rows = dict[str, list[str]]  # by kind: what follows it
+_LICENCE = re.compile(r"/usr/share/doc/([^/]+)/copyright:License: (.+)")
+
+
+@dataclass(frozen=True)
+class DebianPackage:
+    """An installed package of dpkg, with the source package that it was built from."""
+
+    name: str
+    version: str
+    architecture: str
+    source: str
+    source_version: str
+    licences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PythonPackage:
+    """An installed distribution (packaging.python.org, core metadata), and the folder that holds it."""
+
+    name: str
+    version: str
+    licence: str
+    folder: str
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All packages of an image. `missing` names the tools that it lacks, whose packages nobody listed."""
+
+    system: str
+    system_version: str
+    debian: tuple[DebianPackage, ...]
+    python: tuple[PythonPackage, ...]
+    missing: tuple[str, ...] = ()
+
+
+def read(client: docker.DockerClient, image: str) -> Inventory:
+    """The inventory of an image, read in one container; VerifyError when the script fails there."""
+    return parse(container.run(client, image, SCRIPT, user="0"))
+
+
+def parse(text: str) -> Inventory:
+    """The output of SCRIPT; packages are sorted, so that the same image gives the same inventory."""
+    rows: Rows = {}
+    for line in text.splitlines():
+        kind, _, rest = line.partition("\t")
+        rows.setdefault(kind, []).append(rest)
+    system = {field: value.strip("\"'") for field, value in (row.split("\t") for row in rows.get("os", []))}
+    return Inventory(
+        system=system.get("id", ""),
+        system_version=system.get("version", ""),
+        debian=tuple(sorted(_debian(rows), key=lambda p: (p.name, p.architecture))),
+        python=tuple(sorted(set(_python(rows)), key=lambda p: (p.name.lower(), p.version, p.folder))),
+        missing=tuple(tool for tool in ("dpkg", "python3") if tool not in rows.get("has", [])),
+    )
+
+
+def _debian(rows: Rows) -> Iterator[DebianPackage]:
+    """Packages that are installed; of removed ones dpkg still knows the configuration files."""
+    licences: dict[str, set[str]] = {}
+    for row in rows.get("licence", []):
+        if match := _LICENCE.fullmatch(row):
+            licences.setdefault(match[1], set()).add(match[2].strip())
+    for row in rows.get("debian", []):
+        status, name, version, architecture, source, source_version = row.split("\t")
+        if status.startswith("ii"):
+            stated = tuple(sorted(licences.get(name, ())))
+            yield DebianPackage(name, version, architecture, source, source_version, stated)
+
+
+def _python(rows: Rows) -> Iterator[PythonPackage]:
+    """Distributions with a name and a version, which half-removed ones lack."""
+    for row in rows.get("python", []):
+        fields = json.loads(row)
+        if fields["name"] and fields["version"]:
+            yield PythonPackage(fields["name"], fields["version"], _licence(fields), fields["folder"])
+
+
+def _licence(fields: dict[str, object]) -> str:
+    """What a distribution says of its licence; some put the whole text there, whose first line must do."""
+    said = str(fields["licence"]).strip().removeprefix("UNKNOWN")  # what old setuptools wrote for nothing
+    classifiers = fields["classifiers"]
+    assert isinstance(classifiers, list)
+    text = said.splitlines()[0] if said else "; ".join(str(c).rpartition(":: ")[2] for c in classifiers)
+    return text.strip()[:_LONGEST_LICENCE]

@@ -1,0 +1,110 @@
+"""What a build was made from, as SBOM and provenance both name it: commits, patches, wheels, the base."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ftbuild.host import shell
+from ftbuild.plan import Plan, PlannedPatch, PlannedSource
+from ftbuild.publishing.attest import purl
+from ftbuild.registry import reference
+
+# Our own names. The top-level domain is reserved (RFC 2606), so nobody can answer under them.
+NAMES = "https://ftbuild.invalid"
+_REMOTE = ("https://", "http://", "ssh://", "git://")
+_REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.M)
+_ARGUMENT = re.compile(r"^ARG (\w+)=(.+)$", re.M)
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit, and the repository that it can be had from; the url is empty for one on this machine."""
+
+    url: str
+    commit: str
+    name: str
+
+    @property
+    def uri(self) -> str:
+        """Where it lies, as SPDX 2.3 (7.7) and SLSA write it: `git+URL@COMMIT`."""
+        return f"git+{self.url}@{self.commit}" if self.url else ""
+
+    @property
+    def purl(self) -> str:
+        """Its package URL."""
+        return purl.git(self.url, self.commit, self.name)
+
+
+@dataclass(frozen=True)
+class Wheel:
+    """A Python package that a recipe file pins, and that file's role."""
+
+    name: str
+    version: str
+    role: str
+
+    @property
+    def purl(self) -> str:
+        """Its package URL."""
+        return purl.python(self.name, self.version)
+
+
+@dataclass(frozen=True)
+class Base:
+    """The image that a product stands on, or is compiled in."""
+
+    name: str
+    tag: str
+    digest: str
+    purl: str
+
+
+def source(planned: PlannedSource) -> Commit:
+    """The commit of a pinned source."""
+    return Commit(_public(planned.url), planned.commit, planned.repository)
+
+
+def backport(patch: PlannedPatch) -> Commit | None:
+    """The upstream commit of a patch that is one, which its DEP-3 Origin names; None for a patch of ours."""
+    if not patch.file.endswith(".backport"):
+        return None
+    url, _, commit = patch.origin.removeprefix("backport, ").partition("/commit/")
+    return Commit(_public(url), commit, patch.component)
+
+
+def wheels(plan: Plan, role: str) -> tuple[Wheel, ...]:
+    """What a requirements file, or the arguments of a base's Dockerfile, pin as `name==version`."""
+    text = plan.file(role).path.read_text(encoding="utf-8")
+    if role == "base" and plan.base.local:
+        own = plan.base.local.arguments
+        text = "\n".join(own.get(name, value) for name, value in _ARGUMENT.findall(text))
+    return tuple(Wheel(name, version, role) for name, version in _REQUIREMENT.findall(text))
+
+
+def serving_base(plan: Plan) -> Base:
+    """The image that the products stand on."""
+    return _base(plan, plan.base.serving)
+
+
+def devel_bases(plan: Plan) -> Iterator[Base]:
+    """The image to compile in, where it is another one."""
+    if plan.base.devel != plan.base.serving:
+        yield _base(plan, plan.base.devel)
+
+
+def _base(plan: Plan, image: str) -> Base:
+    """A base built here is in no registry, so nothing but its recipe's hash, the tag, names it."""
+    if plan.base.local:
+        name, _, tag = image.rpartition(":")
+        return Base(name, tag, "", purl.purl("generic", name, version=tag))
+    parsed = reference.parse(image)
+    digest = parsed.digest or ""
+    name = f"{parsed.registry}/{parsed.repository}"
+    return Base(name, parsed.tag, digest, purl.image(name, digest, parsed.tag))
+
+
+def _public(url: str) -> str:
+    """A URL that means the same on every machine, without credentials; a path of this machine is none."""
+    return shell.redact(url).replace("***@", "") if url.startswith(_REMOTE) else ""

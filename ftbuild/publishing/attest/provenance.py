@@ -1,0 +1,154 @@
+"""How an image was built, as SLSA provenance v1 (slsa.dev/spec/v1.0/provenance).
+
+docs/attestations.md describes our build type, and says what of it can be relied on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ftbuild import __version__
+from ftbuild.plan import RECIPE, Plan, PlannedPatch, PlannedSource
+from ftbuild.publishing.attest import materials
+from ftbuild.publishing.attest.materials import Base, Commit
+
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = f"{materials.NAMES}/recipe/v{RECIPE}"
+BUILDER = f"{materials.NAMES}/builder"
+# What BuildKit writes unless it is asked for v1 (moby/buildkit docs/attestations/slsa-provenance.md).
+_BUILDKIT_PREDICATE = "https://slsa.dev/provenance/v0.2"
+Resource = dict[str, Any]  # in-toto's ResourceDescriptor
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is known of the run that made an image, beyond its plan.
+
+    `versions` are those of the tools (docker, buildx), `records` the files that the gates wrote, by name;
+    times are RFC 3339 in UTC, and left out when nobody noted them. `builder` is a URI, for example of a CI
+    system's runner.
+    """
+
+    versions: Mapping[str, str] = field(default_factory=dict)
+    records: Mapping[str, bytes] = field(default_factory=dict)
+    started: str = ""
+    finished: str = ""
+    builder: str = BUILDER
+
+
+def predicate(plan: Plan, product: str, run: Run) -> dict[str, Any]:
+    """The predicate for one product; the same plan and run give the same. Reads the recipe's files alone."""
+    return {
+        "buildDefinition": {
+            "buildType": BUILD_TYPE,
+            "externalParameters": _external(plan, product),
+            "internalParameters": _internal(plan),
+            "resolvedDependencies": list(_dependencies(plan)),
+        },
+        "runDetails": {
+            "builder": {"id": run.builder, "version": {"ftbuild": __version__, **run.versions}},
+            "metadata": _filled(
+                {"invocationId": plan.key, "startedOn": run.started, "finishedOn": run.finished}
+            ),
+            "byproducts": [
+                {"name": name, "mediaType": "application/json", "digest": {"sha256": _sha256(content)}}
+                for name, content in sorted(run.records.items())
+            ],
+        },
+    }
+
+
+def from_buildkit(metadata: Mapping[str, Any], target: str) -> tuple[str, dict[str, Any]] | None:
+    """Type and predicate that BuildKit wrote for a target, from bake's metadata file; None where it did not.
+
+    buildx does since 0.14, for builders that keep provenance (docker/buildx docs/reference/buildx_bake.md,
+    `--metadata-file`).
+    """
+    written = (metadata.get(target) or {}).get("buildx.build.provenance")
+    if not isinstance(written, dict):
+        return None
+    return (PREDICATE if "buildDefinition" in written else _BUILDKIT_PREDICATE), written
+
+
+def _external(plan: Plan, product: str) -> dict[str, Any]:
+    """What whoever starts a build chooses; with the configuration's revision it decides everything else."""
+    return {
+        "cell": plan.cell.id,
+        "triton": plan.cell.triton,
+        "sms": list(plan.cell.sms),
+        "base": plan.cell.base,
+        "product": product,
+        "image": plan.image,
+        "config": _filled({"uri": plan.revision.url, "revision": plan.revision.commit}),
+    }
+
+
+def _internal(plan: Plan) -> dict[str, Any]:
+    local = plan.base.local
+    return {
+        "server": plan.server,
+        "cuda": plan.cuda,
+        "key": plan.key,
+        "trees": {
+            tree.name: {
+                "source": tree.source,
+                "options": {option.name: option.value for option in tree.options},
+                "targets": list(tree.targets),
+            }
+            for tree in plan.trees
+        },
+        "environment": dict(plan.toolchain.environment()),
+        "arguments": plan.arguments(),
+        "base": {"system": local.os_image, "arguments": dict(local.arguments)} if local else {},
+    }
+
+
+def _dependencies(plan: Plan) -> Iterator[Resource]:
+    yield from (_source(source) for source in plan.sources)
+    yield from (_patch(patch) for patch in plan.patches)
+    yield _base("base", materials.serving_base(plan), plan.base.origin)
+    yield from (_base("toolchain base", base, plan.base.origin) for base in materials.devel_bases(plan))
+    yield from ({"name": f"recipe/{file.role}", "digest": {"sha256": file.sha256}} for file in plan.files)
+    for role in ("toolchain", "pyt", "runtime", "sdk", *(["base"] if plan.base.local else [])):
+        for wheel in materials.wheels(plan, role):
+            yield {"name": f"{role}/{wheel.name}", "uri": wheel.purl}
+
+
+def _source(planned: PlannedSource) -> Resource:
+    commit = materials.source(planned)
+    return _commit(f"source/{planned.repository}", commit, planned.tree) | {
+        "annotations": _filled({"ref": planned.ref, "version": planned.version or ""})
+    }
+
+
+def _patch(patch: PlannedPatch) -> Resource:
+    """A backport is its upstream commit; of a patch of ours the digest is over the diff below its header."""
+    name = f"patch/{patch.component}/{patch.file}"
+    about = {"origin": patch.origin, "fingerprint": patch.fingerprint}
+    upstream = materials.backport(patch)
+    if upstream:
+        return _commit(name, upstream) | {"annotations": about}
+    return {"name": name, "digest": {"sha256": patch.fingerprint}, "annotations": about}
+
+
+def _commit(name: str, commit: Commit, tree: str = "") -> Resource:
+    """A commit (in-toto's digest_set.md: gitCommit, gitTree)."""
+    digest = _filled({"gitCommit": commit.commit, "gitTree": tree})
+    return _filled({"name": name, "uri": commit.uri, "digest": digest})
+
+
+def _base(name: str, base: Base, origin: str) -> Resource:
+    algorithm, _, value = base.digest.partition(":")
+    digest = {algorithm: value} if value else {}
+    return _filled({"name": name, "uri": base.purl, "digest": digest, "annotations": {"origin": origin}})
+
+
+def _filled(fields: Resource) -> Resource:
+    return {key: value for key, value in fields.items() if value}
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

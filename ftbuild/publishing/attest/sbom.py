@@ -1,0 +1,186 @@
+"""The bill of materials of a published image, as SPDX 2.3: what lies in it, and what it was made from.
+
+A scanner sees the packages of an image. That its libraries come from pinned commits with patches on top, no
+scanner sees: so sources and patches, with their origins, are packages of their own here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ftbuild.plan import Plan, PlannedPatch, PlannedSource
+from ftbuild.publishing.attest import materials, purl, spdx
+from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
+from ftbuild.publishing.attest.materials import Base, Wheel
+from ftbuild.publishing.attest.spdx import Element
+
+Part = tuple[Element, tuple[Element, ...]]  # a package, and how it relates to others
+PREDICATE = "https://spdx.dev/Document"
+_PACKAGES = {"dpkg": "Debian packages", "python3": "Python packages"}
+
+
+def document(
+    plan: Plan, product: str, inventory: Inventory, name: str, digest: str, created: str | None = None
+) -> dict[str, Any]:
+    """The SBOM of a product that lies in the repository `name` (`host/path`) as manifest `digest`.
+
+    `created` is an ISO 8601 time, that of the plan's revision unless told. The same arguments give the same
+    document. Reads the recipe's files, and nothing else.
+    """
+    image = _image(plan, product, name, digest)
+    root: str = image["SPDXID"]
+    parts = [
+        (image, (spdx.relationship(spdx.DOCUMENT, "DESCRIBES", root),)),
+        *_base(plan, inventory, root),
+        *(_debian(inventory, package, root) for package in inventory.debian),
+        *(_python(package, root) for package in inventory.python),
+        *(_source(source, root) for source in plan.sources),
+        *(_patch(plan, patch) for patch in plan.patches),
+        *_tools(plan, product, root),
+    ]
+    return spdx.document(
+        name=f"{name}@{digest}",
+        namespace=f"{materials.NAMES}/spdx/{name}/{digest.rpartition(':')[2]}",
+        created=created or plan.revision.time,
+        comment=_comment(inventory),
+        packages=[package for package, _ in parts],
+        relationships=[relation for _, relations in parts for relation in relations],
+    )
+
+
+def _comment(inventory: Inventory) -> str:
+    listed = "Debian packages as dpkg, Python packages as importlib.metadata of the image list them."
+    absent = [f"The image has no {tool}: its {_PACKAGES[tool]} are not listed." for tool in inventory.missing]
+    made = "Sources, patches and build tools as pinned by ftbuild. Licences as the packages state them."
+    return " ".join([listed, *absent, made])
+
+
+def _image(plan: Plan, product: str, name: str, digest: str) -> Element:
+    tag = plan.tag(product).rpartition(":")[2]
+    return spdx.package(
+        spdx.identifier("image", name, digest),
+        name,
+        tag,
+        purl=purl.image(name, digest, tag),
+        sha256=digest.removeprefix("sha256:"),
+        purpose="CONTAINER",
+        comment=plan.labels(product)["org.opencontainers.image.description"],
+    )
+
+
+def _base(plan: Plan, inventory: Inventory, root: str) -> Iterator[Part]:
+    """The image below, and what its recipe unpacks from wheels, which neither dpkg nor pip knows."""
+    system = f"{inventory.system} {inventory.system_version}".strip()
+    base = _base_image(materials.serving_base(plan), plan.base.origin, f"Its system: {system or 'unknown'}.")
+    yield base, (spdx.relationship(root, "DESCENDANT_OF", base["SPDXID"]),)
+    if plan.base.local:
+        for wheel in materials.wheels(plan, "base"):
+            package = _wheel(wheel, "unpacked by the base's Dockerfile, so no tool in the image lists it")
+            yield package, (spdx.relationship(base["SPDXID"], "CONTAINS", package["SPDXID"]),)
+
+
+def _base_image(base: Base, origin: str, comment: str = "") -> Element:
+    return spdx.package(
+        spdx.identifier("base", base.name, base.tag, base.digest),
+        base.name,
+        base.tag,
+        purl=base.purl,
+        sha256=base.digest.removeprefix("sha256:"),
+        purpose="CONTAINER",
+        source_info=origin,
+        comment=comment,
+    )
+
+
+def _debian(inventory: Inventory, package: DebianPackage, root: str) -> Part:
+    described = spdx.package(
+        spdx.identifier("debian", package.name, package.architecture, package.version),
+        package.name,
+        package.version,
+        purl=purl.debian(
+            inventory.system,
+            inventory.system_version,
+            package.name,
+            package.version,
+            package.architecture,
+        ),
+        licence=", ".join(package.licences),
+        source_info=f"built from the source package {package.source} {package.source_version}",
+    )
+    return described, (spdx.relationship(root, "CONTAINS", described["SPDXID"]),)
+
+
+def _python(package: PythonPackage, root: str) -> Part:
+    described = spdx.package(
+        spdx.identifier("python", package.name, package.version, package.folder),
+        package.name,
+        package.version,
+        purl=purl.python(package.name, package.version),
+        licence=package.licence,
+        source_info=f"found in {package.folder}",
+    )
+    return described, (spdx.relationship(root, "CONTAINS", described["SPDXID"]),)
+
+
+def _source(planned: PlannedSource, root: str) -> Part:
+    commit = materials.source(planned)
+    part = f"only the folders {', '.join(planned.sparse)}; " if planned.sparse else ""
+    part += f"without {', '.join(planned.without)}; " if planned.without else ""
+    described = spdx.package(
+        _source_id(planned),
+        planned.repository,
+        planned.version or planned.ref,
+        purl=commit.purl,
+        location=commit.uri,
+        purpose="SOURCE",
+        source_info=f"commit {planned.commit} ({planned.ref}), tree {planned.tree}; "
+        f"{part}at {planned.path} below the source root",
+    )
+    return described, (spdx.relationship(root, "GENERATED_FROM", described["SPDXID"]),)
+
+
+def _patch(plan: Plan, patch: PlannedPatch) -> Part:
+    """A patch. A backport's fingerprint is over commit and paths, not over a file: so it is no checksum."""
+    upstream = materials.backport(patch)
+    name = f"{patch.component}/{patch.file}"
+    covers = "commit and paths" if upstream else "the diff below its header"
+    described = spdx.package(
+        spdx.identifier("patch", name, patch.fingerprint),
+        name,
+        upstream.commit if upstream else "",
+        purl=upstream.purl if upstream else "",
+        location=upstream.uri if upstream else "",
+        sha256="" if upstream else patch.fingerprint,
+        purpose="SOURCE",
+        source_info=f"Origin: {patch.origin}",
+        comment=f"sha256 fingerprint of {covers}: {patch.fingerprint}",
+    )
+    target = _source_id(plan.source(patch.component))
+    return described, (spdx.relationship(described["SPDXID"], "PATCH_APPLIED", target),)
+
+
+def _source_id(planned: PlannedSource) -> str:
+    return spdx.identifier("source", planned.repository, planned.commit)
+
+
+def _tools(plan: Plan, product: str, root: str) -> Iterator[Part]:
+    """What compiled the libraries and is not in the image."""
+    for base in materials.devel_bases(plan):
+        image = _base_image(base, plan.base.origin)
+        yield image, (spdx.relationship(image["SPDXID"], "BUILD_TOOL_OF", root),)
+    roles = {"toolchain": "BUILD_TOOL_OF", **({"pyt": "BUILD_DEPENDENCY_OF"} if product == "sdk" else {})}
+    for role, kind in roles.items():
+        for wheel in materials.wheels(plan, role):
+            package = _wheel(wheel, f"pinned by the {role} requirements")
+            yield package, (spdx.relationship(package["SPDXID"], kind, root),)
+
+
+def _wheel(wheel: Wheel, source_info: str) -> Element:
+    return spdx.package(
+        spdx.identifier("wheel", wheel.name, wheel.version, wheel.role),
+        wheel.name,
+        wheel.version,
+        purl=wheel.purl,
+        source_info=source_info,
+    )

@@ -1,0 +1,128 @@
+"""What a registry offers: every moving tag with what its annotations say, for programs and for people.
+
+The registry is the only source, so the catalogue is never older than what `docker pull` gives.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from packaging.version import Version
+
+from ftbuild.gates.verify import elf
+from ftbuild.plan import KEY_DIGITS, LABELS
+from ftbuild.registry.client import Manifest, Repository
+
+# Base and product may follow the SMs. A key, whose first digit may be a letter as well, may not.
+_KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
+_MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One published image: its moving tag, what that means now, and which machine runs it."""
+
+    name: str
+    tag: str
+    digest: str
+    product: str
+    cell: str
+    key: str
+    base: str
+    triton: str
+    server: str
+    cuda: str
+    driver: str
+    sms: tuple[int, ...]
+
+    @property
+    def pull(self) -> str:
+        """The command that gets this very image."""
+        return f"docker pull {self.name}@{self.digest}"
+
+    def runs_on(self, sm: int) -> bool:
+        """Whether it has machine code for a GPU of that SM."""
+        return any(elf.runs(code, sm) for code in self.sms)
+
+
+def read(repository: Repository) -> tuple[Entry, ...]:
+    """Every image behind a moving tag, by tag."""
+    tags = sorted(tag for tag in repository.tags() if _MOVING.fullmatch(tag))
+    manifests = ((tag, repository.manifest(tag)) for tag in tags)
+    return tuple(
+        entry for tag, found in manifests if found for entry in _entries(repository.name, tag, found)
+    )
+
+
+def fitting(entries: Iterable[Entry], sm: int, product: str = "runtime") -> list[Entry]:
+    """The images for a GPU of that SM: compiled for it first, then the newest release."""
+    fit = [entry for entry in entries if entry.product == product and entry.runs_on(sm)]
+    return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton), -len(e.sms)), reverse=True)
+
+
+def as_json(entries: Sequence[Entry], sms: Iterable[int]) -> str:
+    """`images`, and `gpus`: compute capability -> the names that fit, best first."""
+    gpus = {capability(sm): [f"{e.name}:{e.tag}@{e.digest}" for e in fitting(entries, sm)] for sm in sms}
+    return json.dumps({"images": [asdict(entry) for entry in entries], "gpus": gpus}, indent=2) + "\n"
+
+
+def from_json(text: str) -> tuple[Entry, ...]:
+    """What `as_json` wrote; ValueError when it is something else."""
+    try:
+        return tuple(Entry(**{**image, "sms": tuple(image["sms"])}) for image in json.loads(text)["images"])
+    except (KeyError, TypeError) as strange:
+        raise ValueError(f"not an index of images: {strange}") from strange
+
+
+def as_markdown(entries: Sequence[Entry], sms: Iterable[int]) -> str:
+    """Two tables: which image for which GPU, and every image."""
+    gpus = [_row(capability(sm), *_best(fitting(entries, sm))) for sm in sms]
+    images = [
+        _row(f"`{e.tag}`", e.product, e.server, e.cuda, e.driver, e.base, f"`{e.digest}`") for e in entries
+    ]
+    return "\n".join(
+        [
+            "# Images",
+            "",
+            "## Which image for my GPU?",
+            "",
+            _row("Compute capability", "Image", "Driver from", "Pull"),
+            _row(*["---"] * 4),
+            *gpus,
+            "",
+            "## All images",
+            "",
+            _row("Tag", "Kind", "Server", "CUDA", "Driver from", "Base", "Digest"),
+            _row(*["---"] * 7),
+            *images,
+            "",
+        ]
+    )
+
+
+def capability(sm: int) -> str:
+    """A GPU's SM as NVIDIA lists it: 86 -> 8.6."""
+    return f"{sm // 10}.{sm % 10}"
+
+
+def _best(fit: Sequence[Entry]) -> tuple[str, str, str]:
+    return (f"`{fit[0].tag}`", fit[0].driver, f"`{fit[0].pull}`") if fit else ("none", "", "")
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
+    """The entry of a tag that ftbuild has set; another's has none of our annotations."""
+    said: dict[str, Any] = manifest.content.get("annotations") or {}
+    values = {key.removeprefix(f"{LABELS}."): value for key, value in said.items() if key.startswith(LABELS)}
+    wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
+    if not {*wanted, "sm"} <= values.keys():
+        return
+    sms = tuple(int(sm) for sm in values["sm"].split(","))
+    yield Entry(name, tag, manifest.descriptor.digest, **{key: values[key] for key in wanted}, sms=sms)

@@ -1,0 +1,59 @@
+"""Inventories of images, noted in a cell's folder: the machine that publishes need not have the image."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import TypeAdapter, ValidationError
+
+from ftbuild.engine import daemon
+from ftbuild.errors import PublishError
+from ftbuild.publishing.attest import inventory as inventories
+from ftbuild.publishing.attest.inventory import Inventory
+
+if TYPE_CHECKING:
+    import docker
+
+
+@dataclass(frozen=True)
+class Noted:
+    """An inventory and the id of the image that it was read from."""
+
+    image: str
+    inventory: Inventory
+
+
+_NOTED: TypeAdapter[Noted] = TypeAdapter(Noted)
+
+
+def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
+    """The inventory in a cell's folder, if it is about the image that has these ids."""
+    try:
+        found = _NOTED.validate_json(_file(folder, product).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return found.inventory if found.image in ids else None
+
+
+def take(
+    client: docker.DockerClient, folder: Path, product: str, name: str, ids: Collection[str]
+) -> Inventory:
+    """The inventory of a local image, noted in a cell's folder; PublishError when it is not one of `ids`."""
+    image = daemon.built(client, name, PublishError)
+    if image not in ids:
+        raise PublishError(
+            f"the inventory of {name} cannot be taken: the image here is another one than was staged",
+            where=str(_file(folder, product)),
+            hint="invoke stage notes it where the image is built: bring its work folder here",
+        )
+    found = Noted(image, inventories.read(client, image))
+    folder.mkdir(parents=True, exist_ok=True)
+    _file(folder, product).write_bytes(_NOTED.dump_json(found, indent=1))
+    return found.inventory
+
+
+def _file(folder: Path, product: str) -> Path:
+    return folder / f"inventory-{product}.json"

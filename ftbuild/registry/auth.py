@@ -1,0 +1,125 @@
+"""From a registry's challenge to an Authorization header: Basic, or a token from a token server.
+
+distribution-spec v1.1 leaves this open; the token protocol is docs.docker.com/registry/spec/auth.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode, urlsplit
+
+from ftbuild.errors import PublishError
+from ftbuild.registry import credentials
+from ftbuild.registry.credentials import Credentials
+from ftbuild.registry.errors import refused
+from ftbuild.registry.transport import Transport, bare, is_loopback
+
+if TYPE_CHECKING:
+    import requests
+
+CLIENT = "ftbuild"
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a request is about; a token is good for one scope."""
+
+    host: str
+    repository: str
+    actions: str
+
+    def __str__(self) -> str:
+        return f"repository:{self.repository}:{self.actions}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """The value of an Authorization header, and whose it is; `who` is None for anybody's."""
+
+    header: str = field(repr=False)
+    who: str | None
+
+
+class Logins:
+    """The logins of a session; threads that need the same one wait for it."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self._known: dict[Scope, Login] = {}
+        self._lock = Lock()
+
+    def known(self, scope: Scope) -> Login | None:
+        """What was good for this scope the last time."""
+        return self._known.get(scope)
+
+    def renewed(self, scope: Scope, stale: Login | None, challenge: str) -> Login | None:
+        """A login in place of the one that was refused; None when there is nothing to log in with.
+
+        Raises PublishError when the token server refuses the user's credentials or cannot be trusted with
+        them, HostError when it cannot be reached.
+        """
+        with self._lock:
+            if self._known.get(scope) is stale:
+                login = self._login(scope, challenge)
+                self._known.pop(scope, None)
+                if login:
+                    self._known[scope] = login
+            return self._known.get(scope)
+
+    def _login(self, scope: Scope, challenge: str) -> Login | None:
+        from urllib.request import parse_http_list, parse_keqv_list
+
+        scheme, _, rest = challenge.partition(" ")
+        user = credentials.find(scope.host)
+        if scheme.lower() == "bearer":
+            said = parse_keqv_list([item for item in parse_http_list(rest) if "=" in item])
+            return self._token(scope, said, user)
+        basic = _basic(user) if scheme.lower() == "basic" else None
+        return Login(basic, user.who) if basic and user else None
+
+    def _token(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> Login:
+        answer = self._ask(scope, challenge, user)
+        if answer.status_code != 200:
+            raise refused(answer, scope.host, scope.repository, user.who if user else None)
+        try:
+            body = answer.json()
+            token = body.get("token") or body["access_token"]
+        except (ValueError, LookupError, AttributeError):
+            raise PublishError("a token server answers without a token", where=bare(answer.url)) from None
+        return Login(f"Bearer {token}", user.who if user else None)
+
+    def _ask(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> requests.Response:
+        realm = challenge.get("realm", "")
+        wanted = {"scope": str(scope)} | {
+            k: v for k, v in challenge.items() if k in ("service", "scope") and v
+        }
+        if not _is_safe(realm):
+            raise PublishError(
+                f"{scope.host} names a token server without TLS", where=bare(realm) or "no realm"
+            )
+        if user and user.is_token:
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": user.secret,
+                "client_id": CLIENT,
+                **wanted,
+            }
+            return self._transport.send("POST", realm, data=form)
+        query = f"{'&' if '?' in realm else '?'}{urlencode(wanted)}"
+        return self._transport.send("GET", realm + query, authorization=_basic(user))
+
+
+def _basic(user: Credentials | None) -> str | None:
+    if user is None or user.is_token:
+        return None
+    return f"Basic {base64.b64encode(f'{user.user}:{user.secret}'.encode()).decode()}"
+
+
+def _is_safe(realm: str) -> bool:
+    """Whether credentials may travel there: over TLS, or without leaving this machine."""
+    address = urlsplit(realm)
+    return address.scheme == "https" or (address.scheme == "http" and is_loopback(address.netloc))

@@ -1,0 +1,304 @@
+"""A deployment as a container of this machine's engine: start, wait, show, follow, stop.
+
+The engine mounts the model repository, so it must be the engine of the machine that holds it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shlex
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ftbuild.client import server_container
+from ftbuild.engine import gpu
+from ftbuild.errors import ConfigError, HostError, SmokeError
+from ftbuild.plan import LABELS
+from ftbuild.serving.deployment import READY, Deployment
+from ftbuild.serving.image_choice import Image
+from ftbuild.serving.requirements import unreadable
+from ftbuild.text import tables
+
+if TYPE_CHECKING:
+    import docker
+    import requests
+    from docker.models.containers import Container
+
+ROLE = {f"{LABELS}.role": "serve"}
+READY_SECONDS = 900
+STOP_SECONDS = 30
+SAY_SECONDS = 30
+_OUT_OF_MEMORY = "the machine's memory ran out (the kernel killed it)"
+
+
+def command_line(deployment: Deployment) -> str:
+    """What `start` does, as a `docker run` to paste into a shell."""
+    argv = ["docker", "run", "--detach", f"--name={deployment.name}"]
+    argv += [f"--label={name}={value}" for name, value in ROLE.items()]
+    if deployment.gpus and deployment.access == "cdi":
+        argv += [f"--device=nvidia.com/gpu={index}" for index in deployment.gpus]
+    elif deployment.gpus:
+        # The engine reads the value as CSV: without quotes of its own a comma would end the list.
+        argv.append(f'--gpus="device={",".join(map(str, deployment.gpus))}"')
+    argv.append(f"--shm-size={deployment.shared_mebibytes}m")
+    argv += [f"--ulimit={name}={value}:{value}" for name, value in deployment.limits.items()]
+    argv += [f"--publish={host}:{inside}" for _, host, inside in deployment.ports.published()]
+    argv.append(f"--mount=type=bind,source={deployment.models},target={server_container.MODELS},readonly")
+    argv += [f"--env={name}={value}" for name, value in deployment.environment.items()]
+    return shlex.join([*argv, deployment.image, *deployment.command])
+
+
+def serve(
+    client: docker.DockerClient,
+    deployment: Deployment,
+    image: Image,
+    report: Callable[[str], None],
+    *,
+    detach: bool = False,
+    seconds: float = READY_SECONDS,
+) -> None:
+    """Start the server, wait until it is ready and report its models.
+
+    With `detach` it goes on alone. Else its log is reported until Ctrl-C (or SIGTERM), which ends and removes
+    it. A server that does not get ready, or ends by itself, is removed as well: SmokeError with its words.
+    """
+    refuse(client, deployment, image)
+    report(f"starting {deployment.name}: {image.name}{_where(deployment)}, {deployment.models}")
+    container = start(client, deployment)
+    try:
+        url = wait(client, container, deployment, report, seconds=seconds)
+        report(model_table(url))
+        report(f"{deployment.name} is ready: {_addresses(client, deployment)}")
+        if detach:
+            report(f"invoke serve --stop --name {deployment.name} ends it")
+            return
+        report("Ctrl-C ends it; its log from here on:")
+    except BaseException:
+        stop(container)
+        raise
+    try:
+        for line in follow(container):
+            report(line)
+        refuse_dead(container, "by itself")
+    except KeyboardInterrupt:
+        report(f"stopping {deployment.name}")
+    finally:
+        stop(container)
+
+
+def _where(deployment: Deployment) -> str:
+    return f" on GPU {', '.join(map(str, deployment.gpus))}" if deployment.gpus else " on the CPU"
+
+
+def _addresses(client: docker.DockerClient, deployment: Deployment) -> str:
+    return ", ".join(f"{name} {_host(client)}:{port}" for name, port, _ in deployment.ports.published())
+
+
+def refuse(client: docker.DockerClient, deployment: Deployment, image: Image) -> None:
+    """Say what would stop this start: a name or port that is taken, files that the image's user can't read.
+
+    Raises ConfigError or HostError.
+    """
+    _refuse_name(client, deployment.name)
+    if deployment.models is None:
+        raise ConfigError("nothing to serve", hint="--model-repo DIR")
+    if blocked := unreadable(deployment.models, *image.user):
+        raise HostError(
+            f"the server's user ({image.user[0]}) may not read the model repository",
+            where=str(blocked),
+            hint=f"chmod -R a+rX {shlex.quote(str(deployment.models))}",
+        )
+    if _host(client) == "localhost":
+        for name, port, _ in deployment.ports.published():
+            _refuse_port(name, port)
+
+
+def start(client: docker.DockerClient, deployment: Deployment) -> Container:
+    """The container, started; HostError when the engine refuses, and then nothing is left of it."""
+    from docker.errors import APIError
+    from docker.types import Mount, Ulimit
+
+    container = None
+    try:
+        container = client.containers.create(
+            deployment.image,
+            list(deployment.command),
+            name=deployment.name,
+            labels=ROLE,
+            environment=dict(deployment.environment),
+            ports={f"{inside}/tcp": host for _, host, inside in deployment.ports.published()},
+            mounts=[Mount(server_container.MODELS, str(deployment.models), type="bind", read_only=True)],
+            shm_size=deployment.shared_memory,
+            ulimits=[Ulimit(name=name, soft=n, hard=n) for name, n in deployment.limits.items()],
+            device_requests=gpu.requests(deployment.access, deployment.gpus) if deployment.gpus else [],
+        )
+        container.start()
+    except BaseException as failed:
+        if container is not None:
+            container.remove(force=True, v=True)
+        if isinstance(failed, APIError):
+            raise HostError(
+                f"the engine cannot start the server: {failed.explanation or failed}",
+                where=deployment.image,
+                hint="`invoke serve --dry-run` prints the docker run line to try by hand",
+            ) from failed
+        raise
+    return container
+
+
+def wait(
+    client: docker.DockerClient,
+    container: Container,
+    deployment: Deployment,
+    report: Callable[[str], None],
+    *,
+    seconds: float = READY_SECONDS,
+) -> str:
+    """Wait until the server says that it is ready; the URL of its HTTP endpoint.
+
+    Raises SmokeError, with the server's own words, when it ends or takes longer than `seconds`. Ready is the
+    server's opinion: only a request shows that a model answers.
+    """
+    import requests
+
+    url = f"http://{_host(client)}:{deployment.ports.http}"
+    begin = said = time.monotonic()
+    while (now := time.monotonic()) < begin + seconds:
+        refuse_dead(container, "before it was ready")
+        with contextlib.suppress(requests.RequestException):
+            if _session().get(f"{url}{READY}", timeout=5).status_code == 200:
+                return url
+        if now > said + SAY_SECONDS:
+            report(f"still loading after {now - begin:.0f} s; invoke serve --logs shows the log")
+            said = now
+        time.sleep(server_container.POLL_SECONDS)
+    raise SmokeError(
+        f"the server was not ready within {seconds:g} s; it said:\n"
+        f"    {server_container.telling(container.logs())}",
+        hint="a big model on a slow disk takes longer: --timeout SECONDS",
+    )
+
+
+def refuse_dead(container: Container, when: str) -> None:
+    """SmokeError with the last lines of the log when the server has ended."""
+    container.reload()
+    if container.status == "running":
+        return
+    state = container.attrs["State"]
+    why = _OUT_OF_MEMORY if state.get("OOMKilled") else f"code {state.get('ExitCode')}"
+    raise SmokeError(
+        f"the server ended {when} ({why}); it said:\n    {server_container.telling(container.logs())}",
+        hint=server_container.DIED,
+    )
+
+
+def model_table(url: str) -> str:
+    """Model, version and status of everything in the repository (repository extension of the protocol)."""
+    index = _session().post(f"{url}/v2/repository/index", timeout=10).json()
+    rows = [(model["name"], model.get("version", ""), model.get("state", "")) for model in index]
+    return tables.render(("Model", "Version", "Status"), sorted(rows))
+
+
+def follow(container: Container) -> Iterator[str]:
+    """The log from now on, line by line, until the server ends."""
+    rest = b""
+    for chunk in container.logs(stream=True, follow=True, tail=0):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from (line.decode("utf-8", "replace") for line in lines)
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def find(client: docker.DockerClient, name: str) -> Container:
+    """A container that `invoke serve` made; ConfigError when there is none of that name."""
+    found = _container(client, name)
+    if found is None or not _is_ours(found):
+        servers = [
+            container.name
+            for container in client.containers.list(all=True, filters={"label": _filter()})
+            if container.name
+        ]
+        raise ConfigError(
+            f"no server is called {name}",
+            hint=f"servers here: {', '.join(sorted(servers)) or 'none'}; another one: --name",
+        )
+    return found
+
+
+def stop(container: Container) -> None:
+    """End the server, with time to finish what it answers, and remove its container."""
+    from docker.errors import NotFound
+
+    with contextlib.suppress(NotFound):
+        container.stop(timeout=STOP_SECONDS)
+        container.remove(force=True, v=True)
+
+
+def logs(container: Container) -> str:
+    """All that the server has said."""
+    return container.logs().decode("utf-8", "replace").rstrip("\n")
+
+
+def _refuse_name(client: docker.DockerClient, name: str) -> None:
+    found = _container(client, name)
+    if found is None:
+        return
+    if not _is_ours(found):
+        raise ConfigError(
+            f"a container {name} exists that invoke serve did not make", hint="take another --name"
+        )
+    raise ConfigError(
+        f"a server {name} is there already ({found.status})",
+        hint=f"invoke serve --stop --name {name}, or another --name and other ports",
+    )
+
+
+def _container(client: docker.DockerClient, name: str) -> Container | None:
+    from docker.errors import NotFound
+
+    try:
+        return client.containers.get(name)
+    except NotFound:
+        return None
+
+
+def _is_ours(container: Container) -> bool:
+    return all(container.labels.get(name) == value for name, value in ROLE.items())
+
+
+def _filter() -> list[str]:
+    return [f"{name}={value}" for name, value in ROLE.items()]
+
+
+def _refuse_port(name: str, port: int) -> None:
+    """HostError when something listens there: the engine's own message would come after the start."""
+    with socket.socket() as probe:
+        # As servers do: a connection that has just ended does not hold a port.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as taken:
+            if taken.errno == errno.EACCES:  # below 1024 the engine may what this user may not
+                return
+            raise HostError(
+                f"port {port} is in use", where=f"the {name} endpoint", hint=f"--{name}-port with another one"
+            ) from taken
+
+
+def _session() -> requests.Session:
+    """Without the proxies of the environment, which cannot reach this machine's own ports."""
+    import requests
+
+    session = requests.Session()
+    session.trust_env = False
+    return session
+
+
+def _host(client: docker.DockerClient) -> str:
+    """Where published ports are: the machine of the engine."""
+    base = urlsplit(client.api.base_url)
+    return base.hostname or "localhost" if base.scheme in ("http", "https") else "localhost"

@@ -1,0 +1,173 @@
+"""Which of the images that are built here serves on the GPUs that are here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.version import Version
+
+from ftbuild.config.schema import Config
+from ftbuild.engine import container, daemon, gpu
+from ftbuild.engine.gpu import Access, Gpu
+from ftbuild.errors import ConfigError, HostError
+from ftbuild.plan import LABELS
+
+if TYPE_CHECKING:
+    import docker
+
+# Of our own images (dockerfiles/triton-ft.Dockerfile); another one's user is read from the image.
+USER = (1000, 1000)
+_BUILD = "invoke build --sm <SM of the GPU>, or name an image: --image"
+
+
+@dataclass(frozen=True)
+class Image:
+    """A runtime image, and what its labels say; an image that is not ours has none (`sms` None)."""
+
+    name: str
+    triton: str | None = None
+    sms: tuple[int, ...] | None = None
+    base: str | None = None
+    user: tuple[int, int] = USER
+
+    def runs_on(self, gpus: Sequence[Gpu]) -> bool:
+        """Whether it has machine code for all of them, as far as its labels say."""
+        return self.sms is None or all(device.runs(self.sms) for device in gpus)
+
+    def is_exact_for(self, gpus: Sequence[Gpu]) -> bool:
+        """Whether it was compiled for the very SM of each."""
+        return all(device.major * 10 + device.minor in (self.sms or ()) for device in gpus)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The options that choose an image, as typed; None leaves it open."""
+
+    image: str | None = None
+    triton: str | None = None
+    sm: str | None = None
+    base: str | None = None
+
+    def takes(self, image: Image) -> bool:
+        """Whether an image is one of those that the options mean."""
+        sms = None if self.sm is None else set(self.sm.replace("_", ",").split(","))
+        return (
+            self.triton in (None, image.triton)
+            and self.base in (None, image.base)
+            and (sms is None or sms == {str(sm) for sm in image.sms or ()})
+        )
+
+    @property
+    def is_for_an_sm(self) -> bool:
+        """Whether the options say which GPUs the image is for."""
+        return bool(self.image or self.sm)
+
+    def __str__(self) -> str:
+        options = {"triton": self.triton, "sm": self.sm, "base": self.base}
+        return " ".join(f"--{name} {value}" for name, value in options.items() if value) or "any options"
+
+
+def find(
+    client: docker.DockerClient,
+    config: Config,
+    wanted: Wanted,
+    indices: Sequence[int] | None,
+    *,
+    here: bool = True,
+) -> tuple[Image, Access | None]:
+    """The image to serve with, and the GPUs of `indices` (None: all), as a container of it gets them.
+
+    What is not served `here` but only written down needs no GPU, and one that is here decides only where the
+    options leave it open. A named image is pulled to be served. Raises ConfigError when nothing that is built
+    matches the options, HostError when nothing runs on these GPUs or a named image cannot be had.
+    """
+    if wanted.image and here:
+        container.available(client, wanted.image, "serving", "docker login, or invoke build and no --image")
+    candidates = [_named(client, wanted.image)] if wanted.image else list(_built(client, config, wanted))
+    if not candidates:
+        raise ConfigError(
+            f"no image of {config.matrix.image} is built that matches {wanted}",
+            hint="invoke build with these options, or --image",
+        )
+    access = None
+    on_gpu = config.models.device == "gpu"
+    if on_gpu and (here or not wanted.is_for_an_sm):
+        access = gpu.find(client, candidates[0].name, indices=indices)
+        if access is None and here:
+            raise HostError(
+                f"no container here gets {_names(indices)}",
+                hint="nvidia-smi lists the GPUs; the engine needs nvidia-container-toolkit or CDI",
+            )
+    if on_gpu and access is None and len({image.sms for image in candidates}) > 1:
+        names = ", ".join(sorted(image.name for image in candidates))
+        raise ConfigError(f"no GPU here says which image is meant: {names}", hint="--sm or --image")
+    return choose(candidates, access.gpus if access else (), config.bases.default), access
+
+
+def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> Image:
+    """The one to serve on `gpus`: the very SM first, then the newest release, then the default base.
+
+    Raises HostError, with what there is, when no image has machine code for all of them.
+    """
+    images = list(images)
+    fit = [image for image in images if image.runs_on(gpus)]
+    if not fit:
+        here = ", ".join(dict.fromkeys(map(str, gpus)))
+        there = ", ".join(f"{image.name} ({_sms(image)})" for image in images)
+        raise HostError(f"no image here runs on {here}", where=there, hint=_BUILD)
+    return max(
+        fit,
+        key=lambda image: (
+            image.is_exact_for(gpus),
+            Version(image.triton or "0"),
+            image.base == default_base,
+        ),
+    )
+
+
+def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
+    """An image by its labels and its `USER`."""
+    sms = labels.get(f"{LABELS}.sm")
+    return Image(
+        name,
+        labels.get(f"{LABELS}.triton"),
+        tuple(int(sm) for sm in sms.split(",")) if sms else None,
+        labels.get(f"{LABELS}.base"),
+        _user(user),
+    )
+
+
+def _user(text: str) -> tuple[int, int]:
+    """`uid:gid` of a Dockerfile's USER; a name says nothing from outside and counts as ours."""
+    uid, _, gid = text.partition(":")
+    if not uid:
+        return (0, 0)
+    return (int(uid), int(gid or uid)) if uid.isdecimal() and (gid or uid).isdecimal() else USER
+
+
+def _named(client: docker.DockerClient, name: str) -> Image:
+    """An image by name; one that is not here says nothing of itself."""
+    found = daemon.image(client, name)
+    if found is None:
+        return Image(name)
+    return described(name, found.labels, found.attrs["Config"].get("User") or "")
+
+
+def _built(client: docker.DockerClient, config: Config, wanted: Wanted) -> Iterator[Image]:
+    """The moving tags of runtime images that `invoke build` left here."""
+    labels = [f"{LABELS}.product=runtime"]
+    for found in client.images.list(name=config.matrix.image, filters={"label": labels}):
+        name = f"{config.matrix.image}:{found.labels.get(f'{LABELS}.cell')}"
+        image = described(name, found.labels, found.attrs["Config"].get("User") or "")
+        if name in found.tags and wanted.takes(image):
+            yield image
+
+
+def _sms(image: Image) -> str:
+    return ", ".join(f"sm_{sm}" for sm in image.sms or ())
+
+
+def _names(indices: Sequence[int] | None) -> str:
+    return "a GPU" if indices is None else f"GPU {', '.join(map(str, indices))}"

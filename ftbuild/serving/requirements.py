@@ -1,0 +1,163 @@
+"""What a model repository asks of the machine that serves it: GPUs, data types, readable files.
+
+Reads config.pbtxt and the names of files; weights themselves are not opened.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from ftbuild.client import server_container
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_pbtxt
+
+BACKEND = "fastertransformer"
+_WEIGHTS = re.compile(r"(\d+)-gpu")
+_MAKE_AGAIN = "invoke model-repo again writes it for the weights, wherever they are"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """A model of the FasterTransformer backend.
+
+    `folder` is where the backend looks for its weights, inside of the repository; `split` tells for how many
+    GPUs there are weights beside it. `instances` is the count of its instance group.
+    """
+
+    model: str
+    model_type: str
+    data_type: str
+    int8: bool
+    tensor_para: int
+    pipeline_para: int
+    instances: int
+    folder: str
+    exists: bool
+    split: tuple[int, ...]
+
+    @property
+    def gpus(self) -> int:
+        """GPUs that one instance computes on."""
+        return self.tensor_para * self.pipeline_para
+
+    def fits(self, gpus: int) -> bool:
+        """Whether the backend starts where it sees that many GPUs (BE v1.4 libfastertransformer.cc:383-391).
+
+        It uses all that it sees: the number must be divisible, and there must be instances for all.
+        """
+        return gpus > 0 and gpus % self.gpus == 0 and self.gpus * self.instances >= gpus
+
+
+@dataclass(frozen=True)
+class Needs:
+    """The models of a repository, and those of them that need GPUs."""
+
+    models: tuple[str, ...] = ()
+    weights: tuple[Weights, ...] = ()
+
+    @property
+    def gpus(self) -> int:
+        """The fewest GPUs that every model has enough with."""
+        return max((weights.gpus for weights in self.weights), default=1)
+
+
+def read(folder: Path) -> Needs:
+    """What the repository in `folder` needs; ConfigError when it is no model repository."""
+    if not folder.is_dir():
+        raise ConfigError(
+            "the model repository does not exist", where=str(folder), hint="invoke model-repo writes one"
+        )
+    if (folder / config_pbtxt.CONFIG).exists():
+        raise ConfigError(
+            "this is a model, not a model repository",
+            where=str(folder),
+            hint=f"the repository is the folder that holds it: {folder.resolve().parent}",
+        )
+    files = sorted(folder.glob(f"*/{config_pbtxt.CONFIG}"))
+    if not files:
+        raise ConfigError(
+            f"no model in the repository: no <model>/{config_pbtxt.CONFIG}",
+            where=str(folder),
+            hint="invoke model-repo writes one",
+        )
+    weights = (_weights(folder, file) for file in files)
+    return Needs(tuple(file.parent.name for file in files), tuple(found for found in weights if found))
+
+
+def unreadable(folder: Path, uid: int, gid: int) -> Path | None:
+    """The first file or folder, from the root of the file system on, that a user other than root can't read.
+
+    A container sees a bind mount with the permissions of the host; above the repository it needs none, since
+    the engine mounts it as root.
+    """
+    return next((path for path in (folder, *sorted(folder.rglob("*"))) if not _may(path, uid, gid)), None)
+
+
+def _may(path: Path, uid: int, gid: int) -> bool:
+    status = path.stat()
+    shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
+    wanted = 0o5 if path.is_dir() else 0o4
+    return uid == 0 or (status.st_mode >> shift) & wanted == wanted
+
+
+def _weights(folder: Path, file: Path) -> Weights | None:
+    """The weights that a model of the FasterTransformer backend wants; None for any other model."""
+    config = config_pbtxt.parse(file.read_text())
+    if config.backend != BACKEND:
+        return None
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    tensor_para = _number(parameters, "tensor_para_size", file, 1)
+    model = file.parent
+    place = _place(folder, model, parameters, config.default_model_filename or f"{tensor_para}-gpu", file)
+    return Weights(
+        model=model.name,
+        model_type=parameters.get("model_type", ""),
+        data_type=_data_type(parameters),
+        int8=_number(parameters, "int8_mode", file, 0) > 0,
+        tensor_para=tensor_para,
+        pipeline_para=_number(parameters, "pipeline_para_size", file, 1),
+        instances=sum(max(group.count, 1) for group in config.instance_group) or 1,
+        folder=str(place.relative_to(folder)),
+        exists=place.is_dir(),
+        split=tuple(sorted(_split(place.parent))),
+    )
+
+
+def _data_type(parameters: Mapping[str, str]) -> str:
+    """Release 1.1 has `is_half` in place of `data_type` (BE v1.1 libfastertransformer.cc:254)."""
+    return parameters.get("data_type") or ("fp16" if parameters.get("is_half") == "1" else "fp32")
+
+
+def _number(parameters: Mapping[str, str], name: str, file: Path, default: int) -> int:
+    text = parameters.get(name) or str(default)
+    try:
+        return int(text)
+    except ValueError:
+        raise ConfigError(f"{name} is {text!r}, not a number", where=str(file), hint=_MAKE_AGAIN) from None
+
+
+def _place(folder: Path, model: Path, parameters: Mapping[str, str], name: str, file: Path) -> Path:
+    """Where the backend will look, seen from here: the container has the repository at `server.MODELS`."""
+    written = parameters.get("model_checkpoint_path")
+    if not written:
+        versions = [path for path in model.iterdir() if path.name.isdecimal()]
+        version = max(versions, key=lambda path: int(path.name), default=model / config_pbtxt.VERSION)
+        return version / name
+    inside = PurePosixPath(written)
+    if not inside.is_relative_to(server_container.MODELS):
+        raise ConfigError(
+            f"model_checkpoint_path is {written}, which the container does not have: "
+            f"it sees the repository as {server_container.MODELS}",
+            where=str(file),
+            hint=_MAKE_AGAIN,
+        )
+    return folder / inside.relative_to(server_container.MODELS)
+
+
+def _split(folder: Path) -> Iterator[int]:
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if (found := _WEIGHTS.fullmatch(path.name)) and path.is_dir():
+            yield int(found[1])

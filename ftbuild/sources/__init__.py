@@ -1,0 +1,1 @@
+"""Upstream sources: lock, fetch, object store, bundles, patched trees."""

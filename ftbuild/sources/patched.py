@@ -1,0 +1,54 @@
+"""The series on real trees: applied to a staged release, or surveyed over every release."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from ftbuild.config.schema import Config
+from ftbuild.sources import lock
+from ftbuild.sources.patches import series
+from ftbuild.sources.patches.series import Entry, PatchStatus
+from ftbuild.sources.store import Report
+
+
+def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Report) -> None:
+    """Apply to the exported `trees` (component -> folder) what the series hold for `release`.
+
+    Raises PatchError naming patch, file and hunk at the first entry that does not apply.
+    """
+    for component, entries in series.series(config).items():
+        version = config.version(release, component)
+        wanted = series.applicable(entries, version)
+        if wanted:
+            report(f"patching {component} {version} ({len(wanted)} entries)")
+        for entry in wanted:
+            diff = lock.diff(config, entry, cache, report=report)
+            series.apply(trees[component], entry, diff, version=version)
+
+
+def survey(config: Config, releases: Collection[str], cache: Path, report: Report) -> Iterator[PatchStatus]:
+    """What becomes of every entry on every release (none named: all), each component on a tree of its own."""
+    diffs: dict[str, bytes] = {}
+
+    def diff_of(entry: Entry) -> bytes:
+        if entry.name not in diffs:
+            diffs[entry.name] = lock.diff(config, entry, cache, report=report)
+        return diffs[entry.name]
+
+    for release in lock.chosen(config, releases):
+        report(f"{release}: fetching and trying the series")
+        lock.fetch(config, release, cache, report=report)
+        for component, entries in series.series(config).items():
+            if component not in config.sources.releases[release]:
+                continue
+            with tempfile.TemporaryDirectory(prefix="ftbuild-") as tree:
+                lock.export(config, release, component, cache, Path(tree), report=report)
+                yield from series.status(
+                    entries,
+                    Path(tree),
+                    release=release,
+                    version=config.version(release, component),
+                    diff_of=diff_of,
+                )

@@ -1,0 +1,1 @@
+"""Patch series: DEP-3 headers, version ranges, strict application, conflict reports."""

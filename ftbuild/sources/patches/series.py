@@ -1,0 +1,299 @@
+"""Our changes to upstream's sources: quilt series, DEP-3 headers, version ranges, strict application.
+
+`patches/<component>/series` lists the entries in order of application (quilt(1): one name a line, `#`
+starts a comment). An entry is a `.patch`, a header and a diff of ours, or a `.backport`, the header alone:
+it names an upstream commit, whose diff comes from the source cache, so upstream's code is never copied here.
+
+A diff is applied by `git apply` without fuzz: every context line must match. Nothing here needs a network.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import PatchError
+from ftbuild.host.git import NO_REPOSITORY, git
+from ftbuild.sources.patches import dep3, hunks
+from ftbuild.sources.patches.hunks import Conflict
+from ftbuild.text import tables
+
+SERIES = "series"
+_NAME = re.compile(r"\d{4}-[a-z0-9][a-z0-9.-]*\.(patch|backport)")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry of a series. A patch of ours has a `diff`, a backport a `commit` (and maybe `paths`)."""
+
+    component: str
+    file: str
+    header: dep3.Header
+    versions: SpecifierSet
+    diff: bytes = b""
+    commit: str | None = None
+
+    @property
+    def name(self) -> str:
+        """`<component>/<file>`."""
+        return f"{self.component}/{self.file}"
+
+    @property
+    def origin(self) -> str:
+        """Where the change comes from, for labels and tables."""
+        return self.header.origin
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Globs of the files taken from a backported commit; none: all."""
+        return self.header.paths
+
+
+class Status(StrEnum):
+    """What became of an entry on the sources of a release."""
+
+    APPLIES = "applies"
+    UPSTREAM = "already upstream"
+    CONFLICT = "conflict"
+    OUT_OF_RANGE = "not applicable"
+
+
+@dataclass(frozen=True)
+class PatchStatus:
+    """An entry on a release. `stops` says that a build of the release would end with a PatchError."""
+
+    component: str
+    file: str
+    release: str
+    version: str
+    status: Status
+    stops: bool = False
+    detail: str = ""
+
+
+class ConflictError(PatchError):
+    """A diff does not apply; `conflicts` says where."""
+
+    def __init__(self, entry: Entry, version: str, conflicts: Sequence[Conflict]) -> None:
+        super().__init__(
+            f"{entry.name} does not apply to {entry.component} {version}".rstrip(),
+            where="; ".join(str(conflict) for conflict in conflicts),
+            hint="invoke patches shows all of them; narrow its range in patches.yaml or add an entry "
+            "for this version",
+        )
+        self.conflicts = tuple(conflicts)
+
+
+def series(config: Config) -> dict[str, tuple[Entry, ...]]:
+    """The series of every component, in order of application.
+
+    Raises PatchError, with file and line, where series, files and ranges disagree or a header is wrong.
+    """
+    _require_versions(config)
+    for file in sorted(config.patch_directory.glob(f"*/{SERIES}")):
+        if file.parent.name not in config.patches.ranges:
+            raise PatchError(
+                f"{file.parent.name} has a series, but no ranges",
+                where=str(config.folder / "patches.yaml"),
+            )
+    return {component: _series(config, component) for component in config.patches.ranges}
+
+
+def applicable(entries: Iterable[Entry], version: str) -> tuple[Entry, ...]:
+    """The entries meant for a version of their component; none for a release without it (empty version)."""
+    return tuple(entry for entry in entries if _in_range(entry, version))
+
+
+def fingerprint(entry: Entry) -> str:
+    """sha256 of what the entry changes: of the diff, or of commit and paths. Its header text may change."""
+    content = entry.diff if entry.commit is None else " ".join([entry.commit, *entry.paths]).encode()
+    return hashlib.sha256(content).hexdigest()
+
+
+def apply(tree: Path, entry: Entry, diff: bytes, *, version: str = "") -> None:
+    """Change the exported `tree` as the entry's `diff` says, all of it or nothing.
+
+    Raises ConflictError naming patch, file and hunk; PatchError when the tree holds the change already.
+    """
+    complaint = _git_apply(tree, diff)
+    if complaint is None:
+        return
+    if _holds(tree, diff):
+        raise PatchError(
+            f"{entry.name} is already in {entry.component} {version}".rstrip(),
+            hint="narrow its range in patches.yaml",
+        )
+    raise ConflictError(entry, version, hunks.conflicts(diff.decode("utf-8", "replace"), complaint))
+
+
+def status(
+    entries: Sequence[Entry], tree: Path, *, release: str, version: str, diff_of: Callable[[Entry], bytes]
+) -> Iterator[PatchStatus]:
+    """What becomes of each entry when the series is applied to `tree` (which it changes), in order.
+
+    `diff_of` gives the diff of an entry, also of one that is not meant for this version: whether upstream
+    already has it is worth knowing, and is asked of the sources before anything of ours is in them.
+    """
+    upstream = {
+        entry.name for entry in entries if not _in_range(entry, version) and _holds(tree, diff_of(entry))
+    }
+    for entry in entries:
+        if _in_range(entry, version):
+            outcome, detail = _try(entry, tree, version, diff_of(entry))
+        else:
+            outcome = Status.UPSTREAM if entry.name in upstream else Status.OUT_OF_RANGE
+            detail = f"range {entry.versions}"
+        stops = outcome is Status.CONFLICT or (outcome is Status.UPSTREAM and _in_range(entry, version))
+        yield PatchStatus(entry.component, entry.file, release, version, outcome, stops, detail)
+
+
+def _try(entry: Entry, tree: Path, version: str, diff: bytes) -> tuple[Status, str]:
+    try:
+        apply(tree, entry, diff, version=version)
+    except ConflictError as conflict:
+        return Status.CONFLICT, conflict.where or ""
+    except PatchError as superfluous:
+        return Status.UPSTREAM, superfluous.hint or ""
+    return Status.APPLIES, ""
+
+
+def exit_code(rows: Iterable[PatchStatus]) -> int:
+    """PatchError's code when a row would stop a build, else 0."""
+    return PatchError.exit_code if any(row.stops for row in rows) else 0
+
+
+def table(rows: Sequence[PatchStatus]) -> str:
+    """Entry x release as text, then what stops a build, with file and hunk."""
+    releases = sorted({row.release for row in rows})
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for row in rows:
+        cells.setdefault((row.component, row.file), {})[row.release] = row.status.value
+    lines = [(*entry, *(found.get(release, "-") for release in releases)) for entry, found in cells.items()]
+    text = tables.render(("Component", "Entry", *releases), lines)
+    stopped = [
+        f"{row.component}/{row.file} on {row.release}: {row.status}: {row.detail}"
+        for row in rows
+        if row.stops
+    ]
+    return "\n".join([text, *stopped])
+
+
+def as_json(rows: Iterable[PatchStatus]) -> str:
+    """The rows as a JSON list, for programs."""
+    return json.dumps([asdict(row) for row in rows], indent=2)
+
+
+def _in_range(entry: Entry, version: str) -> bool:
+    return bool(version) and entry.versions.contains(Version(version), prereleases=True)
+
+
+def _holds(tree: Path, diff: bytes) -> bool:
+    """Whether the change is in the tree: it could be taken out again."""
+    return _git_apply(tree, diff, "--reverse", "--check") is None
+
+
+def _git_apply(tree: Path, diff: bytes, *options: str) -> str | None:
+    """None when git accepts the diff, else its complaint.
+
+    Without `GIT_DIR` git looks for a repository above `tree`; in one, it takes the diff to be relative to
+    that repository's root and silently skips every file outside of `tree` (git-apply(1)).
+    """
+    with tempfile.NamedTemporaryFile(prefix="ftbuild-", suffix=".diff") as file:
+        file.write(diff)
+        file.flush()
+        result = git(
+            "apply",
+            "--verbose",
+            "-p1",
+            "--whitespace=nowarn",
+            "--no-ignore-whitespace",
+            *options,
+            file.name,
+            cwd=tree,
+            env=NO_REPOSITORY,
+            check=False,
+        )
+    return result.stderr if result.code else None
+
+
+def _require_versions(config: Config) -> None:
+    for release, refs in config.sources.releases.items():
+        for component in set(config.patches.ranges) & set(refs):
+            if refs[component].version is None:
+                raise PatchError(
+                    f"{component} of release {release} has patches, but no version to compare ranges with",
+                    where=str(config.folder / "sources.yaml"),
+                    hint="give it a `version`",
+                )
+
+
+def _series(config: Config, component: str) -> tuple[Entry, ...]:
+    folder = config.patch_directory / component
+    names = dict(_names(folder))
+    ranges = config.patches.ranges[component]
+    for name in sorted({path.name for path in folder.iterdir()} - {SERIES} - set(names)):
+        raise PatchError(
+            "the file is not in the series", where=str(folder / name), hint=f"add it to {SERIES}"
+        )
+    for name in sorted(set(ranges) - set(names)):
+        raise PatchError(
+            f"{component}/{name} has a range, but is not in the series",
+            where=str(config.folder / "patches.yaml"),
+        )
+    for name, line in names.items():
+        if name not in ranges:
+            raise PatchError(
+                f"{component}/{name} has no range of versions",
+                where=f"{folder / SERIES}:{line}",
+                hint=f"add it to {config.folder / 'patches.yaml'}",
+            )
+    return tuple(_entry(folder / name, SpecifierSet(ranges[name].versions)) for name in names)
+
+
+def _names(folder: Path) -> Iterator[tuple[str, int]]:
+    """The names of a series with their lines; ascending numbers, so that a listing shows the order."""
+    file = folder / SERIES
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError as missing:
+        raise PatchError("the component has no series", where=str(file)) from missing
+    previous = ""
+    for number, line in enumerate(lines, start=1):
+        name = line.split("#", 1)[0].strip()
+        if not name:
+            continue
+        where = f"{file}:{number}"
+        if not _NAME.fullmatch(name):
+            raise PatchError(f"{name!r} is no entry: NNNN-name.patch or NNNN-name.backport", where=where)
+        if name[:4] <= previous:
+            raise PatchError(f"{name} is out of order: numbers must ascend", where=where)
+        if not (folder / name).is_file():
+            raise PatchError(f"{name} does not exist", where=where)
+        previous = name[:4]
+        yield name, number
+
+
+def _entry(path: Path, versions: SpecifierSet) -> Entry:
+    header, diff = dep3.split(path.read_bytes(), str(path))
+    component = path.parent.name
+    has_diff = next(hunks.hunks(diff.decode("utf-8", "replace")), None) is not None
+    if path.suffix == ".backport":
+        if diff.strip():
+            raise PatchError("a backport holds no diff: its commit is the diff", where=str(path))
+        commit = dep3.backported_commit(header, str(path))
+        return Entry(component, path.name, header, versions, commit=commit)
+    if not has_diff:
+        raise PatchError("the patch holds no diff", where=str(path))
+    if header.paths:
+        raise PatchError(f"{dep3.PATHS} is for backports only", where=str(path))
+    return Entry(component, path.name, header, versions, diff=diff)

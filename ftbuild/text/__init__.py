@@ -1,0 +1,1 @@
+"""Text output: tables, units, terminal codes."""

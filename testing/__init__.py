@@ -1,0 +1,5 @@
+"""What tests and benchmarks share: the sample stack, registries, faults, recorded nights."""
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]

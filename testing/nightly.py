@@ -1,0 +1,200 @@
+"""Nights of the sample stack: started, ended by signals, and read back with all that they leave behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ftbuild.nightly import history
+from ftbuild.nightly.record import CellRecord, Night
+from ftbuild.nightly.report.write import RENDERERS
+from ftbuild.registry.client import Repository
+from testing import ROOT
+from testing.sample import add_patch, command, copy_of_sample, environment
+from tests.engine.test_smoke import only_gpt
+
+# A name of their own: nights move tags, and other tests have images under the sample's name.
+IMAGE = "triton_with_ft_sample_night"
+# What a killed run has started must be gone after this; BuildKit's client alone may take ten.
+GONE_SECONDS = 40.0
+DECODING = "src/fastertransformer/kernels/decoding_kernels.cu"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A night that has ended: exit code, output, record, reports by file name, tags in the registry."""
+
+    code: int
+    output: str
+    folder: Path
+    night: Night
+    reports: Mapping[str, str]
+    tags: frozenset[str]
+
+    def cell(self, name: str) -> CellRecord:
+        """The record of a cell."""
+        return next(record for record in self.night.cells if record.cell == name)
+
+    @property
+    def outcomes(self) -> dict[str, tuple[str, str]]:
+        """State and reason by cell."""
+        return {record.cell: (record.state.value, record.reason.value) for record in self.night.cells}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where nights run: a configuration, a work folder, a registry, and the cells that they are about."""
+
+    config: Path
+    work: Path
+    registry: str
+    variables: Mapping[str, str]
+    cells: tuple[str, ...]
+
+    def only(self, *cells: str) -> Place:
+        """The same place, for other cells."""
+        return replace(self, cells=cells)
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        """Begin a night."""
+        chosen = [word for cell in self.cells for word in ("--cell", cell)]
+        options = ["--config", str(self.config), "--registry", self.registry, "--no-audit", *chosen, *more]
+        return subprocess.Popen(
+            command("nightly", *options),
+            cwd=ROOT,
+            env=environment(self.work, **self.variables),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *more: str) -> Ended:
+        """A night from its beginning to its end."""
+        return self.end(self.start(*more))
+
+    def end(self, process: subprocess.Popen[str], before: str = "") -> Ended:
+        """Wait for a night, and read what it leaves; `before` is its output so far."""
+        output = before + process.communicate(timeout=900)[0]
+        assert "Traceback" not in output, output[-5000:]
+        found = history.last(self.work)
+        assert found is not None, output[-5000:]
+        folder, night = found
+        reports = {name: (folder / name).read_text() for name in RENDERERS}
+        return Ended(process.returncode, output, folder, night, reports, self.tags())
+
+    def tags(self) -> frozenset[str]:
+        """What the registry has."""
+        return frozenset(Repository(self.repository).tags())
+
+    @property
+    def repository(self) -> str:
+        """The repository that the cells are published to."""
+        return f"{self.registry}/{IMAGE}"
+
+    def signalled(self, sign: signal.Signals, shows: str, *more: str) -> Ended:
+        """A night that gets a signal as soon as a line of its output holds `shows`."""
+        process = self.start(*more)
+        said = said_until(process, shows)
+        process.send_signal(sign)
+        return self.end(process, said)
+
+    def logs(self, text: str) -> bool:
+        """Whether a command of a night has said this."""
+        return any(text in log.read_text() for log in self.work.glob(f"{history.FOLDER}/*/cells/*/*.log"))
+
+    def children(self) -> list[str]:
+        """The command lines of all processes that nights of this place have started and that still run."""
+        mark = f"FTBUILD_WORK={self.work}\0".encode()
+        return [line for pid in Path("/proc").glob("[0-9]*") if (line := _command_line(pid, mark))]
+
+    def quiet(self) -> bool:
+        """Whether nothing runs any more, now or soon."""
+        return soon(lambda: not self.children())
+
+
+def said_until(process: subprocess.Popen[str], shows: str) -> str:
+    """The output up to the first line that holds `shows`."""
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if shows in line:
+            return said
+    raise AssertionError(f"{shows!r} never showed: {said[-5000:]}")
+
+
+def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
+    """Whether something gets true in that time."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.1)
+    return True
+
+
+def copied(parent: Path) -> Path:
+    """The sample configuration with its patches, for one model family, below `parent`."""
+    folder = copy_of_sample(parent)
+    matrix = folder / "matrix.yaml"
+    matrix.write_text(matrix.read_text().replace("image: triton_with_ft_sample\n", f"image: {IMAGE}\n"))
+    only_gpt(folder)
+    return folder
+
+
+def patch(config: Path, versions: str, name: str, diff: str) -> None:
+    """Add a patch to FasterTransformer for some of its versions, for instance `==5.2`."""
+    add_patch(config, "ft", name, diff)
+    ranges = config / "patches.yaml"
+    every = f'"{name}": {{versions: ">=1"}}'
+    ranges.write_text(ranges.read_text().replace(every, f'"{name}": {{versions: "{versions}"}}'))
+
+
+def repatch(config: Path, name: str, diff: str) -> None:
+    """Give a patch that was added before another diff."""
+    file = config.parent / "patches" / "ft" / name
+    header, _, _ = file.read_text().partition("\n\n")
+    file.write_text(f"{header}\n\n{diff}")
+
+
+def new_source() -> str:
+    """A diff that gives one source a content that no cache has, so that it is compiled."""
+    first = '#include "src/fastertransformer/kernels/decoding_kernels.h"'
+    line = f'static const char* touched_by_a_test = "{time.time()}";'
+    return f"--- a/{DECODING}\n+++ b/{DECODING}\n@@ -1,1 +1,2 @@\n+{line}\n {first}\n"
+
+
+def new_to_every_cache() -> str:
+    """A diff that lets a build compile every source of FasterTransformer."""
+    before = "set(CMAKE_POSITION_INDEPENDENT_CODE ON)"
+    after = "set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)"
+    # ccache goes by what the preprocessor gives, which a macro that nobody uses does not change.
+    seed = f'string(APPEND CMAKE_CXX_FLAGS " -frandom-seed={time.time_ns()}-${{SM}}")'
+    return _in_cmake(before, after, seed)
+
+
+def linked_with(*lines: str) -> str:
+    """A diff that adds lines of CMake below the library `transformer-shared`."""
+    before = "set_target_properties(transformer-shared PROPERTIES LINKER_LANGUAGE CXX)"
+    return _in_cmake(before, "target_link_libraries(transformer-shared PUBLIC cudart)", *lines)
+
+
+def _in_cmake(before: str, after: str, *lines: str) -> str:
+    """A diff that puts lines between two neighbours in FasterTransformer's CMakeLists.txt."""
+    hunk = [f" {before}", *(f"+{line}" for line in lines), f" {after}"]
+    head = ["--- a/CMakeLists.txt", "+++ b/CMakeLists.txt", f"@@ -99,2 +99,{len(hunk)} @@"]
+    return "\n".join([*head, *hunk, ""])
+
+
+def _command_line(process: Path, mark: bytes) -> str:
+    """The command line of a process that has `mark` in its environment; empty for any other."""
+    try:
+        if mark in (process / "environ").read_bytes():
+            return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:  # it has ended, or is not ours
+        pass
+    return ""

@@ -1,0 +1,212 @@
+"""Small image pairs in place of built ones, the gates' records about them, and the commands that publish.
+
+An image holds a shell and a few random bytes, so that a push takes no time; publishing asks no more of one.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import tarfile
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from random import randbytes
+from typing import TYPE_CHECKING, Any
+
+from ftbuild import pipeline as build
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config import schema as configuration
+from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
+from ftbuild.host import shell
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing.remote_image import Pushed
+from ftbuild.registry.client import Repository
+from testing import ROOT
+from testing.registries import Registry
+from testing.sample import SAMPLE, command, environment
+
+if TYPE_CHECKING:
+    import docker
+
+CELL = ("--triton", "22.12", "--sm", "86")
+GATES = (VERIFY, SMOKE)
+MARK = "ftbuild-tests"  # a label by which tests find their images again
+Done = subprocess.CompletedProcess[str]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """An engine, a configuration whose images have a name of their own, and a work folder."""
+
+    client: docker.DockerClient
+    config: Path
+    work: Path
+    image: str
+
+    def plan(self, *cell: str) -> Plan:
+        """That of the one cell which the options of a command choose."""
+        options = dict(zip(cell[::2], cell[1::2], strict=True))
+        chosen = Selection(self.config, [options["--triton"]], [options["--sm"]])
+        (plan,) = plans(configuration.load(self.config), chosen)
+        return plan
+
+    def folder(self, plan: Plan) -> Path:
+        """Where the gates put the records of a cell."""
+        return build.folder(self.work, plan)
+
+    def build(self, plan: Plan, size: int = 1000) -> dict[str, str]:
+        """The ids of a fresh pair of images, tagged as a build does; `size` is the runtime's, in bytes."""
+        sizes = dict(zip(PRODUCTS, (size, 1000), strict=True))
+        return {product: self._build(plan, product, sizes[product]) for product in PRODUCTS}
+
+    def change(self) -> None:
+        """Other inputs than before: another commit is pinned, so that every cell has a new key."""
+        lock = self.config / "sources.lock.yaml"
+        commit = self.plan(*CELL).source("ft").commit
+        lock.write_text(lock.read_text().replace(commit, commit[::-1]))
+
+    def judge(
+        self, plan: Plan, images: Mapping[str, str], *gates: Gate, state: State = State.OK, key: str = ""
+    ) -> None:
+        """The records that gates write: one check, which ended so."""
+        found = (Finding("answers", "runtime", Verdict(state, "42 of 42")),)
+        for gate in gates:
+            Report(gate, plan, images, found).write(self.folder(plan))
+            if key:
+                file = self.folder(plan) / gate.record
+                file.write_text(file.read_text().replace(plan.key, key))
+
+    def tested(self, *cell: str, size: int = 1000) -> tuple[Plan, dict[str, str]]:
+        """A fresh pair that has passed both gates: its plan, and its ids."""
+        plan = self.plan(*(cell or CELL))
+        images = self.build(plan, size)
+        self.judge(plan, images, *GATES)
+        return plan, images
+
+    def start(self, registry: Registry, task: str, *options: str, **extra: str) -> subprocess.Popen[str]:
+        """A running `invoke`, with what it says in pipes."""
+        return subprocess.Popen(
+            command(task, "--config", str(self.config), *options),
+            cwd=ROOT,
+            env=environment(self.work, **registry.environment, **extra),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, registry: Registry, task: str, *options: str, **extra: str) -> Done:
+        """What `invoke` says and ends with."""
+        with self.start(registry, task, *options, **extra) as process:
+            stdout, stderr = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+
+    def publish(self, registry: Registry, *options: str, cell: tuple[str, ...] = CELL, **extra: str) -> Done:
+        """`invoke publish` of a cell below the registry's path."""
+        return self.run(registry, "publish", "--registry", registry.prefix, *cell, *options, **extra)
+
+    def repository(self, registry: Registry, stage: str = "") -> Repository:
+        """Where that goes to."""
+        return Repository("/".join([registry.prefix, *([stage] if stage else []), self.image]))
+
+    def forget(self) -> None:
+        """Take our images from the engine, also pulled and overwritten ones, and what a killed run left."""
+        from docker.errors import ImageNotFound
+
+        ours = {"label": f"{MARK}={self.image}"}
+        for left in self.client.containers.list(all=True, filters=ours):
+            left.remove(force=True)
+        for found in self.client.images.list(filters=ours):
+            for name in [*found.tags, *(found.attrs["RepoDigests"] or [])]:
+                with suppress(ImageNotFound):
+                    self.client.images.remove(name, force=True)
+        for overwritten in self.client.images.list(filters=ours):
+            self.client.images.remove(overwritten.id, force=True)
+
+    def _build(self, plan: Plan, product: str, size: int) -> str:
+        name, _, tag = plan.tag(product).rpartition(":")
+        with _container(self.client, f"{self.image}:shell") as container:
+            self.client.api.put_archive(container, "/", tar({"payload": randbytes(size)}))
+            config = {"Labels": {**plan.labels(product), MARK: self.image}}
+            return str(self.client.api.commit(container, repository=name, tag=tag, conf=config)["Id"])
+
+
+@contextmanager
+def bench(client: docker.DockerClient, folder: Path) -> Iterator[Bench]:
+    """A bench below `folder`; its images are gone from the engine at the end."""
+    image, config = f"tested-{uuid.uuid4().hex[:8]}", folder / "buildcfg"
+    config.mkdir(parents=True)
+    for file in SAMPLE.glob("*.yaml"):
+        text = file.read_text().replace("../../", f"{ROOT}/")
+        (config / file.name).write_text(re.sub(r"(?m)^image: .*$", f"image: {image}", text))
+    made = Bench(client, config, folder / "work", image)
+    client.api.import_image_from_data(
+        tar(_shell()), repository=image, tag="shell", changes=[f"LABEL {MARK}={image}"]
+    )
+    try:
+        yield made
+    finally:
+        made.forget()
+
+
+def tar(files: Mapping[str, bytes]) -> bytes:
+    """An archive of programs, as the engine takes it."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o755
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def inspected(name: str, template: str, registry: Registry) -> Any:
+    """What Docker's own tool tells of an image in a registry."""
+    argv = ["docker", "buildx", "imagetools", "inspect", name, "--format", template]
+    return json.loads(shell.run(argv, env=registry.environment, timeout=60).stdout)
+
+
+def whole(repository: Repository, reference: str) -> frozenset[str]:
+    """The ids of the image behind a published tag, none where there is no such tag.
+
+    Fails when any part of it is missing: manifests, attestation, layers.
+    """
+    index = repository.manifest(reference)
+    if index is None:
+        return frozenset()
+    image, attestation = (repository.manifest(entry["digest"]) for entry in index.content["manifests"])
+    assert image, f"{reference} has no image"
+    assert attestation, f"{reference} has no attestation"
+    for manifest in (image, attestation):
+        for part in (manifest.content["config"], *manifest.content["layers"]):
+            assert len(repository.blob(part["digest"])) == part["size"]
+    return Pushed(index, image).ids
+
+
+def moving(plan: Plan) -> dict[str, str]:
+    """The moving tags of a cell, by product."""
+    return {product: plan.tag(product, moving=True).rpartition(":")[2] for product in PRODUCTS}
+
+
+def immutable(plan: Plan) -> dict[str, str]:
+    """The tags of a cell that hold its key, by product."""
+    return {product: plan.tag(product).rpartition(":")[2] for product in PRODUCTS}
+
+
+@contextmanager
+def _container(client: docker.DockerClient, image: str) -> Iterator[str]:
+    container = client.api.create_container(image, command=["/bin/sh"])["Id"]
+    try:
+        yield container
+    finally:
+        client.api.remove_container(container)
+
+
+def _shell() -> dict[str, bytes]:
+    """This machine's /bin/sh and the libraries that it is linked with, under the loader's names."""
+    linked = re.findall(r"(/\S+) \(0x", shell.run(["ldd", "/bin/sh"]).stdout)
+    return {path.lstrip("/"): Path(path).read_bytes() for path in ("/bin/sh", *linked)}

@@ -1,0 +1,238 @@
+"""Real registries on loopback: open, behind a password, behind a token server, behind a proxy that fails.
+
+Docker Engine checks no certificate of a registry in 127.0.0.0/8, so it pushes to each of them as it is.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import bcrypt
+import pytest
+import trustme
+
+from testing.faults import Faults, proxy
+from testing.tokens import ISSUER, SERVICE, TokenServer, serve
+
+USER, PASSWORD, IDENTITY_TOKEN = "ada", "correct horse", "identity-of-ada"
+LOOPBACK = "127.0.0.1"
+START_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A running registry, and what a child process needs to use it.
+
+    `config` is a folder with the right credentials (DOCKER_CONFIG); `faults` and `tokens` are the knobs of a
+    proxy or a token server.
+    """
+
+    host: str
+    config: Path
+    ca: Path | None = None
+    faults: Faults | None = None
+    tokens: TokenServer | None = None
+
+    @property
+    def prefix(self) -> str:
+        """What `--registry` takes: host and a path."""
+        return f"{self.host}/team"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that lead a child to the credentials and the CA."""
+        trusted = {"REQUESTS_CA_BUNDLE": str(self.ca), "SSL_CERT_FILE": str(self.ca)} if self.ca else {}
+        return {"DOCKER_CONFIG": str(self.config), **trusted}
+
+    @property
+    def knobs(self) -> Faults:
+        """Those of the proxy in front of it."""
+        assert self.faults is not None
+        return self.faults
+
+    def login(self, entry: Mapping[str, str]) -> None:
+        """Put other credentials into the docker configuration; see `password` and `identity`."""
+        (self.config / "config.json").write_text(json.dumps({"auths": {self.host: dict(entry)}}))
+
+    def logout(self) -> None:
+        """Leave no credentials in the docker configuration."""
+        (self.config / "config.json").write_text(json.dumps({"auths": {}}))
+
+    def change_password(self, secret: str) -> None:
+        """From now on `ada` has another password (a registry reads the file again when it changes)."""
+        write_password(self.config.parent, secret)
+
+
+def password(user: str = USER, secret: str = PASSWORD) -> dict[str, str]:
+    return {"auth": base64.b64encode(f"{user}:{secret}".encode()).decode()}
+
+
+def identity(token: str = IDENTITY_TOKEN) -> dict[str, str]:
+    return {
+        "auth": base64.b64encode(b"00000000-0000-0000-0000-000000000000:").decode(),
+        "identitytoken": token,
+    }
+
+
+@contextmanager
+def plain(folder: Path) -> Iterator[Registry]:
+    """HTTP, for everybody."""
+    (folder / "docker").mkdir(parents=True)
+    with _running(folder, {}) as host:
+        registry = Registry(host, folder / "docker")
+        registry.logout()
+        yield registry
+
+
+@contextmanager
+def basic(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
+    """TLS with a CA of its own, user and password."""
+    (folder / "docker").mkdir(parents=True)
+    write_password(folder, PASSWORD)
+    ca = trustme.CA()
+    settings = {
+        "auth": {"htpasswd": {"realm": "tests", "path": str(folder / "htpasswd")}},
+        "http": _tls(ca, folder, name),
+    }
+    with _running(folder, settings, name) as host:
+        registry = Registry(host, folder / "docker", ca=folder / "ca.pem")
+        registry.login(password())
+        yield registry
+
+
+@contextmanager
+def tokens(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
+    """TLS, and tokens from a server that knows one user; `registry.tokens.lifetime` is in seconds."""
+    (folder / "docker").mkdir(parents=True)
+    ca = trustme.CA()
+    http = _tls(ca, folder, name)
+    signer = ca.issue_cert("signer.example", key_type=trustme.KeyType.RSA)
+    with serve(TokenServer(USER, PASSWORD, IDENTITY_TOKEN, signer), ca.issue_cert("127.0.0.1")) as server:
+        auth = {
+            "realm": server.realm,
+            "service": SERVICE,
+            "issuer": ISSUER,
+            "rootcertbundle": str(folder / "ca.pem"),
+        }
+        with _running(folder, {"auth": {"token": auth}, "http": http}, name) as host:
+            registry = Registry(host, folder / "docker", ca=folder / "ca.pem", tokens=server)
+            registry.login(password())
+            yield registry
+
+
+@contextmanager
+def faulty(folder: Path) -> Iterator[Registry]:
+    """HTTP, for everybody, through a proxy that fails when it is told to."""
+    (folder / "docker").mkdir(parents=True)
+    with _running(folder, {}) as upstream, proxy(upstream) as (host, faults):
+        registry = Registry(host, folder / "docker", faults=faults)
+        registry.logout()
+        yield registry
+
+
+@pytest.fixture
+def plain_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    yield from _used(plain(tmp_path / "plain-registry"), monkeypatch)
+
+
+@pytest.fixture
+def basic_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    yield from _used(basic(tmp_path / "basic-registry"), monkeypatch)
+
+
+@pytest.fixture
+def token_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    yield from _used(tokens(tmp_path / "token-registry"), monkeypatch)
+
+
+@pytest.fixture
+def faulty_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    yield from _used(faulty(tmp_path / "faulty-registry"), monkeypatch)
+
+
+@pytest.fixture
+def named_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    """With a token server and under a name, so that buildx speaks TLS with it too."""
+    yield from _used(tokens(tmp_path / "named-registry", other_name()), monkeypatch)
+
+
+def _used(start: AbstractContextManager[Registry], monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
+    with start as registry:
+        for name, value in registry.environment.items():
+            monkeypatch.setenv(name, value)
+        yield registry
+
+
+def write_password(folder: Path, secret: str) -> None:
+    hashed = bcrypt.hashpw(secret.encode(), bcrypt.gensalt(4)).decode()
+    (folder / "htpasswd").write_text(f"{USER}:{hashed}\n")
+
+
+def other_name() -> str:
+    """A name of this machine in 127.0.0.0/8 that is not localhost; skips where there is none.
+
+    Docker Engine looks the address up and checks no certificate. buildx goes by the name: with localhost and
+    127.0.0.1 it speaks plain HTTP only (containerd, MatchLocalhost).
+    """
+    name = socket.gethostname()
+    with contextlib.suppress(OSError):
+        if name != "localhost" and socket.gethostbyname(name).startswith("127."):
+            return name
+    pytest.skip(f"needs a name of this machine in 127.0.0.0/8 (echo 127.0.0.1 {name} >> /etc/hosts)")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tls(ca: trustme.CA, folder: Path, name: str) -> dict[str, Any]:
+    certificate = ca.issue_cert(name)
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "server.pem")
+    return {"tls": {"certificate": str(folder / "server.pem"), "key": str(folder / "server.pem")}}
+
+
+@contextmanager
+def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) -> Iterator[str]:
+    """The registry of the distribution project, as Debian packages it, on a port of `name`."""
+    program = shutil.which("docker-registry")
+    if program is None:
+        pytest.skip("needs docker-registry (Debian's package of that name; ./bootstrap installs it)")
+    address, port = socket.gethostbyname(name), free_port()
+    file = folder / "registry.yml"
+    storage = {"filesystem": {"rootdirectory": str(folder / "storage")}, "delete": {"enabled": True}}
+    http = {"addr": f"{address}:{port}", **settings.get("http", {})}
+    whole = {"version": "0.1", "log": {"level": "error"}, "storage": storage, **settings, "http": http}
+    file.write_text(json.dumps(whole))  # JSON is YAML
+    with (folder / "registry.log").open("w") as log:
+        server = subprocess.Popen([program, "serve", str(file)], stdout=log, stderr=log)
+    try:
+        _await((address, port), server, folder / "registry.log")
+        yield f"{name}:{port}"
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+def _await(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while time.monotonic() < deadline:
+        with socket.socket() as probe:
+            if probe.connect_ex(address) == 0:
+                return
+        assert server.poll() is None, log.read_text()
+        time.sleep(0.02)
+    raise AssertionError(f"the registry does not start: {log.read_text()}")

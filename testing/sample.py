@@ -1,0 +1,60 @@
+"""Commands on the sample stack, and changes to a copy of its configuration."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config import schema as configuration
+from ftbuild.plan import Plan
+from testing import ROOT
+
+SAMPLE = ROOT / "buildcfg" / "sample"
+Invoke = Callable[..., "subprocess.CompletedProcess[str]"]
+Derive = Callable[..., str]
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "invoke", *arguments]
+
+
+def environment(work: Path, **extra: str) -> dict[str, str]:
+    return {**os.environ, "FTBUILD_WORK": str(work), "PYTHONUNBUFFERED": "1", **extra}
+
+
+def build_arguments(folder: Path, *more: str) -> tuple[str, ...]:
+    return ("build", "--config", str(folder), "--sm", "80", "--triton", "22.12", "--progress", "plain", *more)
+
+
+def sample_plan(folder: Path = SAMPLE, sm: str = "80") -> Plan:
+    (plan,) = plans(configuration.load(folder), Selection(folder, ["22.12"], [sm]))
+    return plan
+
+
+def copy_of_sample(parent: Path) -> Path:
+    """The sample configuration with its patches, below `parent`, for a test to change."""
+    folder = parent / "buildcfg"
+    folder.mkdir(parents=True)
+    shutil.copytree(ROOT / "sample" / "patches", parent / "patches")
+    for file in SAMPLE.glob("*.yaml"):
+        text = file.read_text().replace("../../sample/patches", "../patches").replace("../../", f"{ROOT}/")
+        (folder / file.name).write_text(text)
+    return folder
+
+
+def add_patch(folder: Path, component: str, name: str, diff: str) -> None:
+    """Append a patch to the series of a copied sample configuration."""
+    header = "Description: made by a test\nAuthor: ftbuild\nForwarded: no\nLast-Update: 2026-01-01\n\n"
+    series = folder.parent / "patches" / component
+    (series / name).write_text(header + diff)
+    with (series / "series").open("a") as file:
+        file.write(f"{name}\n")
+    ranges = folder / "patches.yaml"
+    lines = ranges.read_text().splitlines()
+    at = lines.index(f"  {component}:") + 1
+    ranges.write_text("\n".join([*lines[:at], f'    "{name}": {{versions: ">=1"}}', *lines[at:]]) + "\n")

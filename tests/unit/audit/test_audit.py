@@ -1,0 +1,138 @@
+"""What the audit makes of answers, without asking anybody."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.audit import bases, pins, series
+from ftbuild.audit.finding import Finding
+from ftbuild.audit.remote import Answer
+from ftbuild.cli import audit
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError, PinError
+from ftbuild.sources.patches.series import PatchStatus, Status
+from ftbuild.sources.store import Snapshot, Store
+
+OLD, NEW = "a" * 40, "b" * 40
+REF = "refs/heads/r22.12"
+PINNED = (pins.Pin(Snapshot(OLD, (), REF), ("22.12",)), pins.Pin(Snapshot(NEW, (), NEW), ("22.07",)))
+URL, MIRROR = "https://example.invalid/ft.git", "https://mirror.example.invalid/ft.git"
+ALL = Answer(URL, "", {REF: OLD}, frozenset((OLD, NEW)))
+
+
+def judged(folder: Path, *answers: Answer) -> dict[str, Finding]:
+    store = Store(folder, "ft", [answer.url for answer in answers])
+    return {finding.what: finding for finding in pins.judge("ft", PINNED, answers, store)}
+
+
+def test_an_upstream_that_has_everything_is_fine(tmp_path: Path) -> None:
+    found = judged(tmp_path, ALL)
+    assert {finding.state for finding in found.values()} == {"ok"}
+
+
+def test_a_silent_upstream_is_a_warning_while_a_mirror_has_everything(tmp_path: Path) -> None:
+    found = judged(tmp_path, Answer(URL, "fatal: not found"), replace(ALL, url=MIRROR))
+    assert found[f"source ft: {URL}"] == Finding(
+        f"source ft: {URL}", "warn", "does not answer: fatal: not found"
+    )
+    assert found[f"source ft: {MIRROR}"].state == "ok"
+    assert found["source ft: commits"].state == "ok"
+
+
+def test_two_urls_that_complete_each_other_lose_nothing(tmp_path: Path) -> None:
+    half = replace(ALL, commits=frozenset((OLD,)))
+    found = judged(tmp_path, half, replace(ALL, url=MIRROR, commits=frozenset((NEW,))))
+    assert found["source ft: commits"].state == "ok"
+    assert f"lacks {NEW[:12]} (22.07)" in found[f"source ft: {URL}"].detail
+
+
+def test_a_commit_that_nobody_has_fails_and_names_who_needs_it(tmp_path: Path) -> None:
+    lost = judged(tmp_path, replace(ALL, commits=frozenset((NEW,))))["source ft: commits"]
+    assert lost.state == "fail"
+    assert f"nobody gives {OLD[:12]} (22.12)" in lost.detail
+    assert "the cache lacks" in lost.detail
+
+
+@pytest.mark.parametrize(
+    ("refs", "says"), [({REF: NEW}, f"leads to {NEW[:12]} now"), ({}, "is gone")], ids=["moved", "gone"]
+)
+def test_a_ref_that_moved_or_went_is_a_warning(tmp_path: Path, refs: dict[str, str], says: str) -> None:
+    found = judged(tmp_path, replace(ALL, refs=refs))[f"source ft: {REF}"]
+    assert found.state == "warn"
+    assert says in found.detail
+    assert OLD[:12] in found.detail
+
+
+def test_the_refs_of_a_mirror_count_only_where_upstream_is_silent(tmp_path: Path) -> None:
+    stale = replace(ALL, url=MIRROR, refs={REF: NEW})
+    assert f"source ft: {REF}" not in judged(tmp_path, ALL, stale)
+    assert f"source ft: {REF}" in judged(tmp_path, Answer(URL, "silent"), stale)
+
+
+def test_every_commit_of_the_lock_is_asked_for_once(config: Config) -> None:
+    asked = {pin.commit for name in config.sources.repositories for pin in pins.pins(config, name)}
+    locked = {source.commit for named in config.lock.sources.values() for source in named.values()}
+    assert asked == locked | {commit for named in config.lock.backports.values() for commit in named}
+    (cutlass,) = pins.pins(config, "cutlass")
+    assert cutlass.users == ("22.07", "22.12")
+
+
+def test_a_lock_without_a_pin_is_an_error_of_its_own(config: Config) -> None:
+    config = replace(config, lock=config.lock.model_copy(update={"sources": {}}))
+    with pytest.raises(PinError, match="is not in the lock"):
+        pins.pins(config, "ft")
+
+
+@pytest.mark.parametrize(("mirrors", "state"), [((MIRROR,), "ok"), ((), "warn")])
+def test_a_source_without_a_mirror_is_a_warning(mirrors: tuple[str, ...], state: str) -> None:
+    assert pins.mirrors("ft", mirrors).state == state
+
+
+def test_a_registry_that_cannot_be_asked_is_a_warning_that_says_so(config: Config) -> None:
+    ngc = config.bases.bases["ngc"].model_copy(update={"image": "127.0.0.1:9/nothing:{release}"})
+    config = replace(config, bases=config.bases.model_copy(update={"bases": {"ngc": ngc}}))
+    found = list(bases.ask(config)())
+    assert [(f.what, f.state) for f in found] == [(f"base ngc {release}", "warn") for release in ngc.releases]
+    assert "cannot be asked for" in found[0].detail
+
+
+def test_an_entry_that_stops_a_build_is_a_failure_and_the_rest_is_counted() -> None:
+    row = PatchStatus("ft", "0040-sm-89.patch", "22.12", "5.3", Status.APPLIES)
+    (fine,) = series.judge("22.12", [row, replace(row, file="0050-x.patch")])
+    assert (fine.state, fine.detail) == ("ok", "applies: 2")
+    stopping = replace(row, status=Status.UPSTREAM, stops=True, detail="narrow its range in patches.yaml")
+    (bad,) = series.judge("22.12", [row, stopping])
+    assert bad.what == "patches 22.12: ft/0040-sm-89.patch"
+    assert (bad.state, bad.detail) == ("fail", "already upstream: narrow its range in patches.yaml")
+
+
+@pytest.mark.parametrize(
+    ("failed", "code"),
+    [((), 0), (("source ft: commits",), 5), (("base ngc 22.12",), 5), (("patches 22.12: ft/a.patch",), 6)],
+)
+def test_warnings_never_fail_and_failures_have_the_code_of_their_kind(
+    failed: tuple[str, ...], code: int
+) -> None:
+    findings = [Finding("source ft: mirrors", "warn"), *(Finding(what, "fail") for what in failed)]
+    assert audit.exit_code(findings) == code
+
+
+def test_the_table_begins_with_the_worst_and_ends_with_the_counts() -> None:
+    findings = [Finding("a", "ok", "fine"), Finding("b", "warn", "hm"), Finding("c", "fail", "[lost]")]
+    lines = audit.render(findings, "human").splitlines()
+    assert [line.split()[0] for line in lines if line.endswith(("fine", "hm", "[lost]"))] == [
+        "fail",
+        "warn",
+        "ok",
+    ]
+    assert lines[-1] == "failed: 1, warnings: 1"
+    assert json.loads(audit.render(findings, "json"))[0] == {"what": "a", "state": "ok", "detail": "fine"}
+
+
+def test_an_unknown_format_is_refused_before_anybody_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="format 'xml' is unknown"):
+        audit.run(tmp_path / "nowhere", tmp_path, "xml")

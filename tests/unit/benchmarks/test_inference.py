@@ -1,0 +1,267 @@
+"""The inference benchmark without a GPU: the files it writes, the turns it takes, what it makes of times."""
+
+import signal
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from benchmarks.topics.inference import __main__ as command_line
+from benchmarks.topics.inference import gpt, job, measure, report, server
+from benchmarks.topics.inference.gpt import Shape
+from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
+from benchmarks.topics.inference.server import Command, Image, Place, Variant
+from ftbuild.config import schema as configuration
+from ftbuild.errors import ConfigError, SmokeError
+from ftbuild.models import config_ini, config_pbtxt, conversion, weights
+from testing import ROOT
+
+TINY = Shape(layers=2, hidden=64, heads=2, positions=16, vocabulary=96)
+WORK = Workload(prompt=4, answer=10, batches=(1, 8), runs=2, warm_ups=1)
+# A server that answers its readiness endpoint, says which options it got, and ends well when told to.
+PROGRAM = """
+import http.server, signal, sys
+print(" ".join(sys.argv[1:]), flush=True)
+if "--bad" in sys.argv:
+    sys.exit("error: creating server: it is bad")
+class Ready(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200 if self.path == "/v2/health/ready" else 404)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+def end(*_):
+    print("ended well", flush=True)
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+port = next(word for word in sys.argv if word.startswith("--http-port=")).partition("=")[2]
+http.server.HTTPServer(("127.0.0.1", int(port)), Ready).serve_forever()
+"""
+
+
+@dataclass
+class Counting:
+    """A side whose answer to every prompt is 0, 1, 2, ..., `length` of them."""
+
+    name: str
+    log: list[str] = field(default_factory=list)
+    length: int = 10
+    failure: Exception | None = None
+
+    def answer(self, prompts: Sequence[object], length: int) -> list[list[int]]:
+        self.log.append(self.name)
+        if self.failure:
+            raise self.failure
+        return [list(range(self.length)) for _ in range(len(prompts))]
+
+
+def written(folder: Path, shape: Shape) -> Path:
+    """config.ini, and for each tensor a file of its size."""
+    made = folder / job.WEIGHTS
+    made.mkdir()
+    with (made / config_ini.FILE).open("w") as file:
+        gpt.config(shape).write(file)
+    for tensor in gpt.tensors(shape):
+        size = 2
+        for length in tensor.size:
+            size *= length
+        with (made / tensor.file).open("wb") as file:
+            file.truncate(size)
+    return made
+
+
+def program(folder: Path) -> Sequence[str]:
+    file = folder / "program.py"
+    file.write_text(PROGRAM)
+    return (sys.executable, str(file))
+
+
+def found(
+    compared: Compared, sessions: Sequence[Session] = (), variants: Sequence[Variant] = ()
+) -> job.Found:
+    place = Place(Path("/nowhere"), server.INSIDE)
+    described = job.Job(Command(place, ()), "", Path(), variants or (server.SHIPPED,), Shape(), WORK)
+    return job.Found(described, {"gpu": "H200"}, Session("shipped", 8.0, "0"), compared, sessions)
+
+
+def test_the_random_gpt_is_whole_for_what_models_yaml_says_of_the_converter(tmp_path: Path) -> None:
+    converter = conversion.converter(configuration.load(ROOT / "buildcfg"), "22.12", "gpt")
+    facts = {
+        "layers": TINY.layers,
+        "heads": TINY.heads,
+        "hidden": TINY.hidden,
+        "inner": 4 * TINY.hidden,
+        "positions": TINY.positions,
+        "vocabulary": TINY.vocabulary,
+        "start": TINY.end,
+        "end": TINY.end,
+    }
+    assert list(weights.complaints(written(tmp_path, TINY), converter, facts, 1, "fp16")) == []
+
+
+def test_the_default_model_has_about_1_3_billion_parameters_and_a_head_size_that_ft_has() -> None:
+    assert 1.3e9 < Shape().parameters < 1.32e9
+    assert Shape().hidden / Shape().heads == 128
+
+
+def test_a_lone_request_does_not_wait_for_company(tmp_path: Path) -> None:
+    template = """
+        name: "fastertransformer" backend: "fastertransformer" max_batch_size: 8
+        dynamic_batching { max_queue_delay_microseconds: 50000 }
+        parameters { key: "model_checkpoint_path" value: { string_value: "/data" } }
+    """
+    made = config_pbtxt.parse(job.config(template, written(tmp_path, TINY)))
+    assert made.HasField("dynamic_batching")
+    assert made.dynamic_batching.max_queue_delay_microseconds == 0
+    assert made.parameters["data_type"].string_value == "fp16"
+    assert "model_checkpoint_path" not in made.parameters
+
+
+def test_sides_take_turns_and_the_first_one_changes() -> None:
+    log: list[str] = []
+    measure.compare([Counting("a", log), Counting("b", log)], Workload(4, 10, (1,), 2, 1), 96)
+    assert log == ["a", "b", *"ab", *"ba"]
+
+
+def test_a_side_that_cannot_is_left_out_and_named() -> None:
+    sides = [Counting(FT), Counting("plain"), Counting("compiled", failure=RuntimeError("no compiler"))]
+    compared = measure.compare(sides, WORK, 96)
+    assert compared.failures == {"compiled": "batch 1: RuntimeError: no compiler"}
+    assert [sorted(compared.times[name]) for name in (FT, "plain", "compiled")] == [[1, 8], [1, 8], []]
+    assert sides[2].log == ["compiled"]
+
+
+def test_an_answer_that_is_too_short_ends_the_measurement_of_ours() -> None:
+    with pytest.raises(ValueError, match=r"gave \[3\] tokens, not 10"):
+        measure.compare([Counting(FT, length=3)], WORK, 96)
+
+
+def test_prompts_are_the_same_in_every_run_and_lack_the_end_token() -> None:
+    first, second = (WORK.prompts(8, TINY.end) for _ in range(2))
+    assert (first == second).all()
+    assert first.shape == (8, 4)
+    assert first.max() < TINY.end
+
+
+def test_equal_tokens_are_counted_up_to_the_first_difference() -> None:
+    assert measure.equal_tokens([[1, 2, 3], [1, 2, 3]], [[1, 2, 3], [1, 9, 3]]) == [3, 1]
+
+
+def test_ours_is_held_against_each_way_of_transformers() -> None:
+    times = {FT: {1: [0.1, 0.1], 8: [0.2]}, "plain": {1: [0.4], 8: [0.4]}, "compiled": {1: [0.2], 8: [0.1]}}
+    answers = {name: {1: [[1]], 8: [[1]] * 8} for name in times}
+    figures = list(report.figures(found(Compared(times, answers, {}))))
+    ratios = {f.what: (f.value, f.met) for f in figures if f.goal is not None}
+    assert ratios == {
+        f"batch 1: {FT} / plain": (pytest.approx(4), True),
+        f"batch 1: {FT} / compiled": (pytest.approx(2), True),
+        f"batch 8: {FT} / plain": (pytest.approx(2), True),
+        f"batch 8: {FT} / compiled": (pytest.approx(0.5), False),
+    }
+    rates = [f.value for f in figures if f.unit == report.RATE]
+    assert rates == pytest.approx([100, 25, 50, 400, 200, 800])
+
+
+def test_variants_are_held_against_the_first_one() -> None:
+    compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
+    sessions = [
+        Session("shipped", 8, "0", {1: [0.2], 8: [0.4]}),
+        Session("nvtx", 4, "0", {1: [0.4], 8: [0.4]}),
+    ]
+    made = found(compared, sessions, (server.SHIPPED, Variant("nvtx")))
+    values = {f.what: f.value for f in report.figures(made) if "nvtx" in f.what}
+    assert values == {
+        "batch 1: tokens/s of nvtx / shipped": pytest.approx(0.5),
+        "batch 8: tokens/s of nvtx / shipped": pytest.approx(1),
+        "time to ready of nvtx / shipped": pytest.approx(0.5),
+    }
+    assert [chart.name for chart in report.charts(made)] == ["inference", "inference-variants"]
+
+
+def test_a_server_is_ready_when_it_says_so_and_ended_afterwards(tmp_path: Path) -> None:
+    launcher = Command(Place(tmp_path / "model", "/seen"), program(tmp_path))
+    log = tmp_path / "log"
+    with server.started(launcher, Variant("ours", tmp_path, {}), log) as running:
+        assert 0 < running.ready_seconds < 30
+        assert running.grpc.startswith("127.0.0.1:")
+    options, said = log.read_text().splitlines()
+    assert options.split()[0] == "--model-repository=/seen/models"
+    assert options.split()[-1] == "--backend-directory=/seen/backends/ours"
+    assert said == "ended well"
+
+
+def test_a_server_sees_one_gpu_unless_a_variant_says_otherwise(tmp_path: Path) -> None:
+    told = tmp_path / "told.sh"
+    told.write_text('echo "sees $CUDA_VISIBLE_DEVICES"\n')
+    launcher = Command(Place(tmp_path, "/seen"), ("sh", str(told)))
+    for environment, seen in (({}, "0"), ({"CUDA_VISIBLE_DEVICES": "1"}, "1")):
+        with (
+            pytest.raises(SmokeError, match=f"sees {seen}"),
+            server.started(launcher, Variant("ours", None, environment), tmp_path / "log"),
+        ):
+            pass
+
+
+def test_a_server_that_ends_too_early_is_quoted(tmp_path: Path) -> None:
+    launcher = Command(Place(tmp_path, "/seen"), (*program(tmp_path), "--bad"))
+    with (
+        pytest.raises(SmokeError, match=r"ended with code 1.*\n.*it is bad"),
+        server.started(launcher, server.SHIPPED, tmp_path / "log"),
+    ):
+        pass
+
+
+def test_a_server_that_does_not_listen_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "END_SECONDS", 0.1)
+    deaf = tmp_path / "deaf.py"
+    deaf.write_text(PROGRAM.replace("signal.SIGTERM, end", f"{int(signal.SIGTERM)}, signal.SIG_IGN"))
+    launcher = Command(Place(tmp_path, "/seen"), (sys.executable, str(deaf)))
+    with server.started(launcher, server.SHIPPED, tmp_path / "log"):
+        pass
+    assert "ended well" not in (tmp_path / "log").read_text()
+
+
+def test_libraries_of_a_variant_lie_where_its_server_looks(tmp_path: Path) -> None:
+    library = tmp_path / "build"
+    library.mkdir()
+    (library / server.LIBRARY).write_bytes(b"ELF")
+    server.equip(Place(tmp_path / "model", "/seen"), Variant("nvtx", library))
+    assert (tmp_path / "model/backends/nvtx/fastertransformer" / server.LIBRARY).read_bytes() == b"ELF"
+
+
+def test_a_container_gets_gpu_folder_environment_and_cores() -> None:
+    argv = Image(Place(Path("/here"), "/seen"), "image:tag", "cdi").argv(["--http-port=1"], {"A": "b"}, "0-3")
+    assert argv[:2] == ["docker", "run"]
+    before, after = argv[: argv.index("image:tag")], argv[argv.index("image:tag") + 1 :]
+    assert {"--device=nvidia.com/gpu=all", "--env=A=b", "--cpuset-cpus=0-3"} <= set(before)
+    assert "--mount=type=bind,source=/here,target=/seen,readonly" in before
+    assert after[0] == "mpirun"
+    assert after[-2:] == ["tritonserver", "--http-port=1"]
+
+
+def test_a_command_is_kept_on_its_cores_only_when_told() -> None:
+    command = Command(Place(Path("/here"), "/seen"), ("tritonserver",))
+    assert command.argv(["--x"], {}, "4") == ["env", "taskset", "--cpu-list", "4", "tritonserver", "--x"]
+    assert command.argv(["--x"], {}, "") == ["env", "tritonserver", "--x"]
+
+
+def test_a_variant_is_named_with_its_library_its_cores_and_its_environment(tmp_path: Path) -> None:
+    (tmp_path / server.LIBRARY).touch()
+    assert command_line.variant(["c", "cpus=0-7", "X=1"]) == Variant("c", None, {"X": "1"}, "0-7")
+    assert command_line.variant(["a", f"library={tmp_path}", "X=1=2"]) == Variant("a", tmp_path, {"X": "1=2"})
+    assert command_line.variant(["b"]) == Variant("b")
+
+
+@pytest.mark.parametrize("words", [["a", "library"], ["a", "library=/nowhere"]])
+def test_a_variant_that_cannot_be_is_refused(words: list[str]) -> None:
+    with pytest.raises(ConfigError, match="--variant a"):
+        command_line.variant(words)
+
+
+def test_the_run_needs_a_folder_of_its_own(tmp_path: Path) -> None:
+    place = Place(tmp_path, server.INSIDE)
+    with pytest.raises(ConfigError, match="exists already"):
+        job.run(job.Job(Command(place, ()), "", tmp_path / "out", (server.SHIPPED,), TINY, WORK))
+    assert tmp_path.is_dir()

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftbuild.build import bake
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import Config
+from ftbuild.engine import daemon
+from ftbuild.errors import BuildError
+
+COMPILE_ERROR = """\
+#12 [backend 2/3] RUN --network=none build backend
+#12 41.20 [12/333] Building CXX object src/a.cc.o
+#12 61.33 FAILED: src/b.cc.o
+#12 61.33 /usr/bin/g++-11 -O3 -c b.cc
+#12 61.34 /src/ft/src/b.cc:14:5: error: 'array' is not a member of 'std'
+#12 61.34    14 |     std::array<int, 2> x;
+#12 61.40 ninja: build stopped: subcommand failed.
+#12 ERROR: process "/bin/sh" did not complete successfully: exit code: 1
+------
+ > [backend 2/3] RUN --network=none build backend:
+------
+Dockerfile:40
+--------------------
+  40 | >>> RUN --network=none build backend
+--------------------
+ERROR: target backend: failed to solve: exit code: 1
+"""
+
+
+def test_the_compiler_line_is_what_a_failed_build_shows_first() -> None:
+    lines = bake.failing_lines(COMPILE_ERROR)
+    assert lines[:2] == [
+        "FAILED: src/b.cc.o",
+        "/src/ft/src/b.cc:14:5: error: 'array' is not a member of 'std'",
+    ]
+
+
+def test_without_a_known_error_the_last_lines_are_shown() -> None:
+    assert bake.failing_lines("one\n\ntwo\n", limit=1) == ["two"]
+
+
+def test_a_process_that_ran_out_of_memory_is_found() -> None:
+    assert "c++: fatal error: Killed signal terminated program cc1plus" in bake.failing_lines(
+        "#9 1.0 c++: fatal error: Killed signal terminated program cc1plus\n"
+    )
+
+
+def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in bake.PASSED_ON:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.invalid/simple")
+    lines = dict(line.split("=", 1) for line in bake.Host(jobs=3).lines().splitlines())
+    assert lines.keys() == {"JOBS", "JOB_BYTES", "HEAVIEST", "PIP_INDEX_URL"}
+    assert (lines["JOBS"], lines["PIP_INDEX_URL"]) == ("3", "https://mirror.invalid/simple")
+
+
+def test_the_job_folder_holds_all_that_a_run_by_hand_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@mirror.invalid/simple")
+    job = bake.Job(tmp_path / "job", {"target": {"x": {}}})
+    bake.write(job, bake.Host(jobs=2))
+    assert json.loads(job.file.read_text()) == {"target": {"x": {}}}
+    script = (job.folder / "build.sh").read_text()
+    assert "docker buildx bake --file docker-bake.json" in script
+    assert os.access(job.folder / "build.sh", os.X_OK)
+    assert "secret" not in script + job.file.read_text()
+    assert (job.folder / "host.env").stat().st_mode & 0o077 == 0
+
+
+def test_an_unknown_progress_is_refused(tmp_path: Path) -> None:
+    from ftbuild.errors import ConfigError
+
+    with pytest.raises(ConfigError, match="auto, tty, plain"):
+        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="fancy"))
+
+
+def runtime(config: Config, host: bake.Host) -> Any:
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
+    definition: Any = bake.cell_definition(plan, host)
+    return definition["target"][bake.target_name(plan, "runtime")]
+
+
+def test_images_come_into_the_engine_whatever_builds_them(config: Config) -> None:
+    assert runtime(config, bake.Host(jobs=1))["output"] == ["type=docker"]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_only_a_builder_that_can_attests_and_fills_the_layer_cache(
+    config: Config, full: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in bake.PROXIES:
+        monkeypatch.delenv(name, raising=False)
+    target = runtime(config, bake.Host(jobs=1, cache="registry.example.com/cache", full=full))
+    assert target["cache-from"] == ["type=registry,ref=registry.example.com/cache:22.12-sm80"]
+    assert ("cache-to" in target) == ("attest" in target) == full
+
+
+def test_what_builds_are_attested_with_never_holds_a_proxy_and_its_password(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@proxy.invalid")
+    target = runtime(config, bake.Host(jobs=1, full=True))
+    assert "attest" not in target
+    assert target["args"]["HTTPS_PROXY"] is None
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ([["driver-type", "io.containerd.snapshotter.v1"]], True),
+        ([["Backing Filesystem", "extfs"]], False),
+        (None, False),
+    ],
+)
+def test_the_engine_says_which_store_it_has(status: list[list[str]] | None, expected: bool) -> None:
+    assert daemon.keeps_attestations({"DriverStatus": status}) is expected
+
+
+def docker_that(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """Puts a program of that name in front of the real one."""
+    program = folder / "docker"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+@pytest.mark.parametrize("failure", ["no active sessions", "failed to get edge: inconsistent graph state"])
+def test_a_build_is_tried_again_when_buildkit_failed_and_not_the_build(
+    failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = f"if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: {failure}'; exit 1"
+    docker_that(tmp_path, monkeypatch, again)
+    said: list[str] = []
+    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=said.append)
+    assert [line for line in said if "trying again" in line]
+
+
+def test_any_other_failure_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker_that(tmp_path, monkeypatch, "echo x >> runs; echo 'fatal error: no.h'; exit 1")
+    with pytest.raises(BuildError, match=r"no\.h"):
+        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=lambda line: None)
+    assert (tmp_path / "runs").read_text() == "x\n"

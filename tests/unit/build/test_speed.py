@@ -1,0 +1,191 @@
+"""What makes a build fast, and decides nothing about its images."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ftbuild.build import bake, compile_order, context
+from ftbuild.cli import cells
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import Config
+from ftbuild.engine import buildx
+from ftbuild.errors import HostError
+from ftbuild.plan import Plan
+from testing.steps import script
+
+# As CMake writes it: rules from another file, an object with its variables, comments, links.
+BUILD_NINJA = """\
+ninja_required_version = 1.5
+include rules.ninja
+#############################################
+# Utility
+
+build all: phony lib/libone.a lib/libtwo.a
+
+build a/CMakeFiles/one.dir/light.cc.o: compile /src/light.cc || order
+  FLAGS = -O3
+  OBJECT_DIR = a
+
+build order: phony
+
+build a/CMakeFiles/one.dir/sub/heavy_fp16.cu.o: compile /src/heavy_fp16.cu || order
+  FLAGS = -arch=sm_80
+
+build lib/libone.a: compile a/CMakeFiles/one.dir/light.cc.o a/CMakeFiles/one.dir/sub/heavy_fp16.cu.o
+
+# Another target
+build b/CMakeFiles/two.dir/heaviest.cu.o: compile /src/heaviest.cu
+build lib/libtwo.a: compile b/CMakeFiles/two.dir/heaviest.cu.o
+default all
+"""
+RULES = "rule compile\n  command = cat $in > $out\n"
+
+
+def sorted_file(folder: Path, *names: str) -> str:
+    file = folder / "build.ninja"
+    file.write_text(BUILD_NINJA)
+    subprocess.run([sys.executable, script("heaviest-first", folder), file, *names], check=True)
+    return file.read_text()
+
+
+def objects(text: str) -> list[str]:
+    return re.findall(r"^build \S*/(\S+)\.o:", text, re.M)
+
+
+def test_the_heaviest_compiles_begin_first_and_the_others_keep_their_order(tmp_path: Path) -> None:
+    text = sorted_file(tmp_path, "heaviest", "heavy_fp16", "unknown", "light.c", "li")
+    assert objects(text) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
+    assert text.index("include rules.ninja") < text.index("heaviest.cu.o")
+    assert sorted(text.splitlines()) == sorted(BUILD_NINJA.splitlines())
+
+
+def test_without_names_nothing_moves(tmp_path: Path) -> None:
+    assert sorted_file(tmp_path) == BUILD_NINJA
+
+
+@pytest.mark.skipif(not shutil.which("ninja"), reason="needs ninja")
+def test_ninja_starts_what_stands_first(tmp_path: Path) -> None:
+    (tmp_path / "rules.ninja").write_text(RULES)
+    text = sorted_file(tmp_path, "heaviest", "heavy_fp16")
+    (tmp_path / "build.ninja").write_text(text.replace("/src/", ""))
+    for source in ("light.cc", "heavy_fp16.cu", "heaviest.cu"):
+        (tmp_path / source).touch()
+    ninja = ["ninja", "-n", "-v", "-j", "1"]
+    told = subprocess.run(ninja, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"cat (\S+\.c[cu]) ", told) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
+
+
+def test_no_source_is_named_twice_as_heavy() -> None:
+    names = compile_order.SOURCES.split()
+    assert len(set(names)) == len(names) > 0
+
+
+@pytest.fixture
+def plan(config: Config) -> Plan:
+    return plans(config, Selection(config.folder, ["22.12"], ["80"]))[0]
+
+
+def test_compile_steps_have_no_network(plan: Plan, tmp_path: Path) -> None:
+    context.recipe(plan, tmp_path)
+    assert (tmp_path / "Dockerfile").read_bytes() == plan.file("dockerfile").path.read_bytes()
+    assert "RUN --network=none" in (tmp_path / "Dockerfile").read_text()
+
+
+def test_for_a_remote_storage_compile_steps_get_a_network_and_nothing_else_changes(
+    plan: Plan, tmp_path: Path
+) -> None:
+    context.recipe(plan, tmp_path, online=True)
+    text = (tmp_path / "Dockerfile").read_text()
+    assert "--network" not in text
+    assert text == plan.file("dockerfile").path.read_text().replace("RUN --network=none ", "RUN ")
+
+
+def test_the_address_of_a_remote_storage_is_a_secret(
+    plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not bake.compiles_online()
+    monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://sesame@storage.invalid")
+    assert bake.compiles_online()
+    host = bake.Host(jobs=1)
+    job = bake.Job(tmp_path, bake.cell_definition(plan, host))
+    bake.write(job, host)
+    assert "CCACHE_REMOTE_STORAGE=redis://sesame@storage.invalid" in (tmp_path / "host.env").read_text()
+    assert "sesame" not in job.file.read_text() + (tmp_path / "build.sh").read_text() + bake.ONLINE
+
+
+INSPECTED = """\
+Name:          small
+Driver:        docker-container
+
+Nodes:
+Name:                  small0
+Endpoint:              unix:///var/run/docker.sock
+Driver Options:        {options}
+Status:                inactive
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ('memory="4g" network="host"', 4 * 1024**3),
+        ('network="host" memory="512m"', 512 * 1024**2),
+        ('requests.memory="1Gi" limits.memory="6Gi"', 6 * 1024**3),
+        ('memory="1073741824"', 1024**3),
+        ('memory-swap="8g" network="host"', None),
+        ('memory="8g"\nDriver Options:        memory="2g"', 2 * 1024**3),
+        ("", None),
+    ],
+)
+def test_a_builders_memory_limit_is_read_from_its_options(options: str, expected: int | None) -> None:
+    assert buildx.memory_limit(INSPECTED.format(options=options)) == expected
+
+
+KEPT = """\
+GC Policy rule#0:
+ All:           false
+ Filters:       type==source.local,type==exec.cachemount,type==source.git.checkout
+ Keep Duration: 48h0m0s
+ {name}:    512MB
+GC Policy rule#1:
+ All:        false
+ {name}: 25GiB
+GC Policy rule#2:
+ All:        true
+ {name}: 25.5GiB
+"""
+
+
+@pytest.mark.parametrize("name", ["Keep Bytes", "Max Used Space"])
+def test_what_a_builder_keeps_for_good_is_read_from_its_policies(name: str) -> None:
+    assert buildx.kept(KEPT.format(name=name)) == 25 * 1024**3
+    assert buildx.kept("Name: old\nStatus: running\n") is None
+
+
+def test_an_unknown_builder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text("#!/bin/sh\necho 'ERROR: no builder \"x\" found' >&2\nexit 1\n")
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(HostError, match="there is no builder x"):
+        buildx.memory("x")
+
+
+def test_the_dry_run_says_that_compile_steps_will_have_a_network(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    selection = Selection(config.folder, ["22.12"], ["80"])
+    monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://sesame@storage.invalid")
+    assert cells.dry_run(selection, "human") == 0
+    said = capsys.readouterr().out
+    assert bake.ONLINE in said
+    assert "sesame" not in said
+    monkeypatch.delenv("CCACHE_REMOTE_STORAGE")
+    cells.dry_run(selection, "human")
+    assert bake.ONLINE not in capsys.readouterr().out

@@ -1,0 +1,331 @@
+"""Workflow files: valid, with the gates in the right order, and never stale."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ftbuild import pipeline as build
+from ftbuild.ci import drift, github, gitlab, steps, summary
+from ftbuild.ci import yaml as document
+from ftbuild.ci.options import Options
+from ftbuild.cli import ci
+from ftbuild.cli.ci import Wanted
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError
+from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
+from ftbuild.matrix import Cell, as_github, select
+from ftbuild.plan import Plan
+from testing import ROOT
+
+CELLS = (Cell("22.07", (80,), "ngc", True), Cell("22.12", (90,), "open", False))
+SAMPLE = Selection(ROOT / "buildcfg" / "sample", ["22.12"], ["80"])
+OPTIONS = Options(CELLS)
+
+
+def load(text: str) -> dict[str, Any]:
+    data: dict[Any, Any] = yaml.safe_load(text)
+    return {"on" if key is True else key: value for key, value in data.items()}  # YAML 1.1 reads `on` so
+
+
+def workflows(options: Options) -> dict[str, dict[str, Any]]:
+    return {path: load(text) for path, text in github.files(options).items()}
+
+
+def pipeline(options: Options) -> dict[str, Any]:
+    return load(gitlab.files(options)[gitlab.PATH])
+
+
+def lines(job: dict[str, Any]) -> list[str]:
+    """What a job runs, in order."""
+    if "steps" in job:
+        return [step["run"] for step in job["steps"] if "run" in step]
+    return list(job["script"])
+
+
+def test_the_files_of_this_repository_are_what_its_configuration_makes() -> None:
+    config = Selection(ROOT / "buildcfg")
+    assert ci.run(config, Wanted(), ROOT, out=ROOT, check=True, dry_run=False) == 0
+
+
+def test_on_github_a_cell_is_published_only_after_its_build_and_its_smoke_test() -> None:
+    jobs = workflows(OPTIONS)[github.CELL]["jobs"]
+    assert "needs" not in jobs["build"]
+    assert jobs["smoke"]["needs"] == "build"
+    assert jobs["publish"]["needs"] == ["build", "smoke"]
+    assert not any("continue-on-error" in text for text in map(json.dumps, jobs.values()))
+    assert not any("if" in job for job in jobs.values())
+
+
+def test_on_github_each_cell_has_a_chain_of_its_own_and_the_report_comes_always() -> None:
+    jobs = workflows(OPTIONS)[github.NIGHTLY]["jobs"]
+    assert jobs["cell"]["uses"] == f"./{github.CELL}"
+    assert jobs["cell"]["strategy"]["fail-fast"] is False
+    assert set(jobs["cell"]["with"]) == set(workflows(OPTIONS)[github.CELL]["on"]["workflow_call"]["inputs"])
+    assert set(jobs["report"]["needs"]) == jobs.keys() - {"report"}
+    assert jobs["report"]["if"] == "always()"
+
+
+def test_on_github_nights_come_by_clock_and_by_hand_and_never_two_at_a_time() -> None:
+    night = workflows(replace(OPTIONS, cron="0 3 * * 1"))[github.NIGHTLY]
+    assert night["on"] == {"schedule": [{"cron": "0 3 * * 1"}], "workflow_dispatch": {}}
+    assert night["concurrency"] == {"group": "nightly", "cancel-in-progress": False}
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_on_github_only_jobs_that_push_may_write_packages(one_host: bool) -> None:
+    made = workflows(replace(OPTIONS, one_host=one_host))
+    writers = {
+        name
+        for data in made.values()
+        for name, job in data["jobs"].items()
+        if job.get("permissions", {}).get("packages") == "write"
+    }
+    assert writers == ({"nightly"} if one_host else {"cell", "build", "publish"})
+    assert all(data["permissions"] == {"contents": "read"} for data in made.values())
+
+
+def test_on_github_actions_are_pinned_by_commit_and_say_their_version() -> None:
+    for text in github.files(OPTIONS).values():
+        uses = re.findall(r"uses: (actions/.*)", text)
+        assert uses
+        assert all(re.fullmatch(r"actions/[a-z-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", use) for use in uses)
+
+
+def test_the_registry_of_github_is_in_lower_case(tmp_path: Path) -> None:
+    (line,) = (run for run in lines(workflows(OPTIONS)[github.NIGHTLY]["jobs"]["matrix"]) if "ghcr" in run)
+    out = tmp_path / "out"
+    env = {**os.environ, "GITHUB_REPOSITORY": "Team/FT", "GITHUB_OUTPUT": str(out)}
+    subprocess.run(["bash", "-c", line], env=env, check=True)
+    assert out.read_text() == "registry=ghcr.io/team/ft\n"
+
+
+def test_github_runs_no_matrix_of_more_than_256_cells() -> None:
+    many = tuple(Cell("22.12", (sm,), "ngc", True) for sm in range(257))
+    assert github.files(Options(many[:256]))
+    with pytest.raises(ConfigError, match="257 cells are selected"):
+        github.files(Options(many))
+    assert github.files(Options(many, one_host=True))
+
+
+def test_on_gitlab_every_cell_has_its_chain_and_waits_for_no_other() -> None:
+    made = pipeline(OPTIONS)
+    for cell in ("22.07-sm80", "22.12-sm90-open"):
+        assert made[f"smoke {cell}"]["needs"] == [f"build {cell}"]
+        assert made[f"publish {cell}"]["needs"] == [f"build {cell}", f"smoke {cell}"]
+        assert {made[f"{step} {cell}"]["resource_group"] for step in ("build", "smoke", "publish")} == {cell}
+    assert made[".build"]["needs"] == []
+    assert made["smoke 22.12-sm90-open"]["tags"] == ["gpu", "sm90"]
+    assert made["smoke 22.12-sm90-open"]["variables"] == {
+        "TRITON": "22.12",
+        "SMS": "90",
+        "BASE": "open",
+    }
+    assert "allow_failure" not in gitlab.files(OPTIONS)[gitlab.PATH]
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_on_gitlab_every_job_has_a_known_stage_and_known_parents(one_host: bool) -> None:
+    made = pipeline(replace(OPTIONS, one_host=one_host))
+    jobs = {name: job for name, job in made.items() if isinstance(job, dict) and "script" in job}
+    assert {job["stage"] for job in jobs.values()} == set(made["stages"])
+    for job in made.values():
+        if isinstance(job, dict):
+            assert job.get("extends", ".night") in made or one_host
+            assert all(need in made for need in job.get("needs", ()))
+
+
+def test_on_gitlab_pushes_run_tests_and_nights_run_the_rest() -> None:
+    made = pipeline(OPTIONS)
+    assert made["test"]["rules"] == [{"if": '$CI_PIPELINE_SOURCE == "push"'}]
+    assert "push" not in json.dumps([made[".night"], made["report"]["rules"]])
+    assert all(rule["when"] == "always" for rule in made["report"]["rules"])
+    assert made[".smoke"]["artifacts"]["reports"]["junit"].endswith("smoke.xml")
+
+
+@pytest.mark.parametrize("system", [github, gitlab])
+def test_login_comes_before_whatever_needs_it_and_logout_always(system: Any) -> None:
+    made = workflows(OPTIONS)[github.CELL]["jobs"] if system is github else pipeline(OPTIONS)
+    dot = "" if system is github else "."
+    for name, line in (("build", steps.PUSH), ("smoke", steps.PULL), ("publish", steps.PUBLISH)):
+        run = lines(made[f"{dot}{name}"])
+        assert run.index(steps.LOGIN) < run.index(line)
+        assert steps.LOGOUT in made[f"{dot}{name}"].get("after_script", run)
+
+
+def test_the_password_goes_to_docker_on_standard_input_only(tmp_path: Path) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\necho "$@" >"$OUT/arguments"\ncat >"$OUT/input"\n')
+    docker.chmod(0o755)
+    env = {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "OUT": str(tmp_path),
+        "REGISTRY": "ghcr.io/team/ft",
+        "REGISTRY_USER": "me",
+        "REGISTRY_PASSWORD": "s%cret\\n",
+    }
+    subprocess.run(["sh", "-c", steps.LOGIN], env=env, check=True)
+    assert (tmp_path / "arguments").read_text() == "login ghcr.io --username me --password-stdin\n"
+    assert (tmp_path / "input").read_text() == "s%cret\\n"
+
+
+def test_only_the_report_of_this_night_is_collected(tmp_path: Path) -> None:
+    def shell(text: str) -> None:
+        subprocess.run(["sh", "-ec", text], cwd=tmp_path, check=True)
+
+    shell(steps.BEGIN_NIGHT)
+    shell(steps.COLLECT_NIGHT)
+    assert not (tmp_path / "night").exists()
+    for night in ("20260101", "20260102"):
+        old = tmp_path / ".ftbuild" / "nights" / night
+        old.mkdir()
+        (old / "report.md").write_text(night)
+        os.utime(old, (1, 1))
+    shell(steps.BEGIN_NIGHT)
+    os.utime(tmp_path / ".ftbuild" / "nights" / "20260102", (2**31, 2**31))
+    shell(steps.COLLECT_NIGHT)
+    assert (tmp_path / "night" / "report.md").read_text() == "20260102"
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_another_registry_has_secrets_of_its_own_and_no_token(one_host: bool) -> None:
+    options = replace(OPTIONS, registry="harbor.example.com/team", one_host=one_host)
+    text = "".join(github.files(options).values())
+    assert "packages:" not in text
+    assert "GITHUB_TOKEN" not in text
+    assert "secrets.REGISTRY_PASSWORD" in text
+    made = pipeline(options)
+    assert made["variables"]["REGISTRY"] == "harbor.example.com/team"
+    assert "REGISTRY_PASSWORD" not in made["variables"]
+
+
+def test_the_options_reach_runners_matrix_and_every_job() -> None:
+    options = ci.options(
+        replace(SAMPLE, base="open"), Wanted(cpu_runner="big, linux", gpu_runner="a100"), ROOT
+    )
+    made = workflows(options)
+    assert made[github.CELL]["jobs"]["build"]["runs-on"] == ["big", "linux"]
+    assert made[github.CELL]["jobs"]["smoke"]["runs-on"] == ["a100", github.FIRST_SM]
+    assert made[github.CELL]["env"]["FTBUILD_CONFIG"] == "buildcfg/sample"
+    assert "./bootstrap matrix --triton 22.12 --sm 80 --base open --format github" in str(made)
+    assert pipeline(options)["smoke 22.12-sm80"]["tags"] == ["a100", "sm80"]
+    header = github.files(options)[github.CELL].splitlines()[0]
+    assert "`invoke ci --github --triton 22.12 --sm 80 --base open --cpu-runner big,linux" in header
+    assert "--config buildcfg/sample`" in header
+
+
+def test_one_host_is_one_job_with_the_same_command_in_both_systems() -> None:
+    options = replace(OPTIONS, one_host=True, selection=("--cell", "22.12-*"))
+    made = workflows(options)
+    assert made.keys() == {github.TEST, github.NIGHTLY}
+    (job,) = made[github.NIGHTLY]["jobs"].values()
+    line = "./bootstrap nightly --registry \"$REGISTRY\" --cell '22.12-*'"
+    assert line in lines(job)
+    assert line in lines(pipeline(options)["nightly"])
+
+
+def test_an_image_for_several_sms_is_tested_on_a_gpu_of_the_first() -> None:
+    made = pipeline(Options((Cell("22.12", (80, 86), "ngc", True),)))
+    assert made["smoke 22.12-sm80_86"]["tags"] == ["gpu", "sm80"]
+    assert made["build 22.12-sm80_86"]["variables"]["SMS"] == "80,86"
+
+
+def test_what_github_hands_to_a_cell_is_in_the_matrix_and_names_that_cell(config: Config) -> None:
+    cells = select(config, triton=["22.12"], sms=["80,86"])
+    ((record,), given) = (
+        json.loads(as_github(cells).splitlines()[0].removeprefix("matrix="))["include"],
+        workflows(Options(cells))[github.NIGHTLY]["jobs"]["cell"]["with"],
+    )
+    keys = [re.fullmatch(r"\$\{\{ matrix\.(\w+) \}\}", text) for text in given.values()]
+    assert {match[1] for match in keys if match} == {"id", *github.CELL_VARIABLES}
+    assert select(config, triton=[record["triton"]], sms=[record["sms"]], base=record["base"]) == cells
+
+
+def test_a_configuration_outside_the_checkout_is_refused(config_folder: Path) -> None:
+    with pytest.raises(ConfigError, match="in the checkout"):
+        ci.options(Selection(config_folder), Wanted(), ROOT)
+
+
+def test_check_names_what_is_missing_changed_and_left_over(tmp_path: Path) -> None:
+    night, one_host = github.files(OPTIONS), github.files(replace(OPTIONS, one_host=True))
+    with pytest.raises(ConfigError, match=f"{github.TEST} is missing") as refused:
+        drift.require_up_to_date(tmp_path, night, github.PATHS)
+    assert refused.value.exit_code == 2
+    drift.write(tmp_path, night, github.PATHS)
+    drift.require_up_to_date(tmp_path, night, github.PATHS)
+    assert drift.drift(tmp_path, one_host, github.PATHS) == [
+        f"{github.TEST} is out of date",
+        f"{github.NIGHTLY} is out of date",
+        f"{github.CELL} is left over",
+    ]
+    drift.write(tmp_path, one_host, github.PATHS)
+    assert not (tmp_path / github.CELL).exists()
+    assert drift.drift(tmp_path, one_host, github.PATHS) == []
+
+
+def test_a_file_that_people_wrote_is_never_overwritten_nor_removed(tmp_path: Path) -> None:
+    file = tmp_path / gitlab.PATH
+    file.write_text("stages: [mine]\n")
+    with pytest.raises(ConfigError, match="was not made by invoke ci"):
+        drift.write(tmp_path, gitlab.files(OPTIONS), gitlab.PATHS)
+    assert file.read_text() == "stages: [mine]\n"
+    assert drift.drift(tmp_path, {}, gitlab.PATHS) == []
+
+
+def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wanted = Wanted(gitlab=True)
+    assert ci.run(SAMPLE, wanted, ROOT, out=tmp_path, check=False, dry_run=True) == 0
+    assert list(tmp_path.iterdir()) == []
+    said = capsys.readouterr().out
+    assert said.startswith(f"# --- {gitlab.PATH}\n# Made by `invoke ci --gitlab")
+    assert "github" not in said
+
+
+def test_a_script_of_several_lines_is_a_block_and_nothing_is_an_anchor() -> None:
+    shared = ["x"]
+    text = document.render("# top", {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}})
+    assert text.startswith("# top\n\njobs:\n  a:\n    run: |\n      one\n      two\n")
+    assert "&" not in text
+    assert load(text) == {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}}
+
+
+def judged(plan: Plan, gate: Gate, **checks: State) -> Report:
+    found = (Finding(check, "runtime", Verdict(state, "it")) for check, state in checks.items())
+    return Report(gate, plan, {"runtime": "sha256:1"}, tuple(found))
+
+
+def test_the_summary_tells_passed_failed_and_untested_apart(config: Config, tmp_path: Path) -> None:
+    selection = Selection(ROOT / "buildcfg", ["22.12"], ["80", "90"])
+    good, bad = plans(config, selection)
+    judged(good, VERIFY, labels=State.OK).write(build.folder(tmp_path, good))
+    judged(bad, VERIFY, code=State.FAIL, labels=State.OK).write(build.folder(tmp_path, bad))
+    judged(bad, SMOKE, gpt=State.OK).write(build.folder(tmp_path, bad))
+    rows = summary.markdown((good, bad), tmp_path).splitlines()[2:]
+    assert rows == [
+        f"| 22.12-sm80 | `{good.key}` | passed | **no record** |",
+        f"| 22.12-sm90 | `{bad.key}` | **failed**: code | passed |",
+    ]
+
+
+def test_a_record_of_another_input_key_says_nothing(config: Config, tmp_path: Path) -> None:
+    (plan,) = plans(config, Selection(ROOT / "buildcfg", ["22.12"], ["80"]))
+    judged(plan, SMOKE, gpt=State.OK).write(tmp_path / plan.cell.id / "0123456789ab")
+    assert summary.markdown((plan,), tmp_path).endswith("| **no record** | **no record** |")
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_every_line_of_every_job_is_shell(one_host: bool) -> None:
+    options = replace(OPTIONS, one_host=one_host, selection=("--cell", "it's *"))
+    jobs = [job for job in pipeline(options).values() if isinstance(job, dict) and "script" in job]
+    jobs += [job for made in workflows(options).values() for job in made["jobs"].values() if "steps" in job]
+    for line in (line for job in jobs for line in lines(job)):
+        subprocess.run(["bash", "-n", "-c", line.replace("${{", "${")], check=True, capture_output=True)

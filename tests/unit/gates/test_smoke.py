@@ -1,0 +1,129 @@
+"""What the gate with a GPU decides without one: which GPU fits, which token is wrong, what a run found."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.client import golden
+from ftbuild.client.golden import Row
+from ftbuild.config.schema import Config
+from ftbuild.engine.gpu import Access, Gpu
+from ftbuild.gates.report import State
+from ftbuild.gates.smoke import gate, job, junit
+from ftbuild.gates.smoke.job import Job, Model, Variant
+from tests.unit.models.test_converters import DECODER
+
+ROW = Row(tokens=(5, 6, 7), log_probs=(-0.1, -0.2, -0.3), runner_up=(1, 2, 3), gap=(1.0, 0.05, 1.0))
+# pytest 9's, shortened.
+XML = """\
+<?xml version="1.0" encoding="utf-8"?><testsuites><testsuite>
+<testcase classname="test_figures" name="test_figures[gpt-fp32]" time="0.5">
+  <properties>
+    <property name="ready_seconds" value="1.5"/><property name="gpu_memory_bytes" value="None"/>
+  </properties>
+</testcase>
+<testcase classname="test_answers" name="test_a_stop_word_ends_the_answer[gpt-fp32]" time="0.1"/>
+<testcase classname="test_answers" name="test_two_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
+  <skipped type="pytest.skip" message="needs 2 GPUs, 1 is there">...</skipped>
+</testcase>
+<testcase classname="test_answers" name="test_greedy_tokens_are_the_references[http-gpt-fp32-one]" time="0.1">
+  <properties><property name="what" value="token 1 is 4"/><property name="hint" value="look"/></properties>
+  <failure message="ftbuild.errors.SmokeError: token 1 is 4 ...">...</failure>
+</testcase>
+<testcase classname="test_figures" name="test_figures[gpt-fp16]" time="0.1">
+  <error message="boom">...</error>
+</testcase>
+</testsuite></testsuites>
+"""
+
+
+def device(major: int, minor: int) -> Gpu:
+    return Gpu("GPU", major, minor, 2**30, "12.4")
+
+
+@pytest.mark.parametrize(
+    ("sms", "capability", "runs"),
+    [
+        ([80], (8, 0), True),
+        ([80], (8, 6), True),
+        ([86], (8, 0), False),
+        ([80], (9, 0), False),
+        ([80, 90], (9, 0), True),
+        ([60], (6, 1), True),
+        ([75], (7, 0), False),
+    ],
+)
+def test_machine_code_runs_within_its_major_version(
+    sms: list[int], capability: tuple[int, int], runs: bool
+) -> None:
+    assert device(*capability).runs(sms) is runs
+
+
+def test_a_cell_that_no_gpu_here_runs_says_why(config: Config) -> None:
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
+    hopper = Access("gpus", (device(9, 0), device(9, 0)))
+    reason = gate.unfit(plan, hopper)
+    assert reason == "its machine code is for sm_80, here is GPU (compute capability 9.0)"
+    assert gate.unfit(plan, Access("cdi", (device(9, 0), device(8, 9)))) is None
+
+
+def test_fp32_must_answer_every_token() -> None:
+    assert golden.mismatch(ROW, [5, 6, 7], 0) is None
+    assert "token 2 is 2, the reference says 6, 0.05 ahead of 2" in str(golden.mismatch(ROW, [5, 2, 9], 0))
+
+
+def test_fp16_may_take_a_close_second_and_nothing_else() -> None:
+    assert golden.mismatch(ROW, [5, 2, 9], 0.1) is None
+    assert "token 2 is 9" in str(golden.mismatch(ROW, [5, 9, 7], 0.1))
+    assert "token 1 is 1" in str(golden.mismatch(ROW, [1, 6, 7], 0.1))
+
+
+@pytest.mark.parametrize(("tokens", "says"), [([5, 6], "token 3 is None"), ([5, 6, 7, 8], "token 4 is 8")])
+def test_an_answer_of_another_length_is_wrong(tokens: list[int], says: str) -> None:
+    assert says in str(golden.mismatch(ROW, tokens, 0.1))
+
+
+def test_the_reference_is_read_as_its_script_writes_it(tmp_path: Path) -> None:
+    constants = {"vocab_size": 9, "start_id": 7, "end_id": 8, "layers": 2, "max_length": None, "seed": 3}
+    file = tmp_path / "answers.json"
+    file.write_text(json.dumps({**constants, "cases": {"one": [vars(ROW)], "beams": [{"tokens": [1]}]}}))
+    expected = golden.expected(file)
+    assert (expected.end_id, expected.max_length) == (8, None)
+    assert list(expected.cases["one"][0].gap) == [1.0, 0.05, 1.0]
+    assert expected.cases["beams"][0].runner_up == ()
+
+
+def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
+    file = tmp_path / "smoke.xml"
+    file.write_text(XML)
+    found = junit.findings(file, "runtime")
+    assert [(f.check, f.verdict.state) for f in found] == [
+        ("figures", State.OK),
+        ("a stop word ends the answer", State.OK),
+        ("two gpus answer as one", State.SKIP),
+        ("greedy tokens are the references", State.FAIL),
+        ("figures", State.FAIL),
+    ]
+    assert found[2].verdict.detail == "needs 2 GPUs, 1 is there"
+    assert (found[3].verdict.detail, found[3].verdict.hint) == ("token 1 is 4", "look")
+    assert found[4].verdict.detail == "boom"
+    assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5}}
+
+
+def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", ["GPU"])
+    task.write(tmp_path / "job.json")
+    assert job.read(tmp_path / "job.json") == task
+
+
+def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
+    task = Job("sha256:1", tmp_path, {"t5": Model(DECODER, streams=False)}, "cdi", ["GPU"])
+    assert task.lacks(Variant("t5")) is None
+    assert task.lacks(Variant("t5", tensor_para=2)) == "needs 2 GPUs, 1 is there"
+    assert replace(task, style=None).lacks(Variant("t5", tensor_para=2)) is None
+    assert task.lacks(Variant("t5", decoupled=True)) == "this release does not stream t5"

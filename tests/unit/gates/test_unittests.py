@@ -1,0 +1,210 @@
+"""Upstream's own unit tests: who gets their sources, how they are built, what is made of their output."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftbuild.build import bake
+from ftbuild.cli import explain
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
+from ftbuild.errors import NothingSelected
+from ftbuild.gates.report import State
+from ftbuild.gates.unittests import gate, image, runner
+from ftbuild.plan import Plan
+from ftbuild.sources import lock
+from testing import ROOT
+
+REPORT = {
+    "testsuites": [
+        {
+            "name": "LogProbKernelTest/1",
+            "time": "0.5s",
+            "testsuite": [
+                {"name": "SingleStep", "type_param": "__half", "result": "COMPLETED"},
+                {
+                    "name": "LongStep",
+                    "type_param": "__half",
+                    "result": "COMPLETED",
+                    "failures": [{"failure": "test_logprob_kernels.cu:42\nValue of: passed", "type": ""}],
+                },
+                {"name": "Other", "type_param": "__half", "result": "SKIPPED"},
+            ],
+        }
+    ]
+}
+# A program of googletest, asked which tests it has.
+LISTING = (
+    'case "$1" in --gtest_list_tests) printf "Running main()\\n'
+    'LogProbKernelTest/1.  # TypeParam = __half\\n  SingleStep\\n"; exit ;; esac',
+)
+
+
+def planned(config: Config, triton: str = "22.12") -> Plan:
+    (made,) = plans(config, Selection(config.folder, [triton], ["80"]))
+    return made
+
+
+def without_googletest(config: Config, folder: Path) -> Config:
+    text = (config.folder / "sources.yaml").read_text()
+    lines = [line for line in text.splitlines(keepends=True) if "release-1.12.1" not in line]
+    (folder / "sources.yaml").write_text("".join(lines))
+    return replace(config, sources=configuration._read(folder / "sources.yaml", configuration.SourcesConfig))
+
+
+def test_an_optional_source_is_no_part_of_a_cell_and_of_its_key(config: Config, tmp_path: Path) -> None:
+    assert image.GOOGLETEST in config.sources.releases["22.12"]
+    assert image.GOOGLETEST not in [source.repository for source in planned(config).sources]
+    assert planned(config).key == planned(without_googletest(config, tmp_path)).key
+    assert image.GOOGLETEST not in explain.plan(planned(config))
+
+
+def test_an_optional_source_is_locked_like_all_others(config: Config) -> None:
+    assert len(lock.pinned(config, "22.12", image.GOOGLETEST).tree) == 40
+
+
+@pytest.mark.parametrize(("triton", "program"), [("22.03", "test_sampling"), ("22.07", "unittest")])
+def test_each_release_has_the_programs_that_its_tests_are_in(
+    config: Config, triton: str, program: str
+) -> None:
+    made_of = image.recipe(config, planned(config, triton))
+    assert program in made_of.tree.targets
+    assert (made_of.googletest is None) == (triton == "22.03")
+
+
+def test_the_tests_are_compiled_with_the_options_of_the_library_for_pytorch(config: Config) -> None:
+    plan = planned(config)
+    tree = image.recipe(config, plan).tree
+    assert tree.options[: len(plan.trees[1].options)] == plan.trees[1].options
+    assert {option.name: option.value for option in tree.options}["BUILD_FT_TESTS"] == "ON"
+
+
+def test_only_the_bake_file_of_the_unit_tests_knows_of_them(config: Config) -> None:
+    plan, host = planned(config), bake.Host(jobs=1)
+    assert "unittest" not in json.dumps(bake.cell_definition(plan, host)).lower()
+    definition: Any = image.definition(plan, image.recipe(config, plan), host)
+    assert definition["group"]["default"]["targets"] == ["22_12-sm80-unittests", "22_12-sm80-unittests-info"]
+    made = definition["target"]["22_12-sm80-unittests"]
+    assert made["tags"] == [f"triton_with_ft:22.12-sm80-{plan.key}-unittests"]
+    assert made["contexts"]["googletest"] == "googletest"
+    assert made["args"]["UNITTEST_TARGETS"].startswith("unittest ")
+    assert made["labels"][image.LABEL] == image.recipe(config, plan).key
+
+
+def test_a_stack_without_kernels_has_no_unit_tests() -> None:
+    sample = configuration.load(ROOT / "buildcfg/sample")
+    with pytest.raises(NothingSelected, match="kernels"):
+        image.recipe(sample, planned(sample))
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setattr(runner, "PROGRAMS", folder)
+    return folder
+
+
+def program(folder: Path, name: str, *lines: str) -> None:
+    (folder / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    (folder / name).chmod(0o755)
+
+
+def suites(capsys: pytest.CaptureFixture[str], expected: int) -> Any:
+    assert runner.main(["--json"]) == expected
+    return json.loads(capsys.readouterr().out)
+
+
+def test_googletests_report_gives_a_suite_with_its_type(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report").write_text(json.dumps(REPORT))
+    program(programs, "unittest", *LISTING, f"cp {tmp_path}/report ${{2#--gtest_output=json:}}", "exit 1")
+    (suite,) = suites(capsys, 1)
+    assert (suite["suite"], suite["passed"]) == ("LogProbKernelTest/1 (__half)", 1)
+    assert suite["failed"] == [{"test": "LongStep", "said": "test_logprob_kernels.cu:42\nValue of: passed"}]
+    assert suite["skipped"] == ["Other"]
+
+
+def test_a_crash_fails_its_suite_alone_and_names_the_signal_and_the_last_lines(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    listing = [line.replace("esac", "*B.*) exit 0 ;; esac") for line in LISTING]
+    listing[0] = listing[0].replace("SingleStep", "SingleStep\\nB.\\n  d")
+    crash = ("echo '[       OK ] A.b (3 ms)'", "echo '[ RUN      ] A.c'", "kill -ABRT $$")
+    program(programs, "unittest", *listing, *crash)
+    crashed, other = suites(capsys, 1)
+    assert (crashed["suite"], crashed["passed"]) == ("LogProbKernelTest/1", 1)
+    assert crashed["failed"][0]["test"] == "ended with SIGABRT"
+    assert "[ RUN      ] A.c" in crashed["failed"][0]["said"]
+    assert (other["suite"], other["failed"]) == ("B", [])
+
+
+def test_a_program_of_googletest_that_does_not_start_fails(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "unittest", "echo 'libtorch.so: cannot open shared object file'", "exit 127")
+    (suite,) = suites(capsys, 1)
+    assert "cannot open" in suite["failed"][0]["said"]
+
+
+def test_a_check_that_failed_counts_even_where_the_program_ends_with_0(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    checks = [
+        f"echo '[FT][INFO] check.......TestCase : {ending} (failures: 0%)'" for ending in ("OK", "FAILED")
+    ]
+    program(programs, "test_sampling", *checks)
+    program(programs, "test_gpt_kernels", "echo .X", "echo 'test_compact: FAILED'")
+    kernels, sampling = suites(capsys, 1)
+    assert (kernels["passed"], [f["test"] for f in kernels["failed"]]) == (0, ["test_compact: FAILED"])
+    assert (sampling["passed"], len(sampling["failed"])) == (1, 1)
+
+
+def test_programs_that_pass_end_with_0_and_say_how_many_did(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "test_gpt_kernels", "echo ...")
+    assert runner.main([]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 passed, 0 failed, 0 skipped"
+
+
+def test_a_program_that_ends_with_an_error_and_says_nothing_fails(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "test_gemm", "exit 127")
+    (suite,) = suites(capsys, 1)
+    assert suite["failed"][0]["test"] == "ended with code 127"
+
+
+def test_tests_see_machine_code_only(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT" = 1 ]')
+    suites(capsys, 0)
+
+
+def suite(**facts: Any) -> dict[str, Any]:
+    base = {"program": "unittest", "suite": "A/0", "passed": 0, "failed": [], "skipped": [], "seconds": 1.0}
+    return {**base, **facts}
+
+
+def test_a_finding_shows_the_first_failures_and_counts_the_rest() -> None:
+    failed = [{"test": f"Test{number}", "said": "one\ntwo" * number} for number in range(2)] * 2
+    found = gate.finding(suite(passed=2, failed=failed))
+    assert (found.check, found.verdict.state) == ("unittest: A/0", State.FAIL)
+    assert found.verdict.detail.splitlines() == [
+        "2 passed, 4 failed, 0 skipped, 1.0 s",
+        "Test0",
+        "Test1: two",
+        "Test0",
+        "and 1 more",
+    ]
+
+
+def test_a_suite_that_was_only_skipped_is_no_pass() -> None:
+    assert gate.finding(suite(skipped=["Other"])).verdict.state is State.SKIP

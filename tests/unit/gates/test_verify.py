@@ -1,0 +1,265 @@
+"""Parsers and rules of the gate without a GPU, on recorded output; the images are in tests/engine."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ftbuild.errors import VerifyError
+from ftbuild.gates.report import VERIFY, Finding, Report, State, Verdict
+from ftbuild.gates.verify import elf, filesystem, gate
+
+# cuobjdump 11.8, readelf 2.40 on the images of the sample stack, shortened.
+INSPECTED = """\
+== /opt/tritonserver/backends/fastertransformer/libTransformerTritonBackend.so
+
+Dynamic section at offset 0x1cd28 contains 32 entries:
+  Tag        Type                         Name/Value
+ 0x0000000000000001 (NEEDED)             Shared library: [libmpi.so.40]
+ 0x000000000000000e (SONAME)             Library soname: [libTransformerTritonBackend.so]
+ 0x000000000000001d (RUNPATH)            Library runpath: [$ORIGIN:/usr/local/mpi/lib:${ORIGIN}/../lib]
+ 0x000000000000000c (INIT)               0x5000
+== /opt/tritonserver/backends/fastertransformer/libtransformer-shared.so
+ELF file    1: libtransformer-shared.1.sm_80.cubin
+ELF file    2: libtransformer-shared.2.sm_90a.cubin
+ELF file   10: libtransformer-shared.10.sm_80.cubin
+PTX file    1: libtransformer-shared.1.sm_80.ptx
+
+Dynamic section at offset 0x3d20 contains 30 entries:
+ 0x0000000000000001 (NEEDED)             Shared library: [libcudart.so.11.0]
+ 0x0000000000000001 (NEEDED)             Shared library: [libnccl.so.2]
+"""
+# glibc 2.36's ldd, shortened.
+RESOLVED = """\
+== /opt/tritonserver/backends/fastertransformer/libtransformer-shared.so
+\tlinux-vdso.so.1 (0x00007ffd0b7d4000)
+\tlibnccl.so.2 => not found
+\tlibcuda.so.1 => not found
+\tlibgpg-error.so.0 => /lib/x86_64-linux-gnu/libgpg-error.so.0 (0x00007f1c3f000000)
+undefined symbol: ncclCommDestroy\t(/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so)
+undefined symbol: cuGetErrorString\t(/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so)
+undefined symbol: nvmlInit_v2\t(/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so)
+undefined symbol: cudaMalloc\t(/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so)
+== /opt/tritonserver/bin/tritonserver
+/opt/tritonserver/bin/tritonserver: /lib/libc.so.6: version `GLIBC_2.99' not found (required by tritonserver)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f1c3ee00000)
+"""
+LISTED = """\
+file d 755 0 0 /
+file d 1777 0 0 /tmp
+file f 4755 0 0 /usr/bin/su
+file l 777 0 0 /usr/bin/ld.so
+file f 644 0 0 /opt/model with spaces
+user root:x:0:0:root:/root:/bin/bash
+user triton:x:1000:1000::/home/triton:/bin/sh
+user nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin
+group root:x:0:
+group triton:x:1000:
+secret /etc/key.pem
+"""
+
+
+def test_code_needed_libraries_and_search_paths_are_read_per_library() -> None:
+    plain, shared = elf.libraries(INSPECTED)
+    assert plain.sass == plain.ptx == {}
+    assert plain.needed == ("libmpi.so.40",)
+    assert list(plain.searched()) == [
+        ("$ORIGIN", gate.BACKEND),
+        ("/usr/local/mpi/lib", "/usr/local/mpi/lib"),
+        ("${ORIGIN}/../lib", "/opt/tritonserver/backends/lib"),
+    ]
+    assert shared.sass == {"sm_80": 2, "sm_90a": 1}
+    assert shared.ptx == {"sm_80": 1}
+    assert elf.architectures([shared.sass, shared.sass, plain.sass]) == {"sm_80": 4, "sm_90a": 2}
+
+
+def test_no_output_is_no_library() -> None:
+    assert elf.libraries("") == ()
+
+
+def test_what_the_driver_brings_may_be_unresolved_and_nothing_else() -> None:
+    shared = "libtransformer-shared.so"
+    found = elf.unresolved(RESOLVED)
+    assert [line.split(" (")[0] for line in found] == [
+        f"{shared}: libnccl.so.2 => not found",
+        f"{shared}: undefined symbol: ncclCommDestroy",
+        f"{shared}: undefined symbol: cudaMalloc",
+        "tritonserver: /opt/tritonserver/bin/tritonserver: /lib/libc.so.6: version `GLIBC_2.99' not found",
+    ]
+
+
+def test_a_listing_is_read_with_names_owners_and_secrets() -> None:
+    image = filesystem.parse(LISTED)
+    assert image.files["/usr/bin/su"] == filesystem.File("/usr/bin/su", "f", 0o4755, 0, 0)
+    assert "/opt/model with spaces" in image.files
+    assert image.users == {"root": 0, "triton": 1000, "nobody": 65534}
+    assert image.secrets == ("/etc/key.pem",)
+
+
+def beyond(*entries: str) -> tuple[filesystem.Contents, filesystem.Contents]:
+    """The base with more lines, and the base."""
+    return filesystem.parse(LISTED + "".join(f"{entry}\n" for entry in entries)), filesystem.parse(LISTED)
+
+
+@pytest.mark.parametrize(
+    ("path", "what"),
+    [
+        ("/usr/bin/gcc", "compiler or build tool"),
+        ("/usr/bin/x86_64-linux-gnu-gcc-11", "compiler or build tool"),
+        ("/usr/bin/c++", "compiler or build tool"),
+        ("/usr/local/cuda/bin/nvcc", "compiler or build tool"),
+        ("/usr/local/cuda-11.8/nvvm/bin/cicc", "compiler or build tool"),
+        ("/usr/bin/ld.gold", "compiler or build tool"),
+        ("/usr/lib/gcc/x86_64-linux-gnu/11/cc1plus", "compiler or build tool"),
+        ("/usr/sbin/sshd", "ssh server"),
+        ("/var/lib/apt/lists/deb.debian.org_debian_dists_bookworm_InRelease", "package list or archive"),
+        ("/var/cache/apt/archives/gcc_12.deb", "package list or archive"),
+        ("/root/.cache/pip/http/1", "cache"),
+        ("/build/backend/CMakeCache.txt", "build tree"),
+        ("/home/triton/.netrc", "credential"),
+        ("/root/.docker/config.json", "credential"),
+        ("/root/.ssh/id_ed25519", "credential"),
+        ("/run/secrets/ca", "build secret"),
+        ("/usr/local/share/ca-certificates/company.crt", "certificate"),
+    ],
+)
+def test_left_overs_are_recognised_unless_the_base_has_them(path: str, what: str) -> None:
+    image, base = beyond(f"file f 755 0 0 {path}")
+    assert f"{what}: {path}" in list(filesystem.leftovers(image, base))
+    assert list(filesystem.leftovers(image, image)) == []
+    assert filesystem.brought_by_base(image) == [what]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/usr/bin/ldd",
+        "/usr/sbin/ldconfig",
+        "/usr/bin/ssh",
+        "/usr/bin/md5sum.textutils",
+        "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2",
+        "/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so",
+        "/usr/local/lib/python3.11/dist-packages/torch/bin/protoc",
+        "/usr/local/lib/python3.11/dist-packages/certifi/cacert.pem",
+    ],
+)
+def test_what_an_image_needs_is_no_left_over(path: str) -> None:
+    assert list(filesystem.leftovers(*beyond(f"file f 755 0 0 {path}"))) == []
+
+
+def test_a_private_key_is_found_but_for_test_data_of_python_packages() -> None:
+    packaged = "secret /usr/local/lib/python3.11/dist-packages/gevent/tests/keycert.pem"
+    found = list(filesystem.leftovers(*beyond("secret /opt/server.key", packaged)))
+    assert found == ["key or password: /opt/server.key"]
+
+
+def test_owners_without_a_name_and_nobody_are_found() -> None:
+    both = beyond(
+        "file f 644 4242 0 /a", "file f 644 0 4242 /b", "file d 755 65534 0 /c", "file f 644 1000 0 /d"
+    )
+    assert [line.split()[0] for line in filesystem.strangers(*both)] == ["/a", "/b", "/c"]
+
+
+def test_added_rights_are_found_also_on_a_file_of_the_base() -> None:
+    both = beyond("file f 2755 0 0 /opt/model with spaces", "file f 666 0 0 /x", "file d 1777 0 0 /scratch")
+    assert list(filesystem.privileged(*both)) == ["/opt/model with spaces (mode 2755)"]
+    assert list(filesystem.opened(*both)) == ["/x (mode 666)"]
+
+
+@pytest.mark.parametrize(
+    ("search", "files", "problem"),
+    [
+        ("$ORIGIN", (), None),
+        ("/usr/local/mpi/lib", (), None),
+        ("/build/backend/lib", (), "search path /build/backend/lib is no folder of the image"),
+        ("", (), "search path  is no folder of the image"),
+        ("/opt/lib", ("file d 777 0 0 /opt/lib",), "everybody may write to its search path /opt/lib"),
+    ],
+)
+def test_search_paths_stay_inside_the_image(search: str, files: tuple[str, ...], problem: str | None) -> None:
+    image, _ = beyond(f"file d 755 0 0 {gate.BACKEND}", *files)
+    library = elf.Library(f"{gate.BACKEND}/libx.so", {}, {}, (), (search,))
+    subject: Any = SimpleNamespace(
+        images={"runtime": "id"}, contents=lambda image_id: image, libraries=lambda product: (library,)
+    )
+    (verdict,) = gate.search_paths(subject, "runtime")
+    assert verdict.state is (State.FAIL if problem else State.OK)
+    assert problem is None or problem in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("needed", "state"),
+    [
+        (("libmpi.so.40", "libnccl.so.2"), State.OK),
+        (("libmpi.so.40", "libc.so.6"), State.FAIL),
+        (("libmpi_cxx.so.40", "libnccl.so.2"), State.FAIL),
+    ],
+)
+def test_mpi_and_nccl_must_be_linked(needed: tuple[str, ...], state: State) -> None:
+    library = elf.Library("/libx.so", {}, {}, needed, ())
+    subject: Any = SimpleNamespace(libraries=lambda product: (library,))
+    (verdict,) = gate.multi_gpu(subject, "runtime")
+    assert verdict.state is state
+    assert state is State.OK or "BUILD_MULTI_GPU" in verdict.hint
+
+
+@pytest.mark.parametrize(
+    ("sass", "ptx", "problem"),
+    [
+        ({"sm_80": 2, "sm_90": 1}, {"sm_80": 2, "sm_90": 1}, None),
+        ({"sm_80": 2}, {"sm_80": 2, "sm_90": 1}, "SASS for sm_80, the cell wants sm_80, sm_90"),
+        (
+            {"sm_80": 2, "sm_90": 1, "sm_70": 1},
+            {"sm_80": 2, "sm_90": 1},
+            "SASS for sm_70, sm_80, sm_90, the cell wants sm_80, sm_90",
+        ),
+        ({"sm_80": 2, "sm_90": 1}, {"sm_80": 2}, "PTX for sm_80, the cell wants sm_80, sm_90"),
+        ({}, {}, "SASS for no SM, the cell wants sm_80, sm_90"),
+    ],
+)
+def test_machine_code_is_exactly_the_cells(
+    sass: dict[str, int], ptx: dict[str, int], problem: str | None
+) -> None:
+    library = elf.Library("/libx.so", sass, ptx, (), ())
+    subject: Any = SimpleNamespace(
+        libraries=lambda product: (library,),
+        plan=SimpleNamespace(cell=SimpleNamespace(sms=(80, 90))),
+    )
+    (verdict,) = gate.machine_code(subject, "runtime")
+    assert verdict.facts == {"sass": dict(sorted(sass.items())), "ptx": ptx}
+    assert (problem is None) == (verdict.state is State.OK)
+    assert problem is None or problem in verdict.detail
+
+
+def report(*findings: Finding) -> Report:
+    plan: Any = SimpleNamespace(
+        cell=SimpleNamespace(id="22.12-sm80"), key="0123", tag=lambda product: f"image:{product}"
+    )
+    return Report(VERIFY, plan, {"runtime": "sha256:1"}, findings)
+
+
+def test_a_failed_report_names_every_failed_check_and_what_to_do() -> None:
+    failed = report(
+        Finding("user", "runtime", Verdict(State.FAIL, "the image runs as root", "set USER")),
+        Finding("labels", "runtime", Verdict(State.OK, "22 labels")),
+        Finding("patches", "sdk", Verdict(State.SKIP, "3 patches")),
+    )
+    with pytest.raises(VerifyError) as caught:
+        failed.require()
+    assert "1 of 3 checks failed" in caught.value.what
+    assert "user (runtime): the image runs as root" in caught.value.what
+    assert caught.value.hint == "set USER"
+    assert failed.exit_code == caught.value.exit_code == 8
+    assert "next for user (runtime): set USER" in failed.render()
+    record = failed.as_dict()
+    assert record["passed"] is False
+    assert record["images"]["runtime"] == {"id": "sha256:1", "tag": "image:runtime"}
+
+
+def test_a_skipped_check_does_not_fail_the_gate() -> None:
+    passed = report(Finding("patches", "sdk", Verdict(State.SKIP, "3 patches")))
+    passed.require()
+    assert passed.exit_code == 0
+    assert passed.as_dict()["passed"] is True

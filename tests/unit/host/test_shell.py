@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from ftbuild.errors import HostError
+from ftbuild.host import shell
+from testing import ROOT
+
+
+def test_output_and_code_come_back() -> None:
+    result = shell.run(["sh", "-c", "echo out; echo err >&2; exit 3"], check=False)
+    assert (result.code, result.stdout, result.stderr) == (3, "out\n", "err\n")
+
+
+def test_a_failed_command_tells_its_last_lines_and_its_command_line() -> None:
+    with pytest.raises(shell.CommandFailed) as failed:
+        shell.run(["sh", "-c", "echo broken >&2; exit 3"])
+    assert "broken" in str(failed.value)
+    assert "ended with code 3" in str(failed.value)
+    assert "sh -c 'echo broken" in str(failed.value)
+
+
+def test_a_missing_program_is_an_environment_error() -> None:
+    with pytest.raises(HostError, match="no-such-program is not installed"):
+        shell.run(["no-such-program"])
+
+
+def test_a_timeout_ends_the_command_and_what_it_started(tmp_path: Path) -> None:
+    script = f"sleep 60 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(shell.CommandFailed, match=r"did not answer within 0\.5 s"):
+        shell.run(["sh", "-c", script], timeout=0.5)
+    time.sleep(0.2)
+    assert ended((tmp_path / "pid").read_text().strip())
+
+
+def test_credentials_in_urls_are_never_shown(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    seen: list[str] = []
+    shell.stream(["echo", "https://me:secret@host/x"], log=log, on_line=seen.append)
+    assert seen == ["https://***@host/x"]
+    assert "secret" not in log.read_text() + shell.display(["git", "clone", "https://me:secret@host/x"])
+
+
+def test_a_stream_reaches_log_and_listener_and_gives_the_code(tmp_path: Path) -> None:
+    seen: list[str] = []
+    code = shell.stream(["sh", "-c", "echo a; echo b >&2; exit 5"], log=tmp_path / "log", on_line=seen.append)
+    assert (code, seen, (tmp_path / "log").read_text()) == (5, ["a", "b"], "a\nb\n")
+
+
+def written(file: Path) -> str:
+    """What a program writes into a file, as soon as it has."""
+    for _ in range(100):
+        if file.exists() and file.read_text().strip():
+            break
+        time.sleep(0.1)
+    return file.read_text().strip()
+
+
+def ended(pid: str) -> bool:
+    """Whether a process is gone, or waits for a parent that never collects it."""
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.parametrize("way", ["run", "stream", "stream_terminal"])
+def test_ctrl_c_ends_the_whole_process_group(tmp_path: Path, way: str) -> None:
+    options = "" if way == "run" else ", log=Path('log')"
+    program = textwrap.dedent(f"""
+        import sys
+        from pathlib import Path
+        from ftbuild.host import shell
+        try:
+            shell.{way}(["sh", "-c", "sleep 60 & echo $! > pid; wait"]{options})
+        except KeyboardInterrupt:
+            sys.exit(130)
+    """)
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    pid = written(tmp_path / "pid")
+    child.send_signal(signal.SIGINT)
+    assert child.wait(30) == 130
+    time.sleep(0.2)
+    assert ended(pid)
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")
+def test_what_a_killed_program_had_started_ends_too(tmp_path: Path) -> None:
+    program = "from ftbuild.host import shell; shell.run(['sh', '-c', 'echo $$ > pid; exec sleep 60'])"
+    child = subprocess.Popen(
+        [sys.executable, "-c", program], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+    )
+    pid = written(tmp_path / "pid")
+    child.kill()
+    child.wait(30)
+    time.sleep(0.2)
+    assert ended(pid)
+
+
+def test_commands_of_several_threads_are_ended_together_and_no_other_begins() -> None:
+    program = textwrap.dedent("""
+        import signal, time
+        from concurrent.futures import ThreadPoolExecutor
+        from ftbuild import errors
+        from ftbuild.host import shell
+        with ThreadPoolExecutor(2) as pool:
+            asked = [pool.submit(shell.run, ["sleep", "60"], check=False) for _ in range(2)]
+            while len(shell._running) < 2:
+                time.sleep(0.01)
+            shell.interrupt()
+            print([future.result(10).code for future in asked])
+        try:
+            shell.run(["sleep", "60"])
+        except errors.Interrupted as refused:
+            print(refused.exit_code)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout.split("\n")[:2] == ["[-2, -2]", "130"]

@@ -1,0 +1,475 @@
+"""What is known about a conversion before it starts, and whether converted weights are whole."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftbuild.cli import selection as options
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
+from ftbuild.engine.mounted import Folders
+from ftbuild.errors import ConfigError
+from ftbuild.models import conversion, progress, weights
+from ftbuild.models.conversion import Conversion, Order
+
+GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, "vocab_size": 50}
+IDS = {"bos_token_id": 1, "eos_token_id": 2}
+NEOX = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "intermediate_size": 64}
+T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "gpt": {**GPT2, **IDS},
+    "gptj": {**GPT2, **IDS, "model_type": "gptj", "rotary_dim": 4},
+    "codegen": {**GPT2, **IDS, "model_type": "codegen", "rotary_dim": 4},
+    "gptneox": {**NEOX, **IDS, "model_type": "gpt_neox", "vocab_size": 50},
+    "t5": {**T5, **IDS, "model_type": "t5", "vocab_size": 50},
+}
+# The numbers of parameters as the models' cards tell them; files that a converter writes besides, in values.
+KNOWN: dict[str, tuple[str, dict[str, Any], int, int]] = {
+    "gpt2": (
+        "gpt",
+        {"n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024, "vocab_size": 50257},
+        124_439_808,
+        0,
+    ),
+    "gpt-j-6b": (
+        "gptj",
+        {"n_layer": 28, "n_head": 16, "n_embd": 4096, "vocab_size": 50400, "rotary_dim": 64},
+        6_050_882_784,
+        0,
+    ),
+    "gpt-neox-20b": (
+        "gptneox",
+        {
+            "num_hidden_layers": 44,
+            "num_attention_heads": 64,
+            "hidden_size": 6144,
+            "intermediate_size": 24576,
+            "vocab_size": 50432,
+        },
+        20_554_567_680,
+        44 * 6144,  # sums of two biases
+    ),
+    "t5-small": (
+        "t5",
+        {"d_model": 512, "d_kv": 64, "d_ff": 2048, "num_layers": 6, "num_heads": 8, "vocab_size": 32128},
+        60_506_624,
+        2 * 32128 * 512,  # the table three times
+    ),
+    "flan-t5-small": (
+        "t5",
+        {
+            "d_model": 512,
+            "d_kv": 64,
+            "d_ff": 1024,
+            "num_layers": 8,
+            "num_heads": 6,
+            "vocab_size": 32128,
+            "feed_forward_proj": "gated-gelu",
+            "tie_word_embeddings": False,
+        },
+        76_961_152,
+        32128 * 512,  # the table twice, beside the head
+    ),
+}
+Make = Callable[..., Path]
+
+
+def safetensors(values: int = 4) -> bytes:
+    """A file with one tensor of fp32."""
+    header = {
+        "__metadata__": {"format": "pt"},
+        "w": {"dtype": "F32", "shape": [values], "data_offsets": [0, 4 * values]},
+    }
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(4 * values)
+
+
+def zipped(path: Path) -> bytes:
+    """What torch.save and numpy.savez write."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("archive/data.pkl", b"x" * 1000)
+    return path.read_bytes()
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """A checkpoint of a family, with config.json changed and files added or replaced; None takes one away."""
+
+    def write(family: str, files: dict[str, bytes | None] | None = None, **settings: Any) -> Path:
+        folder = tmp_path / "checkpoint"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        content: dict[str, bytes | None] = {
+            "config.json": json.dumps({**SETTINGS[family], **settings}).encode(),
+            "model.safetensors": safetensors(),
+            **(files or {}),
+        }
+        for name, data in content.items():
+            if data is not None:
+                (folder / name).write_bytes(data)
+        return folder
+
+    return write
+
+
+def planned(config: Config, family: str, folder: Path, release: str = "22.12", **options: Any) -> Conversion:
+    return conversion.plan(config, release, Order(family, folder, folder.parent / "out", **options))
+
+
+def refused(config: Config, family: str, folder: Path, release: str = "22.12", **options: Any) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        planned(config, family, folder, release, **options)
+    assert caught.value.exit_code == 2
+    return caught.value
+
+
+@pytest.mark.parametrize("family", SETTINGS)
+def test_a_checkpoint_is_read_without_loading_it(family: str, config: Config, make: Make) -> None:
+    folder = make(family)
+    found = planned(config, family, folder)
+    assert found.checkpoint.files == (folder / "model.safetensors",)
+    assert found.checkpoint.size == len(safetensors())
+    facts = found.checkpoint.facts
+    wanted = {"layers": 2, "heads": 4, "hidden": 32, "vocabulary": 50, "end": 2}
+    assert {name: facts[name] for name in wanted} == wanted
+    assert found.data_type == "fp32"
+
+
+def test_a_checkpoint_of_another_model_is_named_with_the_family_that_reads_it(
+    config: Config, make: Make
+) -> None:
+    error = refused(config, "gptj", make("codegen"))
+    assert error.what == "the checkpoint is a codegen model, not gptj"
+    assert error.hint == "--model codegen"
+    error = refused(config, "gpt", make("gpt", model_type="llama"))
+    assert error.hint == "families: gpt, gptj, codegen, gptneox, t5"
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        ({"model.safetensors": safetensors()[:-1]}, "cut off or damaged: it has"),
+        ({"model.safetensors": safetensors()[:20]}, "cut off or damaged: its header has"),
+        ({"model.safetensors": b""}, "cut off or damaged: its header cannot be read"),
+        ({"model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}, "Git LFS pointer"),
+        ({"model.safetensors": None}, "no weights for PyTorch"),
+        ({"model.safetensors": None, "pytorch_model.bin": b""}, "cut off or damaged: it is empty"),
+        ({"model.safetensors": None, "model.safetensors.index.json": b"{}"}, "not an index of weights"),
+        ({"config.json": b"{"}, "not a config.json"),
+        ({"config.json": b"[]"}, "not a config.json"),
+        ({"config.json": None}, "no checkpoint here"),
+    ],
+)
+def test_damage_is_found_and_the_file_named(
+    files: dict[str, bytes | None], what: str, config: Config, make: Make
+) -> None:
+    error = refused(config, "gpt", make("gpt", files))
+    assert what in error.what
+    damaged = next(reversed(files)) if files[next(reversed(files))] is not None else "checkpoint"
+    assert (error.where or "").endswith(damaged)
+    assert error.hint
+
+
+def test_a_pickle_that_is_cut_off_is_found_where_its_format_shows_it(
+    config: Config, make: Make, tmp_path: Path
+) -> None:
+    whole = zipped(tmp_path / "file.zip")
+    alone: dict[str, bytes | None] = {"model.safetensors": None, "pytorch_model.bin": whole}
+    assert planned(config, "gpt", make("gpt", alone)).checkpoint.size == len(whole)
+    assert "cut off" in refused(config, "gpt", make("gpt", {**alone, "pytorch_model.bin": whole[:-30]})).what
+    # torch before 1.6
+    assert planned(config, "gpt", make("gpt", {**alone, "pytorch_model.bin": b"\x80\x02" + bytes(99)}))
+
+
+def test_every_shard_must_be_there_and_whole(config: Config, make: Make) -> None:
+    index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors", "c": "one.safetensors"}}
+    shards: dict[str, bytes | None] = {
+        "model.safetensors": None,
+        "model.safetensors.index.json": json.dumps(index).encode(),
+        "one.safetensors": safetensors(),
+        "two.safetensors": safetensors(8),
+    }
+    found = planned(config, "gptneox", make("gptneox", shards))
+    assert [file.name for file in found.checkpoint.files] == ["one.safetensors", "two.safetensors"]
+    error = refused(config, "gptneox", make("gptneox", {**shards, "two.safetensors": None}))
+    assert "1 of 2 files of the checkpoint are missing: two.safetensors" in error.what
+    error = refused(config, "gptneox", make("gptneox", {**shards, "two.safetensors": safetensors(8)[:-1]}))
+    assert (error.where or "").endswith("two.safetensors")
+
+
+def test_a_folder_that_does_not_exist_and_an_output_that_does_are_refused(
+    config: Config, make: Make, tmp_path: Path
+) -> None:
+    assert "does not exist" in refused(config, "gpt", tmp_path / "nothing").what
+    (tmp_path / "out").mkdir()
+    assert "the output exists" in refused(config, "gpt", make("gpt")).what
+
+
+@pytest.mark.parametrize("family", SETTINGS)
+def test_the_gpus_must_divide_the_heads(family: str, config: Config, make: Make) -> None:
+    assert planned(config, family, make(family), gpus=4)
+    assert "4 heads cannot be split over 3 GPUs" in refused(config, family, make(family), gpus=3).what
+    assert "cannot be split over 0 GPUs" in refused(config, family, make(family), gpus=0).what
+
+
+@pytest.mark.parametrize(
+    ("family", "release", "settings", "what"),
+    [
+        ("t5", "22.03", {"feed_forward_proj": "gated-gelu"}, "feed_forward_proj is 'gated-gelu'"),
+        ("t5", "22.03", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        ("t5", "22.12", {"feed_forward_proj": "glu"}, "feed_forward_proj is 'glu'"),
+        ("gpt", "22.12", {"n_inner": 96}, "inner is 96; the converter takes it for 4 * hidden = 128"),
+        ("gpt", "22.12", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
+        ("gpt", "22.12", {"activation_function": "relu"}, "activation_function is 'relu'"),
+        ("gptj", "22.12", {"n_inner": 96}, "inner is 96"),
+        ("gptj", "22.12", {"rotary_dim": None}, "config.json does not tell rotary"),
+        ("codegen", "22.12", {"auto_map": {"AutoConfig": "x.y"}}, "auto_map is"),
+        ("gptneox", "22.12", {"rotary_emb_base": 500000}, "rotary_emb_base is 500000"),
+        ("gptneox", "22.12", {"rope_scaling": {"factor": 2}}, "rope_scaling is {'factor': 2}"),
+        ("gpt", "22.12", {"bos_token_id": None}, "config.json does not tell start"),
+    ],
+)
+def test_what_a_converter_would_get_wrong_is_refused(
+    family: str, release: str, settings: dict[str, Any], what: str, config: Config, make: Make
+) -> None:
+    assert what in refused(config, family, make(family, **settings), release).what
+
+
+def test_a_release_that_can_is_named(config: Config, make: Make) -> None:
+    gated = make("t5", feed_forward_proj="gated-gelu")
+    assert refused(config, "t5", gated, "22.03").hint == "--triton 22.12 can"
+    assert planned(config, "t5", gated, "22.12")
+    other_width = make("gpt", n_inner=96)
+    assert refused(config, "gpt", other_width, "22.12").hint == "--triton 22.03 can"
+    assert planned(config, "gpt", other_width, "22.03")
+    error = refused(config, "codegen", make("codegen"), "22.03")
+    assert error.what == "22.03 converts no codegen from a Hugging Face checkpoint"
+    assert error.hint == "it converts gpt, t5; codegen is converted by 22.07, 22.12"
+
+
+def test_without_the_parallel_residual_the_biases_are_right_on_one_gpu_only(
+    config: Config, make: Make
+) -> None:
+    folder = make("gptneox", use_parallel_residual=False)
+    files = planned(config, "gptneox", folder).files
+    assert not [name for name in files if name.endswith("bias.sum.bin")]
+    assert "use_parallel_residual is False" in refused(config, "gptneox", folder, gpus=2).what
+
+
+def test_a_data_type_that_the_converter_does_not_write_is_refused(config: Config, make: Make) -> None:
+    assert planned(config, "gpt", make("gpt"), data_type="fp16").data_type == "fp16"
+    error = refused(config, "gptj", make("gptj"), data_type="fp16")
+    assert error.what == "the gptj converter of 22.12 writes fp32, not fp16"
+
+
+def test_a_checkpoint_is_saved_anew_where_the_converter_could_not_read_it(
+    config: Config, make: Make, tmp_path: Path
+) -> None:
+    found = planned(config, "gptj", make("gptj"))
+    first, second = found.commands()
+    assert first == [
+        "python3", "/convert/scripts/relayout.py", "single", "/convert/checkpoint",
+        "/convert/out/.checkpoint", "model.safetensors",
+    ]  # fmt: skip
+    assert second[second.index("--ckpt-dir") + 1] == "/convert/out/.checkpoint"
+    assert second[second.index("--n-layers") + 1] == "2"
+    assert found.needed == found.size + found.checkpoint.size
+    assert found.layout_script
+    assert found.layout_script.is_file()
+    found = planned(config, "gptj", make("gptj", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
+    assert len(found.commands()) == 1
+    assert found.needed == found.size
+    # The file that the converter reads must be whole, even where a better one lies beside it.
+    assert "cut off" in refused(config, "gptj", make("gptj", {"pytorch_model.bin": b"PK"})).what
+    # CodeGen is never GPT-J before.
+    found = planned(config, "codegen", make("codegen", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
+    assert next(argv[2] for argv in found.commands()) == "codegen"
+
+
+@pytest.fixture
+def jax(tmp_path: Path) -> Path:
+    folder = tmp_path / "step_383500"
+    for shard in range(8):
+        (folder / f"shard_{shard}").mkdir(parents=True)
+        for part in range(3):
+            zipped(folder / f"shard_{shard}" / f"{part}.npz")
+    return folder
+
+
+@pytest.mark.parametrize("release", ["22.03", "22.12"])
+def test_the_original_gptj_checkpoint_is_named_with_a_slash_at_its_end(
+    release: str, config: Config, jax: Path
+) -> None:
+    found = planned(config, "gptj", jax, release, gpus=4)
+    ((_, _, *arguments),) = found.commands()
+    assert arguments == [
+        "--ckpt-dir", "/convert/checkpoint/", "--output-dir", "/convert/out", "--n-inference-gpus", "4",
+    ]  # fmt: skip
+    assert found.size == 4 * KNOWN["gpt-j-6b"][2]
+    assert bool(found.converter.config) == (release == "22.03"), "5.0 writes no config.ini"
+    assert len(found.checkpoint.files) == 24
+
+
+def test_every_part_of_the_original_gptj_checkpoint_must_be_there(config: Config, jax: Path) -> None:
+    (jax / "shard_5" / "1.npz").unlink()
+    assert "missing: shard_5/1.npz" in refused(config, "gptj", jax).what
+    assert "codegen" in refused(config, "codegen", jax).what
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("model", KNOWN)
+def test_the_files_hold_every_parameter_of_a_known_model(
+    model: str, gpus: int, config: Config, make: Make
+) -> None:
+    family, settings, parameters, more = KNOWN[model]
+    if settings.get("num_heads") == 6 and gpus == 4:
+        assert "6 heads cannot be split" in refused(config, family, make(family, **settings), gpus=gpus).what
+        return
+    found = planned(config, family, make(family, **settings), gpus=gpus)
+    assert found.size == 4 * (parameters + more)
+
+
+def test_files_of_all_gpus_are_equal_shares(config: Config, make: Make) -> None:
+    one, four = (planned(config, "gpt", make("gpt"), gpus=gpus).files for gpus in (1, 4))
+    name = "model.layers.1.attention.query_key_value.weight.{}.bin"
+    assert one[name.format(0)] == 4 * 32 * 3 * 32
+    assert [four[name.format(rank)] for rank in range(4)] == [4 * 32 * 3 * 32 // 4] * 4
+    assert one["model.wpe.bin"] == four["model.wpe.bin"] == 4 * 16 * 32
+    assert math.isclose(sum(one.values()), sum(four.values()))
+
+
+@pytest.fixture
+def converted(config: Config, make: Make, tmp_path: Path) -> tuple[Path, Conversion]:
+    """Weights as a converter writes them."""
+    found = planned(config, "gpt", make("gpt"), gpus=2)
+    folder = tmp_path / "2-gpu"
+    folder.mkdir()
+    for name, size in found.files.items():
+        (folder / name).write_bytes(bytes(size))
+    (folder / "config.ini").write_text(
+        "[gpt]\nmodel_name = 100%\nhead_num = 4\nsize_per_head = 8\ninter_size = 128\nmax_pos_seq_len = 16\n"
+        "num_layer = 2\nvocab_size = 50\nstart_id = 1\nend_id = 2\nweight_data_type = fp32\n"
+    )
+    return folder, found
+
+
+def complaints(converted: tuple[Path, Conversion]) -> list[str]:
+    folder, found = converted
+    return list(weights.complaints(folder, found.converter, found.checkpoint.facts, 2, found.data_type))
+
+
+def test_whole_weights_have_no_complaint(converted: tuple[Path, Conversion]) -> None:
+    assert complaints(converted) == []
+
+
+def test_what_is_missing_short_or_too_much_is_told(converted: tuple[Path, Conversion]) -> None:
+    folder, _ = converted
+    (folder / "model.wpe.bin").unlink()
+    (folder / "model.wte.bin").write_bytes(b"x")
+    (folder / "model.lm_head.weight.bin").write_bytes(b"x")
+    assert complaints(converted) == [
+        "model.lm_head.weight.bin is no file of this model",
+        "model.wpe.bin is missing",
+        "model.wte.bin has 1 bytes, not 6400",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "complaint"),
+    [
+        ("num_layer = 2", "num_layer = 28", "config.ini says gpt.num_layer = 28, the checkpoint 2"),
+        (
+            "size_per_head = 8",
+            "size_per_head = 4",
+            "gpt.head_num * gpt.size_per_head = 16, the checkpoint 32",
+        ),
+        ("start_id = 1", "start_id = None", "config.ini does not tell gpt.start_id"),
+        ("end_id = 2", "", "config.ini does not tell gpt.end_id"),
+        ("= fp32", "= fp16", "config.ini says gpt.weight_data_type = fp16, not fp32"),
+    ],
+)
+def test_a_config_that_contradicts_the_checkpoint_is_told(
+    old: str, new: str, complaint: str, converted: tuple[Path, Conversion]
+) -> None:
+    file = converted[0] / "config.ini"
+    file.write_text(file.read_text().replace(old, new))
+    (found,) = complaints(converted)
+    assert complaint in found
+
+
+def test_weights_without_a_config_are_not_whole(converted: tuple[Path, Conversion]) -> None:
+    (converted[0] / "config.ini").unlink()
+    assert complaints(converted) == ["config.ini was not written"]
+
+
+def test_a_folder_of_links_is_mounted_file_by_file(tmp_path: Path) -> None:
+    blobs, snapshot, plain = (tmp_path / name for name in ("blobs", "snapshot", "plain"))
+    for folder in (blobs, snapshot, plain):
+        folder.mkdir()
+    (blobs / "0123").write_text("{}")
+    (snapshot / "config.json").symlink_to("../blobs/0123")
+    (plain / "config.json").write_text("{}")
+    mounts = Folders({"/in": snapshot, "/plain": plain}, {"/out": tmp_path}).mounts()
+    assert [(m["Target"], m["Source"], bool(m["ReadOnly"])) for m in mounts] == [
+        ("/in/config.json", str(blobs / "0123"), True),
+        ("/plain", str(plain), True),
+        ("/out", str(tmp_path), False),
+    ]
+
+
+def test_progress_is_a_line_for_every_tenth_where_there_is_no_terminal(tmp_path: Path) -> None:
+    lines: list[str] = []
+    with progress.shown("converting", tmp_path, 1000, lines.append) as tick:
+        for size in (0, 50, 100, 110, 350, 390, 1000, 1000):
+            (tmp_path / "file").write_bytes(bytes(size))
+            tick()
+    assert [line.split(",")[0] for line in lines] == [
+        "converting: 10 %", "converting: 35 %", "converting: 100 %",
+    ]  # fmt: skip
+
+
+def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> None:
+    text = planned(config, "gptneox", make("gptneox"), gpus=2, data_type="fp16").render()
+    assert "gptneox for 2 GPUs as fp16, release 22.12" in text
+    assert "-i /convert/checkpoint -o /convert/out -i_g 2" in text
+    assert "out/2-gpu" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("hidden * 3 * hidden", "hidden * 3 * hiden", "gpt uses the fact 'hiden'"),
+        ("model.layers.{layers}.mlp", "model.layers.{layer}.mlp", "gpt uses the fact 'layer'"),
+        ("splits: [heads, inner]", "splits: [head, inner]", "gpt uses the fact 'head'"),
+        ("          rotary: 64\n", "", "gptj uses the fact 'rotary'"),
+        ("    served_as: gptj", "    served_as: gptx", "codegen is served as 'gptx', which is no family"),
+    ],
+)
+def test_a_name_that_nothing_defines_is_found_when_the_configuration_is_read(
+    old: str, new: str, what: str, config_folder: Path
+) -> None:
+    file = config_folder / "models.yaml"
+    assert old in file.read_text()
+    file.write_text(file.read_text().replace(old, new, 1))
+    with pytest.raises(ConfigError, match=what):
+        configuration.load(config_folder)
+
+
+def test_the_newest_release_that_converts_it_is_taken(config: Config, make: Make) -> None:
+    def chosen(family: str, *triton: str) -> list[str]:
+        order = Order(family, make(family), Path("out"))
+        found = options.plans(config, options.Selection(config.folder, triton))
+        return sorted({plan.cell.triton for plan in conversion.candidates(config, found, order)})
+
+    assert chosen("gptj") == ["22.12"]
+    assert chosen("gptj", "22.03", "22.07") == ["22.07"]
+    with pytest.raises(ConfigError, match=r"22\.03 converts no gptj from a Hugging Face checkpoint"):
+        chosen("gptj", "22.03")

@@ -1,0 +1,122 @@
+"""Command lines of converters, config.pbtxt, tensors: everything about serving that needs no server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from ftbuild.client.tensors import STOP_WORDS, Dialect
+from ftbuild.config.schema import Config, Tensors
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_pbtxt, conversion
+
+# Shortened from fastertransformer_backend v1.4, all_models/gptj/fastertransformer/config.pbtxt.
+TEMPLATE = """\
+name: "fastertransformer"
+backend: "fastertransformer"
+max_batch_size: 1024
+model_transaction_policy { decoupled: True }
+input [
+  { name: "input_ids" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "input_lengths" data_type: TYPE_UINT32 dims: [ 1 ] reshape: { shape: [ ] } },
+  { name: "request_output_len" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "runtime_top_p" data_type: TYPE_FP32 dims: [ 1 ] reshape: { shape: [ ] } optional: true },
+  { name: "stop_words_list" data_type: TYPE_INT32 dims: [ 2, -1 ] optional: true }
+]
+parameters { key: "tensor_para_size" value: { string_value: "4" } }
+parameters { key: "model_type" value: { string_value: "GPT-J" } }
+parameters { key: "model_checkpoint_path" value: { string_value: "./models/j6b_ckpt/4-gpu" } }
+"""
+DECODER = Tensors(
+    prompt="input_ids",
+    prompt_length="input_lengths",
+    answer_length="request_output_len",
+    repeats_prompt=True,
+)
+
+
+def dialect(*, repeats_prompt: bool = True) -> Dialect:
+    tensors = DECODER.model_copy(update={"repeats_prompt": repeats_prompt})
+    return Dialect(tensors, config_pbtxt.inputs(TEMPLATE))
+
+
+def test_each_release_serves_the_families_it_has_converters_for(config: Config) -> None:
+    assert conversion.served(config, "22.03") == ("gpt", "t5")
+    assert conversion.served(config, "22.12") == ("gpt", "gptj", "gptneox", "t5")
+    with pytest.raises(ConfigError, match=r"22\.03 converts no gptneox") as caught:
+        conversion.converter(config, "22.03", "gptneox")
+    assert "gpt, t5" in (caught.value.hint or "")
+
+
+def test_an_unknown_family_is_named_with_the_known_ones(config: Config) -> None:
+    with pytest.raises(ConfigError, match="converts no llama"):
+        conversion.converter(config, "22.12", "llama")
+
+
+def test_a_converter_is_told_the_depth_that_it_would_guess(config: Config) -> None:
+    command = conversion.command(
+        conversion.converter(config, "22.12", "gptj"), checkpoint="/in", out="/out", tensor_para=2, layers=33
+    )
+    assert command[:2] == [
+        "python3",
+        f"{conversion.TREE}/examples/pytorch/gptj/utils/huggingface_gptj_ckpt_convert.py",
+    ]
+    assert command[2:] == [
+        "--ckpt-dir", "/in", "--output-dir", "/out", "--n-inference-gpus", "2", "--n-layers", "33",
+    ]  # fmt: skip
+
+
+def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
+    config = config_pbtxt.parse(config_pbtxt.filled(TEMPLATE, tensor_para=2, data_type="fp16"))
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    assert parameters == {
+        "tensor_para_size": "2",
+        "pipeline_para_size": "1",
+        "data_type": "fp16",
+        "model_type": "GPT-J",
+    }
+    assert not config.model_transaction_policy.decoupled
+    assert [i.name for i in config.input][:2] == ["input_ids", "input_lengths"]
+
+
+def test_text_that_is_no_config_is_refused_with_its_place() -> None:
+    with pytest.raises(ConfigError, match=r"not a config\.pbtxt: 1:"):
+        config_pbtxt.parse("tensor_para_size = 4")
+
+
+def test_a_repository_holds_config_and_weights_below_the_version(tmp_path: Path) -> None:
+    weights = tmp_path / "2-gpu"
+    weights.mkdir()
+    (weights / "config.ini").write_text("[gptj]\n")
+    config_pbtxt.write(tmp_path / "models", "name: 'x'\n", weights)
+    assert (tmp_path / "models/fastertransformer/1/2-gpu/config.ini").read_text() == "[gptj]\n"
+    assert (tmp_path / "models/fastertransformer/config.pbtxt").exists()
+
+
+def test_a_request_has_the_declared_types_and_pads_short_prompts() -> None:
+    asked = dialect().request([[1, 2, 3], [4]], 5, runtime_top_p=0.5)
+    assert {name: (a.dtype, a.shape) for name, a in asked.items()} == {
+        "input_ids": (np.uint32, (2, 3)),
+        "input_lengths": (np.uint32, (2, 1)),
+        "request_output_len": (np.uint32, (2, 1)),
+        "runtime_top_p": (np.float32, (2, 1)),
+    }
+    assert asked["input_ids"].tolist() == [[1, 2, 3], [4, 0, 0]]
+    assert asked["input_lengths"].tolist() == [[3], [1]]
+
+
+def test_words_are_their_tokens_and_where_each_ends() -> None:
+    asked = dialect().request([[1], [2]], 5, words={STOP_WORDS: [[7, 8], [9]]})
+    assert asked[STOP_WORDS].tolist() == [[[7, 8, 9], [2, 3, -1]]] * 2
+
+
+def test_an_answer_is_what_follows_the_prompt_up_to_the_end() -> None:
+    outputs = {"output_ids": np.array([[[1, 2, 3, 10, 11, 99], [0] * 6], [[4, 20, 99, 99, 99, 99], [0] * 6]])}
+    assert dialect().answers(outputs, [[1, 2, 3], [4]], 3, end_id=99) == [[10, 11, 99], [20, 99]]
+
+
+def test_an_encoder_decoder_answers_without_the_prompt() -> None:
+    outputs = {"output_ids": np.array([[[10, 11, 12, 0]]])}
+    assert dialect(repeats_prompt=False).answers(outputs, [[1, 2]], 3, end_id=99) == [[10, 11, 12]]

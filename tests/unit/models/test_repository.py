@@ -1,0 +1,454 @@
+"""What a converter left, upstream's templates, and the repository made of both; no server and no image."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_ini, config_pbtxt, ensemble, repository
+from ftbuild.models.repository import Options
+from testing import bytelevel
+from tests.unit.models.test_converters import TEMPLATE
+
+# The keys of fastertransformer_backend v1.1, all_models/gpt/fastertransformer/config.pbtxt, other values.
+OLD = """\
+name: "fastertransformer"
+backend: "fastertransformer"
+default_model_filename: "gpt3_345M"
+max_batch_size: 1024
+input [ { name: "input_ids" data_type: TYPE_UINT32 dims: [ -1 ] } ]
+output [ { name: "sequence_length" data_type: TYPE_UINT32 dims: [ -1 ] } ]
+""" + "".join(
+    f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
+    for key, value in {
+        "max_seq_len": 1, "head_num": 2, "size_per_head": 3, "inter_size": 4, "vocab_size": 5, "start_id": 6,
+        "end_id": 7, "decoder_layers": 8, "model_type": "GPT", "int8_mode": 0,
+    }.items()
+)  # fmt: skip
+# As FasterTransformer 5.0 writes it: the arguments, then what config.json holds.
+GPT2 = {
+    "saved_dir": "/out", "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12, "n_inner": None,
+    "vocab_size": 50257, "bos_token_id": 50256, "eos_token_id": 50256, "task": "100%",
+    "weight_data_type": "fp32",
+}  # fmt: skip
+GPTJ = {
+    "head_num": 16, "size_per_head": 256, "inter_size": 16384, "num_layer": 28, "rotary_embedding": 64,
+    "vocab_size": 50400, "start_id": 50256, "end_id": 50256, "weight_data_type": "fp32",
+}  # fmt: skip
+BARE = TEMPLATE + 'output [ { name: "sequence_length" data_type: TYPE_UINT32 dims: [ -1 ] } ]\n'
+TEXT = {
+    "ensemble": """\
+name: "ensemble" platform: "ensemble" max_batch_size: 8
+input [
+  { name: "INPUT_0" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "INPUT_2" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "beam_width" data_type: TYPE_UINT32 dims: [ 1 ] optional: true }
+]
+output [ { name: "lengths" data_type: TYPE_UINT32 dims: [ -1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "preprocessing" model_version: -1
+    input_map { key: "QUERY" value: "INPUT_0" } input_map { key: "BAD_WORDS_DICT" value: "INPUT_2" }
+    output_map { key: "INPUT_ID" value: "_ids" } },
+  { model_name: "fastertransformer" model_version: -1
+    input_map { key: "input_ids" value: "_ids" }
+    output_map { key: "output_ids" value: "_tokens" }
+    output_map { key: "sequence_length" value: "lengths" } },
+  { model_name: "postprocessing" model_version: -1
+    input_map { key: "TOKENS_BATCH" value: "_tokens" } output_map { key: "OUTPUT" value: "OUTPUT_0" } }
+] }
+""",
+    "preprocessing": """\
+name: "preprocessing" backend: "python" max_batch_size: 8
+input [ { name: "QUERY" data_type: TYPE_STRING dims: [ -1 ] },
+        { name: "BAD_WORDS_DICT" data_type: TYPE_STRING dims: [ -1 ] } ]
+parameters { key: "tokenizer_type" value: { string_value: "hf" } }
+parameters { key: "tokenizer_path" value: { string_value: "/nowhere/20B_tokenizer.json" } }
+""",
+    "postprocessing": """\
+name: "postprocessing" backend: "python" max_batch_size: 8
+input [ { name: "TOKENS_BATCH" data_type: TYPE_UINT32 dims: [ -1, -1 ] } ]
+output [ { name: "OUTPUT" data_type: TYPE_STRING dims: [ -1, -1 ] } ]
+""",
+}
+TEMPLATES = {"fastertransformer": BARE, **TEXT}
+
+
+def converted(folder: Path, section: str, values: Mapping[str, object], gpus: int = 1) -> Path:
+    weights = folder / f"{gpus}-gpu"
+    weights.mkdir(parents=True)
+    lines = [f"[{section}]", *(f"{key} = {value}" for key, value in values.items())]
+    (weights / "config.ini").write_text("\n".join(lines) + "\n")
+    (weights / "model.wte.bin").write_bytes(bytes(16))
+    return weights
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Options:
+    return Options(
+        layout="gptj",
+        weights=converted(tmp_path / "weights", "gptj", GPTJ, gpus=2),
+        out=tmp_path / "models",
+        tokenizer=bytelevel.write(tmp_path / "checkpoint"),
+    )
+
+
+def parameters(config: str) -> dict[str, str]:
+    return {name: value.string_value for name, value in config_pbtxt.parse(config).parameters.items()}
+
+
+def test_release_1_1_gets_the_structure_from_what_hugging_face_calls_it(tmp_path: Path) -> None:
+    weights = config_ini.read(converted(tmp_path, "gpt", GPT2))
+    filled = config_pbtxt.filled(OLD, tensor_para=1, data_type="fp16", structure=weights)
+    assert parameters(filled) == {
+        "max_seq_len": "1024", "head_num": "12", "size_per_head": "64", "inter_size": "3072",
+        "vocab_size": "50257", "start_id": "50256", "end_id": "50256", "decoder_layers": "12",
+        "model_type": "GPT", "int8_mode": "0", "tensor_para_size": "1", "pipeline_para_size": "1",
+        "data_type": "fp16",
+    }  # fmt: skip
+    # Else the backend looks for <version>/gpt3_345M.
+    assert not config_pbtxt.parse(filled).default_model_filename
+
+
+def test_what_config_ini_does_not_tell_is_no_guess(tmp_path: Path) -> None:
+    lacking = {key: value for key, value in GPT2.items() if key != "eos_token_id"}
+    weights = config_ini.read(converted(tmp_path, "gpt", lacking))
+    with pytest.raises(ConfigError, match="does not tell end_id"):
+        config_pbtxt.filled(OLD, tensor_para=1, data_type="fp16", structure=weights)
+
+
+@pytest.mark.parametrize(("data_type", "is_half"), [("fp16", "1"), ("fp32", "0")])
+def test_where_half_is_a_parameter_it_follows_the_data_type(data_type: str, is_half: str) -> None:
+    template = TEMPLATE + 'parameters { key: "is_half" value: { string_value: "1" } }'
+    assert parameters(config_pbtxt.filled(template, tensor_para=1, data_type=data_type))["is_half"] == is_half
+    assert config_pbtxt.data_types(template) == ("fp16", "fp32")
+    assert "bf16" in config_pbtxt.data_types(TEMPLATE)
+    assert "bf16" not in config_pbtxt.data_types(TEMPLATE.replace("GPT-J", "GPT-NeoX"))
+
+
+def test_weights_are_found_by_their_number_of_gpus(tmp_path: Path) -> None:
+    one, two = (converted(tmp_path, "gptj", GPTJ, gpus) for gpus in (1, 2))
+    assert config_ini.find(two).folder == two
+    assert config_ini.find(tmp_path, 1) == config_ini.read(one)
+    with pytest.raises(ConfigError, match=r"for 1, 2 GPUs: which\?"):
+        config_ini.find(tmp_path)
+    with pytest.raises(ConfigError, match="for 1, 2 GPUs, not 4"):
+        config_ini.find(tmp_path, 4)
+    with pytest.raises(ConfigError, match="for 2 GPUs, not 1"):
+        config_ini.find(two, 1)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda file: file.unlink(), "no converted weights"),
+        (lambda file: file.write_text("[gptj\n"), "cannot be read"),
+        (lambda file: file.write_text("[bert]\nhead_num = 2\n"), "has none of the sections"),
+        (
+            lambda file: file.write_text("[gptj]\ntensor_para_size = 4\n"),
+            "speaks of 2 GPUs, its config.ini of 4",
+        ),
+        (lambda file: file.parent.rename(file.parent.with_name("final")), "name does not say how many GPUs"),
+    ],
+)
+def test_weights_that_contradict_themselves_are_refused(
+    tmp_path: Path, spoil: Callable[[Path], None], message: str
+) -> None:
+    weights = converted(tmp_path, "gptj", GPTJ, gpus=2)
+    spoil(weights / "config.ini")
+    found = tmp_path / "final" if (tmp_path / "final").exists() else weights
+    with pytest.raises(ConfigError, match=message):
+        config_ini.find(found)
+
+
+def test_a_repository_is_complete_and_names_no_folder_outside(options: Options) -> None:
+    made = repository.make(TEMPLATES, replace(options, pipeline=4))
+    assert made.gpus == 8
+    assert set(made.models) == {"ensemble", "preprocessing", "fastertransformer", "postprocessing"}
+    files = {str(file.relative_to(made.folder)) for file in made.folder.rglob("*") if file.is_file()}
+    assert files == {
+        "ensemble/config.pbtxt", "ensemble/1/.keep",
+        "preprocessing/config.pbtxt", "preprocessing/1/model.py", "preprocessing/1/texts.py",
+        "preprocessing/1/tokenizer/tokenizer.json",
+        "fastertransformer/config.pbtxt", "fastertransformer/1/2-gpu/config.ini",
+        "fastertransformer/1/2-gpu/model.wte.bin",
+        "postprocessing/config.pbtxt", "postprocessing/1/model.py", "postprocessing/1/texts.py",
+        "postprocessing/1/tokenizer/tokenizer.json",
+    }  # fmt: skip
+    configs = {
+        name: config_pbtxt.parse((made.folder / name / "config.pbtxt").read_text()) for name in made.models
+    }
+    assert {config.max_batch_size for config in configs.values()} == {1024}
+    assert "/" not in "".join(
+        value.string_value for config in configs.values() for value in config.parameters.values()
+    )
+    assert parameters((made.folder / "preprocessing/config.pbtxt").read_text()) == {
+        "tokenizer_path": "tokenizer",
+        "padding_id": "50256",
+    }
+    bare = parameters((made.folder / "fastertransformer/config.pbtxt").read_text())
+    assert (bare["tensor_para_size"], bare["pipeline_para_size"], bare["data_type"]) == ("2", "4", "fp16")
+    assert {path.name for path in options.out.parent.iterdir()} == {"weights", "checkpoint", "models"}
+
+
+def test_weights_are_linked_not_copied(options: Options) -> None:
+    made = repository.make(TEMPLATES, options)
+    linked = made.folder / "fastertransformer/1/2-gpu/model.wte.bin"
+    assert linked.samefile(options.weights / "model.wte.bin")
+
+
+def test_word_lists_may_be_left_out_and_the_end_of_an_answer_is_known(options: Options) -> None:
+    made = repository.make(TEMPLATES, options)
+
+    def optional(model: str) -> dict[str, bool]:
+        config = config_pbtxt.parse((made.folder / model / "config.pbtxt").read_text())
+        return {tensor.name: tensor.optional for tensor in config.input}
+
+    assert optional("preprocessing") == {"QUERY": False, "BAD_WORDS_DICT": True}
+    assert optional("ensemble") == {"INPUT_0": False, "INPUT_2": True, "beam_width": True}
+    assert optional("postprocessing") == {"TOKENS_BATCH": False, "sequence_length": True}
+    steps = config_pbtxt.parse((made.folder / "ensemble/config.pbtxt").read_text()).ensemble_scheduling.step
+    assert dict(steps[2].input_map) == {"TOKENS_BATCH": "_tokens", "sequence_length": "lengths"}
+
+
+def test_an_ensemble_of_a_release_without_optional_inputs_stays_without(options: Options) -> None:
+    old = {**TEMPLATES, "ensemble": TEXT["ensemble"].replace(" optional: true", "")}
+    made = repository.make(old, options)
+    config = config_pbtxt.parse((made.folder / "ensemble/config.pbtxt").read_text())
+    assert not any(tensor.optional for tensor in config.input)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layout": "gptneox"}, "weights of a gptj model, not of a gptneox model"),
+        ({"gpus": 4}, "weights are for 2 GPUs, not 4"),
+        ({"pipeline": 3}, "28 layers cannot be split evenly over 3"),
+        ({"dtype": "int8"}, "cannot be served as int8"),
+        ({"tokenizer": None}, "needs a tokenizer"),
+        ({"tokenizer": Path("/nowhere")}, "no tokenizer here"),
+        ({"weights": Path("/nowhere")}, "does not exist"),
+        ({"out": Path("/nowhere/models")}, "folder to write into does not exist"),
+    ],
+)
+def test_what_does_not_fit_is_refused_and_nothing_is_written(
+    options: Options, change: dict[str, Any], message: str
+) -> None:
+    before = sorted(options.out.parent.rglob("*"))
+    with pytest.raises(ConfigError, match=message):
+        repository.make(TEMPLATES, replace(options, **change))
+    assert sorted(options.out.parent.rglob("*")) == before
+
+
+def test_what_exists_is_not_overwritten(options: Options) -> None:
+    options.out.mkdir()
+    with pytest.raises(ConfigError, match="exists already"):
+        repository.make(TEMPLATES, options)
+
+
+def test_a_tokenizer_of_another_model_is_refused(options: Options, tmp_path: Path) -> None:
+    too_many = bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50400})
+    with pytest.raises(ConfigError, match="tokens up to 50400, the weights know 50400"):
+        repository.make(TEMPLATES, replace(options, tokenizer=too_many))
+
+
+def test_a_release_without_ensembles_serves_token_ids(options: Options) -> None:
+    alone = {"fastertransformer": BARE}
+    with pytest.raises(ConfigError, match="no ensemble for gptj"):
+        repository.make(alone, options)
+    assert repository.make(alone, replace(options, tokenizer=None)).models == ("fastertransformer",)
+
+
+def test_the_bare_model_needs_no_tokenizer(options: Options) -> None:
+    assert repository.make(TEMPLATES, replace(options, tokenizer=None, bare=True)).models == (
+        "fastertransformer",
+    )
+
+
+def test_only_what_the_release_can_stream_is_streamed(options: Options) -> None:
+    made = repository.make(TEMPLATES, replace(options, streamed=True))
+    bare = config_pbtxt.parse((made.folder / "fastertransformer/config.pbtxt").read_text())
+    assert bare.model_transaction_policy.decoupled
+    silent = {
+        **TEMPLATES,
+        "fastertransformer": BARE.replace("model_transaction_policy { decoupled: True }", ""),
+    }
+    with pytest.raises(ConfigError, match="cannot stream"):
+        repository.make(silent, replace(options, streamed=True, out=options.out.with_name("other")))
+
+
+def test_a_family_may_be_served_as_another(config: Config) -> None:
+    assert repository.layout(config, "gptj") == "gptj"
+    assert repository.layout(config, "codegen") == "gptj"
+    with pytest.raises(ConfigError, match="there is no model llama"):
+        repository.layout(config, "llama")
+
+
+def test_streams_are_known_by_release(config: Config) -> None:
+    repository.check_streams(config, "gptj", "22.12")
+    for model, release in [("gpt", "22.03"), ("t5", "22.12")]:
+        with pytest.raises(ConfigError, match=f"{model} cannot stream its answers in {release}"):
+            repository.check_streams(config, model, release)
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [([], "no SDK image"), (["22.03", "22.12"], r"SDK images of 22\.03, 22\.12"), (["22.12"], None)],
+)
+def test_the_templates_come_from_an_image_that_is_here(
+    config: Config, monkeypatch: pytest.MonkeyPatch, there: list[str], message: str | None
+) -> None:
+    planned = plans(config, Selection(config.folder, sm=["80"], base="open"))
+    monkeypatch.setattr(
+        "ftbuild.engine.daemon.image",
+        lambda client, name: name if any(f":{release}-" in name for release in there) else None,
+    )
+    if message is None:
+        assert repository.sdk_image(Any, planned).cell.triton == "22.12"
+    else:
+        with pytest.raises(ConfigError, match=message):
+            repository.sdk_image(Any, planned)
+
+
+@pytest.fixture
+def texts() -> ModuleType:
+    pytest.importorskip("tokenizers")
+    from ftbuild.models.tokenization import texts
+
+    return texts
+
+
+def rows(*lines: str) -> np.ndarray[Any, Any]:
+    return np.array([[line.encode()] for line in lines], object)
+
+
+def test_prompts_are_padded_and_never_cut(texts: ModuleType, tmp_path: Path) -> None:
+    tokenizer = texts.load(bytelevel.write(tmp_path / "tokenizer"))
+    ids, lengths = texts.prompts(tokenizer, rows("#$%&", "!"), 99)
+    assert ids.tolist() == [[35, 36, 37, 38], [33, 99, 99, 99]]
+    assert lengths.tolist() == [[4], [1]]
+    with pytest.raises(ValueError, match="row 2 has no tokens"):
+        texts.prompts(tokenizer, rows("#", ""), 99)
+
+
+def test_words_are_read_as_csv(texts: ModuleType, tmp_path: Path) -> None:
+    tokenizer = texts.load(bytelevel.write(tmp_path / "tokenizer"))
+    assert texts.words(tokenizer, rows('#$,"%,"', "", "&")).tolist() == [
+        [[35, 36, 37, 44], [2, 4, -1, -1]],
+        [[0, 0, 0, 0], [-1, -1, -1, -1]],
+        [[38, 0, 0, 0], [1, -1, -1, -1]],
+    ]
+    assert texts.words(tokenizer, rows("")).tolist() == [[[0], [-1]]]
+
+
+def test_an_answer_ends_at_its_length_and_shows_no_special_token(texts: ModuleType, tmp_path: Path) -> None:
+    tokenizer = texts.load(bytelevel.write(tmp_path / "tokenizer"))
+    tokens = np.array([[[35, 36, 257, 37]], [[38, 39, 40, 41]]], np.uint32)
+    assert texts.answers(tokenizer, tokens, np.array([[3], [2]])).tolist() == [b"#$", b"&'"]
+    assert texts.answers(tokenizer, tokens, None).tolist() == [b"#$%", b"&'()"]
+
+
+def test_gpt2s_older_files_give_the_same_tokens(texts: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"#": 0, "$": 1, "#$": 2, "<|endoftext|>": 3}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n# $\n")
+    (tmp_path / "added_tokens.json").write_text(json.dumps({"<b>": 5, "<a>": 4}))
+    assert [file.name for file in ensemble.tokenizer_files(tmp_path)] == [
+        "vocab.json", "merges.txt", "added_tokens.json",
+    ]  # fmt: skip
+    tokenizer = texts.load(tmp_path)
+    ids, _ = texts.prompts(tokenizer, rows("#$$<a><b><|endoftext|>"), 0)
+    assert ids.tolist() == [[2, 1, 4, 5, 3]]
+    assert texts.answers(tokenizer, ids[None], None).tolist() == [b"#$$<a><b>"]
+
+
+class Tensor:
+    def __init__(self, name: str, array: Any) -> None:
+        self.name, self.array = name, array
+
+    def as_numpy(self) -> Any:
+        return self.array
+
+
+class Response:
+    def __init__(self, output_tensors: list[Tensor], error: str | None = None) -> None:
+        self.outputs = {tensor.name: tensor.array for tensor in output_tensors}
+        self.error = error
+
+
+@pytest.fixture
+def python_backend(texts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What Triton's Python backend gives to a model, as far as ours use it."""
+    module = ModuleType("triton_python_backend_utils")
+    module.__dict__.update(
+        Tensor=Tensor,
+        InferenceResponse=Response,
+        TritonError=str,
+        triton_string_to_numpy={"TYPE_UINT32": np.uint32, "TYPE_INT32": np.int32}.__getitem__,
+        get_input_tensor_by_name=lambda request, name: request.get(name),
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, "texts", texts)
+
+
+def model(name: str, folder: Path, outputs: Mapping[str, str]) -> Any:
+    """A Python model as it lies in a repository, initialized as Triton does it."""
+    source = Path(ensemble.tokenization.__file__).parent / f"{name}.py"
+    namespace: dict[str, Any] = {"__file__": str(folder / "model.py"), "__name__": "model"}
+    exec(compile(source.read_text(), str(source), "exec"), namespace)
+    config = {
+        "output": [{"name": name, "data_type": data_type} for name, data_type in outputs.items()],
+        "parameters": {"tokenizer_path": {"string_value": "tokenizer"}, "padding_id": {"string_value": "7"}},
+    }
+    instance = namespace["TritonPythonModel"]()
+    instance.initialize({"model_config": json.dumps(config)})
+    return instance
+
+
+def request(**arrays: Any) -> dict[str, Tensor]:
+    return {name: Tensor(name, array) for name, array in arrays.items()}
+
+
+@pytest.mark.usefixtures("python_backend")
+def test_a_request_without_words_gets_empty_lists_and_a_bad_one_an_error(tmp_path: Path) -> None:
+    bytelevel.write(tmp_path / "tokenizer")
+    declared = {"INPUT_ID": "TYPE_UINT32", "REQUEST_INPUT_LEN": "TYPE_UINT32", "STOP_WORDS_IDS": "TYPE_INT32"}
+    length = np.array([[5], [5]], np.uint32)
+    good, bad = model("preprocessing", tmp_path, declared).execute(
+        [
+            request(QUERY=rows("#$", "%"), REQUEST_OUTPUT_LEN=length),
+            request(QUERY=rows("#", ""), REQUEST_OUTPUT_LEN=length),
+        ]
+    )
+    assert good.error is None
+    assert {name: (array.dtype, array.tolist()) for name, array in good.outputs.items()} == {
+        "INPUT_ID": (np.uint32, [[35, 36], [37, 7]]),
+        "REQUEST_INPUT_LEN": (np.uint32, [[2], [1]]),
+        "STOP_WORDS_IDS": (np.int32, [[[0], [-1]]] * 2),
+    }
+    assert bad.error == "preprocessing: row 2 has no tokens"
+
+
+@pytest.mark.usefixtures("python_backend")
+def test_postprocessing_works_with_and_without_lengths(tmp_path: Path) -> None:
+    bytelevel.write(tmp_path / "tokenizer")
+    tokens = np.array([[[35, 36, 37]]], np.uint32)
+    cut, whole, broken = model("postprocessing", tmp_path, {}).execute(
+        [
+            request(TOKENS_BATCH=tokens, sequence_length=np.array([[2]], np.uint32)),
+            request(TOKENS_BATCH=tokens),
+            request(),
+        ]
+    )
+    assert cut.outputs["OUTPUT"].tolist() == [b"#$"]
+    assert whole.outputs["OUTPUT"].tolist() == [b"#$%"]
+    assert broken.error.startswith("postprocessing: ")

@@ -1,0 +1,227 @@
+"""What a night decides before it does anything, what it reads in logs, and what earlier nights tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild import matrix
+from ftbuild.build import bake
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.nightly import artifacts, budget, history
+from ftbuild.nightly.budget import Budget
+from ftbuild.nightly.record import Night, Past
+from ftbuild.plan import Plan
+from testing import nights
+from tests.unit.test_plan import plan_of
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "jobs", "cells"),
+    [
+        (2, 23 * GIB, 2, 2),
+        (64, 512 * GIB, 64, 8),
+        (64, 30 * GIB, 10, 2),
+        (1, 1 * GIB, 1, 2),
+    ],
+    ids=["small", "large", "short of memory", "tiny"],
+)
+def test_a_night_takes_what_the_machine_has(cores: int, memory: int, jobs: int, cells: int) -> None:
+    assert budget.budget(cores, memory) == Budget(jobs, cells)
+
+
+def test_what_the_user_wishes_counts_more_than_the_machine() -> None:
+    assert budget.budget(2, 4 * GIB, jobs=32) == Budget(32, 4)
+    assert budget.budget(64, 512 * GIB, cells=1) == Budget(64, 1)
+    assert budget.budget(2, 4 * GIB, jobs=3, cells=5) == Budget(3, 5)
+
+
+def test_jobs_are_halved_until_one_is_left() -> None:
+    assert [budget.fewer(jobs) for jobs in (64, 7, 3, 2, 1)] == [32, 3, 1, 1, None]
+
+
+def remembering(seconds: Mapping[str, float]) -> Past:
+    return Past("2026-11-20T01-17-00Z", 0.0, 0, {}, seconds, {})
+
+
+def test_the_cell_that_took_longest_is_begun_first(config: Config) -> None:
+    plans = [plan_of(config, sm=sm) for sm in ("70", "80", "86")]
+    old = remembering({"22.12-sm70": 900.0, "22.12-sm80": 1.0})
+    new = remembering({"22.12-sm70": 10.0, "22.12-sm80": 30.0, "22.12-sm86": 20.0})
+    assert ids(budget.longest_first(plans, [old, new])) == ["22.12-sm80", "22.12-sm86", "22.12-sm70"]
+
+
+def test_a_cell_never_seen_counts_as_long_as_its_sms_weigh(config: Config) -> None:
+    plans = [plan_of(config, sm=sm) for sm in ("70", "80", "80,86", "86")]
+    known = remembering({"22.12-sm70": 40.0, "22.12-sm80": 50.0})
+    assert ids(budget.longest_first(plans, [known]))[0] == "22.12-sm80_86"
+    assert ids(budget.longest_first(plans, [known]))[-1] == "22.12-sm70"
+
+
+def test_without_a_past_cells_keep_their_order_but_for_their_sms(config: Config) -> None:
+    plans = [plan_of(config, sm=sm) for sm in ("70", "86", "80,86", "80")]
+    assert ids(budget.longest_first(plans, [])) == ["22.12-sm80_86", "22.12-sm70", "22.12-sm86", "22.12-sm80"]
+
+
+def ids(plans: Sequence[Plan]) -> list[str]:
+    return [plan.cell.id for plan in plans]
+
+
+def test_without_options_a_night_covers_every_pair_once(config: Config) -> None:
+    table = matrix.covered(config)
+    everything = {(c.triton, c.sms) for c in (*table.cells, *(e.cell for e in table.excluded))}
+    assert everything == {(r, (sm,)) for r in config.matrix.releases for sm in config.matrix.sms}
+    assert table == matrix.matrix(config)
+
+
+def test_what_cannot_exist_is_told_within_the_options(config: Config) -> None:
+    table = matrix.covered(config, cells=["22.03-*"], sms=["80", "90"])
+    assert [cell.id for cell in table.cells] == ["22.03-sm80"]
+    (excluded,) = table.excluded
+    assert excluded.cell.id == "22.03-sm90"
+    assert excluded.reasons
+
+
+def test_several_sms_in_one_image_are_covered_too(config: Config) -> None:
+    table = matrix.covered(config, triton=["22.12"], sms=["86,80"])
+    assert [cell.id for cell in table.cells] == ["22.12-sm80_86"]
+
+
+def test_a_night_over_nothing_is_an_error(config: Config) -> None:
+    with pytest.raises(NothingSelected):
+        matrix.covered(config, cells=["22.03-sm90"])
+    with pytest.raises(ConfigError, match="not in the matrix"):
+        matrix.covered(config, triton=["22.11"])
+
+
+BAKE_LOG = """\
+[22.12-sm80] building with 2 compile jobs, log: .ftbuild/22.12-sm80/0123456789ab/build.log
+[22.12-sm80] #40 5.1 /src/ft/a.cc:1:2: error: #error broken
+[22.12-sm80] #40 5.2 ninja: build stopped: subcommand failed.
+[22.12-sm80] failed: the build failed (docker buildx bake ended with code 1)
+    /src/ft/a.cc:1:2: error: #error broken
+  where: .ftbuild/22.12-sm80/0123456789ab/build.log
+  next:  build.sh repeats this build
+22.12-sm80               failed       12.3 s  triton_with_ft:22.12-sm80-0123456789ab
+"""
+SMOKE_LOG = """\
+[22.12-sm80] failed: not this one, which a later message replaces
+[22.12-sm80] suite/test_answers.py::test_greedy FAILED
+error: nothing was tested: no GPU here runs 22.12-sm80
+  next:  test these cells on a machine with such a GPU, or select others
+"""
+GATE_LOG = """\
+[22.12-sm80] 3 failed, 30 passed in 4.15s
+ greedy tokens are the references   runtime   fail   token 1 is 7, the reference says 9
+next for greedy tokens are the references (runtime): a kernel, the converter or a patch is wrong
+next for best of two beams (sdk): a kernel, the converter or a patch is wrong
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "first", "lines"),
+    [
+        (BAKE_LOG, "the build failed (docker buildx bake ended with code 1)", 4),
+        (SMOKE_LOG, "nothing was tested: no GPU here runs 22.12-sm80", 2),
+        (
+            GATE_LOG,
+            "failed: greedy tokens are the references (runtime), best of two beams (sdk)",
+            2,
+        ),
+        ("Traceback (most recent call last):\nKeyError: 'x'\n\n", "KeyError: 'x'", 1),
+        ("", "", 0),
+    ],
+    ids=["build", "smoke", "gate", "traceback", "empty"],
+)
+def test_why_a_step_failed_is_its_last_message(tmp_path: Path, log: str, first: str, lines: int) -> None:
+    (tmp_path / "step.log").write_text(log)
+    told = artifacts.complaint(tmp_path / "step.log").splitlines()
+    assert len(told) == lines
+    assert [*told, ""][0] == first
+
+
+def test_a_log_that_is_not_there_says_nothing(tmp_path: Path) -> None:
+    assert artifacts.complaint(tmp_path / "missing.log") == ""
+    assert artifacts.tail(tmp_path / "missing.log") == ()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#9 1.0 c++: fatal error: Killed signal terminated program cc1plus",
+        "#41 12.3 Killed",
+        "#41 12.3 nvcc error   : 'cicc' died due to signal 9 (Kill signal)",
+        "#41 12.3 cc1plus: out of memory allocating 65536 bytes: Cannot allocate memory",
+        "#41 12.3 virtual memory exhausted: Cannot allocate memory",
+        "#41 12.3 terminate called after throwing an instance of 'std::bad_alloc'",
+        "#41 12.3 FAILED: [code=137] a.cc.o",
+        '#41 ERROR: process "/bin/sh -c compile" did not complete successfully: exit code: 137',
+    ],
+)
+def test_a_process_without_memory_is_seen_in_the_log(line: str) -> None:
+    assert bake.ran_out_of_memory(f"#41 1.0 [1/2] Building CXX object a.cc.o\n{line}\n")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#12 [backend 2/3] RUN compile || echo Killed",
+        "  40 | >>>     compile || echo Killed",
+        "  41 |         echo exit code: 137",
+        " > [backend 2/3] RUN compile || echo Killed:",
+        "#41 12.3 FAILED: [code=1] a.cc.o",
+        "#41 12.3 a.cc:9:1: error: 'signal' was not declared",
+        '#41 ERROR: process "/bin/sh -c compile" did not complete successfully: exit code: 1',
+        "#41 12.3 [9/13] Building CXX object skilled.cc.o",
+    ],
+)
+def test_other_failures_and_quotes_of_the_dockerfile_are_not_taken_for_it(line: str) -> None:
+    assert not bake.ran_out_of_memory(line)
+
+
+def wrote(work: Path, *made: Night) -> None:
+    for night in made:
+        night.write(work / history.FOLDER / night.id)
+
+
+def numbered(day: int) -> Night:
+    return replace(nights.good(), id=f"2026-10-{day:02}T01-17-00Z")
+
+
+def test_the_past_is_what_the_last_nights_say_oldest_first(tmp_path: Path) -> None:
+    wrote(tmp_path, *(numbered(day) for day in range(1, 21)))
+    remembered = history.remembered(tmp_path)
+    assert [night.id[8:10] for night in remembered] == [f"{day:02}" for day in range(7, 21)]
+    assert remembered[0].cell_seconds == numbered(7).summary().cell_seconds
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"id": "x"}', "null"])
+def test_a_report_that_cannot_be_read_says_nothing(tmp_path: Path, text: str) -> None:
+    wrote(tmp_path, numbered(1), numbered(2))
+    (tmp_path / history.FOLDER / numbered(2).id / "report.json").write_text(text)
+    assert [night.id for night in history.remembered(tmp_path)] == [numbered(1).id]
+    assert history.last(tmp_path) is None
+
+
+def test_the_last_night_is_the_one_to_resume(tmp_path: Path) -> None:
+    assert history.last(tmp_path) is None
+    wrote(tmp_path, numbered(2), numbered(1))
+    found = history.last(tmp_path)
+    assert found == (tmp_path / history.FOLDER / numbered(2).id, numbered(2))
+
+
+def test_old_nights_are_thrown_away_with_their_logs(tmp_path: Path) -> None:
+    made = [replace(nights.good(), id=f"2026-{n:04}") for n in range(history.KEPT + 3)]
+    wrote(tmp_path, *made)
+    log = tmp_path / history.FOLDER / made[0].id / "cells" / "22.12-sm80" / "build.log"
+    log.parent.mkdir(parents=True)
+    log.write_text("long ago\n")
+    history.forget(tmp_path)
+    assert [folder.name for folder in history.nights(tmp_path)] == [night.id for night in made[3:]]
+    assert not log.exists()

@@ -1,0 +1,182 @@
+"""The webhook, against a real server on loopback."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from ftbuild.nightly import notify
+from ftbuild.nightly.record import Night, Reason
+from testing import nights
+
+SECRET = "T0PS3CRET"
+
+
+@dataclass
+class Hook:
+    """A webhook that answers with `codes` in turn, then 200, and keeps what it was sent."""
+
+    codes: list[int] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    bodies: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    url: str = ""
+
+
+@contextmanager
+def serving(hook: Hook) -> Iterator[Hook]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            assert self.headers["Content-Type"] == "application/json"
+            hook.bodies.append(json.loads(body))
+            hook.requests.append(f"{self.command} {self.path}")
+            time.sleep(hook.seconds)
+            self.send_response(hook.codes.pop(0) if hook.codes else 200)
+            for name, value in hook.headers.items():
+                self.send_header(name, value)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def do_GET(self) -> None:
+            hook.requests.append(f"{self.command} {self.path}")
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        hook.url = f"http://127.0.0.1:{server.server_port}/services/{SECRET}?token={SECRET}"
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield hook
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("night", "status"),
+    [
+        (nights.good(), "success"),
+        (nights.bad(), "failure"),
+        (replace(nights.bad(), exit_code=130), "interrupted"),
+        (replace(nights.good(), exit_code=1), "failure"),
+    ],
+    ids=["good", "bad", "interrupted", "good but for its exit code"],
+)
+def test_success_is_sent_for_a_good_night_only(night: Night, status: str) -> None:
+    with serving(Hook()) as hook:
+        assert notify.post(hook.url, night) is None
+    (body,) = hook.bodies
+    assert (body["status"], body["exit_code"]) == (status, night.exit_code)
+    assert body["text"].startswith("✓" if status == "success" else "✗")
+
+
+def test_the_payload_tells_what_failed_where_and_why() -> None:
+    with serving(Hook()) as hook:
+        notify.post(hook.url, nights.bad())
+    (body,) = hook.bodies
+    assert body["counts"] == {"passed": 3, "failed": 4, "error": 4, "skipped": 6}
+    assert (body["id"], body["registry"]) == ("20261121T020000Z", nights.REGISTRY)
+    assert body["seconds"] == nights.bad().seconds
+    told = {(f["cell"], f["state"], f["reason"]): f["detail"] for f in body["failed"]}
+    assert told["22.03-sm80", "failed", "patch"] == "ft/0040-sm-89.patch does not apply to v5.0"
+    assert told["22.03-sm75", "error", "fetch"] == "FasterTransformer cannot be fetched"
+    assert len(told) == 8
+    assert [finding["what"] for finding in body["audit"]] == ["digests of base images"]
+    for part in ("8 of 14 cells went wrong", "22.03-sm80 (patch)", "digests of base images", "exit code 10"):
+        assert part in body["text"]
+
+
+def test_texts_are_clean_short_and_call_nobody() -> None:
+    rude = replace(nights.bad().cells[1], detail="\x1b[31m<!channel> @all " + "x" * 10_000 + "\nsecond line")
+    body = notify.payload(replace(nights.bad(), cells=(rude,) * 300))
+    assert "<!channel>" not in body["text"]
+    assert "@all" not in body["text"]
+    assert "and 280 more" in body["text"]
+    assert len(body["text"]) < 16_383
+    assert len(body["failed"]) == 300
+    assert "\x1b" not in json.dumps(body)
+    assert "second line" not in json.dumps(body)
+    assert all(f["reason"] == Reason.PATCH for f in body["failed"])
+
+
+@pytest.mark.parametrize("code", [503, 429, 500])
+def test_a_busy_server_is_asked_again(code: int) -> None:
+    with serving(Hook([code, code])) as hook:
+        assert notify.post(hook.url, nights.good()) is None
+    assert len(hook.bodies) == 3
+
+
+def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
+    with serving(Hook([429], {"Retry-After": "1"})) as hook:
+        start = time.monotonic()
+        assert notify.post(hook.url, nights.good()) is None
+    assert 1 <= time.monotonic() - start < 5
+
+
+@pytest.mark.parametrize(("code", "asked"), [(503, 4), (404, 1), (400, 1)])
+def test_a_hook_that_refuses_is_a_line_without_the_secret(code: int, asked: int) -> None:
+    with serving(Hook([code] * 9)) as hook:
+        warning = notify.post(hook.url, nights.bad())
+    assert len(hook.bodies) == asked
+    assert warning == f"the notification to 127.0.0.1 was not taken: HTTP {code}"
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with serving(Hook([302], {"Location": "/elsewhere"})) as hook:
+        warning = notify.post(hook.url, nights.good())
+    assert hook.requests == [f"POST /services/{SECRET}?token={SECRET}"]
+    assert warning is not None
+    assert "HTTP 302" in warning
+
+
+def test_a_hook_that_does_not_answer_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notify, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(notify, "RETRIES", 1)
+    with serving(Hook(seconds=0.3)) as hook:
+        warning = notify.post(hook.url, nights.good())
+    assert warning is not None
+    assert SECRET not in warning
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"http://127.0.0.1:1/{SECRET}",
+        f"https://hook.invalid/{SECRET}",
+        f"https://user:{SECRET}@hook.invalid/x",
+        f"ftp://hook.invalid/{SECRET}",
+        f"hook.invalid/{SECRET}",
+        f"http://[::1/{SECRET}",
+        f"http://hook.invalid:{SECRET}/",
+        "",
+    ],
+)
+def test_a_wrong_or_dead_address_is_a_line_without_the_secret(
+    url: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    warning = notify.post(url, nights.good())
+    assert warning is not None
+    assert "\n" not in warning
+    assert warning.startswith("the notification to ")
+    printed = capfd.readouterr()
+    assert SECRET not in warning + printed.out + printed.err + caplog.text

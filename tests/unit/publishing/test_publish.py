@@ -1,0 +1,357 @@
+"""What publishing decides without a registry: names, gates, patience, what engine and catalogue say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError, HostError, PublishError
+from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
+from ftbuild.matrix import select
+from ftbuild.plan import PRODUCTS, Plan, Revision, plan
+from ftbuild.publishing import gates, index, names, push, retry, signing
+from ftbuild.publishing.index import Entry
+from ftbuild.publishing.status import Presence
+from ftbuild.registry.client import Descriptor, Manifest, digest_of
+
+REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00")
+IDS = {"runtime": "sha256:" + "1" * 64, "sdk": "sha256:" + "2" * 64}
+DIGEST = "sha256:" + "7" * 64
+BUSY = "pushing was refused: received unexpected HTTP status: 503 Service Unavailable"
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
+    (found,) = select(config, triton=["22.12"], sms=[sm], base=base)
+    return plan(config, found, REVISION)
+
+
+def judge(
+    at: Path, cell: Plan, gate: Gate, *, images: Mapping[str, str] = IDS, state: State = State.OK
+) -> None:
+    found = tuple(Finding(check, "runtime", Verdict(state, "it")) for check in ("gpt", "t5", "gpt"))
+    Report(gate, cell, images, found).write(at)
+
+
+# Patience
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "toomanyrequests: Too Many Requests (HAP429)",
+        "received unexpected HTTP status: 500 Internal Server Error",
+        "failed to do request: 502 Bad Gateway",
+        "received unexpected HTTP status: 503 Service Unavailable",
+        "unexpected status from PUT request: 504 Gateway Timeout",
+        'Put "https://x/v2/": read tcp 10.0.0.1:1->10.0.0.2:443: read: connection reset by peer',
+        "dial tcp 127.0.0.1:5000: connect: connection refused",
+        "write: broken pipe",
+        "unexpected EOF",
+        "net/http: TLS handshake timeout",
+        "dial tcp: i/o timeout",
+        "docker did not answer: context deadline exceeded (Client.Timeout exceeded): request timed out",
+        "dial tcp 10.0.0.2:443: connect: no route to host",
+        f"{retry.TOKEN_EXPIRED}: unauthorized: authentication required",
+    ],
+)
+def test_what_may_be_gone_in_a_while_is_waited_for(complaint: str) -> None:
+    assert retry.is_passing(complaint)
+
+
+@pytest.mark.parametrize(
+    "complaint",
+    [
+        "unauthorized: authentication required",
+        "denied: requested access to the resource is denied",
+        "unexpected status from PUT request: 401 Unauthorized",
+        "unexpected status from PUT request: 403 Forbidden",
+        "unexpected status from PUT request: 404 Not Found",
+        "manifest invalid: manifest invalid",
+        "the registry holds another image than the one that was pushed as 127.0.0.1:5000/x:1",
+        "layer sha256:a503b is 15030 bytes long",
+    ],
+)
+def test_what_stays_is_an_error_at_once(complaint: str) -> None:
+    assert not retry.is_passing(complaint)
+
+
+class Busy:
+    """An action that fails a number of times, and what was said and slept meanwhile."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.said: list[str] = []
+        self.slept: list[float] = []
+
+    def __call__(self) -> str:
+        if self.failures:
+            raise self.failures.pop(0)
+        return "done"
+
+    def tried(self) -> str:
+        return retry.patiently(self, self.said.append, sleep=self.slept.append)
+
+
+def test_patience_waits_longer_and_longer_and_says_so() -> None:
+    busy = Busy(*[PublishError(f"{BUSY}\nmore of it")] * 3)
+    assert busy.tried() == "done"
+    assert busy.slept == [1.0, 2.0, 5.0]
+    assert busy.said[1] == f"{BUSY}: trying again in 2 s"
+
+
+def test_patience_ends_with_the_last_complaint() -> None:
+    busy = Busy(*[PublishError(BUSY)] * 99)
+    with pytest.raises(PublishError, match="503"):
+        busy.tried()
+    assert busy.slept == list(retry.PAUSES_SECONDS)
+
+
+def test_where_something_failed_does_not_make_it_passing() -> None:
+    refused = Busy(PublishError("denied", where="registry.example.com:503/timeout/429"))
+    with pytest.raises(PublishError, match="denied"):
+        refused.tried()
+    assert refused.slept == []
+
+
+# Names
+
+
+def test_staged_images_are_told_apart_by_place_or_by_name(cell: Plan) -> None:
+    beside = names.names("registry.example.com/team", None, "triton_with_ft")
+    assert beside.release == beside.staging == "registry.example.com/team/triton_with_ft"
+    assert beside.staged(cell, "sdk") == f"staging-22.12-sm86-{cell.key}-sdk"
+    apart = names.names("registry.example.com/team/", "/waiting/", "triton_with_ft")
+    assert apart.release == "registry.example.com/team/triton_with_ft"
+    assert apart.staging == "registry.example.com/team/waiting/triton_with_ft"
+    assert apart.staged(cell, "runtime") == names.tag(cell, "runtime") == f"22.12-sm86-{cell.key}"
+    assert names.tag(cell, "sdk", moving=True) == "22.12-sm86-sdk"
+
+
+def test_a_staging_path_that_cannot_exist_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'Waiting' cannot be part"):
+        names.names("registry.example.com/team", "Waiting", "triton_with_ft")
+    with pytest.raises(ConfigError, match=r"docker\.io cannot have"):
+        names.names("docker.io/ada", "waiting", "triton_with_ft")
+
+
+# Gates
+
+
+def test_what_has_passed_both_gates_may_go(cell: Plan, tmp_path: Path) -> None:
+    for gate in gates.ALL:
+        judge(tmp_path, cell, gate)
+    gates.require(cell, tmp_path, {product: (image, DIGEST) for product, image in IDS.items()})
+
+
+def test_each_reason_not_to_publish_is_told_with_the_way_on(cell: Plan, tmp_path: Path) -> None:
+    images = {product: (image,) for product, image in IDS.items()}
+
+    def reason(folder: Path) -> str:
+        with pytest.raises(PublishError) as refused:
+            gates.require(cell, folder, images)
+        assert refused.value.exit_code == 10
+        assert refused.value.what.startswith("22.12-sm86 is not published: ")
+        return str(refused.value)
+
+    assert "there is no record of verify" in reason(tmp_path)
+    assert "invoke verify with the options of this cell" in reason(tmp_path)
+    judge(tmp_path, cell, VERIFY)
+    assert "there is no record of smoke" in reason(tmp_path)
+    assert "invoke smoke with the options of this cell; --allow-unsmoked" in reason(tmp_path)
+    judge(tmp_path, cell, SMOKE, state=State.FAIL)
+    assert "smoke failed: gpt, t5\n" in reason(tmp_path)
+    judge(tmp_path, cell, SMOKE, images={**IDS, "sdk": DIGEST})
+    assert "smoke tested another sdk image than the one that is here now" in reason(tmp_path)
+    judge(tmp_path, replace(cell, key="0" * 12), SMOKE)
+    assert f"about the inputs 000000000000, not {cell.key}" in reason(tmp_path)
+    assert str(tmp_path / "smoke.json") in reason(tmp_path)
+
+
+# What the engine says while it pushes
+
+
+def test_a_push_is_followed_to_its_end() -> None:
+    stream = [
+        {"status": "The push refers to repository [x]"},
+        {"status": "Preparing", "progressDetail": {}, "id": "a"},
+        {"status": "Pushing", "progressDetail": {"current": 100, "total": 300}, "id": "a"},
+        {"status": "Pushing", "progressDetail": {"current": 50}, "id": "b"},
+        {"status": "Pushing", "progressDetail": {"current": 300, "total": 300}, "id": "a"},
+        {"status": "Pushed", "progressDetail": {}, "id": "a"},
+        {"progressDetail": {}, "aux": {"Tag": "1", "Digest": DIGEST, "Size": 1}},
+    ]
+    assert push.follow(stream, fail) == push.Ended(None, 350)
+
+
+def test_a_refusal_in_the_middle_of_the_stream_is_heard() -> None:
+    stream = [
+        {"status": "Pushing", "progressDetail": {"current": 100, "total": 300}, "id": "a"},
+        {"errorDetail": {"message": "unauthorized: authentication required"}, "error": "unauthorized: it is"},
+        {"status": "never read"},
+    ]
+    assert push.follow(stream, fail) == push.Ended("unauthorized: it is", 100)
+    assert push.follow(stream[1:], fail) == push.Ended("unauthorized: it is", 0)
+
+
+def test_a_long_push_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push, "REPORT_SECONDS", 0.0)
+    said: list[str] = []
+    detail = {"current": 1_000_000, "total": 4_000_000}
+    push.follow([{"status": "Pushing", "progressDetail": detail, "id": "a"}], said.append)
+    assert said == ["pushed 1 of 4 MB"]
+
+
+def fail(message: str) -> None:
+    pytest.fail(f"said {message}")
+
+
+# What is in the registry
+
+
+def presence(cell: Plan, published: Any = None, moving: Any = None, unsmoked: Any = None) -> Presence:
+    def both(value: Any) -> dict[str, str | None]:
+        return value if isinstance(value, dict) else dict.fromkeys(PRODUCTS, value)
+
+    return Presence(cell, both(published), both(moving), both(unsmoked))
+
+
+def test_a_cell_is_done_when_both_moving_tags_mean_what_the_immutable_ones_do(cell: Plan) -> None:
+    assert not presence(cell).is_published
+    half = {"runtime": DIGEST, "sdk": None}
+    assert not presence(cell, half, half).is_published
+    assert not presence(cell, half, half).is_complete
+    assert presence(cell, DIGEST).is_published
+    assert not presence(cell, DIGEST).is_complete
+    assert not presence(cell, DIGEST, half).is_complete
+    assert not presence(cell, DIGEST, "sha256:" + "8" * 64).is_complete
+    assert presence(cell, DIGEST, DIGEST).is_complete
+    assert presence(cell, unsmoked=DIGEST).is_unsmoked
+    assert not presence(cell, unsmoked=half).is_unsmoked
+    assert not presence(cell, unsmoked=DIGEST).is_published
+
+
+# The catalogue
+
+
+class Shelf:
+    """A repository that holds what it was given."""
+
+    def __init__(self, name: str, tags: Mapping[str, Mapping[str, str]]) -> None:
+        self.name, self._tags = name, tags
+
+    def tags(self) -> list[str]:
+        return list(self._tags)
+
+    def manifest(self, tag: str) -> Manifest:
+        raw = json.dumps({"annotations": self._tags[tag]}).encode()
+        return Manifest(Descriptor("application/vnd.oci.image.index.v1+json", digest_of(raw), len(raw)), raw)
+
+
+def entry(triton: str, sms: tuple[int, ...], product: str = "runtime", base: str = "ngc") -> Entry:
+    tag = f"{triton}-sm{'_'.join(map(str, sms))}{'' if product == 'runtime' else '-sdk'}"
+    return Entry(
+        "r.example/x", tag, DIGEST, product, tag, "0" * 12, base, triton, "2.29.0", "11.8", "520", sms
+    )
+
+
+ENTRIES = (
+    entry("22.07", (80,)),
+    entry("22.12", (80,)),
+    entry("22.12", (80,), "sdk"),
+    entry("22.12", (80, 86)),
+    entry("22.03", (86,)),
+    entry("22.12", (90,)),
+)
+
+
+@pytest.mark.parametrize("letter", "09af")
+def test_only_moving_tags_are_in_the_catalogue(config: Config, letter: str) -> None:
+    """A key may begin with a letter, as a base's name does."""
+    key = f"{letter}1234567890{letter}"
+    made = {
+        tag: made.labels(product)
+        for base in ("ngc", "open")
+        for made in (replace(plan_of(config, "80,86", base), key=key),)
+        for product in PRODUCTS
+        for moves in (True, False)
+        for tag in [names.tag(made, product, moving=moves)]
+    }
+    others = {"latest": {}, "22.12-sm80_86-sdk-unsmoked": {}, "buildcache": {}, "22.12-sm70": {"a": "b"}}
+    beside = {f"{tag}-unsmoked": said for tag, said in made.items() if key in tag}
+    staged = {f"staging-{tag}": said for tag, said in made.items() if key in tag}
+    found = index.read(Shelf("r.example/x", {**made, **others, **beside, **staged}))  # type: ignore[arg-type]
+    assert [one.tag for one in found] == [
+        "22.12-sm80_86",
+        "22.12-sm80_86-open",
+        "22.12-sm80_86-open-sdk",
+        "22.12-sm80_86-sdk",
+    ]
+    assert {one.sms for one in found} == {(80, 86)}
+    assert {one.key for one in found} == {key}
+
+
+def test_the_image_that_was_compiled_for_a_gpu_comes_first_then_the_newest() -> None:
+    def tags(sm: int, product: str = "runtime") -> list[str]:
+        return [one.tag for one in index.fitting(ENTRIES, sm, product)]
+
+    assert tags(80) == ["22.12-sm80", "22.12-sm80_86", "22.07-sm80"]
+    assert tags(86) == ["22.12-sm80_86", "22.03-sm86", "22.12-sm80", "22.07-sm80"]
+    assert tags(80, "sdk") == ["22.12-sm80-sdk"]
+    assert tags(70) == []
+
+
+@given(st.permutations(ENTRIES))
+def test_the_order_in_which_a_registry_lists_tags_decides_nothing(entries: list[Entry]) -> None:
+    assert index.fitting(entries, 86) == index.fitting(ENTRIES, 86)
+
+
+def test_the_index_for_programs_comes_back_as_it_was_written() -> None:
+    text = index.as_json(ENTRIES, (70, 80, 86))
+    assert index.from_json(text) == ENTRIES
+    gpus = json.loads(text)["gpus"]
+    assert gpus["8.0"][0] == f"r.example/x:22.12-sm80@{DIGEST}"
+    assert gpus["7.0"] == []
+    assert [*gpus] == ["7.0", "8.0", "8.6"]
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"images": [{"name": "x"}]}', '{"images": [{"sms": 1}]}'])
+def test_a_file_that_is_no_index_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        index.from_json(text)
+
+
+def test_the_index_for_people_names_an_image_and_a_command_for_each_gpu() -> None:
+    lines = index.as_markdown(ENTRIES, (70, 86)).splitlines()
+    assert f"| 8.6 | `22.12-sm80_86` | 520 | `docker pull r.example/x@{DIGEST}` |" in lines
+    assert "| 7.0 | none |  |  |" in lines
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(rows) == 2 + 2 + 2 + len(ENTRIES)
+    assert f"| `22.12-sm80-sdk` | sdk | 2.29.0 | 11.8 | 520 | ngc | `{DIGEST}` |" in rows
+
+
+# Signatures
+
+
+def test_nothing_is_signed_without_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(signing.KEY_VARIABLE, raising=False)
+    assert signing.signer(None, public_log=True) is None
+
+
+def test_a_key_without_cosign_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv(signing.KEY_VARIABLE, "cosign.key")
+    with pytest.raises(HostError, match="cosign is not installed"):
+        signing.signer(None, public_log=True)

@@ -1,0 +1,399 @@
+"""How a repository is served, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.client import server_container
+from ftbuild.config.schema import Config
+from ftbuild.engine import daemon, gpu
+from ftbuild.engine.gpu import Access, Gpu
+from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.serving import deployment, docker, image_choice, requirements, resolve
+from ftbuild.serving.deployment import Options, Ports
+from ftbuild.serving.image_choice import Image, Wanted
+from ftbuild.serving.requirements import Needs, Weights
+
+P100 = Gpu("P100", 6, 0, 16 * 2**30, "11.8")
+V100 = Gpu("V100", 7, 0, 16 * 2**30, "11.8")
+A100 = Gpu("A100", 8, 0, 80 * 2**30, "12.2")
+A10 = Gpu("A10", 8, 6, 24 * 2**30, "12.2")
+H100 = Gpu("H100", 9, 0, 80 * 2**30, "12.2")
+MODELS = Path("/srv/models")
+IMAGE = Image("triton_with_ft:22.12-sm80", "22.12", (80,), "ngc")
+WEIGHTS = Weights("fastertransformer", "GPT", "fp16", False, 1, 1, 1, "fastertransformer/1/1-gpu", True, (1,))
+
+
+def pbtxt(**parameters: str) -> str:
+    written = {"tensor_para_size": "1", "pipeline_para_size": "1", "model_type": "GPT", **parameters}
+    return 'backend: "fastertransformer"\n' + "".join(
+        f'parameters {{ key: "{name}" value: {{ string_value: "{value}" }} }}\n'
+        for name, value in written.items()
+    )
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Callable[..., Path]:
+    """A repository with an FT model, weights for `split` GPUs, and an ensemble beside it."""
+
+    def make(text: str, *split: int, extra: str = "") -> Path:
+        model = tmp_path / "models" / "fastertransformer"
+        for count in split:
+            (model / "1" / f"{count}-gpu").mkdir(parents=True)
+            (model / "1" / f"{count}-gpu" / "config.ini").touch()
+        model.mkdir(parents=True, exist_ok=True)
+        (model / "config.pbtxt").write_text(text + extra)
+        (tmp_path / "models" / "ensemble").mkdir()
+        (tmp_path / "models" / "ensemble" / "config.pbtxt").write_text('platform: "ensemble"\n')
+        return tmp_path / "models"
+
+    return make
+
+
+def access(*gpus: Gpu) -> Access:
+    return Access("gpus", gpus)
+
+
+def decide(
+    *gpus: Gpu,
+    weights: Weights = WEIGHTS,
+    image: Image = IMAGE,
+    options: Options | None = None,
+    device: str = "gpu",
+) -> deployment.Deployment:
+    asked = options or Options(MODELS, tuple(range(len(gpus))) or None)
+    wanted = Needs(("fastertransformer",), (weights,))
+    return deployment.decide(asked, wanted, image, device, access(*gpus) if gpus else None)
+
+
+def refused(kind: type[FtbuildError], match: str, *gpus: Gpu, **changes: object) -> str:
+    """The hint of the refusal."""
+    with pytest.raises(kind, match=match) as caught:
+        decide(*gpus, **changes)  # type: ignore[arg-type]
+    assert caught.value.hint
+    return caught.value.hint
+
+
+def test_a_repository_says_what_it_needs(repository: Callable[..., Path]) -> None:
+    text = pbtxt(tensor_para_size="2", pipeline_para_size="2", data_type="bf16", int8_mode="1")
+    found = requirements.read(repository(text, 2, extra="instance_group { count: 3 kind: KIND_CPU }\n"))
+    assert found.models == ("ensemble", "fastertransformer")
+    assert found.gpus == 4
+    assert found.weights == (
+        Weights("fastertransformer", "GPT", "bf16", True, 2, 2, 3, "fastertransformer/1/2-gpu", True, (2,)),
+    )
+
+
+def test_weights_are_where_the_container_sees_them(repository: Callable[..., Path]) -> None:
+    folder = repository(pbtxt(model_checkpoint_path="/models/fastertransformer/1/1-gpu"), 1)
+    assert requirements.read(folder).weights[0].exists
+    (folder / "fastertransformer/config.pbtxt").write_text(pbtxt(model_checkpoint_path="/fsx/model/1-gpu"))
+    with pytest.raises(ConfigError, match="/fsx/model/1-gpu, which the container does not have") as caught:
+        requirements.read(folder)
+    assert "invoke model-repo again" in str(caught.value)
+
+
+def test_release_1_1_says_is_half_in_place_of_a_data_type(repository: Callable[..., Path]) -> None:
+    assert requirements.read(repository(pbtxt(is_half="1"), 1)).weights[0].data_type == "fp16"
+
+
+def test_the_newest_version_is_served(repository: Callable[..., Path]) -> None:
+    folder = repository(pbtxt(), 1)
+    (folder / "fastertransformer/10/1-gpu").mkdir(parents=True)
+    assert requirements.read(folder).weights[0].folder == "fastertransformer/10/1-gpu"
+
+
+def test_a_folder_that_is_no_repository_is_refused(repository: Callable[..., Path], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="does not exist"):
+        requirements.read(tmp_path / "nowhere")
+    with pytest.raises(ConfigError, match="no model in the repository"):
+        requirements.read(tmp_path)
+    folder = repository(pbtxt(), 1)
+    with pytest.raises(ConfigError, match="a model, not a model repository") as caught:
+        requirements.read(folder / "fastertransformer")
+    assert str(folder) in (caught.value.hint or "")
+    (folder / "fastertransformer/config.pbtxt").write_text(pbtxt(tensor_para_size="two"))
+    with pytest.raises(ConfigError, match="tensor_para_size is 'two'"):
+        requirements.read(folder)
+
+
+def test_files_that_the_image_user_cannot_read_are_found(repository: Callable[..., Path]) -> None:
+    folder = repository(pbtxt(), 1)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    stranger = (folder.stat().st_uid + 4711, folder.stat().st_gid + 4711)
+    assert requirements.unreadable(folder, *stranger) is None
+    closed = folder / "fastertransformer/1/1-gpu/config.ini"
+    closed.chmod(0o640)
+    assert requirements.unreadable(folder, *stranger) == closed
+    assert requirements.unreadable(folder, 0, 0) is None
+    assert requirements.unreadable(folder, stranger[0], closed.stat().st_gid) is None
+    closed.parent.chmod(0o744)  # listing a folder is not enough to open what is in it
+    assert requirements.unreadable(folder, *stranger) == closed.parent
+
+
+def test_gpus_are_those_that_the_repository_needs_unless_told() -> None:
+    weights = replace(WEIGHTS, tensor_para=2)
+    assert decide(weights=weights, options=Options(MODELS)).gpus == (0, 1)
+    assert decide(weights=weights, options=Options(MODELS, (2, 3))).gpus == (2, 3)
+
+
+def test_the_cpu_stack_gets_no_gpu_and_no_limits() -> None:
+    found = decide(options=Options(MODELS), device="cpu")
+    assert (found.gpus, dict(found.environment), dict(found.limits)) == ((), {}, {})
+    refused(ConfigError, "computes on the CPU", options=Options(MODELS, (0,)), device="cpu")
+
+
+def test_a_deployment_has_upstreams_command_and_settings() -> None:
+    found = decide(A100)
+    assert found.command == server_container.COMMAND
+    assert found.limits == server_container.LIMITS
+    assert found.environment == {"NCCL_LAUNCH_MODE": "GROUP"}
+    assert found.shared_memory == 2**30
+
+
+def test_weights_for_four_gpus_on_one_are_refused() -> None:
+    hint = refused(ConfigError, r"weights for 4 GPUs \(.* 4 x .* 1\) on 1", A100, weights=four())
+    assert "--gpus 0,1,2,3" in hint
+    assert "convert --gpus 1" in hint
+
+
+def four(**changes: int) -> Weights:
+    return replace(WEIGHTS, tensor_para=4, **changes)
+
+
+def test_the_backend_uses_every_gpu_that_it_sees() -> None:
+    two = [A100] * 2
+    refused(ConfigError, "2 GPUs for weights that need 1", *two)
+    assert decide(*two, weights=replace(WEIGHTS, instances=2)).gpus == (0, 1)
+    refused(ConfigError, "6 GPUs for weights that need 4", *[A100] * 6, weights=four(instances=2))
+    assert not WEIGHTS.fits(0)
+
+
+def test_weights_that_are_split_otherwise_or_absent_are_refused() -> None:
+    hint = refused(
+        ConfigError,
+        "config.pbtxt says tensor_para_size 1, the weights are split for 2, 4",
+        weights=replace(WEIGHTS, exists=False, split=(2, 4)),
+    )
+    assert "model-repo --gpus 2" in hint
+    refused(ConfigError, "the weights are not there", weights=replace(WEIGHTS, exists=False, split=()))
+
+
+def test_the_sample_needs_no_weights_but_no_wrong_ones_either() -> None:
+    options = Options(MODELS)
+    assert decide(weights=replace(WEIGHTS, exists=False, split=()), options=options, device="cpu")
+    refused(
+        ConfigError,
+        "split for 2",
+        weights=replace(WEIGHTS, exists=False, split=(2,)),
+        options=options,
+        device="cpu",
+    )
+
+
+@pytest.mark.parametrize("found", [A100, A10])
+def test_machine_code_runs_on_the_same_major_version(found: Gpu) -> None:
+    assert decide(found).image == IMAGE.name
+
+
+def test_an_image_for_another_sm_is_refused() -> None:
+    hint = refused(HostError, r"machine code for sm_80 only, here is H100 \(compute capability 9.0\)", H100)
+    assert "invoke build --sm 90" in hint
+    refused(HostError, "here is V100", A100, V100, weights=replace(WEIGHTS, instances=2))
+    assert decide(H100, image=Image("somebody/triton_with_ft:22.06"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "match"),
+    [
+        ({"data_type": "fp16"}, replace(P100, major=5, minor=2), "fp16 needs .* 6.0 and later"),
+        ({"data_type": "bf16"}, V100, "bf16 needs .* 8.0 and later"),
+        ({"int8": True}, P100, "int8_mode needs .* 7.0 to 8.9"),
+        ({"int8": True}, H100, "int8_mode needs .* 7.0 to 8.9"),
+    ],
+)
+def test_a_data_type_that_the_gpu_lacks_is_refused(
+    changes: dict[str, object], found: Gpu, match: str
+) -> None:
+    weights = replace(WEIGHTS, **changes)  # type: ignore[arg-type]
+    refused(HostError, match, found, weights=weights, image=Image("any"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"data_type": "fp16"}, P100),
+        ({"data_type": "bf16"}, A100),
+        ({"data_type": "fp32"}, replace(P100, major=5, minor=2)),
+        ({"int8": True}, V100),
+        ({"int8": True}, A10),
+    ],
+)
+def test_a_data_type_that_the_gpu_has_is_served(changes: dict[str, object], found: Gpu) -> None:
+    assert decide(found, weights=replace(WEIGHTS, **changes), image=Image("any"))  # type: ignore[arg-type]
+
+
+def test_bf16_for_gpt_neox_is_refused_since_it_would_be_fp32() -> None:
+    weights = replace(WEIGHTS, model_type="GPT-NeoX", data_type="bf16")
+    refused(ConfigError, "GPT-NeoX has no bf16", A100, weights=weights)
+
+
+def test_shared_memory_must_do_for_nccl() -> None:
+    small = Options(MODELS, (0, 1), shared_memory=deployment.size("512m"))
+    weights = replace(WEIGHTS, tensor_para=2)
+    assert "--shm 1024m" in refused(ConfigError, "512 MiB .* NCCL on 2 GPUs", weights=weights, options=small)
+    assert decide(options=replace(small, gpus=(0,))).shared_mebibytes == 512
+    refused(ConfigError, "1 MiB", options=Options(MODELS, (0,), shared_memory=2**20))
+
+
+@pytest.mark.parametrize(("text", "mebibytes"), [("1g", 1024), ("4GB", 4096), ("512m", 512), ("64MiB", 64)])
+def test_sizes_are_read_as_docker_reads_them(text: str, mebibytes: int) -> None:
+    assert deployment.size(text) == mebibytes * 2**20
+
+
+@pytest.mark.parametrize("text", ["", "1", "g", "1.5g", "-1g", "1t"])
+def test_text_that_is_no_size_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no size"):
+        deployment.size(text)
+
+
+def test_indices_are_read_as_docker_writes_them() -> None:
+    assert deployment.gpu_indices("0, 2") == (0, 2)
+    assert deployment.gpu_indices("device=1") == (1,)
+    assert deployment.gpu_indices("") is None
+    for text in ("all", "0,0", "0,", "-1"):
+        with pytest.raises(ConfigError, match="indices of GPUs"):
+            deployment.gpu_indices(text)
+
+
+def test_ports_must_be_ports_and_differ() -> None:
+    with pytest.raises(ConfigError, match="70000 is no port"):
+        Ports(http=70000)
+    with pytest.raises(ConfigError, match="ports of their own, not 8001, 8001, 8002"):
+        Ports(http=8001)
+
+
+@pytest.mark.parametrize("name", ["GPT", "-gpt", "0gpt", "gpt_j", "a" * 64, ""])
+def test_a_name_that_some_platform_refuses_is_refused(name: str) -> None:
+    refused(ConfigError, "not a name that every platform takes", options=Options(MODELS, name=name))
+
+
+def test_the_image_for_the_very_sm_comes_first_then_the_newest_release() -> None:
+    def image(triton: str, *sms: int, base: str = "ngc") -> Image:
+        return Image(f"x:{triton}-{sms}-{base}", triton, sms, base)
+
+    old, new, both, open_base = (
+        image("22.07", 86), image("22.12", 80), image("22.12", 80, 86), image("22.12", 80, base="open"),
+    )  # fmt: skip
+    assert image_choice.choose([new, old], [A10], "ngc") == old
+    assert image_choice.choose([new, old, both], [A10], "ngc") == both
+    assert image_choice.choose([open_base, new, old], [A100], "ngc") == new
+    assert image_choice.choose([new, open_base], [A100], "open") == open_base
+    assert image_choice.choose([old, both], [A100, A10], "ngc") == both
+    with pytest.raises(HostError, match=r"no image here runs on H100") as caught:
+        image_choice.choose([old, new], [H100], "ngc")
+    assert "sm_86" in (caught.value.where or "")
+
+
+def test_an_image_is_what_its_labels_say() -> None:
+    labels = {"io.ftbuild.sm": "80,86", "io.ftbuild.triton": "22.12", "io.ftbuild.base": "ngc"}
+    found = image_choice.described("x", labels, "1234:5")
+    assert found == Image("x", "22.12", (80, 86), "ngc", (1234, 5))
+    assert Wanted(sm="86,80").takes(found)
+    assert Wanted(triton="22.12", base="ngc").takes(found)
+    assert not Wanted(sm="80").takes(found)
+    assert not Wanted(base="open").takes(found)
+    assert image_choice.described("y", {}).user == (0, 0)
+
+
+def test_docker_run_says_the_same_as_the_engine_is_asked() -> None:
+    weights = replace(WEIGHTS, tensor_para=2)
+    options = Options(Path("/srv/my models"), (2, 3), Ports(18000, 18001, 18002), 2**31, "gpt")
+    assert docker.command_line(decide(weights=weights, options=options)) == (
+        "docker run --detach --name=gpt --label=io.ftbuild.role=serve '--gpus=\"device=2,3\"' "
+        "--shm-size=2048m --ulimit=memlock=-1:-1 --ulimit=stack=67108864:67108864 "
+        "--publish=18000:8000 --publish=18001:8001 --publish=18002:8002 "
+        "'--mount=type=bind,source=/srv/my models,target=/models,readonly' "
+        "--env=NCCL_LAUNCH_MODE=GROUP triton_with_ft:22.12-sm80 "
+        "mpirun -n 1 --bind-to none --allow-run-as-root tritonserver --model-repository=/models"
+    )
+
+
+def test_a_cdi_engine_is_asked_by_device_names() -> None:
+    found = replace(decide(A100), access="cdi", gpus=(1,))
+    assert "--device=nvidia.com/gpu=1" in docker.command_line(found)
+    assert "--gpus" not in docker.command_line(found)
+
+
+BUILT = [Image("x:22.07-sm80", "22.07", (80,), "ngc"), Image("x:22.12-sm80", "22.12", (80,), "ngc")]
+OTHER = Image("x:22.12-sm90", "22.12", (90,), "ngc")
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """What is built on a machine, and the GPUs that its containers get."""
+
+    def has(built: list[Image], *gpus: Gpu) -> None:
+        monkeypatch.setattr(
+            image_choice, "_built", lambda client, config, wanted: filter(wanted.takes, built)
+        )
+        monkeypatch.setattr(gpu, "find", lambda *a, **k: access(*gpus) if gpus else None)
+
+    return has
+
+
+def find(config: Config, here: bool, **wanted: str) -> tuple[Image, Access | None]:
+    return image_choice.find(None, config, Wanted(**wanted), None, here=here)  # type: ignore[arg-type]
+
+
+def test_the_gpu_that_is_here_chooses_the_image(config: Config, machine: Callable[..., None]) -> None:
+    machine([*BUILT, OTHER], H100)
+    assert find(config, here=True) == (OTHER, access(H100))
+    assert find(config, here=False) == (OTHER, access(H100))
+    with pytest.raises(HostError, match="no image here runs on H100"):
+        find(config, here=True, sm="80")
+
+
+def test_what_is_served_elsewhere_is_not_judged_by_the_gpu_that_is_here(
+    config: Config, machine: Callable[..., None]
+) -> None:
+    machine([*BUILT, OTHER], H100)
+    assert find(config, here=False, sm="80") == (BUILT[1], None)
+
+
+def test_without_a_gpu_nothing_is_served_and_no_sm_is_guessed(
+    config: Config, machine: Callable[..., None]
+) -> None:
+    machine([*BUILT, OTHER])
+    with pytest.raises(HostError, match="no container here gets a GPU"):
+        find(config, here=True)
+    with pytest.raises(ConfigError, match=r"which image is meant: x:22\.07-sm80, "):
+        find(config, here=False)
+    machine(BUILT)
+    assert find(config, here=False) == (BUILT[1], None)
+
+
+def test_writing_down_a_named_image_needs_no_engine(
+    config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent() -> None:
+        raise HostError("no Docker Engine answers")
+
+    monkeypatch.setattr(daemon, "connect", silent)
+    options = Options(repository(pbtxt(tensor_para_size="2"), 2))
+    found = resolve.to_write(config, Wanted(image="registry/x:1"), options)
+    assert (found.image, found.gpus) == ("registry/x:1", (0, 1))
+    assert resolve.to_write(config, Wanted(image="x"), Options(None, (0, 1, 2, 3))).gpus == (0, 1, 2, 3)
+    with pytest.raises(HostError, match="no Docker Engine"):
+        resolve.to_write(config, Wanted(), options)
+
+
+def test_gpus_are_asked_for_by_index() -> None:
+    assert gpu.requests("gpus", (0, 3))[0]["DeviceIDs"] == ["0", "3"]
+    assert gpu.requests("cdi", (3,))[0]["DeviceIDs"] == ["nvidia.com/gpu=3"]
+    assert gpu.requests("gpus")[0]["Count"] == -1

@@ -1,0 +1,333 @@
+"""A deployment as Compose, Kubernetes and Apptainer files, each judged by its own tool or schema."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ftbuild.client import server_container
+from ftbuild.errors import BuildError, ConfigError, HostError
+from ftbuild.host import shell
+from ftbuild.serving import apptainer, compose, kubernetes
+from ftbuild.serving.deployment import Deployment, Options, Ports, decide
+from ftbuild.serving.image_choice import Image
+from ftbuild.serving.requirements import Needs, Weights
+
+SPLIT = Weights("fastertransformer", "GPT", "fp16", False, 2, 1, 1, "fastertransformer/1/2-gpu", True, (2,))
+PORTS = Ports(18000, 18001, 18002)
+# The plugin, or the same program by itself.
+COMPOSE = (["docker", "compose"], ["docker-compose"])
+KUBERNETES = "1.30"
+
+
+@pytest.fixture
+def deployment(tmp_path: Path) -> Deployment:
+    models = tmp_path / "my $models"
+    models.mkdir()
+    options = Options(models, (2, 3), PORTS, 2**31, "gpt")
+    return decide(options, Needs(("fastertransformer",), (SPLIT,)), Image("triton_with_ft:22.12-sm80"), "gpu")
+
+
+@pytest.fixture
+def on_cpu(deployment: Deployment) -> Deployment:
+    return replace(deployment, gpus=(), environment={}, limits={})
+
+
+@pytest.fixture
+def without_repository(deployment: Deployment) -> Deployment:
+    return replace(deployment, models=None)
+
+
+def compose_program() -> Sequence[str]:
+    for command in COMPOSE:
+        if shutil.which(command[0]):
+            asked = subprocess.run(
+                [*command, "version", "--short"], capture_output=True, text=True, check=False
+            )
+            if asked.returncode == 0 and int(asked.stdout.lstrip("v").partition(".")[0]) >= 2:
+                return command
+    pytest.skip("needs Docker Compose 2 (Debian: docker-compose of trixie)")
+
+
+@pytest.mark.parametrize("kind", ["deployment", "on_cpu"])
+def test_compose_itself_accepts_the_file(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    program = compose_program()
+    wanted: Deployment = request.getfixturevalue(kind)
+    file = tmp_path / "compose.yaml"
+    file.write_text(compose.render(wanted))
+    done = subprocess.run(
+        [*program, "--file", str(file), "config", "--format", "json"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    service = json.loads(done.stdout)["services"][compose.SERVICE]
+    assert service["command"] == list(server_container.COMMAND)
+    assert service["shm_size"] == str(2**31)
+    # Compose doubles the dollar again in what it prints.
+    assert service["volumes"][0]["source"].replace("$$", "$") == str(wanted.models)
+    assert [(p["published"], p["target"]) for p in service["ports"]] == [
+        ("18000", 8000),
+        ("18001", 8001),
+        ("18002", 8002),
+    ]
+    if kind == "deployment":
+        (device,) = service["deploy"]["resources"]["reservations"]["devices"]
+        assert (device["driver"], device["device_ids"]) == ("nvidia", ["2", "3"])
+
+
+def test_compose_restarts_the_server_and_asks_its_health(deployment: Deployment) -> None:
+    written = yaml.safe_load(compose.render(deployment))
+    service = written["services"][compose.SERVICE]
+    assert "version" not in written
+    assert service["restart"] == "unless-stopped"
+    assert service["ulimits"] == server_container.LIMITS
+    assert service["volumes"][0]["read_only"]
+    assert service["environment"] == {"NCCL_LAUNCH_MODE": "GROUP"}
+
+
+def test_the_health_check_is_python_that_tells_ready_from_not(deployment: Deployment) -> None:
+    test = yaml.safe_load(compose.render(deployment))["services"][compose.SERVICE]["healthcheck"]["test"]
+    assert test[:3] == ["CMD", "python3", "-c"]
+    program = test[3].replace(f", {server_container.HTTP},", ", 9,")  # the discard port: nobody answers
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ConnectionRefusedError" in done.stderr
+
+
+def test_compose_reserves_gpus_as_the_engine_hands_them_out(
+    deployment: Deployment, on_cpu: Deployment
+) -> None:
+    def service(wanted: Deployment) -> dict[str, Any]:
+        found: dict[str, Any] = yaml.safe_load(compose.render(wanted))["services"][compose.SERVICE]
+        return found
+
+    (device,) = service(replace(deployment, access="cdi"))["deploy"]["resources"]["reservations"]["devices"]
+    assert device == {
+        "driver": "cdi",
+        "device_ids": ["nvidia.com/gpu=2", "nvidia.com/gpu=3"],
+        "capabilities": ["gpu"],
+    }
+    assert "deploy" not in service(on_cpu)
+
+
+def test_compose_needs_a_folder(without_repository: Deployment) -> None:
+    with pytest.raises(ConfigError, match="mounts a folder"):
+        compose.render(without_repository)
+
+
+def documents(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    pods, service = yaml.safe_load_all(kubernetes.render(deployment, **options))
+    return pods, service
+
+
+@pytest.mark.parametrize("claim", [None, "gptj-models"])
+def test_kubernetes_schema_accepts_every_document(deployment: Deployment, claim: str | None) -> None:
+    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate (extra: test)")
+    for document in documents(deployment, claim=claim, replicas=2):
+        validate.validate(document, KUBERNETES, strict=True)
+    broken, _ = documents(deployment)
+    broken["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] = "8000"
+    with pytest.raises(validate.ValidationError):
+        validate.validate(broken, KUBERNETES, strict=True)
+
+
+def test_a_pod_gets_gpus_memory_probes_and_no_rights(deployment: Deployment) -> None:
+    pods, _ = documents(deployment, replicas=3)
+    pod = pods["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pods["spec"]["replicas"] == 3
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert container["args"] == list(server_container.COMMAND)
+    paths = {
+        kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")
+    }
+    assert paths == {
+        "startup": "/v2/health/ready",
+        "readiness": "/v2/health/ready",
+        "liveness": "/v2/health/live",
+    }
+    assert pod["securityContext"]["runAsUser"] == 1000
+    assert {"medium": "Memory", "sizeLimit": "2048Mi"} in [v.get("emptyDir") for v in pod["volumes"]]
+    mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
+    assert mounts == {"/models": True, "/dev/shm": False}
+
+
+def test_a_service_finds_the_pods_and_their_ports(deployment: Deployment) -> None:
+    pods, service = documents(deployment)
+    assert service["spec"]["selector"] == pods["spec"]["selector"]["matchLabels"]
+    assert service["spec"]["selector"] == pods["spec"]["template"]["metadata"]["labels"]
+    named = {port["name"] for port in pods["spec"]["template"]["spec"]["containers"][0]["ports"]}
+    assert {port["targetPort"] for port in service["spec"]["ports"]} == named
+    assert [port["port"] for port in service["spec"]["ports"]] == [18000, 18001, 18002]
+
+
+def test_models_come_from_a_folder_or_a_claim(deployment: Deployment, without_repository: Deployment) -> None:
+    def volume(wanted: Deployment, claim: str | None) -> Any:
+        return documents(wanted, claim=claim)[0]["spec"]["template"]["spec"]["volumes"][0]
+
+    assert volume(deployment, None)["hostPath"] == {"path": str(deployment.models), "type": "Directory"}
+    assert volume(without_repository, "nfs")["persistentVolumeClaim"]["claimName"] == "nfs"
+    with pytest.raises(ConfigError, match="needs the model repository"):
+        kubernetes.render(without_repository)
+    with pytest.raises(ConfigError, match="0 replicas"):
+        kubernetes.render(deployment, replicas=0)
+
+
+PROGRAM = """\
+#!/bin/sh
+{ printf '%s\\n' "$0" "$@"; env | grep -E '^(APPTAINERENV|SINGULARITYENV)_' | sort; } > "$CALLED"
+"""
+
+
+def run_start(folder: Path, program: str, *arguments: str, **environment: str) -> list[str]:
+    """What the start script runs in place of Apptainer or Singularity, and the variables it passes on."""
+    programs = folder / "programs"
+    programs.mkdir()
+    (programs / program).write_text(PROGRAM)
+    (programs / program).chmod(0o755)
+    called = folder / "called"
+    (folder / apptainer.IMAGE).touch()
+    path = f"{programs}:/usr/bin:/bin"
+    done = subprocess.run(
+        [str(folder / apptainer.START), *arguments],
+        env={"PATH": path, "CALLED": str(called), **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return called.read_text().splitlines()[1:]
+
+
+def write(deployment: Deployment, folder: Path) -> None:
+    """The folder, for a start without a built image."""
+    with pytest.raises(HostError, match=r"triton\.sif is not built"):
+        apptainer.write(deployment, folder, report=lambda line: None)
+
+
+@pytest.fixture
+def no_apptainer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apptainer, "PROGRAM", "apptainer-that-nobody-has")
+
+
+@pytest.mark.usefixtures("no_apptainer")
+@pytest.mark.parametrize(
+    ("program", "prefix"), [("apptainer", "APPTAINERENV"), ("singularity", "SINGULARITYENV")]
+)
+def test_the_start_script_passes_gpus_models_and_ports(
+    deployment: Deployment, tmp_path: Path, program: str, prefix: str
+) -> None:
+    folder = tmp_path / "sif"
+    write(deployment, folder)
+    called = run_start(folder, program, CUDA_VISIBLE_DEVICES="5,6", HTTP_PORT="9000")
+    assert called == [
+        "exec", "--nv", "--cleanenv", "--no-home", "--pwd", "/tmp",
+        "--bind", f"{deployment.models}:/models:ro", str(folder / "triton.sif"),
+        *server_container.COMMAND, "--http-port=9000", "--grpc-port=18001", "--metrics-port=18002",
+        f"{prefix}_CUDA_VISIBLE_DEVICES=5,6", f"{prefix}_NCCL_LAUNCH_MODE=GROUP",
+    ]  # fmt: skip
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_the_start_script_takes_another_repository_and_has_gpus_of_its_own(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sif"
+    write(deployment, folder)
+    (tmp_path / "moved").mkdir()
+    called = run_start(folder, "apptainer", str(tmp_path / "moved"))
+    assert f"{tmp_path / 'moved'}:/models:ro" in called
+    assert "APPTAINERENV_CUDA_VISIBLE_DEVICES=2,3" in called
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_the_start_script_says_what_is_missing(deployment: Deployment, tmp_path: Path) -> None:
+    def start(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [str(tmp_path / "sif" / apptainer.START), *arguments]
+        return subprocess.run(
+            command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+        )
+
+    write(deployment, tmp_path / "sif")
+    nowhere = start("/nowhere")
+    assert (nowhere.returncode, "no model repository: /nowhere" in nowhere.stderr) == (2, True)
+    unbuilt = start()
+    assert (unbuilt.returncode, "triton.sif is not built" in unbuilt.stderr) == (4, True)
+
+
+@pytest.mark.parametrize("kind", ["deployment", "on_cpu", "without_repository"])
+def test_scripts_are_scripts(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    files = apptainer.render(request.getfixturevalue(kind))
+    for name in (apptainer.START, apptainer.BATCH):
+        (tmp_path / name).write_text(files[name])
+        done = subprocess.run(
+            ["bash", "-n", str(tmp_path / name)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    assert ("--nv" in files[apptainer.START]) == (kind != "on_cpu")
+    assert ("#SBATCH --gres=gpu:2" in files[apptainer.BATCH]) == (kind != "on_cpu")
+    # sbatch stops looking for options at the first command.
+    first = next(line for line in files[apptainer.BATCH].splitlines() if line and line[0] != "#")
+    assert "#SBATCH" not in files[apptainer.BATCH].partition(first)[2]
+
+
+def test_a_definition_names_the_engine_or_a_tar(deployment: Deployment) -> None:
+    definition = apptainer.render(deployment)[apptainer.DEFINITION]
+    assert definition.startswith("Bootstrap: docker-daemon\nFrom: triton_with_ft:22.12-sm80\n")
+    untagged = replace(deployment, image="registry:5000/triton_with_ft")
+    assert "From: registry:5000/triton_with_ft:latest\n" in apptainer.render(untagged)[apptainer.DEFINITION]
+    archived = apptainer.render(deployment, archive=True)[apptainer.DEFINITION]
+    assert archived.startswith("Bootstrap: docker-archive\nFrom: image.tar\n")
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_without_apptainer_it_is_said_what_was_not_built(deployment: Deployment, tmp_path: Path) -> None:
+    folder = tmp_path / "sif"
+    with pytest.raises(HostError, match="is not installed here") as caught:
+        apptainer.write(deployment, folder, report=lambda line: None)
+    assert "build triton.sif triton.def" in str(caught.value)
+    assert "--archive" in str(caught.value)
+    assert {path.name for path in folder.iterdir()} == {"triton.def", "triton_start.sh", "triton.sbatch"}
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_with_the_archive_all_is_there_to_build_elsewhere(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "run", lambda argv: Path(argv[4]).write_text(" ".join(argv)))
+    said: list[str] = []
+    assert apptainer.write(deployment, tmp_path, archive=True, report=said.append) is None
+    assert "docker image save" in (tmp_path / "image.tar").read_text()
+    assert "triton.sif is not built" in said[-1]
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_sif_is_whole_or_absent(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    program = tmp_path / "apptainer"
+    program.write_text(f'#!/bin/sh\necho "INFO: $*"\necho half > "$3"\nexit {code}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    folder = tmp_path / "sif"
+    if code:
+        with pytest.raises(BuildError, match="apptainer ended with code 1"):
+            apptainer.write(deployment, folder, report=print)
+    else:
+        assert apptainer.write(deployment, folder, report=print) == folder / "triton.sif"
+    assert (folder / "triton.sif").exists() == (code == 0)
+    assert not list(folder.glob("*.partial"))
+    assert "build --force triton.sif.partial triton.def" in (folder / "build.log").read_text()

@@ -1,0 +1,286 @@
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ftbuild.config import schema as configuration
+from ftbuild.config.schema import Config
+from ftbuild.errors import PatchError
+from ftbuild.sources.patches import dep3, hunks
+from ftbuild.sources.patches import series as patches
+from ftbuild.sources.patches.series import Entry, Status
+
+HEADER = "Description: test\nAuthor: ftbuild\nForwarded: no\nLast-Update: 2026-01-01\n\n"
+COMMIT = "c" * 40
+BACKPORT = f"Description: test\nOrigin: backport, https://example.invalid/o/r/commit/{COMMIT}\n"
+
+
+def diff(old: Sequence[str], new: str, file: str = "a.cc", start: int = 2) -> str:
+    return (
+        f"--- a/{file}\n+++ b/{file}\n@@ -{start},3 +{start},3 @@\n {old[0]}\n-{old[1]}\n+{new}\n {old[2]}\n"
+    )
+
+
+class Series:
+    """The series of `ft` in a configuration folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.patches = folder.parent / "patches" / "ft"
+        self.patches.mkdir(parents=True)
+
+    def write(self, series: str, files: dict[str, str], ranges: dict[str, str] | None = None) -> None:
+        (self.patches / "series").write_text(series)
+        for name, text in files.items():
+            (self.patches / name).write_text(text)
+        ranges = dict.fromkeys(files, ">=5") if ranges is None else ranges
+        lines = [f'    "{name}": {{versions: "{versions}"}}' for name, versions in ranges.items()]
+        text = (
+            "\n".join(["directory: ../patches", "ranges:", "  ft:" if lines else "  ft: {}", *lines]) + "\n"
+        )
+        (self.folder / "patches.yaml").write_text(text)
+
+    @property
+    def config(self) -> Config:
+        return configuration.load(self.folder)
+
+    def entries(self) -> tuple[Entry, ...]:
+        return patches.series(self.config)["ft"]
+
+
+@pytest.fixture
+def series(config_folder: Path) -> Series:
+    return Series(config_folder)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    folder = tmp_path / "tree"
+    folder.mkdir()
+    (folder / "a.cc").write_text("1\n2\n3\n4\n5\n6\n7\n8\n9\n")
+    return folder
+
+
+def test_a_series_is_read_in_order_with_comments_and_blank_lines(series: Series) -> None:
+    series.write(
+        "# comment\n\n0001-one.patch  # why\n0002-two.backport\n",
+        {"0001-one.patch": HEADER + diff("234", "x"), "0002-two.backport": BACKPORT},
+        {"0001-one.patch": ">=5.0,<=5.2", "0002-two.backport": "==5.3"},
+    )
+    one, two = series.entries()
+    assert (one.name, one.commit, one.origin) == ("ft/0001-one.patch", None, "by ftbuild")
+    assert two.commit == COMMIT
+    assert two.origin == f"backport, https://example.invalid/o/r/commit/{COMMIT}"
+    assert patches.applicable((one, two), "5.2") == (one,)
+    assert patches.applicable((one, two), "5.3") == (two,)
+    assert patches.applicable((one, two), "") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("0001-gone.patch\n", r"0001-gone\.patch does not exist"),
+        ("one.patch\n", "is no entry"),
+        ("0001-one.patch -p0\n", "is no entry"),
+        ("0001-one.patch\n0001-one.patch\n", "out of order"),
+        ("", "not in the series"),
+    ],
+)
+def test_a_wrong_series_is_refused(series: Series, text: str, message: str) -> None:
+    series.write(text, {"0001-one.patch": HEADER + diff("234", "x")})
+    with pytest.raises(PatchError, match=message):
+        series.entries()
+
+
+def test_series_and_ranges_must_agree(series: Series) -> None:
+    files = {"0001-one.patch": HEADER + diff("234", "x")}
+    series.write("0001-one.patch\n", files, {})
+    with pytest.raises(PatchError, match="has no range of versions") as refused:
+        series.entries()
+    assert "series:1" in str(refused.value)
+    series.write("0001-one.patch\n", files, {"0001-one.patch": ">=5", "0002-two.patch": ">=5"})
+    with pytest.raises(PatchError, match=r"0002-two\.patch has a range, but is not in the series"):
+        series.entries()
+
+
+def test_a_component_without_ranges_or_without_a_version_is_refused(series: Series) -> None:
+    series.write("0001-one.patch\n", {"0001-one.patch": HEADER + diff("234", "x")})
+    ranges = series.folder / "patches.yaml"
+    text = ranges.read_text()
+    ranges.write_text("directory: ../patches\nranges: {}\n")
+    with pytest.raises(PatchError, match="ft has a series, but no ranges"):
+        patches.series(series.config)
+    ranges.write_text(text.replace("  ft:", "  core:"))
+    with pytest.raises(PatchError, match=r"core of release 22\.03 has patches, but no version"):
+        patches.series(series.config)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("0001-a.patch", "Author: x\n\n" + diff("234", "x"), "no Description"),
+        ("0001-a.patch", "Description: x\n\n" + diff("234", "x"), "neither Origin nor Author"),
+        ("0001-a.patch", HEADER.replace("Forwarded", "Forwarded-to") + diff("234", "x"), "a.patch:3"),
+        (
+            "0001-a.patch",
+            "Description: x\nAuthor: y\nAuthor: z\n\n" + diff("234", "x"),
+            "'Author' is repeated",
+        ),
+        ("0001-a.patch", HEADER.replace("2026-01-01", "today") + diff("234", "x"), "not a date"),
+        ("0001-a.patch", HEADER, "holds no diff"),
+        (
+            "0001-a.patch",
+            HEADER.replace("\n\n", "\nX-Ftbuild-Paths: a\n\n") + diff("234", "x"),
+            "for backports",
+        ),
+        ("0001-a.backport", BACKPORT + "\n" + diff("234", "x"), "holds no diff: its commit is the diff"),
+        ("0001-a.backport", BACKPORT.replace(COMMIT, "c" * 12), "full 40-digit id"),
+        ("0001-a.backport", HEADER, "full 40-digit id"),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_its_file(
+    series: Series, name: str, content: str, message: str
+) -> None:
+    series.write(f"{name}\n", {name: content})
+    with pytest.raises(PatchError, match=message) as refused:
+        series.entries()
+    assert str(series.patches / name) in str(refused.value)
+
+
+def test_a_header_keeps_its_continued_lines_and_the_diff_its_bytes() -> None:
+    content = b"Description: one\n two\nAuthor: x\n\n--- a/f\n+++ b/f\n@@ -1 +1 @@\n-\xe9\r\n+\xe8\r\n"
+    header, body = dep3.split(content, "f")
+    assert header.fields["Description"] == "one\ntwo"
+    assert header.lines == {"Description": 1, "Author": 3}
+    assert body.strip().startswith(b"--- a/f")
+    assert body.endswith(b"-\xe9\r\n+\xe8\r\n")
+
+
+def test_the_fingerprint_is_that_of_the_change_and_not_of_its_header(series: Series) -> None:
+    def fingerprint(name: str, content: str) -> str:
+        for old in series.patches.iterdir():
+            old.unlink()
+        series.write(f"{name}\n", {name: content})
+        return patches.fingerprint(series.entries()[0])
+
+    one = fingerprint("0001-a.patch", HEADER + diff("234", "x"))
+    assert one == fingerprint("0002-b.patch", HEADER.replace("test", "other") + diff("234", "x"))
+    assert one != fingerprint("0001-a.patch", HEADER + diff("234", "y"))
+    whole = fingerprint("0001-a.backport", BACKPORT)
+    assert whole != fingerprint("0001-a.backport", BACKPORT + "X-Ftbuild-Paths: src/*\n")
+    assert whole != fingerprint("0001-a.backport", BACKPORT.replace(COMMIT, "d" * 40))
+
+
+def entry(text: str, versions: str = ">=5", name: str = "0001-a.patch") -> Entry:
+    header, body = dep3.split((HEADER + text).encode(), name)
+    return Entry("ft", name, header, patches.SpecifierSet(versions), body)
+
+
+def apply(tree: Path, text: str) -> None:
+    made = entry(text)
+    patches.apply(tree, made, made.diff, version="5.3")
+
+
+def test_a_patch_changes_the_tree(tree: Path) -> None:
+    apply(tree, diff("234", "x"))
+    assert (tree / "a.cc").read_text() == "1\n2\nx\n4\n5\n6\n7\n8\n9\n"
+
+
+def test_a_conflict_names_patch_version_file_and_hunk_and_changes_nothing(tree: Path) -> None:
+    good = diff("234", "x").removesuffix("\n")
+    bad = "@@ -6,3 +6,3 @@ in a function\n 6\n-seven\n+y\n 8"
+    before = (tree / "a.cc").read_bytes()
+    with pytest.raises(PatchError) as refused:
+        apply(tree, f"{good}\n{bad}\n")
+    assert refused.value.exit_code == 6
+    assert "ft/0001-a.patch does not apply to ft 5.3" in str(refused.value)
+    assert "a.cc: hunk 2, @@ -6,3 +6,3 @@ in a function does not match" in str(refused.value)
+    assert (tree / "a.cc").read_bytes() == before
+
+
+def test_a_conflict_names_a_file_that_does_not_exist(tree: Path) -> None:
+    with pytest.raises(PatchError, match=r"gone\.cc: No such file or directory"):
+        apply(tree, diff("234", "x", file="gone.cc"))
+
+
+@pytest.mark.parametrize("context", ["2 ", " 2", "two"])
+def test_context_that_differs_is_no_match_even_by_space_only(
+    tree: Path, context: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lenient = tmp_path / "gitconfig"
+    lenient.write_text("[apply]\n ignoreWhitespace = change\n whitespace = fix\n")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(lenient))
+    with pytest.raises(PatchError, match="hunk 1"):
+        apply(tree, f"--- a/a.cc\n+++ b/a.cc\n@@ -2,3 +2,3 @@\n {context}\n-3\n+x\n 4\n")
+
+
+def test_a_tree_inside_another_repository_is_patched_all_the_same(tree: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(tree.parent)], check=True)
+    text = "diff --git a/a.cc b/a.cc\n" + diff("234", "x")
+    (tree / "patch").write_text(text)
+    subprocess.run(["git", "apply", "patch"], cwd=tree, check=True)
+    assert "x" not in (tree / "a.cc").read_text(), "the premise: git applies nothing here, and says nothing"
+    apply(tree, text)
+    assert "x" in (tree / "a.cc").read_text()
+
+
+def test_the_repository_of_a_git_hook_is_not_used(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_DIR", str(tree.parent / "elsewhere"))
+    monkeypatch.setenv("GIT_INDEX_FILE", str(tree.parent / "index"))
+    apply(tree, diff("234", "x"))
+    assert "x" in (tree / "a.cc").read_text()
+
+
+def test_a_change_that_is_there_already_asks_for_a_narrower_range(tree: Path) -> None:
+    apply(tree, diff("234", "x"))
+    with pytest.raises(PatchError, match=r"already in ft 5\.3") as refused:
+        apply(tree, diff("234", "x"))
+    assert refused.value.hint == "narrow its range in patches.yaml"
+
+
+def test_the_status_table_knows_all_four_outcomes(tree: Path) -> None:
+    entries = [
+        entry(diff("234", "x"), name="0001-applies.patch"),
+        entry(diff(["x", "4", "5"], "y", start=3), name="0002-on-top.patch"),
+        entry(diff("678", "z", start=6), "<5", name="0003-out-of-range.patch"),
+        entry(diff(["6", "seven", "8"], "7", start=6), "<5", name="0004-upstream.patch"),
+        entry(diff("456", "q", start=4), name="0005-conflict.patch"),
+        entry(diff(["6", "seven", "8"], "7", start=6), name="0006-in-range.patch"),
+    ]
+    rows = list(patches.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
+    assert [row.status for row in rows] == [
+        Status.APPLIES,
+        Status.APPLIES,
+        Status.OUT_OF_RANGE,
+        Status.UPSTREAM,
+        Status.CONFLICT,
+        Status.UPSTREAM,
+    ]
+    assert [row.stops for row in rows] == [False] * 4 + [True, True]
+    assert patches.exit_code(rows) == 6
+    assert patches.exit_code(rows[:4]) == 0
+    table = patches.table(rows)
+    assert "0005-conflict.patch on 22.12: conflict: a.cc: hunk 1, @@ -4,3 +4,3 @@ does not match" in table
+    assert json.loads(patches.as_json(rows))[3]["status"] == "already upstream"
+
+
+def test_what_an_earlier_entry_brings_is_not_called_upstreams(tree: Path) -> None:
+    entries = [entry(diff("234", "x")), entry(diff("234", "x"), "<5", name="0002-old.patch")]
+    rows = list(patches.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
+    assert rows[1].status is Status.OUT_OF_RANGE
+
+
+def test_hunks_are_counted_by_file_and_lines_that_look_like_headers_are_content() -> None:
+    text = (
+        "--- a/one\n+++ b/one\n@@ -1,2 +1,2 @@\n--- gone\n+++ come\n same\n@@ -9 +9 @@ f()\n-a\n+b\n"
+        "\\ No newline at end of file\n--- /dev/null\n+++ b/two\n@@ -0,0 +1 @@\n+new\n"
+    )
+    assert [(h.file, h.number, h.start) for h in hunks.hunks(text)] == [
+        ("one", 1, 1),
+        ("one", 2, 9),
+        ("two", 1, 0),
+    ]
