@@ -117,7 +117,7 @@ class Bench:
         """Take our images from the engine, also pulled and overwritten ones, and what a killed run left."""
         from docker.errors import ImageNotFound
 
-        ours = {"label": f"{MARK}={self.image}"}
+        ours: dict[str, str | list[str] | bool] = {"label": f"{MARK}={self.image}"}
         for left in self.client.containers.list(all=True, filters=ours):
             left.remove(force=True)
         for found in self.client.images.list(filters=ours):
@@ -125,7 +125,7 @@ class Bench:
                 with suppress(ImageNotFound):
                     self.client.images.remove(name, force=True)
         for overwritten in self.client.images.list(filters=ours):
-            self.client.images.remove(overwritten.id, force=True)
+            overwritten.remove(force=True)
 
     def _build(self, plan: Plan, product: str, size: int) -> str:
         name, _, tag = plan.tag(product).rpartition(":")

@@ -8,7 +8,8 @@ from __future__ import annotations
 from pathlib import PurePath
 
 # Files without their endings, heaviest first, from four CPU seconds on: what
-# `python -m benchmarks.tools.compile_order` prints for the real sources, releases 22.03 to 22.12 for one SM each of 60, 80, 86, 89 and 90.
+# `python -m benchmarks.tools.compile_order` prints for the real sources, releases 22.03 to 22.12 for one SM
+# each of 60, 80, 86, 89 and 90.
 SOURCES = (
     "moe_gemm_kernels_bf16_uint8 moe_gemm_kernels_fp16_uint8 fpA_intB_gemm_bf16_uint8 "
     "moe_gemm_kernels_bf16_uint4 moe_gemm_kernels_fp16_uint4 fpA_intB_gemm_bf16_uint4 "

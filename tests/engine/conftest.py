@@ -19,6 +19,7 @@ from ftbuild.engine import buildx, daemon
 from ftbuild.errors import HostError
 from ftbuild.host import shell
 from ftbuild.plan import Plan
+from testing import ROOT
 from testing.registries import (  # noqa: F401  fixtures
     basic_registry,
     faulty_registry,
@@ -27,7 +28,6 @@ from testing.registries import (  # noqa: F401  fixtures
     token_registry,
 )
 from testing.sample import (
-    ROOT,
     SAMPLE,
     Derive,
     Invoke,

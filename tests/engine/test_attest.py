@@ -15,7 +15,8 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing.attest import annotations, inventory, manifests, materials, provenance, purl, sbom
+from ftbuild.publishing.attest import inventory, manifests, materials, provenance, purl, sbom
+from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.provenance import Run
 from ftbuild.publishing.attest.upload import upload
@@ -78,7 +79,7 @@ def published(
         manifests.statement(subject, digest, sbom.PREDICATE, bill),
         manifests.statement(subject, digest, provenance.PREDICATE, origin),
     ]
-    said = annotations.of_index(built, "runtime")
+    said = of_index(built, "runtime")
     index = upload(repository, image.descriptor, repository.config(image), statements, said, [TAG])
     again = upload(repository, image.descriptor, repository.config(image), statements, said, [TAG])
     assert again == index

@@ -89,7 +89,8 @@ def test_whoever_looks_while_a_tag_moves_sees_the_old_image_or_the_new_one(
     client: docker.DockerClient, tmp_path: Path
 ) -> None:
     with bench(client, tmp_path / "bench") as one, plain(tmp_path / "registry") as registry:
-        there, seen, ended = one.repository(registry), [], Event()
+        there, ended = one.repository(registry), Event()
+        seen: list[tuple[str, frozenset[str]]] = []
         plan, old = one.tested()
         assert one.publish(registry).returncode == 0
         one.change()

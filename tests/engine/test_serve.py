@@ -23,6 +23,7 @@ from ftbuild.client.connection import Client
 from ftbuild.config import schema as configuration
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.host import shell
+from ftbuild.models.config_pbtxt import MODEL
 from ftbuild.plan import Plan
 from ftbuild.serving import compose, deployment, image_choice, kubernetes, requirements
 from ftbuild.serving import docker as launch
@@ -105,7 +106,7 @@ def answer(port: int, protocol: str) -> list[int]:
         "input_lengths": (len(demo.PROMPT),),
         "request_output_len": (len(demo.ANSWER),),
     }
-    outputs = client.infer(demo.MODEL, {name: np.array([data], np.uint32) for name, data in values.items()})
+    outputs = client.infer(MODEL, {name: np.array([data], np.uint32) for name, data in values.items()})
     client.close()
     tokens: list[int] = outputs["output_ids"].ravel().tolist()
     return tokens

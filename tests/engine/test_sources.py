@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -617,12 +618,13 @@ def test_a_full_disk_is_named_with_the_space_left(world: World) -> None:
     )
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.decode().strip()}")
+    actions: tuple[Callable[[], object], ...] = (
+        lambda: sources.fetch(world.config, "22.12", small / "cache", report=quiet),
+        lambda: sources.export(world.config, "22.12", "ft", world.cache, small / "out", report=quiet),
+        lambda: sources.bundle(world.config, small / "sources.tar", world.cache, report=quiet),
+    )
     try:
-        for action in (
-            lambda: sources.fetch(world.config, "22.12", small / "cache", report=quiet),
-            lambda: sources.export(world.config, "22.12", "ft", world.cache, small / "out", report=quiet),
-            lambda: sources.bundle(world.config, small / "sources.tar", world.cache, report=quiet),
-        ):
+        for action in actions:
             with pytest.raises(HostError, match="the disk is full") as refused:
                 action()
             assert str(small) in str(refused.value)

@@ -10,7 +10,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -130,9 +130,9 @@ def part(matrix: Array, rank: int, gpus: int, axis: int) -> Array:
     return matrix.take(range(rank * width, (rank + 1) * width), axis)
 
 
-def fused(query: Array, key: Array, value: Array, rank: int, gpus: int) -> Array:
+def fused(qkv: Sequence[Array], rank: int, gpus: int) -> Array:
     """[..., 3, heads of this GPU x size]: what FT's one GEMM for queries, keys and values reads."""
-    return np.stack([part(x, rank, gpus, -1) for x in (query, key, value)], axis=-2)
+    return np.stack([part(x, rank, gpus, -1) for x in qkv], axis=-2)
 
 
 def gpt(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
@@ -151,7 +151,7 @@ def gpt(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
         for r in range(gpus):
             for kind in ("weight", "bias"):
                 qkv = np.split(t[f"{of}attn.c_attn.{kind}"], 3, axis=-1)
-                found[f"{ft}attention.query_key_value.{kind}.{r}"] = fused(*qkv, r, gpus)
+                found[f"{ft}attention.query_key_value.{kind}.{r}"] = fused(qkv, r, gpus)
                 found[f"{ft}mlp.dense_h_to_4h.{kind}.{r}"] = part(t[f"{of}mlp.c_fc.{kind}"], r, gpus, -1)
             found[f"{ft}attention.dense.weight.{r}"] = part(t[f"{of}attn.c_proj.weight"], r, gpus, 0)
             found[f"{ft}mlp.dense_4h_to_h.weight.{r}"] = part(t[f"{of}mlp.c_proj.weight"], r, gpus, 0)
@@ -199,8 +199,7 @@ def gptj_like(
         found |= norm(f"{ft}input_layernorm", t, f"{of}ln_1")
         found[f"{ft}mlp.dense_4h_to_h.bias"] = t[f"{of}mlp.fc_out.bias"]
         for r in range(gpus):
-            query, key, value = qkv(of)
-            found[f"{ft}attention.query_key_value.weight.{r}"] = fused(query, key, value, r, gpus)
+            found[f"{ft}attention.query_key_value.weight.{r}"] = fused(qkv(of), r, gpus)
             found[f"{ft}attention.dense.weight.{r}"] = part(t[f"{of}attn.out_proj.weight"].T, r, gpus, 0)
             found[f"{ft}mlp.dense_h_to_4h.weight.{r}"] = part(t[f"{of}mlp.fc_in.weight"].T, r, gpus, 1)
             found[f"{ft}mlp.dense_h_to_4h.bias.{r}"] = part(t[f"{of}mlp.fc_in.bias"], r, gpus, 0)
@@ -231,7 +230,7 @@ def gptneox(t: Tensors, gpus: int, heads: int, *, parallel: bool = True) -> dict
                 rows = t[f"{of}attention.query_key_value.{kind}"]
                 by_head = rows.reshape(heads, 3, -1, *rows.shape[1:])
                 qkv = [by_head[:, i].reshape(-1, *rows.shape[1:]).T for i in range(3)]
-                found[f"{ft}attention.query_key_value.{kind}.{r}"] = fused(*qkv, r, gpus)
+                found[f"{ft}attention.query_key_value.{kind}.{r}"] = fused(qkv, r, gpus)
                 wide = t[f"{of}mlp.dense_h_to_4h.{kind}"].T
                 found[f"{ft}mlp.dense_h_to_4h.{kind}.{r}"] = part(wide, r, gpus, -1)
             found[f"{ft}attention.dense.weight.{r}"] = part(t[f"{of}attention.dense.weight"].T, r, gpus, 0)
@@ -252,7 +251,7 @@ def t5(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
         elif name.startswith("decoder") and name.endswith("SelfAttention.q.weight"):
             qkv = [t[name.replace(".q.", f".{x}.")].T for x in "qkv"]
             fused_name = name.replace(".q.", ".qkv.")
-            found |= {f"{fused_name}.{r}": fused(*qkv, r, gpus) for r in range(gpus)}
+            found |= {f"{fused_name}.{r}": fused(qkv, r, gpus) for r in range(gpus)}
         elif name.startswith("decoder") and ".SelfAttention." in name:
             continue
         elif ".block." in name:
@@ -395,7 +394,7 @@ def mesh(tmp_path: Path) -> tuple[Path, dict[str, Array]]:
     def add(name: str, axis: int | None, *shape: int) -> None:
         array = draw.integers(2, 99, shape).astype(np.float32)
         tensors[name] = array.T
-        parts = [array / 8] * 8 if axis is None else np.split(array, 8, axis)
+        parts: list[Array] = [array / 8] * 8 if axis is None else np.split(array, 8, axis)
         for shard, piece in zip(shards, parts, strict=True):
             shard.append(piece)
 

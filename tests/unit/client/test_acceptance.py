@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ ENSEMBLE: dict[str, Any] = {
         ]
     },
 }
-PART = {"input": []}
+PART: dict[str, Any] = {"input": []}
 MODELS = {
     "fastertransformer": BARE,
     "ensemble": ENSEMBLE,
@@ -74,6 +74,7 @@ MODELS = {
     "postprocessing": {"name": "postprocessing", **PART},
 }
 Arrays = Mapping[str, np.ndarray[Any, Any]]
+Spoil = Callable[[str, str, int, dict[str, Any]], dict[str, Any]]
 
 
 class Server:
@@ -82,7 +83,7 @@ class Server:
     def __init__(self) -> None:
         self.models = dict(MODELS)
         self.asked: list[tuple[str, str, Arrays]] = []
-        self.spoil = lambda model, protocol, count, outputs: outputs
+        self.spoil: Spoil = lambda model, protocol, count, outputs: outputs
 
     def answer(self, model: str, protocol: str, inputs: Arrays) -> dict[str, Any]:
         self.asked.append((model, protocol, inputs))

@@ -16,7 +16,7 @@ import pytest
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, config_pbtxt, ensemble, repository
+from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, tokenization
 from ftbuild.models.repository import Options
 from testing import bytelevel
 from tests.unit.models.test_converters import TEMPLATE
@@ -309,15 +309,16 @@ def test_the_templates_come_from_an_image_that_is_here(
     config: Config, monkeypatch: pytest.MonkeyPatch, there: list[str], message: str | None
 ) -> None:
     planned = plans(config, Selection(config.folder, sm=["80"], base="open"))
+    client: Any = None
     monkeypatch.setattr(
         "ftbuild.engine.daemon.image",
         lambda client, name: name if any(f":{release}-" in name for release in there) else None,
     )
     if message is None:
-        assert repository.sdk_image(Any, planned).cell.triton == "22.12"
+        assert repository.sdk_image(client, planned).cell.triton == "22.12"
     else:
         with pytest.raises(ConfigError, match=message):
-            repository.sdk_image(Any, planned)
+            repository.sdk_image(client, planned)
 
 
 @pytest.fixture
@@ -402,7 +403,7 @@ def python_backend(texts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def model(name: str, folder: Path, outputs: Mapping[str, str]) -> Any:
     """A Python model as it lies in a repository, initialized as Triton does it."""
-    source = Path(ensemble.tokenization.__file__).parent / f"{name}.py"
+    source = Path(*tokenization.__path__) / f"{name}.py"
     namespace: dict[str, Any] = {"__file__": str(folder / "model.py"), "__name__": "model"}
     exec(compile(source.read_text(), str(source), "exec"), namespace)
     config = {

@@ -17,7 +17,8 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from ftbuild.config.schema import Config
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, plan
-from ftbuild.publishing.attest import annotations, inventory, manifests, provenance, sbom
+from ftbuild.publishing.attest import inventory, manifests, provenance, sbom
+from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.provenance import Run
 from ftbuild.registry.client import Descriptor
@@ -284,7 +285,8 @@ def test_the_provenance_has_the_shape_that_slsa_prescribes(config: Config) -> No
 
 
 def test_buildkits_own_provenance_is_taken_where_bake_wrote_it() -> None:
-    old, new = {"buildType": "x"}, {"buildDefinition": {}}
+    old: dict[str, Any] = {"buildType": "x"}
+    new: dict[str, Any] = {"buildDefinition": {}}
     metadata = {
         "old": {"buildx.build.provenance": old},
         "new": {"buildx.build.provenance": new},
@@ -299,7 +301,7 @@ def test_buildkits_own_provenance_is_taken_where_bake_wrote_it() -> None:
 
 def test_annotations_are_the_labels_without_empty_ones(config: Config) -> None:
     planned = replace(plans(config, "ngc")[2], revision=replace(REVISION, url=""))
-    found = annotations.of_index(planned, "sdk", **{"io.ftbuild.smoked": "yes", "io.ftbuild.cuda": ""})
+    found = of_index(planned, "sdk", **{"io.ftbuild.smoked": "yes", "io.ftbuild.cuda": ""})
     assert found["io.ftbuild.cell"] == planned.cell.id
     assert found["io.ftbuild.product"] == "sdk"
     assert found["org.opencontainers.image.revision"] == "a" * 40

@@ -184,7 +184,7 @@ def test_each_reason_not_to_publish_is_told_with_the_way_on(cell: Plan, tmp_path
 
 
 def test_a_push_is_followed_to_its_end() -> None:
-    stream = [
+    stream: list[dict[str, Any]] = [
         {"status": "The push refers to repository [x]"},
         {"status": "Preparing", "progressDetail": {}, "id": "a"},
         {"status": "Pushing", "progressDetail": {"current": 100, "total": 300}, "id": "a"},
@@ -197,7 +197,7 @@ def test_a_push_is_followed_to_its_end() -> None:
 
 
 def test_a_refusal_in_the_middle_of_the_stream_is_heard() -> None:
-    stream = [
+    stream: list[dict[str, Any]] = [
         {"status": "Pushing", "progressDetail": {"current": 100, "total": 300}, "id": "a"},
         {"errorDetail": {"message": "unauthorized: authentication required"}, "error": "unauthorized: it is"},
         {"status": "never read"},

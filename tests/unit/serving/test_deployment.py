@@ -162,8 +162,8 @@ def test_weights_for_four_gpus_on_one_are_refused() -> None:
     assert "convert --gpus 1" in hint
 
 
-def four(**changes: int) -> Weights:
-    return replace(WEIGHTS, tensor_para=4, **changes)
+def four(instances: int = WEIGHTS.instances) -> Weights:
+    return replace(WEIGHTS, tensor_para=4, instances=instances)
 
 
 def test_the_backend_uses_every_gpu_that_it_sees() -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from ftbuild.config import schema as configuration
 from ftbuild.config.schema import Config
@@ -177,7 +178,7 @@ def test_the_fingerprint_is_that_of_the_change_and_not_of_its_header(series: Ser
 
 def entry(text: str, versions: str = ">=5", name: str = "0001-a.patch") -> Entry:
     header, body = dep3.split((HEADER + text).encode(), name)
-    return Entry("ft", name, header, patches.SpecifierSet(versions), body)
+    return Entry("ft", name, header, SpecifierSet(versions), body)
 
 
 def apply(tree: Path, text: str) -> None:
