@@ -103,7 +103,7 @@ def select(
     return tuple(dict.fromkeys(chosen))
 
 
-def covered(
+def select_with_excluded(
     config: Config,
     *,
     triton: Sequence[str] = (),

@@ -23,6 +23,7 @@ from ftbuild.errors import FtbuildError, HostError
 from ftbuild.gates.verify import gate
 from ftbuild.host import disk
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import GIB
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Outcome:
 
 
 def build(
-    config: Config, plans: Sequence[Plan], options: Options, *, report: Callable[[str], None] = print
+    config: Config, plans: Sequence[Plan], options: Options, *, report: Reporter = print
 ) -> list[Outcome]:
     """Build every plan in turn and keep going.
 
@@ -109,7 +110,7 @@ def _one(
     client: docker.DockerClient,
     host: bake.Host,
     options: Options,
-    report: Callable[[str], None],
+    report: Reporter,
 ) -> Outcome:
     start = time.monotonic()
 
@@ -130,18 +131,18 @@ def _make(
     client: docker.DockerClient,
     host: bake.Host,
     options: Options,
-    say: Callable[[str], None],
+    report: Reporter,
 ) -> str:
     if not options.rebuild and all(daemon.image(client, plan.tag(product)) for product in PRODUCTS):
-        say(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
-        _accept(config, plan, client, options, say)
+        report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
+        _accept(config, plan, client, options, report)
         return "present"
-    base.ensure(client, plan, host, options.work, report=say, show=say)
+    base.ensure(client, plan, host, options.work, report=report)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
     job = bake.Job(folder(options.work, plan), bake.cell_definition(plan, host))
-    carry_out(config, plan, job, host, options, say)
-    _accept(config, plan, client, options, say)
-    say(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
+    carry_out(config, plan, job, host, options, report)
+    _accept(config, plan, client, options, report)
+    report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built"
 
 
@@ -151,7 +152,7 @@ def carry_out(
     job: bake.Job,
     host: bake.Host,
     options: Options,
-    say: Callable[[str], None],
+    report: Reporter,
     *,
     stage_more: Callable[[], None] = lambda: None,
 ) -> None:
@@ -163,13 +164,13 @@ def carry_out(
     try:
         with FileLock(job.folder / "lock", timeout=0):
             online = bake.compiles_online()
-            context.stage(config, plan, options.cache, job.folder, online=online, report=say)
+            context.stage(config, plan, options.cache, job.folder, online=online, report=report)
             stage_more()
             bake.write(job, host)
             if online:
-                say(bake.ONLINE)
-            say(f"building with {host.jobs} compile jobs, log: {job.log}")
-            bake.run(job, host, show=say)
+                report(bake.ONLINE)
+            report(f"building with {host.jobs} compile jobs, log: {job.log}")
+            bake.run(job, host, report=report)
     except Timeout as busy:
         raise HostError("another build of this cell is running", where=str(job.folder)) from busy
 
@@ -184,9 +185,9 @@ def _accept(
     plan: Plan,
     client: docker.DockerClient,
     options: Options,
-    say: Callable[[str], None],
+    report: Reporter,
 ) -> None:
     """Verify both images, then let the moving tags point to them."""
-    gate.require(client, config, plan, options.cache, folder(options.work, plan), progress=say)
+    gate.require(client, config, plan, options.cache, folder(options.work, plan), report=report)
     for product in PRODUCTS:
         daemon.tag(client, plan.tag(product), plan.tag(product, moving=True))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftbuild.nightly import history
-from ftbuild.nightly.record import CellRecord, Night
+from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report.write import RENDERERS
 from ftbuild.registry.client import Repository
 from testing import ROOT
@@ -31,7 +31,7 @@ class Ended:
     code: int
     output: str
     folder: Path
-    night: Night
+    night: NightlyRun
     reports: Mapping[str, str]
     tags: frozenset[str]
 

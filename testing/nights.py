@@ -13,8 +13,8 @@ from ftbuild.audit.finding import Finding
 from ftbuild.nightly.record import (
     CellRecord,
     Image,
-    Night,
-    Past,
+    NightlyRun,
+    PastRun,
     Patch,
     Reason,
     State,
@@ -146,11 +146,11 @@ def excluded(release: str, sm: int) -> CellRecord:
     return cell(release, [sm], 0, {}, state=State.SKIPPED, reason=Reason.EXCLUDED, detail=why)
 
 
-def past(cells: Sequence[CellRecord], count: int = 9) -> tuple[Past, ...]:
+def past(cells: Sequence[CellRecord], count: int = 9) -> tuple[PastRun, ...]:
     """The nights before, with one failure among them."""
     names = [c.cell for c in cells if c.reason is not Reason.EXCLUDED]
     return tuple(
-        Past(
+        PastRun(
             f"202611{n + 11:02}T020000Z",
             9000.0 + n * 40,
             7 if n == 4 else 0,
@@ -162,8 +162,10 @@ def past(cells: Sequence[CellRecord], count: int = 9) -> tuple[Past, ...]:
     )
 
 
-def night(cells: Sequence[CellRecord], exit_code: int, audit: Sequence[Finding], **more: object) -> Night:
-    made = Night(
+def night(
+    cells: Sequence[CellRecord], exit_code: int, audit: Sequence[Finding], **more: object
+) -> NightlyRun:
+    made = NightlyRun(
         id="20261121T020000Z",
         started="2026-11-21T02:00:00+00:00",
         seconds=max((c.start + c.seconds for c in cells), default=0.0) + 40,
@@ -182,7 +184,7 @@ def night(cells: Sequence[CellRecord], exit_code: int, audit: Sequence[Finding],
     return replace(made, **more)  # type: ignore[arg-type]
 
 
-def good() -> Night:
+def good() -> NightlyRun:
     published = cell(
         "22.03",
         [80],
@@ -204,7 +206,7 @@ def good() -> Night:
     return night(cells, 0, [Finding("licences of runtime images", "ok", "41 packages, all known")])
 
 
-def bad() -> Night:
+def bad() -> NightlyRun:
     """Every state and every reason once, and all hostile texts."""
     compile_error = (
         "[412/530] Building CUDA object src/kernels/decoder_masked_multihead_attention_128.cu.o",
@@ -307,7 +309,7 @@ def bad() -> Night:
     return night(cells, 10, audit)
 
 
-def logs(folder: Path, made: Night) -> None:
+def logs(folder: Path, made: NightlyRun) -> None:
     """The files that the steps name, as the scheduler leaves them."""
     for record in made.cells:
         for job in record.steps:

@@ -24,7 +24,7 @@ from ftbuild.config import schema as configuration
 from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing.remote_image import Pushed
+from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
 from testing import ROOT
 from testing.registries import Registry
@@ -184,7 +184,7 @@ def whole(repository: Repository, reference: str) -> frozenset[str]:
     for manifest in (image, attestation):
         for part in (manifest.content["config"], *manifest.content["layers"]):
             assert len(repository.blob(part["digest"])) == part["size"]
-    return Pushed(index, image).ids
+    return RemoteImage(index, image).ids
 
 
 def moving(plan: Plan) -> dict[str, str]:

@@ -103,7 +103,7 @@ class Machine:
         """
         folder = pipeline.folder(self.stage.work / self.name, plan)
         host = bake.Host(self.stage.jobs, ca_bundle(None), progress="plain")
-        base.ensure(daemon.connect(), plan, host, self.stage.work, report=progress, show=progress)
+        base.ensure(daemon.connect(), plan, host, self.stage.work, report=progress)
         online = bake.REMOTE_STORAGE in (settings or {})
         context.stage(
             self.stage.load(), plan, cache_folder(), folder, online=online, report=lambda line: None

@@ -96,7 +96,7 @@ class Result:
     def write(self, folder: Path) -> Path:
         """Put the record into `<benchmark>-<stack>.json`, whole or not at all."""
         file = folder / f"{self.benchmark}-{self.stack}.json"
-        files.write(file, json.dumps(asdict(self), indent=1) + "\n")
+        files.write_atomic(file, json.dumps(asdict(self), indent=1) + "\n")
         return file
 
     @classmethod

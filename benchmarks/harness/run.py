@@ -33,7 +33,7 @@ ROUNDS = 5
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BenchOptions:
     """The options: which benchmarks, on which stack and cells (none named: the benchmark decides)."""
 
     only: Sequence[str] = ()
@@ -52,7 +52,7 @@ class Wanted:
         return Stage(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real, at_end)
 
 
-def bench(wanted: Wanted) -> int:
+def bench(wanted: BenchOptions) -> int:
     """Run what is wanted, one after the other, and keep going; the worst exit code of all.
 
     What was measured is written at once, so that Ctrl-C loses only the benchmark that is under way.
@@ -139,7 +139,7 @@ def main() -> int:
         elif folder:
             renew(folder)
         else:
-            return bench(Wanted(**options))
+            return bench(BenchOptions(**options))
     except ConfigError as wrong:
         print(f"error: {wrong}", file=sys.stderr)
         return wrong.exit_code

@@ -49,7 +49,7 @@ def renew(file: Path, results: Sequence[Result], plots: Path) -> None:
     if not (begin and end):
         raise ConfigError("there is no block for the figures", where=str(file), hint=f"{BEGIN} ... {END}")
     block = markdown(results, os.path.relpath(plots, file.parent))
-    files.write(file, f"{before}{begin}\n\n{block}\n\n{end}{after}")
+    files.write_atomic(file, f"{before}{begin}\n\n{block}\n\n{end}{after}")
 
 
 def amount(value: float, unit: str) -> str:

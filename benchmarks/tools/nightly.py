@@ -120,7 +120,7 @@ def summary(rounds: Sequence[Round]) -> str:
             f"{median['ratio']:.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
         )
     )
-    return tables.render(("Round", "One by one", "Night", "Night / one by one"), rows)
+    return tables.render(("Round", "One by one", "NightlyRun", "NightlyRun / one by one"), rows)
 
 
 def medians(rounds: Sequence[Round]) -> dict[str, float]:

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePath
 
-from ftbuild.host import files as whole
+from ftbuild.host.files import write_atomic
 from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Unit
 from testing import ROOT
@@ -59,7 +59,7 @@ def write(name: str, about: str, trees: Trees) -> Path:
             for unit in units
         ),
     ]
-    whole.write(FOLDER / (name + _SUFFIX), "".join(lines))
+    write_atomic(FOLDER / (name + _SUFFIX), "".join(lines))
     return FOLDER / (name + _SUFFIX)
 
 

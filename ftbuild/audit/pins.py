@@ -16,7 +16,8 @@ from ftbuild.doctor import network
 from ftbuild.host.shell import redact
 from ftbuild.sources import lock
 from ftbuild.sources.patches import series
-from ftbuild.sources.store import Change, Report, Store, Wanted, is_commit
+from ftbuild.sources.store import Change, Pinned, Store, is_commit
+from ftbuild.text.reporter import Reporter
 
 SUBJECT = "source"
 
@@ -25,7 +26,7 @@ SUBJECT = "source"
 class Pin:
     """A commit that builds need, and what needs it: releases, or the entry of a series."""
 
-    wanted: Wanted
+    wanted: Pinned
     users: tuple[str, ...]
 
     @property
@@ -44,7 +45,7 @@ class Pin:
 
 def pins(config: Config, repository: str) -> tuple[Pin, ...]:
     """Every commit of a repository that the lock pins; PinError where it lacks a pin."""
-    users: dict[Wanted, list[str]] = {}
+    users: dict[Pinned, list[str]] = {}
     for release, named in config.sources.releases.items():
         if repository in named:
             locked = lock.pinned(config, release, repository)
@@ -57,7 +58,7 @@ def pins(config: Config, repository: str) -> tuple[Pin, ...]:
     return tuple(Pin(wanted, tuple(names)) for wanted, names in users.items())
 
 
-def ask(config: Config, cache: Path, scratch: Path, report: Report) -> Callable[[], Iterator[Finding]]:
+def ask(config: Config, cache: Path, scratch: Path, report: Reporter) -> Callable[[], Iterator[Finding]]:
     """Start asking every URL of every repository; calling the result waits and tells.
 
     Each wait ends: git is given `remote.LISTING_SECONDS` and `remote.FETCH_SECONDS` for each call.
@@ -100,7 +101,7 @@ def mirrors(name: str, urls: Sequence[str]) -> Finding:
     return Finding(f"{SUBJECT} {name}: mirrors", "warn", advice)
 
 
-def _start(store: Store, pinned: Collection[Pin], scratch: Path, report: Report) -> list[Future[Answer]]:
+def _start(store: Store, pinned: Collection[Pin], scratch: Path, report: Reporter) -> list[Future[Answer]]:
     refs = sorted({pin.ref for pin in pinned if pin.ref})
     commits = _ids(pinned)
     report(f"{store.name}: asking {', '.join(map(redact, store.urls))} (pinned commits: {len(commits)})")

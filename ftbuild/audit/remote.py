@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ftbuild.host.git import git, last_line
 from ftbuild.host.shell import CommandFailed, redact
-from ftbuild.sources.store import Objects, leads_to
+from ftbuild.sources.store import Objects, resolve_refs
 
 LISTING_SECONDS = 60.0
 # A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.
@@ -38,7 +38,7 @@ def ask(url: str, refs: Collection[str], commits: Collection[str], scratch: Path
     """Ask `url` for full `refs` and commit ids; `scratch` is a folder to make. Never raises for a bad URL."""
     shown = redact(url)
     try:
-        found = leads_to(url, refs, LISTING_SECONDS)
+        found = resolve_refs(url, refs, LISTING_SECONDS)
         return Answer(shown, "", found, _served(url, frozenset(commits), scratch))
     except CommandFailed as silent:
         return Answer(shown, last_line(silent))

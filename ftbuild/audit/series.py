@@ -11,12 +11,12 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
 from ftbuild.sources import patched
 from ftbuild.sources.patches.series import PatchStatus
-from ftbuild.sources.store import Report
+from ftbuild.text.reporter import Reporter
 
 SUBJECT = "patches"
 
 
-def findings(config: Config, cache: Path, report: Report) -> Iterator[Finding]:
+def findings(config: Config, cache: Path, report: Reporter) -> Iterator[Finding]:
     """One finding for each release that is well, else one for each entry that stops its build."""
     for release in config.sources.releases:
         try:

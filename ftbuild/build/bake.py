@@ -11,7 +11,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from ftbuild.build import compile_order
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.text.reporter import Reporter
 
 LOG, METADATA = "build.log", "metadata.json"
 PROGRESS = ("auto", "tty", "plain")
@@ -212,21 +213,21 @@ def command_line(job: Job, progress: str, builder: str | None) -> list[str]:
     return ["docker", "buildx", "bake", *chosen, *files, "--progress", progress]
 
 
-def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
+def run(job: Job, host: Host, *, report: Reporter = print) -> None:
     """Run bake; its output goes to the terminal and to the job's log.
 
     Raises BuildError with the failing compiler's lines and the path of the log.
     """
     progress = _progress(host.progress)
     for left in reversed(range(TRIES)):
-        code = _run(job, host, progress, show)
+        code = _run(job, host, progress, report)
         if not code:
             return
         log = job.log.read_text(encoding="utf-8", errors="replace")
         cause = next((words for words in _NOT_THE_BUILD if words in log), None)
         if not left or cause is None:
             break
-        show(f"BuildKit failed, and not the build ({cause}): trying again")
+        report(f"BuildKit failed, and not the build ({cause}): trying again")
     lines = "\n    ".join(failing_lines(log))
     raise BuildError(
         f"the build failed (docker buildx bake ended with code {code})\n    {lines}",
@@ -235,12 +236,12 @@ def run(job: Job, host: Host, *, show: Callable[[str], None] = print) -> None:
     )
 
 
-def _run(job: Job, host: Host, progress: str, show: Callable[[str], None]) -> int:
+def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:
     job.log.unlink(missing_ok=True)
     argv = command_line(job, progress, host.builder)
     if progress == "tty":
         return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment())
-    return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=show)
+    return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=report)
 
 
 def image_ids(job: Job) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -15,6 +14,7 @@ from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.host import disk, shell
 from ftbuild.plan import Plan, PlannedBase
+from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import GIB
 
 if TYPE_CHECKING:
@@ -31,8 +31,7 @@ def ensure(
     work: Path,
     *,
     rebuild: bool = False,
-    report: Callable[[str], None] = print,
-    show: Callable[[str], None] = print,
+    report: Reporter = print,
 ) -> None:
     """Make sure that both images of the base can be used.
 
@@ -54,10 +53,10 @@ def ensure(
     job = bake.Job(folder, bake.base_definition(plan, os_image, host))
     bake.write(job, host)
     shutil.copyfile(plan.file("base").path, job.folder / "Dockerfile")
-    bake.run(job, host, show=show)
+    bake.run(job, host, report=report)
 
 
-def digests(config: Config, report: Callable[[str], None] = print) -> dict[str, dict[str, str]]:
+def digests(config: Config, report: Reporter = print) -> dict[str, dict[str, str]]:
     """Base -> release -> digest of every base that comes from a registry, for the lock.
 
     Where a registry cannot be reached the digest that the lock has stays, and `report` says so.
@@ -84,7 +83,7 @@ def _alternatives(base: PlannedBase) -> str:
     )
 
 
-def _os_image(client: docker.DockerClient, local: LocalBase, report: Callable[[str], None]) -> str:
+def _os_image(client: docker.DockerClient, local: LocalBase, report: Reporter) -> str:
     """The operating system's image: local, else pulled, else made by debootstrap."""
     from docker.errors import APIError
 

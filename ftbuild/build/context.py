@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.sources import lock, patched
+from ftbuild.text.reporter import Reporter
 
 SOURCES = "sources"
 RECIPE = "recipe"
@@ -27,7 +27,7 @@ def stage(
     folder: Path,
     *,
     online: bool = False,
-    report: Callable[[str], None] = print,
+    report: Reporter = print,
 ) -> None:
     """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they already lie there.
 

@@ -14,11 +14,11 @@ from ftbuild.cli.selection import progress, require_format
 from ftbuild.config import schema as configuration
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError, PinError, worst
-from ftbuild.sources.store import Report
 from ftbuild.text import tables
+from ftbuild.text.reporter import Reporter
 
 
-def audit(config: Config, cache: Path, *, report: Report = print) -> tuple[Finding, ...]:
+def audit(config: Config, cache: Path, *, report: Reporter = print) -> tuple[Finding, ...]:
     """Ask every git URL and every registry at the same time, and try the series meanwhile.
 
     Fills the cache as a build would. Raises PinError where the lock lacks a pin, PatchError where a series

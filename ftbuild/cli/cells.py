@@ -102,7 +102,7 @@ def verify(selection: Selection, output: str, work: Path) -> int:
         say("verifying")
         try:
             reports.append(
-                gate.run(client, config, plan, cache_folder(), builds.folder(work, plan), progress=say)
+                gate.run(client, config, plan, cache_folder(), builds.folder(work, plan), report=say)
             )
             codes.append(reports[-1].exit_code)
         except VerifyError as absent:

@@ -14,7 +14,7 @@ from ftbuild.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Wanted:
+class CiOptions:
     """The options of the task, as typed. Of the systems none named means both."""
 
     github: bool = False
@@ -26,7 +26,7 @@ class Wanted:
     cron: str = CRON
 
 
-def run(selection: Selection, wanted: Wanted, root: Path, *, out: Path, check: bool, dry_run: bool) -> int:
+def run(selection: Selection, wanted: CiOptions, root: Path, *, out: Path, check: bool, dry_run: bool) -> int:
     """Write the files below `out`, print them (`dry_run`), or say whether they are current (`check`).
 
     `root` is the checkout. Raises ConfigError for drift, for files that are not ours, and for a selection
@@ -58,7 +58,7 @@ def summary(selection: Selection, work: Path) -> int:
     return 0
 
 
-def options(selection: Selection, wanted: Wanted, root: Path) -> Options:
+def options(selection: Selection, wanted: CiOptions, root: Path) -> Options:
     """What the files are made from."""
     config = configuration.load(selection.config)
     folder = os.path.relpath(selection.config, root)

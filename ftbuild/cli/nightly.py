@@ -29,12 +29,12 @@ from ftbuild.matrix import Excluded
 from ftbuild.nightly import budget, history, notify
 from ftbuild.nightly import scheduler as nights
 from ftbuild.nightly.budget import Budget
-from ftbuild.nightly.cell import Orders, blank
-from ftbuild.nightly.record import CellRecord, Image, Night, Reason, State, outcome
+from ftbuild.nightly.cell import CellOptions, blank
+from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
 from ftbuild.nightly.report import wording
 from ftbuild.plan import Plan, plan
 from ftbuild.publishing import names
-from ftbuild.publishing.status import Presence, survey
+from ftbuild.publishing.status import PublishStatus, survey
 from ftbuild.registry.client import Repository
 from ftbuild.text import tables, units
 
@@ -110,7 +110,7 @@ def _alone(work: Path) -> Iterator[None]:
 
 def _begin(
     selection: Selection, options: Options, here: Budget, info: dict[str, int], work: Path
-) -> tuple[Path, Night]:
+) -> tuple[Path, NightlyRun]:
     """The folder and the record that the night goes on with: the last one's, or new ones."""
     if options.resume:
         if (found := history.last(work)) is None:
@@ -119,7 +119,7 @@ def _begin(
         progress(f"resuming the night of {night.started}")
         return folder, replace(night, registry=options.registry or night.registry)
     now = datetime.now(UTC)
-    night = Night(
+    night = NightlyRun(
         id=now.strftime("%Y-%m-%dT%H-%M-%SZ"),
         started=now.isoformat(timespec="seconds"),
         seconds=0.0,
@@ -151,11 +151,11 @@ def _todo(
     config: Config,
     selection: Selection,
     options: Options,
-    night: Night,
+    night: NightlyRun,
     work: Path,
-) -> nights.Work:
+) -> nights.Schedule:
     """Which cells are worked on, and how the others stand before anything is done."""
-    table = matrices.covered(
+    table = matrices.select_with_excluded(
         config, triton=selection.triton, sms=selection.sm, cells=selection.cell, base=selection.base
     )
     plans = [plan(config, cell, revision()) for cell in table.cells]
@@ -170,10 +170,10 @@ def _todo(
     left = [found for found in plans if found.cell.id not in settled]
     settled |= _without_base(client, left, options, work)
     left = [found for found in left if found.cell.id not in settled]
-    return nights.Work(night, budget.longest_first(left, night.past), settled)
+    return nights.Schedule(night, budget.longest_first(left, night.past), settled)
 
 
-def _done_before(plans: Sequence[Plan], night: Night) -> dict[str, CellRecord]:
+def _done_before(plans: Sequence[Plan], night: NightlyRun) -> dict[str, CellRecord]:
     """The cells that a night which is resumed has done, with the inputs that they have now."""
     keys = {found.cell.id: found.key for found in plans}
     return {
@@ -192,7 +192,7 @@ def _excluded(entry: Excluded) -> CellRecord:
     )
 
 
-def _published(presence: Presence, release: str) -> CellRecord:
+def _published(presence: PublishStatus, release: str) -> CellRecord:
     images = {
         product: Image("", 0, f"{release}:{names.tag(presence.plan, product)}", digest or "")
         for product, digest in presence.published.items()
@@ -225,9 +225,9 @@ def _without_base(
 
 def _orders(
     config: Config, selection: Selection, options: Options, here: Budget, registry: str, work: Path
-) -> Orders:
+) -> CellOptions:
     ca, builder = options.ca, options.builder
-    return Orders(
+    return CellOptions(
         config=selection.config,
         work=work,
         jobs=here.jobs,
@@ -255,7 +255,7 @@ def _unfit(client: docker.DockerClient, config: Config, built: Plan) -> str | No
         return none.what
 
 
-def _tell(night: Night, folder: Path, hook: str | None) -> None:
+def _tell(night: NightlyRun, folder: Path, hook: str | None) -> None:
     """The table for people, and the hook's message; what goes wrong with the hook changes nothing else."""
     rows = [
         (

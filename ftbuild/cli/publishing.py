@@ -45,7 +45,7 @@ def run(
     planned = plans(config, selection)
     chosen = names.names(_registry(registry), stage, config.matrix.image)
     if dry_run:
-        print(_foreseen(status.survey(planned, Repository(chosen.release))))
+        print(_planned_actions(status.survey(planned, Repository(chosen.release))))
         return 0
     options = Options(chosen, work, allow_unsmoked, signing.signer(sign_key, sign_log))
     outcomes = publish.publish(planned, options, report=progress)
@@ -105,8 +105,8 @@ def _staging(
     return plans(config, selection), Options(chosen, work)
 
 
-def _foreseen(presences: Sequence[status.Presence]) -> str:
-    def action(presence: status.Presence) -> str:
+def _planned_actions(presences: Sequence[status.PublishStatus]) -> str:
+    def action(presence: status.PublishStatus) -> str:
         if presence.is_complete:
             return "nothing: published"
         return "set the moving tags" if presence.is_published else "push, attest, set all tags"
@@ -142,12 +142,12 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
 def _write(config: Config, release: str, outcomes: Sequence[Outcome], work: Path) -> None:
     """What was found and made, and the catalogue of the whole registry where that may have changed."""
     folder = work / "published" / release.replace(":", "_")
-    files.write(folder / DIGESTS, _as_json(outcomes) + "\n")
+    files.write_atomic(folder / DIGESTS, _as_json(outcomes) + "\n")
     if all(outcome.state == "present" for outcome in outcomes) and (folder / INDEX).exists():
         return
     entries = catalogue.read(Repository(release))
-    files.write(folder / INDEX, catalogue.as_json(entries, config.matrix.sms))
-    files.write(folder / TABLE, catalogue.as_markdown(entries, config.matrix.sms))
+    files.write_atomic(folder / INDEX, catalogue.as_json(entries, config.matrix.sms))
+    files.write_atomic(folder / TABLE, catalogue.as_markdown(entries, config.matrix.sms))
     progress(f"{folder}: {DIGESTS}, {INDEX}, {TABLE}")
 
 

@@ -9,7 +9,7 @@ from ftbuild.cli.selection import Selection, plans, progress, require_format
 from ftbuild.config import schema as configuration
 from ftbuild.errors import ConfigError
 from ftbuild.serving.deployment import Options
-from ftbuild.serving.image_choice import Wanted
+from ftbuild.serving.image_choice import ImageChoice
 
 
 def convert(
@@ -31,7 +31,7 @@ def convert(
     if not (model and checkpoint and out):
         raise ConfigError("--model, --checkpoint and --out are needed", hint="invoke --help convert")
     config = configuration.load(selection.config)
-    order = conversion.Order(model, Path(checkpoint), Path(out), gpus, dtype, jobs)
+    order = conversion.ConversionRequest(model, Path(checkpoint), Path(out), gpus, dtype, jobs)
     cells = conversion.candidates(config, plans(config, selection), order)
     planned = conversion.plan(config, cells[0].cell.triton, order)
     print(planned.render())
@@ -87,7 +87,7 @@ def model_repo(
 
 
 def serve(
-    config_folder: Path, wanted: Wanted, options: Options, *, detach: bool, timeout: int, dry_run: bool
+    config_folder: Path, wanted: ImageChoice, options: Options, *, detach: bool, timeout: int, dry_run: bool
 ) -> int:
     """Serve a model repository on this machine, or (`dry_run`) print the docker run line that would."""
     from ftbuild.engine import daemon
@@ -122,7 +122,7 @@ def server_log(name: str) -> int:
     return 0
 
 
-def compose(config_folder: Path, wanted: Wanted, options: Options, out: Path | None) -> int:
+def compose(config_folder: Path, wanted: ImageChoice, options: Options, out: Path | None) -> int:
     """Write a deployment as a Compose file."""
     from ftbuild.serving import compose as renderer
     from ftbuild.serving import resolve
@@ -133,7 +133,7 @@ def compose(config_folder: Path, wanted: Wanted, options: Options, out: Path | N
 
 def k8s(
     config_folder: Path,
-    wanted: Wanted,
+    wanted: ImageChoice,
     options: Options,
     *,
     claim: str | None,
@@ -147,7 +147,7 @@ def k8s(
     return _written(kubernetes.render(found, claim=claim, replicas=replicas), out)
 
 
-def sif(config_folder: Path, wanted: Wanted, options: Options, *, folder: Path, archive: bool) -> int:
+def sif(config_folder: Path, wanted: ImageChoice, options: Options, *, folder: Path, archive: bool) -> int:
     """Write a deployment for Apptainer and Slurm, and build the image where Apptainer is installed."""
     from ftbuild.serving import apptainer, resolve
 

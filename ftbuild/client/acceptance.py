@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from ftbuild.client import bleu as translation
 from ftbuild.client import golden, latency, model_metadata, tensors
 from ftbuild.client.connection import Client, Protocol
-from ftbuild.client.model_metadata import Described
-from ftbuild.client.tensors import Dialect, Tokens
+from ftbuild.client.model_metadata import ModelMetadata
+from ftbuild.client.tensors import TensorSchema, Tokens
 from ftbuild.config.schema import Tensors
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.models import config_pbtxt, ensemble
@@ -187,7 +187,7 @@ def unexpected(rows: Sequence[golden.Row], answers: Sequence[Tokens], tolerance:
     return None
 
 
-def _check_tensors(model: Described, known: Tensors) -> None:
+def _check_tensors(model: ModelMetadata, known: Tensors) -> None:
     """ConfigError when the served model is of another kind than asked for."""
     wanted = (known.prompt, known.prompt_length, known.answer_length)
     if missing := [name for name in wanted if name not in model.inputs]:
@@ -197,7 +197,7 @@ def _check_tensors(model: Described, known: Tensors) -> None:
         )
 
 
-def _able(clients: dict[Protocol, Client], model: Described, report: Report) -> dict[Protocol, Client]:
+def _able(clients: dict[Protocol, Client], model: ModelMetadata, report: Report) -> dict[Protocol, Client]:
     """The clients that can ask the model: streamed answers come over gRPC alone."""
     if not model.decoupled or "http" not in clients:
         return clients
@@ -208,9 +208,11 @@ def _able(clients: dict[Protocol, Client], model: Described, report: Report) -> 
     return clients
 
 
-def _identity(clients: Mapping[Protocol, Client], model: Described, options: Options, report: Report) -> None:
+def _identity(
+    clients: Mapping[Protocol, Client], model: ModelMetadata, options: Options, report: Report
+) -> None:
     expect = functools.partial(report.expect, IDENTITY)
-    dialect = Dialect(options.tensors, model.data_types)
+    dialect = TensorSchema(options.tensors, model.data_types)
     prompts = list(islice(cycle(golden.PROMPTS), options.batch_size))
     extra = model_metadata.options(model, model.parameters, options.batch_size)
     asked = {**dialect.request(prompts, options.length), **extra}
@@ -234,7 +236,7 @@ def _identity(clients: Mapping[Protocol, Client], model: Described, options: Opt
 
 
 def _reference(
-    clients: Mapping[Protocol, Client], model: Described, dialect: Dialect, file: Path, expect: Any
+    clients: Mapping[Protocol, Client], model: ModelMetadata, dialect: TensorSchema, file: Path, expect: Any
 ) -> None:
     """The greedy cases of a file that `invoke smoke --prepare` made."""
     try:
@@ -257,7 +259,7 @@ def _reference(
 
 
 def _end_to_end(
-    clients: Mapping[Protocol, Client], model: Described, options: Options, report: Report
+    clients: Mapping[Protocol, Client], model: ModelMetadata, options: Options, report: Report
 ) -> None:
     expect = functools.partial(report.expect, END_TO_END)
     any_client = next(iter(clients.values()))
@@ -284,14 +286,14 @@ def _end_to_end(
 
 
 def _translate(
-    clients: Mapping[Protocol, Client], model: Described, options: Options, asked: Bleu, report: Report
+    clients: Mapping[Protocol, Client], model: ModelMetadata, options: Options, asked: Bleu, report: Report
 ) -> None:
     if options.tokenizer is None:
         raise ConfigError("a translation needs the model's tokenizer", hint="--tokenizer DIR")
     tokenizer = translation.tokenizer(options.tokenizer)
     from ftbuild.models.tokenization import texts
 
-    dialect = Dialect(options.tensors, model.data_types)
+    dialect = TensorSchema(options.tensors, model.data_types)
     sources, references = translation.pairs(asked.source, asked.target)
     protocol, client = next(iter(clients.items()))
     found: list[str] = []
@@ -310,7 +312,9 @@ def _translate(
         report.expect(TRANSLATION, f"BLEU of {len(found)} sentences at least {asked.threshold}", wrong)
 
 
-def _text_request(whole: Described, model: Described, texts: Sequence[str], length: int) -> dict[str, Array]:
+def _text_request(
+    whole: ModelMetadata, model: ModelMetadata, texts: Sequence[str], length: int
+) -> dict[str, Array]:
     """The ensemble's inputs for a greedy answer to each text, without word lists."""
     import numpy as np
 
@@ -327,7 +331,7 @@ def _text_request(whole: Described, model: Described, texts: Sequence[str], leng
 
 
 def _stepwise(
-    client: Client, whole: Described, parts: Mapping[str, Described], asked: Arrays
+    client: Client, whole: ModelMetadata, parts: Mapping[str, ModelMetadata], asked: Arrays
 ) -> dict[str, Array]:
     """The ensemble's tensors when the client itself carries them from step to step."""
     known: dict[str, Array] = dict(asked)
@@ -351,7 +355,7 @@ def _texts_missing(found: Array, texts: Sequence[str]) -> str | None:
     return next(wrong, None)
 
 
-def _ids(known: Arrays, whole: Described, texts: Sequence[str], folder: Path) -> str | None:
+def _ids(known: Arrays, whole: ModelMetadata, texts: Sequence[str], folder: Path) -> str | None:
     tokenizer = translation.tokenizer(folder)
     outputs = whole.steps[0].outputs
     rows, lengths = known[outputs["INPUT_ID"]], known[outputs["REQUEST_INPUT_LEN"]]
@@ -361,9 +365,9 @@ def _ids(known: Arrays, whole: Described, texts: Sequence[str], folder: Path) ->
     return None
 
 
-def _decoupled_as(whole: Described, model: Described) -> Described:
+def _decoupled_as(whole: ModelMetadata, model: ModelMetadata) -> ModelMetadata:
     """An ensemble answers as its fastertransformer model does, whatever its own config.pbtxt says."""
-    return Described(whole.name, whole.inputs, whole.parameters, whole.steps, model.decoupled)
+    return ModelMetadata(whole.name, whole.inputs, whole.parameters, whole.steps, model.decoupled)
 
 
 def _compare(firsts: Mapping[Protocol, Arrays], names: Sequence[str], expect: Any) -> None:
@@ -372,7 +376,7 @@ def _compare(firsts: Mapping[Protocol, Arrays], names: Sequence[str], expect: An
 
 
 def _repeated(
-    client: Client, model: Described, asked: Arrays, times: int, test: str, report: Report
+    client: Client, model: ModelMetadata, asked: Arrays, times: int, test: str, report: Report
 ) -> Iterator[Arrays]:
     """A first answer, untimed as it may wait for what is set up once, and `times` timed ones."""
     yield _ask(client, model, asked)
@@ -380,14 +384,14 @@ def _repeated(
         yield _timed(client, model, asked, f"{test} {client.protocol}", report)
 
 
-def _timed(client: Client, model: Described, asked: Arrays, name: str, report: Report) -> Arrays:
+def _timed(client: Client, model: ModelMetadata, asked: Arrays, name: str, report: Report) -> Arrays:
     start = time.perf_counter()
     outputs = _ask(client, model, asked)
     report.seconds[name].append(time.perf_counter() - start)
     return outputs
 
 
-def _ask(client: Client, model: Described, asked: Arrays) -> Arrays:
+def _ask(client: Client, model: ModelMetadata, asked: Arrays) -> Arrays:
     """The whole answer: of a streamed one the last response."""
     if not model.decoupled:
         return client.infer(model.name, asked)

@@ -47,7 +47,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Described:
+class ModelMetadata:
     """A model by its config.pbtxt."""
 
     name: str
@@ -68,10 +68,10 @@ class Described:
         return self.parameters["data_type"] if is_half is None else ("fp32", "fp16")[int(is_half)]
 
 
-def read(config: Mapping[str, Any]) -> Described:
+def read(config: Mapping[str, Any]) -> ModelMetadata:
     """The JSON form of a ModelConfig."""
     steps = config.get("ensemble_scheduling", {}).get("step", ())
-    return Described(
+    return ModelMetadata(
         name=config["name"],
         inputs={
             tensor["name"]: Input(tensor["data_type"].removeprefix("TYPE_"), bool(tensor.get("optional")))
@@ -83,7 +83,7 @@ def read(config: Mapping[str, Any]) -> Described:
     )
 
 
-def options(model: Described, parameters: Mapping[str, str], batch: int) -> dict[str, Array]:
+def options(model: ModelMetadata, parameters: Mapping[str, str], batch: int) -> dict[str, Array]:
     """Values [batch, 1] for a greedy answer with log-probabilities; other options where they must be there.
 
     `parameters` are those of the fastertransformer model: start_id and end_id, where requests must have them.
@@ -99,12 +99,12 @@ def options(model: Described, parameters: Mapping[str, str], batch: int) -> dict
     }
 
 
-def sources(ensemble: Described) -> dict[str, str]:
+def sources(ensemble: ModelMetadata) -> dict[str, str]:
     """Input of the first step -> the ensemble's tensor that feeds it."""
     return dict(ensemble.steps[0].inputs)
 
 
-def chain(ensemble: Described) -> Iterator[tuple[Step, Mapping[str, str]]]:
+def chain(ensemble: ModelMetadata) -> Iterator[tuple[Step, Mapping[str, str]]]:
     """The steps, each with the inputs that an earlier step or the request gives."""
     given = set(ensemble.inputs)
     for step in ensemble.steps:

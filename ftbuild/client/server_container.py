@@ -160,10 +160,10 @@ def _not_ready(what: str, container: WaitStrategyTarget) -> SmokeError:
 
 
 def _said(container: WaitStrategyTarget) -> str:
-    return telling(*container.get_logs())
+    return log_excerpt(*container.get_logs())
 
 
-def telling(*logs: bytes) -> str:
+def log_excerpt(*logs: bytes) -> str:
     """The last lines of a server's log that tell of errors, or its last lines; indented for a message."""
     lines = [line for log in logs for line in log.decode("utf-8", "replace").splitlines()]
     causes = [line for line in lines if _CAUSE.match(line)]

@@ -23,7 +23,7 @@ _NO_WORD = -1
 
 
 @dataclass(frozen=True)
-class Dialect:
+class TensorSchema:
     """A family's tensors, with the data types that its config.pbtxt declares (Triton's names)."""
 
     tensors: Tensors

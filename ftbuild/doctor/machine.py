@@ -57,7 +57,7 @@ class Check:
 
 def checks(config: Config, work: Path) -> list[Check]:
     """Look at everything. Takes as long as the slowest answer, at most `reach.PATIENCE_SECONDS`."""
-    collect = network.ask(network.targets(config))
+    collect = network.ask(network.endpoints(config))
     connected, info = _engine(network.start({"engine": _engine_info})["engine"])
     return [
         python_version(tuple(map(int, platform.python_version_tuple()[:2]))),
@@ -217,7 +217,7 @@ def certificates(environment: Mapping[str, str]) -> list[Check]:
     return []
 
 
-def reached(answer: network.Answer) -> Check:
+def reached(answer: network.Probe) -> Check:
     """A host that is silent stops only what needs it, so it is a warning."""
     target = answer.target
     if answer.problem is None:
@@ -256,7 +256,7 @@ def _git() -> Check:
 def _buildx() -> Iterator[Check]:
     try:
         yield Check("buildx", "ok", ".".join(map(str, buildx.version())))
-        keeps = buildx.keeps()
+        keeps = buildx.gc_limit()
     except FtbuildError as missing:
         yield _failed("buildx", missing)
         return

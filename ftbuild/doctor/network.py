@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Target:
+class Endpoint:
     """Something on a network, who asks for it, and what helps when it is silent. `ask` raises HostError."""
 
     name: str
@@ -42,14 +42,14 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Probe:
     """What came of asking: no problem, or one in a few words."""
 
-    target: Target
+    target: Endpoint
     problem: str | None
 
 
-def targets(config: Config) -> list[Target]:
+def endpoints(config: Config) -> list[Endpoint]:
     """What builds of this configuration talk to; what several of them need comes once."""
     found = [*_bases(config), *_sources(config)]
     return list({(target.name, target.address): target for target in found}.values())
@@ -64,13 +64,13 @@ def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
     return running
 
 
-def ask(asked: list[Target]) -> Callable[[], list[Answer]]:
+def ask(asked: list[Endpoint]) -> Callable[[], list[Probe]]:
     """Start asking all of them; calling the result waits, at most `PATIENCE_SECONDS`, and tells."""
     running = start({str(number): target.ask for number, target in enumerate(asked)})
 
-    def collect() -> list[Answer]:
+    def collect() -> list[Probe]:
         wait(running.values(), PATIENCE_SECONDS)
-        return [Answer(target, _problem(running[str(number)])) for number, target in enumerate(asked)]
+        return [Probe(target, _problem(running[str(number)])) for number, target in enumerate(asked)]
 
     return collect
 
@@ -92,7 +92,7 @@ def _problem(future: Future[None]) -> str | None:
     return None
 
 
-def _bases(config: Config) -> Iterator[Target]:
+def _bases(config: Config) -> Iterator[Endpoint]:
     for name, base in config.bases.bases.items():
         if base.image:
             image = base.image.format(release=base.releases[-1])
@@ -103,29 +103,29 @@ def _bases(config: Config) -> Iterator[Target]:
             yield from _packages(base.local, f"needed to build base {name}: {NETWORK_HINT}")
 
 
-def _registry(image: str, hint: str) -> Target:
+def _registry(image: str, hint: str) -> Endpoint:
     host = registry.parse(image).host
-    return Target("registry", host, partial(_ask_registry, image), hint)
+    return Endpoint("registry", host, partial(_ask_registry, image), hint)
 
 
-def _packages(base: LocalBase, hint: str) -> Iterator[Target]:
+def _packages(base: LocalBase, hint: str) -> Iterator[Endpoint]:
     mirror = base.arguments.get("DEBIAN_MIRROR", DEBIAN_MIRROR)
     for name, url in (("Debian packages", f"{mirror}/dists/{base.suite}/Release"), ("PyPI", PYPI)):
-        yield Target(name, url, partial(_ask_http, url), hint)
+        yield Endpoint(name, url, partial(_ask_http, url), hint)
 
 
-def _sources(config: Config) -> Iterator[Target]:
+def _sources(config: Config) -> Iterator[Endpoint]:
     for name, repository in config.sources.repositories.items():
         yield from _repository(config, name, repository)
 
 
-def _repository(config: Config, name: str, repository: Repository) -> Iterator[Target]:
+def _repository(config: Config, name: str, repository: Repository) -> Iterator[Endpoint]:
     hint = f"{NETWORK_HINT}; without internet: invoke build --sources FILE"
     if repository.mirrors:
         hint = f"the other addresses of this source are tried as well; {hint}"
     for written in (repository.url, *repository.mirrors):
         url = written if _is_remote(written) else str(config.path(written))
-        yield Target(f"source {name}", shell.redact(url), partial(_ask_git, url), hint)
+        yield Endpoint(f"source {name}", shell.redact(url), partial(_ask_git, url), hint)
 
 
 def _is_remote(url: str) -> bool:

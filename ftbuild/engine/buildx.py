@@ -51,19 +51,19 @@ def memory_limit(builder: str) -> int | None:
     return min(limits, default=None)
 
 
-def keeps() -> int | None:
+def gc_limit() -> int | None:
     """Bytes that the current builder keeps of what no image shares; None if it does not say.
 
     When a build ends it removes what was not used for longest, down to this, cache mounts too
     (docs.docker.com/build/cache/garbage-collection).
     """
     try:
-        return kept(_inspected())
+        return parse_gc_limit(_inspected())
     except shell.CommandFailed:
         return None
 
 
-def kept(described: str) -> int | None:
+def parse_gc_limit(described: str) -> int | None:
     """The same, from the output of `docker buildx inspect`: the rules that do not wait for days."""
     rules = [rule for rule in _RULE.findall(described) if "Keep Duration" not in rule]
     limits = [float(number) * _UNITS[unit] for rule in rules for number, unit in _LIMIT.findall(rule)]

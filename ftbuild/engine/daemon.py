@@ -63,7 +63,7 @@ def image(client: docker.DockerClient, reference: str) -> Image | None:
         return None
 
 
-def built(client: docker.DockerClient, name: str, failure: type[FtbuildError]) -> str:
+def require_image(client: docker.DockerClient, name: str, failure: type[FtbuildError]) -> str:
     """The id of an image that a build should have made; `failure` when it is not there."""
     found = image(client, name)
     if found is None:

@@ -124,7 +124,7 @@ class Report:
 
     def write(self, folder: Path) -> None:
         """Put the record into `folder`, whole or not at all."""
-        files.write(folder / self.gate.record, json.dumps(self.as_dict(), indent=2) + "\n")
+        files.write_atomic(folder / self.gate.record, json.dumps(self.as_dict(), indent=2) + "\n")
 
     def render(self) -> str:
         """A table of all checks, then what to do about each that failed.
@@ -135,7 +135,7 @@ class Report:
         for finding in self.findings:
             groups.setdefault((finding.check, finding.image, finding.verdict.state), []).append(finding)
         rows = [
-            (check, image, state.value, _together([f.verdict.detail for f in found]))
+            (check, image, state.value, _collapse([f.verdict.detail for f in found]))
             for (check, image, state), found in groups.items()
         ]
         ids = [f"{self.plan.tag(product)}  {image}" for product, image in self.images.items()]
@@ -159,7 +159,7 @@ def read(gate: Gate, folder: Path) -> Record | None:
         return None
 
 
-def _together(details: Sequence[str]) -> str:
+def _collapse(details: Sequence[str]) -> str:
     """Several details as one: each once, with how often it was seen."""
     counts = Counter(details)
     return "\n".join(text if count == 1 else f"{count} x {text}" for text, count in counts.items())

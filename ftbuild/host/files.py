@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def write(file: Path, text: str) -> None:
+def write_atomic(file: Path, text: str) -> None:
     """Put `text` into `file`, whose folder is made if need be."""
     file.parent.mkdir(parents=True, exist_ok=True)
     fresh = file.with_name(f"{file.name}.new")

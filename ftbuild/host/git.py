@@ -108,7 +108,7 @@ def _is_full(folder: Path) -> bool:
 
 
 @contextmanager
-def naming_a_full_disk(folder: Path) -> Iterator[None]:
+def report_disk_full(folder: Path) -> Iterator[None]:
     """Turns the OSError of a full disk or quota into a failure that a user can act on."""
     try:
         yield

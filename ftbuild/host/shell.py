@@ -172,7 +172,7 @@ def _start(
     if _stopped.is_set():
         raise Interrupted(f"{argv[0]} is not run any more")
     process = subprocess.Popen(
-        [*_dying_with_us(), *argv],
+        [*_pdeathsig(), *argv],
         cwd=cwd,
         env={k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None},
         stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
@@ -208,7 +208,7 @@ def interrupt() -> None:
 
 
 @functools.cache
-def _dying_with_us() -> tuple[str, ...]:
+def _pdeathsig() -> tuple[str, ...]:
     """What makes a child end when this process is killed, where the system can (prctl(2), PDEATHSIG).
 
     Else the work of a killed run would go on beside that of the next one.

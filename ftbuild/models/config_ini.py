@@ -19,7 +19,7 @@ _CONVERT = "run invoke convert again, with the release that will serve the weigh
 
 
 @dataclass(frozen=True)
-class Structure:
+class ConvertedModel:
     """Weights split over `tensor_para` GPUs, and what config.ini says about them."""
 
     folder: Path
@@ -75,7 +75,7 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "max_seq_len": ("max_pos_seq_len", "n_positions"),
     "rotary_embedding": ("rotary_embedding", "rotary_dim"),
 }
-_DERIVED: Mapping[str, Callable[[Structure], int]] = {
+_DERIVED: Mapping[str, Callable[[ConvertedModel], int]] = {
     "size_per_head": lambda s: int(s.values["n_embd"]) // int(s.value("head_num")),
     "inter_size": lambda s: 4 * int(s.values["n_embd"]),  # GPT-2's config.json: n_inner None means 4 x n_embd
     # GPT-J has no such table and adjusts its buffers to the request (FT v5.0 GptJTritonModel.cc:150), so the
@@ -84,7 +84,7 @@ _DERIVED: Mapping[str, Callable[[Structure], int]] = {
 }
 
 
-def find(folder: Path, gpus: int | None = None) -> Structure:
+def find(folder: Path, gpus: int | None = None) -> ConvertedModel:
     """The weights in `folder`, which is `<n>-gpu` itself or holds it.
 
     Raises ConfigError when there are none, none for `gpus` GPUs, or several to choose from.
@@ -114,7 +114,7 @@ def find(folder: Path, gpus: int | None = None) -> Structure:
     )
 
 
-def read(folder: Path) -> Structure:
+def read(folder: Path) -> ConvertedModel:
     """What config.ini in `folder` says; ConfigError when it is broken or contradicts the folder's name."""
     file = folder / FILE
     # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
@@ -131,10 +131,10 @@ def read(folder: Path) -> Structure:
             hint=_CONVERT,
         )
     values = {key: value or "" for key, value in config.items(section)}
-    return Structure(folder, SECTIONS[section], _tensor_para(folder, values), values)
+    return ConvertedModel(folder, SECTIONS[section], _tensor_para(folder, values), values)
 
 
-def check_layout(structure: Structure, layout: str) -> None:
+def check_layout(structure: ConvertedModel, layout: str) -> None:
     """ConfigError when the weights are of another kind than asked for."""
     if structure.layout != layout:
         raise ConfigError(
@@ -144,7 +144,7 @@ def check_layout(structure: Structure, layout: str) -> None:
         )
 
 
-def check_pipeline(structure: Structure, pipeline_para: int) -> None:
+def check_pipeline(structure: ConvertedModel, pipeline_para: int) -> None:
     """ConfigError unless the layers can be dealt out evenly.
 
     Each stage runs ceil(layers / stages) layers but holds a cache for floor(layers / stages) of them

@@ -1,4 +1,4 @@
-"""The model repository's `fastertransformer` model: upstream's config.pbtxt of the release, filled in.
+"""The model repository's `fastertransformer` model: upstream's config.pbtxt of the release, fill_template in.
 
 config.pbtxt is the text form of a protocol buffer (Triton's model_config.proto), and is read and written as
 one, never edited as text.
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild.errors import ConfigError
-from ftbuild.models.config_ini import Structure
+from ftbuild.models.config_ini import ConvertedModel
 
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -37,14 +37,14 @@ def template(family: str) -> str:
     return f"{TEMPLATES}/{family}/{MODEL}/{CONFIG}"
 
 
-def filled(
+def fill_template(
     template: str,
     *,
     tensor_para: int,
     data_type: str,
     pipeline_para: int = 1,
     decoupled: bool = False,
-    structure: Structure | None = None,
+    structure: ConvertedModel | None = None,
 ) -> str:
     """`template` for weights of that many GPUs; ConfigError when it is no config.pbtxt.
 

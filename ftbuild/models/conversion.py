@@ -11,7 +11,7 @@ import configparser
 import json
 import shlex
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from ftbuild.models import checkpoint as checkpoints
 from ftbuild.models import config_ini, progress, weights
 from ftbuild.models.checkpoint import Checkpoint
 from ftbuild.plan import LABELS, Plan
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -65,7 +66,7 @@ class ConversionFailed(VerifyError):
 
 
 @dataclass(frozen=True)
-class Order:
+class ConversionRequest:
     """What is wanted. `data_type` None: the converter's default."""
 
     family: str
@@ -80,7 +81,7 @@ class Order:
 class Conversion:
     """An order that can be carried out: everything that is known before it starts."""
 
-    order: Order
+    order: ConversionRequest
     release: str
     converter: Converter
     checkpoint: Checkpoint
@@ -194,7 +195,7 @@ def command(
     ]
 
 
-def candidates(config: Config, plans: Sequence[Plan], order: Order) -> list[Plan]:
+def candidates(config: Config, plans: Sequence[Plan], order: ConversionRequest) -> list[Plan]:
     """Of these plans those of the newest release that converts the checkpoint; ConfigError when none does."""
     kind = checkpoints.format_of(order.checkpoint)
     fit = [p for p in plans if _converts(config, p.cell.triton, order.family, kind)]
@@ -223,7 +224,7 @@ def sdk_image(client: docker.DockerClient, candidates: Sequence[Plan], name: str
     return str(found.id)
 
 
-def plan(config: Config, release: str, order: Order) -> Conversion:
+def plan(config: Config, release: str, order: ConversionRequest) -> Conversion:
     """The conversion that an order means on a release.
 
     Raises ConfigError when `out` exists, the release converts no such model, the checkpoint is of another
@@ -260,9 +261,7 @@ def plan(config: Config, release: str, order: Order) -> Conversion:
     )
 
 
-def convert(
-    client: docker.DockerClient, conversion: Conversion, image: str, report: Callable[[str], None]
-) -> Path:
+def convert(client: docker.DockerClient, conversion: Conversion, image: str, report: Reporter) -> Path:
     """Carry a conversion out in an SDK image; the folder `<n>-gpu` with the weights.
 
     What the converter said is in `OUT.log`, beside the output, and stays there. Raises HostError without room
@@ -303,7 +302,7 @@ def _converts(config: Config, release: str, family: str, format: CheckpointForma
 
 
 def _refuse_obstacles(
-    config: Config, release: str, order: Order, checkpoint: Checkpoint, chosen: Converter
+    config: Config, release: str, order: ConversionRequest, checkpoint: Checkpoint, chosen: Converter
 ) -> None:
     layout = config.models.families[order.family].checkpoint
     found = checkpoints.obstacles(checkpoint, layout, chosen, order.gpus)
@@ -357,7 +356,7 @@ def _run(
     image: str,
     partial: Path,
     log: Path,
-    report: Callable[[str], None],
+    report: Reporter,
 ) -> tuple[int, str]:
     """Exit code and words of the commands in a container, which writes into `partial`; `log` has these."""
     readable = {_CHECKPOINT: conversion.checkpoint.folder.absolute()}

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ftbuild.text.reporter import Reporter
+
 STEP_PERCENT = 10
 
 
@@ -37,9 +39,7 @@ class Watch:
 
 
 @contextmanager
-def shown(
-    title: str, folder: Path, total: int, report: Callable[[str], None]
-) -> Iterator[Callable[[], None]]:
+def shown(title: str, folder: Path, total: int, report: Reporter) -> Iterator[Callable[[], None]]:
     """A function that shows the bytes in `folder` against `total`; call it as often as you like."""
     if sys.stderr.isatty():
         with _bar(title, folder, total) as update:
@@ -51,7 +51,7 @@ def shown(
 class _Lines:
     """Reports a line for every STEP_PERCENT more."""
 
-    def __init__(self, title: str, folder: Path, total: int, report: Callable[[str], None]) -> None:
+    def __init__(self, title: str, folder: Path, total: int, report: Reporter) -> None:
         self._title, self._folder, self._total, self._report = title, folder, max(total, 1), report
         self._next = STEP_PERCENT
 

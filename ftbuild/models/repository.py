@@ -130,7 +130,7 @@ def make(found: Mapping[str, str], options: Options) -> Made:
     return Made(options.out, (*texts, config_pbtxt.MODEL), weights.tensor_para * options.pipeline)
 
 
-def _bare(found: Mapping[str, str], weights: config_ini.Structure, options: Options) -> str:
+def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: Options) -> str:
     template = found[config_pbtxt.MODEL]
     known = config_pbtxt.data_types(template)
     if options.dtype not in known:
@@ -143,7 +143,7 @@ def _bare(found: Mapping[str, str], weights: config_ini.Structure, options: Opti
             f"{options.layout} cannot stream its answers in this release",
             hint="leave out --streamed",
         )
-    return config_pbtxt.filled(
+    return config_pbtxt.fill_template(
         template,
         tensor_para=weights.tensor_para,
         pipeline_para=options.pipeline,
@@ -154,7 +154,7 @@ def _bare(found: Mapping[str, str], weights: config_ini.Structure, options: Opti
 
 
 def _texts(
-    found: Mapping[str, str], bare: str, weights: config_ini.Structure, options: Options
+    found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: Options
 ) -> tuple[dict[str, str], list[Path]]:
     """The models for text and the tokenizer's files, where the release has such models."""
     if options.bare:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftbuild import cmake
-from ftbuild.nightly.record import Past
+from ftbuild.nightly.record import PastRun
 from ftbuild.plan import Plan
 
 # A cell compiles for a part of its time only: two keep the cores busy. Beyond this many jobs a cell waits for
@@ -29,7 +29,7 @@ def budget(cores: int, memory_bytes: int, jobs: int | None = None, cells: int | 
     return Budget(count, cells or max(FEWEST_CELLS, count // JOBS_PER_CELL))
 
 
-def longest_first(plans: Iterable[Plan], past: Sequence[Past]) -> list[Plan]:
+def longest_first(plans: Iterable[Plan], past: Sequence[PastRun]) -> list[Plan]:
     """The plans by how long they took the last time; one never seen before counts as long as its SMs weigh.
 
     So the night does not end with one long cell alone (longest processing time first).

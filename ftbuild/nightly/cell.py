@@ -18,6 +18,7 @@ from ftbuild.host import shell
 from ftbuild.nightly import artifacts, budget
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import Reporter
 
 # BuildKit's lines, and pytest's for each test: the log has them.
 _DETAIL = re.compile(r"^\[[^]]+\] #\d+ |::test_\w+")
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
-class Orders:
+class CellOptions:
     """What is done for each cell. `registry` None: not published; `build`, `publish`: more options.
 
     `shares_gpu`: the smoke tests want the same GPUs, so there is one at a time.
@@ -43,7 +44,7 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Shift:
+class RunContext:
     """What the cells of a night share: folder, clock, the word to stop, and the right to test on the GPU."""
 
     folder: Path
@@ -51,7 +52,7 @@ class Shift:
     stop: Event
     gpu: AbstractContextManager[object]
     unfit: Callable[[Plan], str | None]
-    say: Callable[[str], None]
+    say: Reporter
 
     def now(self) -> float:
         """Seconds since the night began."""
@@ -76,14 +77,14 @@ def blank(
     )
 
 
-def run(plan: Plan, orders: Orders, shift: Shift) -> CellRecord:
+def run(plan: Plan, orders: CellOptions, shift: RunContext) -> CellRecord:
     """Do everything for a cell until a step fails, and say how it ended."""
     start = shift.now()
     record = _run(plan, orders, shift, replace(blank(plan), start=start))
     return replace(record, seconds=shift.now() - start)
 
 
-def _run(plan: Plan, orders: Orders, shift: Shift, record: CellRecord) -> CellRecord:
+def _run(plan: Plan, orders: CellOptions, shift: RunContext, record: CellRecord) -> CellRecord:
     record = _build(plan, orders, shift, record)
     if record.state is not State.PASSED:
         return record
@@ -103,7 +104,7 @@ def _told_untested(record: CellRecord, why: str) -> CellRecord:
     return replace(record, state=State.SKIPPED, reason=Reason.NO_GPU, detail=f"{done}; {why}")
 
 
-def _build(plan: Plan, orders: Orders, shift: Shift, record: CellRecord) -> CellRecord:
+def _build(plan: Plan, orders: CellOptions, shift: RunContext, record: CellRecord) -> CellRecord:
     """Build, and after running out of memory again with fewer jobs."""
     jobs: int | None = orders.jobs
     while jobs:
@@ -127,14 +128,14 @@ def _ran_out_of_memory(log: Path) -> bool:
         return False
 
 
-def _selected(plan: Plan, orders: Orders) -> list[str]:
+def _selected(plan: Plan, orders: CellOptions) -> list[str]:
     """The options that mean this cell, also one with several SMs."""
     sms = ",".join(map(str, plan.cell.sms))
     chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base]
     return [*chosen, "--config", str(orders.config)]
 
 
-def _step(plan: Plan, shift: Shift, name: str, options: Sequence[str], tries: int = 0) -> Step:
+def _step(plan: Plan, shift: RunContext, name: str, options: Sequence[str], tries: int = 0) -> Step:
     """Run one of our own commands; its lines about the cell are passed on, the rest is in the log."""
     log = Path("cells", plan.cell.id, f"{name}-{tries + 1}.log" if tries else f"{name}.log")
     (shift.folder / log).parent.mkdir(parents=True, exist_ok=True)
@@ -153,7 +154,7 @@ def _step(plan: Plan, shift: Shift, name: str, options: Sequence[str], tries: in
     return Step(name, shown, str(log), start, shift.now() - start, _code(code, shift))
 
 
-def _code(code: int, shift: Shift) -> int:
+def _code(code: int, shift: RunContext) -> int:
     """A command that a signal ended, or any once the night is stopped, was interrupted."""
     return Interrupted.exit_code if code < 0 or (code and shift.stop.is_set()) else code
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ftbuild.nightly import record
-from ftbuild.nightly.record import Night, Past
+from ftbuild.nightly.record import NightlyRun, PastRun
 
 FOLDER = "nights"
 KEPT = 30
@@ -19,12 +19,12 @@ def nights(work: Path) -> list[Path]:
     return sorted(file.parent for file in (work / FOLDER).glob(f"*/{record.FILE}"))
 
 
-def remembered(work: Path) -> tuple[Past, ...]:
+def remembered(work: Path) -> tuple[PastRun, ...]:
     """What the last nights say, the oldest first; a report of another version of ftbuild says nothing."""
     return tuple(night.summary() for night in _readable(nights(work)[-REMEMBERED:]))
 
 
-def last(work: Path) -> tuple[Path, Night] | None:
+def last(work: Path) -> tuple[Path, NightlyRun] | None:
     """The night that was begun last, if it can be read."""
     for folder in nights(work)[-1:]:
         for night in _readable([folder]):
@@ -38,7 +38,7 @@ def forget(work: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _readable(folders: list[Path]) -> Iterator[Night]:
+def _readable(folders: list[Path]) -> Iterator[NightlyRun]:
     for folder in folders:
         try:
             yield record.read(folder)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ftbuild.nightly.record import CellRecord, Night, Reason, State
+from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.report.sanitize import cleaned, first_line
 from ftbuild.registry.transport import BUSY
@@ -27,7 +27,7 @@ _TOLD_CELLS = 20
 _EXCLUDED = wording.look(State.SKIPPED, Reason.EXCLUDED)
 
 
-def post(url: str, night: Night) -> str | None:
+def post(url: str, night: NightlyRun) -> str | None:
     """Send the outcome to `url`. None when it was taken, else one line that says why not.
 
     Never raises for what network or server do, and tries again while the server is busy (429, 5xx) or cannot
@@ -44,7 +44,7 @@ def post(url: str, night: Night) -> str | None:
     return None if answer.status_code // 100 == 2 else _warning(url, f"HTTP {answer.status_code}")
 
 
-def payload(night: Night) -> dict[str, Any]:
+def payload(night: NightlyRun) -> dict[str, Any]:
     """What is sent (docs/reports.md); `text` is what Slack and Mattermost show."""
     night = cleaned(night)
     return {
@@ -72,7 +72,7 @@ def _failed(cell: CellRecord) -> dict[str, str]:
     }
 
 
-def _text(night: Night) -> str:
+def _text(night: NightlyRun) -> str:
     symbol = "✓" if night.is_good else "✗"
     counts = ", ".join(said for shown, said in wording.tally(night) if shown != _EXCLUDED)
     trouble = [_failed(cell) for cell in wording.troubled(night)]

@@ -137,7 +137,7 @@ class CellRecord:
 
 
 @dataclass(frozen=True)
-class Past:
+class PastRun:
     """An earlier night, for the trends: state, seconds and bytes of the runtime image by cell."""
 
     id: str
@@ -149,7 +149,7 @@ class Past:
 
 
 @dataclass(frozen=True)
-class Night:
+class NightlyRun:
     """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339."""
 
     id: str
@@ -165,7 +165,7 @@ class Night:
     jobs: int
     cells: tuple[CellRecord, ...]
     audit: tuple[Finding, ...] = ()
-    past: tuple[Past, ...] = ()
+    past: tuple[PastRun, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -177,9 +177,9 @@ class Night:
         """Whether nothing failed."""
         return self.exit_code == 0
 
-    def summary(self) -> Past:
+    def summary(self) -> PastRun:
         """What later nights remember of this one."""
-        return Past(
+        return PastRun(
             self.id,
             self.seconds,
             self.exit_code,
@@ -195,12 +195,12 @@ class Night:
 
     def write(self, folder: Path) -> None:
         """Put `report.json` into `folder`, whole or not at all."""
-        files.write(folder / FILE, json.dumps(self.as_dict(), indent=1) + "\n")
+        files.write_atomic(folder / FILE, json.dumps(self.as_dict(), indent=1) + "\n")
 
 
-def read(folder: Path) -> Night:
-    """What `Night.write` wrote; ValueError when it is not a report."""
+def read(folder: Path) -> NightlyRun:
+    """What `NightlyRun.write` wrote; ValueError when it is not a report."""
     return _NIGHT.validate_json((folder / FILE).read_text())
 
 
-_NIGHT: TypeAdapter[Night] = TypeAdapter(Night)
+_NIGHT: TypeAdapter[NightlyRun] = TypeAdapter(NightlyRun)

@@ -21,10 +21,11 @@ from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.host import shell
 from ftbuild.nightly import artifacts
 from ftbuild.nightly import cell as cells
-from ftbuild.nightly.cell import Orders, Shift
-from ftbuild.nightly.record import CellRecord, Night, Reason, State, Step, outcome
+from ftbuild.nightly.cell import CellOptions, RunContext
+from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, Step, outcome
 from ftbuild.nightly.report.write import write
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -33,43 +34,43 @@ Audit = Callable[[], Sequence[Finding]]
 
 
 @dataclass(frozen=True)
-class Work:
+class Schedule:
     """What a night has to do: cells in the order of their start, and what is known of the others already.
 
     `night` is the record to begin with; a night that is resumed brings the cells of the one it continues.
     """
 
-    night: Night
+    night: NightlyRun
     plans: Sequence[Plan]
     settled: Mapping[str, CellRecord] = field(default_factory=dict)
 
 
 def run(
     client: docker.DockerClient,
-    work: Work,
-    orders: Orders,
+    work: Schedule,
+    orders: CellOptions,
     folder: Path,
     *,
     at_a_time: int,
     fail_fast: bool,
     unfit: Callable[[Plan], str | None],
     look: Audit | None,
-    report: Callable[[str], None],
-) -> Night:
-    """Work through the cells; the whole record, which lies in `folder` too, with all reports.
+    report: Reporter,
+) -> NightlyRun:
+    """Schedule through the cells; the whole record, which lies in `folder` too, with all reports.
 
     What befalls a cell is in its record. On Ctrl-C what runs is ended, and the record says so.
     """
     begun = time.monotonic() - work.night.seconds
-    shift = Shift(folder, begun, Event(), Lock() if orders.shares_gpu else nullcontext(), unfit, report)
-    ledger = _Ledger(work, shift)
+    shift = RunContext(folder, begun, Event(), Lock() if orders.shares_gpu else nullcontext(), unfit, report)
+    ledger = _Recorder(work, shift)
     enough = Event()
 
     def work_on(plan: Plan) -> CellRecord:
         """A cell; the worker itself looks whether one has failed, since it is at the next cell at once."""
         if enough.is_set():
             return cells.blank(plan)
-        record = _caught(client, plan, orders, shift)
+        record = _run_safely(client, plan, orders, shift)
         if fail_fast and record.exit_code and not (enough.is_set() or shift.stop.is_set()):
             enough.set()
             report("a cell failed: nothing more is begun (--fail-fast)")
@@ -96,10 +97,10 @@ def run(
     return ledger.write() if interrupted else ledger.close(orders.smoke and not orders.allow_unsmoked)
 
 
-class _Ledger:
+class _Recorder:
     """The record of the night as it grows, written after every entry."""
 
-    def __init__(self, work: Work, shift: Shift) -> None:
+    def __init__(self, work: Schedule, shift: RunContext) -> None:
         self._shift = shift
         self._night = work.night
         self._cells = {plan.cell.id: cells.blank(plan) for plan in work.plans} | dict(work.settled)
@@ -114,14 +115,14 @@ class _Ledger:
         """What the audit found."""
         self._night = replace(self._night, audit=tuple(findings))
 
-    def write(self, exit_code: int = Interrupted.exit_code) -> Night:
+    def write(self, exit_code: int = Interrupted.exit_code) -> NightlyRun:
         """The record so far, with all its reports; until the end a night counts as interrupted."""
         records = tuple(sorted(self._cells.values(), key=lambda r: (r.triton, r.base, r.sms)))
         self._night = replace(self._night, seconds=self._shift.now(), cells=records, exit_code=exit_code)
         write(self._night, self._shift.folder)
         return self._night
 
-    def close(self, to_be_tested: bool) -> Night:
+    def close(self, to_be_tested: bool) -> NightlyRun:
         """The whole record, with the worst of all codes; that no cell was tested is one of them."""
         codes = [record.exit_code for record in self._cells.values()]
         untested = to_be_tested and self._any(Reason.NO_GPU) and not self._any(Reason.NONE)
@@ -133,23 +134,25 @@ class _Ledger:
         return any(record.reason is reason for record in self._cells.values())
 
 
-def _caught(client: docker.DockerClient, plan: Plan, orders: Orders, shift: Shift) -> CellRecord:
+def _run_safely(
+    client: docker.DockerClient, plan: Plan, orders: CellOptions, shift: RunContext
+) -> CellRecord:
     """A cell's record; a failure that nobody foresaw is this cell's, not the night's."""
     try:
-        return _whole(client, plan, orders, shift)
+        return _run_cell(client, plan, orders, shift)
     except Exception as problem:
         code = problem.exit_code if isinstance(problem, FtbuildError) else FtbuildError.exit_code
         detail = f"{type(problem).__name__}: {problem}"
         return replace(cells.blank(plan, *outcome(code), detail), exit_code=code)
 
 
-def _whole(client: docker.DockerClient, plan: Plan, orders: Orders, shift: Shift) -> CellRecord:
+def _run_cell(client: docker.DockerClient, plan: Plan, orders: CellOptions, shift: RunContext) -> CellRecord:
     """A cell's record with all that its commands left behind."""
     record = cells.run(plan, orders, shift)
-    return _illustrated(client, plan, pipeline.folder(orders.work, plan), record, shift.folder)
+    return _with_artifacts(client, plan, pipeline.folder(orders.work, plan), record, shift.folder)
 
 
-def _illustrated(
+def _with_artifacts(
     client: docker.DockerClient, plan: Plan, folder: Path, record: CellRecord, reports: Path
 ) -> CellRecord:
     last: Step | None = record.steps[-1] if record.steps else None

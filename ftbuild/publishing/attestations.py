@@ -15,7 +15,7 @@ from ftbuild.publishing.attest import manifests, provenance, purl, sbom
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.upload import upload
-from ftbuild.publishing.remote_image import Pushed
+from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
 
 GATES = f"{LABELS}.gates"
@@ -25,7 +25,7 @@ def attest(
     repository: Repository,
     plan: Plan,
     product: str,
-    image: Pushed,
+    image: RemoteImage,
     inventory: Inventory,
     folder: Path,
     name: str,

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Noted:
+class StoredInventory:
     """An inventory and the id of the image that it was read from."""
 
     image: str
     inventory: Inventory
 
 
-_NOTED: TypeAdapter[Noted] = TypeAdapter(Noted)
+_NOTED: TypeAdapter[StoredInventory] = TypeAdapter(StoredInventory)
 
 
 def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
@@ -42,14 +42,14 @@ def take(
     client: docker.DockerClient, folder: Path, product: str, name: str, ids: Collection[str]
 ) -> Inventory:
     """The inventory of a local image, noted in a cell's folder; PublishError when it is not one of `ids`."""
-    image = daemon.built(client, name, PublishError)
+    image = daemon.require_image(client, name, PublishError)
     if image not in ids:
         raise PublishError(
             f"the inventory of {name} cannot be taken: the image here is another one than was staged",
             where=str(_file(folder, product)),
             hint="invoke stage notes it where the image is built: bring its work folder here",
         )
-    found = Noted(image, inventories.read(client, image))
+    found = StoredInventory(image, inventories.read(client, image))
     folder.mkdir(parents=True, exist_ok=True)
     _file(folder, product).write_bytes(_NOTED.dump_json(found, indent=1))
     return found.inventory

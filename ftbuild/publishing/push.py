@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
 from ftbuild.publishing import remote_image, retry
-from ftbuild.publishing.remote_image import Pushed
-from ftbuild.publishing.retry import Say
+from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry import credentials, reference
 from ftbuild.registry.client import Repository
 from ftbuild.registry.errors import login_hint
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -27,7 +27,9 @@ REPORT_SECONDS = 10.0
 _DENIED = ("unauthorized", "denied", "no basic auth", "authentication required")
 
 
-def push(client: docker.DockerClient, image: str, repository: Repository, tag: str, say: Say) -> Pushed:
+def push(
+    client: docker.DockerClient, image: str, repository: Repository, tag: str, report: Reporter
+) -> RemoteImage:
     """Push the image of that id under a tag, and return what the registry then has.
 
     Raises PublishError when the registry refuses, or holds something else than this image afterwards.
@@ -35,7 +37,7 @@ def push(client: docker.DockerClient, image: str, repository: Repository, tag: s
     name = f"{repository.name}:{tag}"
     daemon.tag(client, image, name)
     try:
-        retry.patiently(lambda: _push(client, repository.name, tag, say), say)
+        retry.with_backoff(lambda: _push(client, repository.name, tag, report), report)
     finally:
         from docker.errors import DockerException
 
@@ -51,13 +53,13 @@ def push(client: docker.DockerClient, image: str, repository: Repository, tag: s
     return there
 
 
-def _push(client: docker.DockerClient, repository: str, tag: str, say: Say) -> None:
+def _push(client: docker.DockerClient, repository: str, tag: str, report: Reporter) -> None:
     place = reference.parse(repository)
     login = credentials.find(place.host)  # read anew for each try, as a helper's token may have run out
     stream = client.api.push(
         repository, tag=tag, stream=True, decode=True, auth_config=login.auth_config() if login else {}
     )
-    ended = follow(stream, say)
+    ended = follow(stream, report)
     if ended.problem is None:
         return
     denied = any(word in ended.problem.lower() for word in _DENIED)
@@ -78,7 +80,7 @@ class Ended:
     bytes_sent: int
 
 
-def follow(stream: Iterable[Mapping[str, Any]], say: Say) -> Ended:
+def follow(stream: Iterable[Mapping[str, Any]], report: Reporter) -> Ended:
     """Read the engine's stream to its end, and say now and then how far the push is."""
     layers: dict[str, tuple[int, int]] = {}
     last = time.monotonic()
@@ -91,5 +93,5 @@ def follow(stream: Iterable[Mapping[str, Any]], say: Say) -> Ended:
         if layers and time.monotonic() - last > REPORT_SECONDS:
             last = time.monotonic()
             done, total = (sum(sizes[i] for sizes in layers.values()) / 1e6 for i in (0, 1))
-            say(f"pushed {done:.0f} of {total:.0f} MB")
+            report(f"pushed {done:.0f} of {total:.0f} MB")
     return Ended(None, sum(sent for sent, _ in layers.values()))

@@ -18,7 +18,7 @@ _OF = "vnd.docker.reference.digest"  # moby/buildkit docs/attestations/attestati
 
 
 @dataclass(frozen=True)
-class Pushed:
+class RemoteImage:
     """An image under a tag: `whole` is what the tag means, `image` the manifest of the image in it."""
 
     whole: Manifest
@@ -31,13 +31,13 @@ class Pushed:
         return frozenset({self.whole.descriptor.digest, self.image.descriptor.digest, str(config)})
 
 
-def read(repository: Repository, reference: str) -> Pushed | None:
+def read(repository: Repository, reference: str) -> RemoteImage | None:
     """The image that a tag or digest means, or None; PublishError when it holds none for this platform."""
     whole = repository.manifest(reference)
     if whole is None:
         return None
     if "config" in whole.content:
-        return Pushed(whole, whole)
+        return RemoteImage(whole, whole)
     digests = [entry["digest"] for entry in _entries(whole) if not _is_attestation(entry)]
     image = repository.manifest(digests[0]) if len(digests) == 1 else None
     if image is None or "config" not in image.content:
@@ -45,10 +45,10 @@ def read(repository: Repository, reference: str) -> Pushed | None:
             f"an image for one platform was expected, {len(digests)} are there",
             where=f"{repository.name}:{reference}",
         )
-    return Pushed(whole, image)
+    return RemoteImage(whole, image)
 
 
-def statements(repository: Repository, pushed: Pushed) -> Iterator[bytes]:
+def statements(repository: Repository, pushed: RemoteImage) -> Iterator[bytes]:
     """What the builder itself attests of the image, as in-toto statements."""
     for entry in _entries(pushed.whole):
         if (entry.get("annotations") or {}).get(_OF) == pushed.image.descriptor.digest:

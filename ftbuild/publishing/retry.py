@@ -9,9 +9,9 @@ from typing import TypeVar
 
 from ftbuild.errors import FtbuildError, PublishError
 from ftbuild.host import shell
+from ftbuild.text.reporter import Reporter
 
 T = TypeVar("T")
-Say = Callable[[str], None]
 # Together a minute and a half, which outlasts a registry's restart or a limit per minute.
 PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 TOKEN_EXPIRED = "the token expired on the way"
@@ -29,7 +29,9 @@ def is_passing(text: str) -> bool:
     return bool(_PASSING.search(text))
 
 
-def patiently(action: Callable[[], T], say: Say, *, sleep: Callable[[float], None] = time.sleep) -> T:
+def with_backoff(
+    action: Callable[[], T], report: Reporter, *, sleep: Callable[[float], None] = time.sleep
+) -> T:
     """What `action` returns, tried again while its FtbuildError is of the passing kind."""
     for pause in PAUSES_SECONDS:
         try:
@@ -37,12 +39,14 @@ def patiently(action: Callable[[], T], say: Say, *, sleep: Callable[[float], Non
         except FtbuildError as failed:
             if not is_passing(failed.what):  # where it happened may hold any number
                 raise
-            say(f"{failed.what.splitlines()[0]}: trying again in {pause:g} s")
+            report(f"{failed.what.splitlines()[0]}: trying again in {pause:g} s")
             sleep(pause)
     return action()
 
 
-def command(argv: Sequence[str], say: Say, *, timeout: float, what: str, where: str, hint: str) -> None:
+def command(
+    argv: Sequence[str], report: Reporter, *, timeout: float, what: str, where: str, hint: str
+) -> None:
     """Run a command that talks to a registry, with patience; PublishError with its last line, if it fails."""
 
     def once() -> None:
@@ -52,4 +56,4 @@ def command(argv: Sequence[str], say: Say, *, timeout: float, what: str, where: 
             lines = failed.result.stderr.strip().splitlines() or [failed.what]
             raise PublishError(f"{what}: {lines[-1]}", where=where, hint=hint) from failed
 
-    patiently(once, say)
+    with_backoff(once, report)

@@ -14,11 +14,11 @@ from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import inventories, push, remote_image
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.names import Names
-from ftbuild.publishing.remote_image import Pushed
-from ftbuild.publishing.retry import Say
+from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.signing import Signer
 from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -34,7 +34,7 @@ class Options:
     signer: Signer | None = None
 
 
-class Desk:
+class PublishSession:
     """The repositories, the engine and the work folder that publishing goes between."""
 
     def __init__(self, options: Options) -> None:
@@ -57,9 +57,12 @@ class Desk:
 
     def built(self, plan: Plan) -> dict[str, str]:
         """The ids of the images that are built here, by product; PublishError when one is not."""
-        return {product: daemon.built(self.client, plan.tag(product), PublishError) for product in PRODUCTS}
+        return {
+            product: daemon.require_image(self.client, plan.tag(product), PublishError)
+            for product in PRODUCTS
+        }
 
-    def staged(self, plan: Plan) -> dict[str, Pushed]:
+    def staged(self, plan: Plan) -> dict[str, RemoteImage]:
         """The images that wait in the staging repository; PublishError when one is missing."""
         found = {
             product: remote_image.read(self.staging, self.options.names.staged(plan, product))
@@ -74,22 +77,22 @@ class Desk:
             )
         return images
 
-    def push(self, product: str, image: str, tag: str, say: Say) -> Pushed:
+    def push(self, product: str, image: str, tag: str, report: Reporter) -> RemoteImage:
         """A local image under a staged tag, pushed unless it is there."""
         there = remote_image.read(self.staging, tag)
         if there and image in there.ids:
             return there
-        say(f"pushing {product}")
-        return push.push(self.client, image, self.staging, tag, say)
+        report(f"pushing {product}")
+        return push.push(self.client, image, self.staging, tag, report)
 
-    def inventory(self, plan: Plan, product: str, image: Pushed, local: str) -> Inventory:
+    def inventory(self, plan: Plan, product: str, image: RemoteImage, local: str) -> Inventory:
         """What lies in an image, as noted in the cell's folder, or else read from the local one."""
         folder = self.folder(plan)
         found = inventories.read(folder, product, image.ids)
         return found or inventories.take(self.client, folder, product, local, image.ids)
 
 
-def saying(plan: Plan, report: Say) -> Say:
+def saying(plan: Plan, report: Reporter) -> Reporter:
     """Messages about one cell."""
     return lambda message: report(f"[{plan.cell.id}] {message}")
 

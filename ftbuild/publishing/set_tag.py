@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ftbuild.errors import PublishError
 from ftbuild.publishing import retry
-from ftbuild.publishing.retry import Say
 from ftbuild.registry.client import Repository
+from ftbuild.text.reporter import Reporter
 
 PATIENCE_SECONDS = 1800
 
 
-def promote(source: Repository, digest: str, target: Repository, tag: str, say: Say) -> None:
+def promote(source: Repository, digest: str, target: Repository, tag: str, report: Reporter) -> None:
     """Let `tag` of `target` mean what `digest` means in `source`; layers are copied within the registry.
 
     A tag changes with one request, and only after everything that it means is there (distribution-spec,
@@ -21,7 +21,7 @@ def promote(source: Repository, digest: str, target: Repository, tag: str, say: 
     argv += ["--tag", f"{target.name}:{tag}", f"{source.name}@{digest}"]
     retry.command(
         argv,
-        say,
+        report,
         timeout=PATIENCE_SECONDS,
         what="the tag could not be set",
         where=f"{target.name}:{tag}",

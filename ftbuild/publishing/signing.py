@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ftbuild.host import shell
 from ftbuild.publishing import retry
-from ftbuild.publishing.retry import Say
+from ftbuild.text.reporter import Reporter
 
 KEY_VARIABLE = "FTBUILD_COSIGN_KEY"
 PATIENCE_SECONDS = 300
@@ -20,7 +20,7 @@ class Signer:
     key: str
     public_log: bool = True
 
-    def sign(self, name: str, say: Say) -> None:
+    def sign(self, name: str, report: Reporter) -> None:
         """Sign `repository@digest` and everything that it refers to; the password comes from COSIGN_PASSWORD.
 
         Raises PublishError when cosign cannot.
@@ -29,7 +29,7 @@ class Signer:
         argv += [] if self.public_log else ["--tlog-upload=false"]
         retry.command(
             [*argv, name],
-            say,
+            report,
             timeout=PATIENCE_SECONDS,
             what="cosign did not sign",
             where=name,

@@ -9,29 +9,31 @@ from ftbuild.errors import PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.plan import Plan
 from ftbuild.publishing import gates
-from ftbuild.publishing.retry import Say
-from ftbuild.publishing.session import Desk, Options, only, saying
+from ftbuild.publishing.session import Options, PublishSession, only, saying
+from ftbuild.text.reporter import Reporter
 
 
-def stage(plans: Sequence[Plan], options: Options, *, report: Say = print) -> None:
+def stage(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> None:
     """Push verified images to where they wait for their smoke test; PublishError when one may not."""
-    desk = Desk(options)
+    session = PublishSession(options)
     for plan in plans:
-        images = desk.built(plan)
-        gates.require(plan, desk.folder(plan), only(images), [VERIFY])
+        images = session.built(plan)
+        gates.require(plan, session.folder(plan), only(images), [VERIFY])
         for product, image in images.items():
-            staged = desk.push(product, image, desk.options.names.staged(plan, product), saying(plan, report))
-            desk.inventory(plan, product, staged, plan.tag(product))
+            staged = session.push(
+                product, image, session.options.names.staged(plan, product), saying(plan, report)
+            )
+            session.inventory(plan, product, staged, plan.tag(product))
             report(f"[{plan.cell.id}] staged {product} {image[:19]}")
 
 
-def pull(plans: Sequence[Plan], options: Options, *, report: Say = print) -> None:
+def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> None:
     """Bring staged images to this engine under the names that a build gives them, to be tested."""
-    desk = Desk(options)
+    session = PublishSession(options)
     for plan in plans:
-        for product, staged in desk.staged(plan).items():
-            name = f"{desk.staging.name}@{staged.whole.descriptor.digest}"
+        for product, staged in session.staged(plan).items():
+            name = f"{session.staging.name}@{staged.whole.descriptor.digest}"
             report(f"[{plan.cell.id}] pulling {product} {name}")
-            daemon.pull(desk.client, name, PublishError)
+            daemon.pull(session.client, name, PublishError)
             for moving in (False, True):
-                daemon.tag(desk.client, name, plan.tag(product, moving=moving))
+                daemon.tag(session.client, name, plan.tag(product, moving=moving))

@@ -11,7 +11,7 @@ from ftbuild.registry.client import Repository
 
 
 @dataclass(frozen=True)
-class Presence:
+class PublishStatus:
     """The digests that the tags of a cell mean in a registry, by product; None: no such tag."""
 
     plan: Plan
@@ -35,7 +35,7 @@ class Presence:
         return all(self.unsmoked.values())
 
 
-def survey(plans: Sequence[Plan], repository: Repository) -> list[Presence]:
+def survey(plans: Sequence[Plan], repository: Repository) -> list[PublishStatus]:
     """Ask for all tags of all plans at once; HostError or PublishError when the registry does not say."""
     wanted = {tag for plan in plans for product in PRODUCTS for tag in _tags(plan, product)}
     found = {tag: known.digest if known else None for tag, known in repository.heads(wanted).items()}
@@ -47,7 +47,7 @@ def _tags(plan: Plan, product: str) -> tuple[str, str, str]:
     return immutable, names.tag(plan, product, moving=True), immutable + names.UNSMOKED
 
 
-def _presence(plan: Plan, found: Mapping[str, str | None]) -> Presence:
+def _presence(plan: Plan, found: Mapping[str, str | None]) -> PublishStatus:
     columns = zip(*([found[tag] for tag in _tags(plan, product)] for product in PRODUCTS), strict=True)
     published, moving, unsmoked = (dict(zip(PRODUCTS, column, strict=True)) for column in columns)
-    return Presence(plan, published, moving, unsmoked)
+    return PublishStatus(plan, published, moving, unsmoked)

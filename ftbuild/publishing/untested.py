@@ -30,4 +30,4 @@ def derive(client: docker.DockerClient, plan: Plan, product: str, name: str) -> 
         raise PublishError(
             f"labelling {built} changed its layers", hint="check the default builder: docker buildx ls"
         )
-    return daemon.built(client, name, PublishError)
+    return daemon.require_image(client, name, PublishError)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from ftbuild.client import server_container
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import shell
 from ftbuild.serving.deployment import Deployment
+from ftbuild.text.reporter import Reporter
 
 PROGRAM = "apptainer"
 DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
@@ -81,9 +82,7 @@ def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str
     }
 
 
-def write(
-    deployment: Deployment, folder: Path, *, archive: bool = False, report: Callable[[str], None]
-) -> Path | None:
+def write(deployment: Deployment, folder: Path, *, archive: bool = False, report: Reporter) -> Path | None:
     """Write the files, with `archive` the image's tar as well, and build the .sif if Apptainer is installed.
 
     The .sif, or None where it is to be built elsewhere: `archive` brings all that this takes. Raises

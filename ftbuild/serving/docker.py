@@ -10,7 +10,7 @@ import errno
 import shlex
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from ftbuild.serving.deployment import READY, Deployment
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import unreadable
 from ftbuild.text import tables
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -56,7 +57,7 @@ def serve(
     client: docker.DockerClient,
     deployment: Deployment,
     image: Image,
-    report: Callable[[str], None],
+    report: Reporter,
     *,
     detach: bool = False,
     seconds: float = READY_SECONDS,
@@ -154,7 +155,7 @@ def wait(
     client: docker.DockerClient,
     container: Container,
     deployment: Deployment,
-    report: Callable[[str], None],
+    report: Reporter,
     *,
     seconds: float = READY_SECONDS,
 ) -> str:
@@ -178,7 +179,7 @@ def wait(
         time.sleep(server_container.POLL_SECONDS)
     raise SmokeError(
         f"the server was not ready within {seconds:g} s; it said:\n"
-        f"    {server_container.telling(container.logs())}",
+        f"    {server_container.log_excerpt(container.logs())}",
         hint="a big model on a slow disk takes longer: --timeout SECONDS",
     )
 
@@ -191,7 +192,7 @@ def refuse_dead(container: Container, when: str) -> None:
     state = container.attrs["State"]
     why = _OUT_OF_MEMORY if state.get("OOMKilled") else f"code {state.get('ExitCode')}"
     raise SmokeError(
-        f"the server ended {when} ({why}); it said:\n    {server_container.telling(container.logs())}",
+        f"the server ended {when} ({why}); it said:\n    {server_container.log_excerpt(container.logs())}",
         hint=server_container.DIED,
     )
 

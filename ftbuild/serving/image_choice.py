@@ -42,7 +42,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ImageChoice:
     """The options that choose an image, as typed; None leaves it open."""
 
     image: str | None = None
@@ -72,7 +72,7 @@ class Wanted:
 def find(
     client: docker.DockerClient,
     config: Config,
-    wanted: Wanted,
+    wanted: ImageChoice,
     indices: Sequence[int] | None,
     *,
     here: bool = True,
@@ -155,7 +155,7 @@ def _named(client: docker.DockerClient, name: str) -> Image:
     return described(name, found.labels, found.attrs["Config"].get("User") or "")
 
 
-def _built(client: docker.DockerClient, config: Config, wanted: Wanted) -> Iterator[Image]:
+def _built(client: docker.DockerClient, config: Config, wanted: ImageChoice) -> Iterator[Image]:
     """The moving tags of runtime images that `invoke build` left here."""
     labels = [f"{LABELS}.product=runtime"]
     for found in client.images.list(name=config.matrix.image, filters={"label": labels}):

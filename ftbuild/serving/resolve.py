@@ -10,7 +10,7 @@ from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.serving import deployment, image_choice, requirements
 from ftbuild.serving.deployment import Deployment, Options
-from ftbuild.serving.image_choice import Image, Wanted
+from ftbuild.serving.image_choice import Image, ImageChoice
 from ftbuild.serving.requirements import Needs
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ class Resolved:
     image: Image
 
 
-def to_serve(client: docker.DockerClient, config: Config, wanted: Wanted, options: Options) -> Resolved:
+def to_serve(client: docker.DockerClient, config: Config, wanted: ImageChoice, options: Options) -> Resolved:
     """What this machine is to serve; HostError for what its engine or its GPUs cannot do."""
     if options.models is None:
         raise ConfigError("nothing to serve", hint="--model-repo DIR")
     return _resolved(client, config, wanted, options, here=True)
 
 
-def to_write(config: Config, wanted: Wanted, options: Options) -> Deployment:
+def to_write(config: Config, wanted: ImageChoice, options: Options) -> Deployment:
     """What is to be written down, for this machine or another: needs no GPU, with --image no engine."""
     try:
         client = daemon.connect()
@@ -44,7 +44,7 @@ def to_write(config: Config, wanted: Wanted, options: Options) -> Deployment:
 
 
 def _resolved(
-    client: docker.DockerClient | None, config: Config, wanted: Wanted, options: Options, *, here: bool
+    client: docker.DockerClient | None, config: Config, wanted: ImageChoice, options: Options, *, here: bool
 ) -> Resolved:
     device = config.models.device
     found = requirements.read(options.models) if options.models else Needs()

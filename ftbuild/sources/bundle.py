@@ -15,13 +15,14 @@ from typing import IO
 
 from ftbuild.errors import PinError
 from ftbuild.host.shell import CommandFailed
-from ftbuild.sources.store import Report, Store, Wanted
+from ftbuild.sources.store import Pinned, Store
+from ftbuild.text.reporter import Reporter
 
 MANIFEST = "ftbuild-sources.json"
 FORMAT = 1
 
 
-def write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Wanted]]], report: Report) -> None:
+def write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], report: Reporter) -> None:
     """Put what the stores hold of `contents`, by repository name, into `file`; whole or not at all."""
     fresh = file.with_name(f"{file.name}.new")
     try:
@@ -39,7 +40,7 @@ def write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Wanted]]], re
         fresh.unlink(missing_ok=True)
 
 
-def read(file: Path, stores: Mapping[str, Store], report: Report) -> None:
+def read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
     """Take the packs of `file` into the stores of the same names; others are left out.
 
     Raises PinError when the file is missing, cut short or something else.

@@ -16,12 +16,13 @@ import yaml
 
 from ftbuild.config.schema import Config, Lock, LockedBackport, LockedSource
 from ftbuild.errors import ConfigError, PatchError, PinError
-from ftbuild.host import files as whole
-from ftbuild.host.git import naming_a_full_disk
+from ftbuild.host.files import write_atomic
+from ftbuild.host.git import report_disk_full
 from ftbuild.sources import bundle as bundles
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import Entry
-from ftbuild.sources.store import Change, Report, Snapshot, Store, Wanted, is_commit
+from ftbuild.sources.store import Change, Pinned, Snapshot, Store, is_commit
+from ftbuild.text.reporter import Reporter
 
 _HEADER = """\
 # Written by `invoke lock` from sources.yaml and the backports of the patch series. Do not edit: every build
@@ -67,25 +68,25 @@ def lock(
     *,
     bases: Mapping[str, Mapping[str, str]] | None = None,
     releases: Collection[str] = (),
-    report: Report = print,
+    report: Reporter = print,
 ) -> Lock:
     """Resolve the refs of `releases` (none named: all) and every backport, and write the lock.
 
     `bases` are the digests of bases to write (None: those that the lock has). What it says of other
     releases stays. Raises PinError when a repository does not answer or lacks a ref or commit.
     """
-    with naming_a_full_disk(cache):
+    with report_disk_full(cache):
         made = _resolve(config, cache, releases, report).model_copy(
             update={"bases": config.lock.bases if bases is None else bases}
         )
         text = _HEADER + yaml.safe_dump(made.model_dump(mode="json"), sort_keys=True, width=110)
-        whole.write(config.lock_file, text)
+        write_atomic(config.lock_file, text)
     return made
 
 
-def check(config: Config, cache: Path, *, report: Report = print) -> None:
+def check(config: Config, cache: Path, *, report: Reporter = print) -> None:
     """PinError with every difference between the lock and what locking again would write."""
-    with naming_a_full_disk(cache):
+    with report_disk_full(cache):
         wanted = _flat(_resolve(config, cache, (), report))
     written = _flat(config.lock)
     drift = [
@@ -102,14 +103,14 @@ def check(config: Config, cache: Path, *, report: Report = print) -> None:
 
 
 def fetch(
-    config: Config, release: str, cache: Path, *, sms: Collection[int] = (), report: Report = print
+    config: Config, release: str, cache: Path, *, sms: Collection[int] = (), report: Reporter = print
 ) -> None:
     """Bring everything that builds of `release` for `sms` (none: any) read into the cache, and verify it.
 
     Needs no network when it is all there. Raises PinError naming repository and URLs when a source cannot
     be had, and both ids where one differs from the lock.
     """
-    with naming_a_full_disk(cache):
+    with report_disk_full(cache):
         for repository in config.sources.built(release):
             _obtain(config, release, repository, cache, sms, report)
         for entry in _backports(config, [release]):
@@ -124,20 +125,20 @@ def export(
     destination: Path,
     *,
     sms: Collection[int] = (),
-    report: Report = print,
+    report: Reporter = print,
 ) -> None:
     """Write of the verified tree of a source what builds for `sms` (none: any) read into `destination`."""
-    with naming_a_full_disk(destination):
+    with report_disk_full(destination):
         store, snapshot = _obtain(config, release, repository, cache, sms, report)
         store.checkout(snapshot, destination)
 
 
-def diff(config: Config, entry: Entry, cache: Path, *, report: Report = print) -> bytes:
+def diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:
     """The diff of a series entry: its own, or that of the commit it names."""
     return entry.diff if entry.commit is None else backport_diff(config, entry, cache, report=report)
 
 
-def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Report = print) -> bytes:
+def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:
     """The diff of a backport's commit, verified against the lock, restricted to the entry's paths.
 
     Raises PinError when the commit cannot be had or differs from the lock, PatchError when a path of the
@@ -155,11 +156,11 @@ def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Report =
 
 
 def bundle(
-    config: Config, file: Path, cache: Path, *, releases: Collection[str] = (), report: Report = print
+    config: Config, file: Path, cache: Path, *, releases: Collection[str] = (), report: Reporter = print
 ) -> None:
     """Write all that builds of `releases` (none named: all) fetch into one file, fetching it first."""
     selected = chosen(config, releases)
-    with naming_a_full_disk(file):
+    with report_disk_full(file):
         for release in selected:
             fetch(config, release, cache, report=report)
         stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
@@ -167,13 +168,13 @@ def bundle(
         bundles.write(file, {name: (stores[name], wants) for name, wants in wanted.items() if wants}, report)
 
 
-def unbundle(config: Config, file: Path, cache: Path, *, report: Report = print) -> None:
+def unbundle(config: Config, file: Path, cache: Path, *, report: Reporter = print) -> None:
     """Take a bundle into the cache, so that `fetch` finds its releases without network.
 
     Raises PinError when the file is damaged, or holds no release as the lock pins it.
     """
     stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
-    with naming_a_full_disk(cache):
+    with report_disk_full(cache):
         bundles.read(file, stores, report)
     complete = [release for release in config.lock.sources if _holds(config, stores, release)]
     if not complete:
@@ -185,7 +186,7 @@ def unbundle(config: Config, file: Path, cache: Path, *, report: Report = print)
     report(f"{file} holds everything for {', '.join(complete)}")
 
 
-def _resolve(config: Config, cache: Path, releases: Collection[str], report: Report) -> Lock:
+def _resolve(config: Config, cache: Path, releases: Collection[str], report: Reporter) -> Lock:
     selected = chosen(config, releases)
     commits = {name: _commits(config, name, selected, cache, report) for name in config.sources.repositories}
     sources = {r: dict(s) for r, s in config.lock.sources.items() if r in config.sources.releases}
@@ -206,7 +207,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
 
 
 def _commits(
-    config: Config, name: str, releases: Iterable[str], cache: Path, report: Report
+    config: Config, name: str, releases: Iterable[str], cache: Path, report: Reporter
 ) -> dict[str, str]:
     """Ref -> commit of one repository; a ref that is a commit id is itself."""
     sources = (config.sources.releases[release].get(name) for release in releases)
@@ -258,7 +259,7 @@ def snapshot_of(
 
 
 def _obtain(
-    config: Config, release: str, repository: str, cache: Path, sms: Collection[int], report: Report
+    config: Config, release: str, repository: str, cache: Path, sms: Collection[int], report: Reporter
 ) -> tuple[Store, Snapshot]:
     locked = pinned(config, release, repository)
     store = store_of(config, repository, cache)
@@ -280,7 +281,7 @@ def _backports(config: Config, releases: Collection[str] | None = None) -> Itera
                 yield entry
 
 
-def _backport(store: Store, commit: str, report: Report) -> tuple[LockedBackport, bytes]:
+def _backport(store: Store, commit: str, report: Reporter) -> tuple[LockedBackport, bytes]:
     """What the lock says of a commit, and its whole diff."""
     store.obtain(Change(commit), report)
     diff = _diff(store, commit)
@@ -295,7 +296,7 @@ def _diff(store: Store, commit: str, paths: Sequence[str] = ()) -> bytes:
         return file.read_bytes()
 
 
-def _wanted(config: Config, repository: str, releases: Collection[str]) -> Iterator[Wanted]:
+def _wanted(config: Config, repository: str, releases: Collection[str]) -> Iterator[Pinned]:
     """Everything that builds of the releases read from one repository."""
     for release in releases:
         if repository in config.sources.built(release):

@@ -10,10 +10,10 @@ from ftbuild.config.schema import Config
 from ftbuild.sources import lock
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import Entry, PatchStatus
-from ftbuild.sources.store import Report
+from ftbuild.text.reporter import Reporter
 
 
-def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Report) -> None:
+def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Reporter) -> None:
     """Apply to the exported `trees` (component -> folder) what the series hold for `release`.
 
     Raises PatchError naming patch, file and hunk at the first entry that does not apply.
@@ -28,7 +28,7 @@ def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, 
             series.apply(trees[component], entry, diff, version=version)
 
 
-def survey(config: Config, releases: Collection[str], cache: Path, report: Report) -> Iterator[PatchStatus]:
+def survey(config: Config, releases: Collection[str], cache: Path, report: Reporter) -> Iterator[PatchStatus]:
     """What becomes of every entry on every release (none named: all), each component on a tree of its own."""
     diffs: dict[str, bytes] = {}
 

@@ -28,8 +28,8 @@ from filelock import FileLock, Timeout
 from ftbuild.errors import PinError
 from ftbuild.host.git import NO_REPOSITORY, git, last_line
 from ftbuild.host.shell import CommandFailed, Result, redact
+from ftbuild.text.reporter import Reporter
 
-Report = Callable[[str], None]
 T = TypeVar("T")
 
 # Git's id of the empty tree, which every repository knows: what a first commit is compared with.
@@ -107,7 +107,7 @@ class Change:
     roots = ("",)
 
 
-Wanted = Snapshot | Change
+Pinned = Snapshot | Change
 
 
 class _Entry(NamedTuple):
@@ -126,11 +126,11 @@ class Objects:
         """The repository need not exist yet."""
         self.folder = folder
 
-    def holds(self, wanted: Wanted) -> bool:
+    def holds(self, wanted: Pinned) -> bool:
         """Whether every object of `wanted` is here."""
         return self.folder.is_dir() and self.missing(wanted) == frozenset()
 
-    def missing(self, wanted: Wanted) -> frozenset[str] | None:
+    def missing(self, wanted: Pinned) -> frozenset[str] | None:
         """Ids of the blobs of `wanted` that are not here; None when not even its commits and trees are."""
         try:
             roots = [f"{commit}:{path}" for commit in self._commits(wanted) for path in wanted.roots]
@@ -168,7 +168,7 @@ class Objects:
             self.git("update-index", "--index-info", env=env, stdin=index)
             self.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
 
-    def pack(self, wanted: Iterable[Wanted], folder: Path) -> Path:
+    def pack(self, wanted: Iterable[Pinned], folder: Path) -> Path:
         """All objects of `wanted`, which are here, as one pack file in `folder` (on the same disk)."""
         names = frozenset().union(*(self._objects(want) for want in wanted))
         listing = "".join(f"{name}\n" for name in sorted(names))
@@ -210,7 +210,7 @@ class Objects:
             check=check,
         )
 
-    def _objects(self, wanted: Wanted) -> frozenset[str]:
+    def _objects(self, wanted: Pinned) -> frozenset[str]:
         """Ids of all that a checkout of a snapshot, or the diff of a change, reads."""
         names = set(self._blobs(wanted))
         for commit in self._commits(wanted):
@@ -218,7 +218,7 @@ class Objects:
             names |= {entry.name for entry in self._entries(commit, wanted.roots) if entry.kind == "tree"}
         return frozenset(names)
 
-    def _blobs(self, wanted: Wanted) -> frozenset[str]:
+    def _blobs(self, wanted: Pinned) -> frozenset[str]:
         """Ids of the files that a checkout of a snapshot, or the diff of a change, reads."""
         if isinstance(wanted, Change):
             return self._changed(wanted)
@@ -245,7 +245,7 @@ class Objects:
             names |= {name for name, mode in ((before, before_mode), (after, after_mode)) if mode != _GITLINK}
         return frozenset(names - {_NO_OBJECT})
 
-    def _commits(self, wanted: Wanted) -> tuple[str, ...]:
+    def _commits(self, wanted: Pinned) -> tuple[str, ...]:
         """The commits that `wanted` is made of."""
         if isinstance(wanted, Snapshot):
             return (wanted.commit,)
@@ -278,14 +278,14 @@ class Store(Objects):
         """
 
         def ask(url: str) -> dict[str, str]:
-            found = leads_to(url, refs, ANSWER_SECONDS)
+            found = resolve_refs(url, refs, ANSWER_SECONDS)
             if absent := [ref for ref in refs if ref not in found]:
                 raise _Lacking(", ".join(absent))
             return found
 
         return self._first_answer(f"the refs of {self.name} cannot be resolved", ask)
 
-    def obtain(self, wanted: Wanted, report: Report) -> None:
+    def obtain(self, wanted: Pinned, report: Reporter) -> None:
         """Fetch `wanted` unless it is all here, which takes no network.
 
         Raises PinError when no URL gives it, HostError on a full disk.
@@ -310,19 +310,19 @@ class Store(Objects):
             if not self.holds(wanted):
                 self._first_answer(f"commit {wanted.commit} of {self.name} cannot be fetched", ask)
 
-    def unpack(self, pack: IO[bytes], report: Report) -> None:
+    def unpack(self, pack: IO[bytes], report: Reporter) -> None:
         """Take in a pack; CommandFailed when it is not whole."""
         with self._alone(report), self._incoming() as incoming:
             incoming.index(pack)
 
     @contextmanager
-    def packed(self, wanted: Iterable[Wanted], report: Report) -> Iterator[Path]:
+    def packed(self, wanted: Iterable[Pinned], report: Reporter) -> Iterator[Path]:
         """All objects of `wanted`, which are here, as one pack file for as long as the context lasts."""
         with self._alone(report), tempfile.TemporaryDirectory(prefix=_INCOMING, dir=self.folder) as scratch:
             yield self.pack(wanted, Path(scratch))
 
     @contextmanager
-    def _alone(self, report: Report) -> Iterator[None]:
+    def _alone(self, report: Reporter) -> Iterator[None]:
         """Hold the store alone, made, and without what a killed process left in it."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder.with_suffix(".lock"))
@@ -380,7 +380,7 @@ class _Lacking(Exception):
     """A repository answers, but lacks what is named."""
 
 
-def _fetch_by_id(url: str, wanted: Wanted, incoming: Objects) -> None:
+def _fetch_by_id(url: str, wanted: Pinned, incoming: Objects) -> None:
     """The commits with their trees, then the blobs that a partial fetch left behind."""
     blobs = _LEAN if wanted.partial else "--no-filter"
     _fetch(url, incoming, blobs, f"--depth={wanted.depth}", f"+{wanted.commit}:refs/heads/wanted")
@@ -389,7 +389,7 @@ def _fetch_by_id(url: str, wanted: Wanted, incoming: Objects) -> None:
         _fetch(url, incoming, _LEAN, "--stdin", stdin=listing)
 
 
-def _fetch_history(url: str, wanted: Wanted, incoming: Objects) -> None:
+def _fetch_history(url: str, wanted: Pinned, incoming: Objects) -> None:
     """For a server that serves no ids: everything that leads to the ref, or to any ref."""
     refs = [wanted.ref] if wanted.ref and not is_commit(wanted.ref) else ["refs/heads/*", "refs/tags/*"]
     _fetch(url, incoming, *(f"+{ref}:{ref.replace('refs/', 'refs/history/', 1)}" for ref in refs))
@@ -406,7 +406,7 @@ def _fetch(url: str, incoming: Objects, *arguments: str, stdin: str | None = Non
     incoming.git(*words, "fetch", *options, _REMOTE, *arguments, stdin=stdin)
 
 
-def leads_to(url: str, refs: Collection[str], timeout: float) -> dict[str, str]:
+def resolve_refs(url: str, refs: Collection[str], timeout: float) -> dict[str, str]:
     """Ref -> commit at one URL, for those of the full refs that are there (annotated tags: what they tag).
 
     `timeout` is in seconds. Raises CommandFailed when the URL does not answer.

@@ -25,7 +25,7 @@ from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.host import disk
 from ftbuild.models import conversion
-from ftbuild.models.conversion import ConversionFailed, Order
+from ftbuild.models.conversion import ConversionFailed, ConversionRequest
 from ftbuild.plan import Plan
 from testing.sample import SAMPLE, Derive
 
@@ -73,7 +73,7 @@ def spoilt(derive: Derive) -> Callable[[str, str, str], str]:
     return make
 
 
-def convert(client: docker.DockerClient, config: Config, image: str, order: Order) -> Path:
+def convert(client: docker.DockerClient, config: Config, image: str, order: ConversionRequest) -> Path:
     return conversion.convert(client, conversion.plan(config, RELEASE, order), image, print)
 
 
@@ -117,7 +117,7 @@ def test_each_family_is_converted_for_the_caller(
     links.mkdir()
     for file in (checkpoints / family).iterdir():
         (links / file.name).symlink_to(file)
-    made = convert(client, config, built.tag("sdk"), Order(family, links, tmp_path / "out", gpus))
+    made = convert(client, config, built.tag("sdk"), ConversionRequest(family, links, tmp_path / "out", gpus))
     assert made == tmp_path / "out" / f"{gpus}-gpu"
     assert left(tmp_path) == {"snapshot", "out", "out.log"}
     assert left(tmp_path / "out") == {f"{gpus}-gpu", conversion.RECORD}
@@ -140,7 +140,7 @@ def test_each_family_is_converted_for_the_caller(
 def test_half_precision_is_written_where_the_converter_can(
     client: docker.DockerClient, built: Plan, config: Config, checkpoints: Path, tmp_path: Path
 ) -> None:
-    order = Order("gptneox", checkpoints / "gptneox", tmp_path / "out", data_type="fp16")
+    order = ConversionRequest("gptneox", checkpoints / "gptneox", tmp_path / "out", data_type="fp16")
     made = convert(client, config, built.tag("sdk"), order)
     assert (made / "model.wte.bin").stat().st_size == 2 * 258 * 16
 
@@ -163,7 +163,7 @@ def test_the_weights_belong_to_whoever_converts(
 ) -> None:
     socket = Path(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
     group = socket.stat().st_gid
-    image, order = built.tag("sdk"), Order("gpt", others_folder / "gpt", others_folder / "out")
+    image, order = built.tag("sdk"), ConversionRequest("gpt", others_folder / "gpt", others_folder / "out")
     planned = conversion.plan(config, RELEASE, order)
     child = os.fork()
     if not child:
@@ -204,7 +204,7 @@ def test_a_converter_that_fails_leaves_its_words_and_nothing_else(
 ) -> None:
     image = spoilt(SCRIPTS[family], line, redirection)
     with pytest.raises(ConversionFailed, match=what) as caught:
-        convert(client, config, image, Order(family, checkpoints / family, tmp_path / "out"))
+        convert(client, config, image, ConversionRequest(family, checkpoints / family, tmp_path / "out"))
     words = {
         "gpt": "the weights are cursed",
         "t5": "[ERROR] cannot find key",
@@ -226,7 +226,7 @@ def test_a_converter_that_hangs_is_given_up(
     image = spoilt(SCRIPTS["gptj"], HANGS, ">")
     monkeypatch.setattr(conversion, "STALL_SECONDS", 3)
     with pytest.raises(ConversionFailed, match="has written nothing for"):
-        convert(client, config, image, Order("gptj", checkpoints / "gptj", tmp_path / "out"))
+        convert(client, config, image, ConversionRequest("gptj", checkpoints / "gptj", tmp_path / "out"))
     assert converting(client, image) == []
     assert left(tmp_path) == {"out.log"}
 
@@ -241,7 +241,7 @@ def test_a_container_that_is_taken_away_is_told_and_leaves_nothing(
     image = spoilt(SCRIPTS["gptj"], HANGS, ">")
     when_running(client, image, lambda container: container.remove(force=True))
     with pytest.raises(HostError, match="container was lost: No such container"):
-        convert(client, config, image, Order("gptj", checkpoints / "gptj", tmp_path / "out"))
+        convert(client, config, image, ConversionRequest("gptj", checkpoints / "gptj", tmp_path / "out"))
     assert left(tmp_path) <= {"out.log"}
 
 
@@ -255,7 +255,7 @@ def test_an_interrupt_ends_the_container_and_leaves_nothing(
     image = spoilt(SCRIPTS["gptj"], HANGS, ">")
     when_running(client, image, lambda container: os.kill(os.getpid(), signal.SIGINT))
     with pytest.raises(KeyboardInterrupt):
-        convert(client, config, image, Order("gptj", checkpoints / "gptj", tmp_path / "out"))
+        convert(client, config, image, ConversionRequest("gptj", checkpoints / "gptj", tmp_path / "out"))
     assert converting(client, image) == []
     assert left(tmp_path) <= {"out.log"}
 
@@ -273,7 +273,7 @@ def test_a_checkpoint_in_another_layout_is_saved_anew_first(
         "import shutil, sys\nlayout, source, target, name = sys.argv[1:]\nassert layout == 'whole'\n"
         "shutil.copytree(source, target)\nshutil.move(f'{target}/{name}', f'{target}/model.safetensors')\n"
     )
-    planned = conversion.plan(config, RELEASE, Order("gptj", folder, tmp_path / "out"))
+    planned = conversion.plan(config, RELEASE, ConversionRequest("gptj", folder, tmp_path / "out"))
     with pytest.raises(ConversionFailed, match=r"No such file.*model\.safetensors"):
         conversion.convert(client, planned, built.tag("sdk"), print)
     layout = Layout(script=str(script), layout="whole")
@@ -287,7 +287,9 @@ def test_a_checkpoint_in_another_layout_is_saved_anew_first(
 def test_a_config_is_written_for_a_converter_that_writes_none(
     client: docker.DockerClient, built: Plan, config: Config, checkpoints: Path, tmp_path: Path
 ) -> None:
-    planned = conversion.plan(config, RELEASE, Order("gpt", checkpoints / "gpt", tmp_path / "out"))
+    planned = conversion.plan(
+        config, RELEASE, ConversionRequest("gpt", checkpoints / "gpt", tmp_path / "out")
+    )
     values = {
         "head_num": "2", "size_per_head": "8", "num_layer": "2", "vocab_size": "258", "start_id": "256",
         "end_id": "257", "weight_data_type": "fp32", "model_name": "ours",
@@ -305,7 +307,9 @@ def test_what_the_image_or_the_disk_lacks_is_said_before_anything_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planned = conversion.plan(config, RELEASE, Order("gpt", checkpoints / "gpt", tmp_path / "out"))
+    planned = conversion.plan(
+        config, RELEASE, ConversionRequest("gpt", checkpoints / "gpt", tmp_path / "out")
+    )
     needy = replace(planned, converter=planned.converter.model_copy(update={"modules": ("no_such_module",)}))
     with pytest.raises(HostError, match="needs no_such_module, which this image lacks"):
         conversion.convert(client, needy, built.tag("sdk"), print)

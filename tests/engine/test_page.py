@@ -13,12 +13,12 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from ftbuild.nightly.record import Night
+from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.report.write import write
 from testing import nights
 
 Scheme = Literal["light", "dark"]
-NIGHTS: dict[str, Callable[[], Night]] = {"good": nights.good, "bad": nights.bad}
+NIGHTS: dict[str, Callable[[], NightlyRun]] = {"good": nights.good, "bad": nights.bad}
 WIDTHS = (390, 1280)
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 

@@ -45,7 +45,9 @@ def model(built: Plan, reference: ModuleType, tmp_path_factory: pytest.TempPathF
     reference.write(reference.make(), "gpt", folder / "checkpoint")
     command = [sys.executable, "-B", "-m", CONVERTER, "-i", str(folder / "checkpoint"), "-o", str(folder)]
     subprocess.run([*command, "-i_g", str(RANKS)], cwd=UPSTREAM / "FasterTransformer" / "base", check=True)
-    config = config_pbtxt.filled(CONFIG.read_text(), tensor_para=RANKS, data_type="fp32", decoupled=True)
+    config = config_pbtxt.fill_template(
+        CONFIG.read_text(), tensor_para=RANKS, data_type="fp32", decoupled=True
+    )
     config_pbtxt.write(folder / "models", config, folder / f"{RANKS}-gpu")
     with server_container.serve(built.tag("runtime"), folder / "models") as running:
         client = Client(running.grpc, "grpc")

@@ -28,7 +28,7 @@ from ftbuild.plan import Plan
 from ftbuild.serving import compose, deployment, image_choice, kubernetes, requirements
 from ftbuild.serving import docker as launch
 from ftbuild.serving.deployment import Deployment, Options, Ports
-from ftbuild.serving.image_choice import Image, Wanted
+from ftbuild.serving.image_choice import Image, ImageChoice
 from testing import ROOT
 from testing.sample import SAMPLE
 
@@ -44,7 +44,7 @@ from ftbuild.serving import deployment, images, launch, needs
 folder, name, *ports = sys.argv[1:]
 client, models = engine.connect(), Path(folder)
 options = deployment.Options(models, ports=deployment.Ports(*map(int, ports)), name=name)
-found, _ = images.find(client, config.load(Path("buildcfg/sample")), images.Wanted(sm="80"), None)
+found, _ = images.find(client, config.load(Path("buildcfg/sample")), images.ImageChoice(sm="80"), None)
 how = deployment.decide(options, needs.read(models), found, "cpu")
 launch.serve(client, how, found, lambda line: print(line, flush=True))
 """
@@ -73,7 +73,7 @@ def models(tmp_path: Path) -> Path:
 @pytest.fixture
 def image(client: docker.DockerClient, built: Plan) -> Image:
     found, access = image_choice.find(
-        client, configuration.load(SAMPLE), Wanted(sm="80", triton="22.12"), None
+        client, configuration.load(SAMPLE), ImageChoice(sm="80", triton="22.12"), None
     )
     assert access is None
     assert found.name == built.tag("runtime", moving=True)
@@ -254,16 +254,16 @@ def test_a_named_image_is_taken_as_it_is_or_said_to_be_absent(
     client: docker.DockerClient, image: Image
 ) -> None:
     config = configuration.load(SAMPLE)
-    assert image_choice.find(client, config, Wanted(image=image.name), None) == (image, None)
+    assert image_choice.find(client, config, ImageChoice(image=image.name), None) == (image, None)
     with pytest.raises(HostError, match="serving needs the image localhost:1/nobody:x"):
-        image_choice.find(client, config, Wanted(image="localhost:1/nobody:x"), None)
-    absent, _ = image_choice.find(client, config, Wanted(image="localhost:1/nobody:x"), None, here=False)
+        image_choice.find(client, config, ImageChoice(image="localhost:1/nobody:x"), None)
+    absent, _ = image_choice.find(client, config, ImageChoice(image="localhost:1/nobody:x"), None, here=False)
     assert absent == Image("localhost:1/nobody:x")
 
 
 def test_options_that_no_built_image_matches_are_named(client: docker.DockerClient, built: Plan) -> None:
     with pytest.raises(ConfigError, match=r"matches --triton 20\.01 --sm 80"):
-        image_choice.find(client, configuration.load(SAMPLE), Wanted(triton="20.01", sm="80"), None)
+        image_choice.find(client, configuration.load(SAMPLE), ImageChoice(triton="20.01", sm="80"), None)
 
 
 def test_the_docker_run_line_serves_as_well(client: docker.DockerClient, wanted: Deployment) -> None:

@@ -55,7 +55,7 @@ def spoilt(client: docker.DockerClient) -> Any:
 
     def put(plan: Plan, name: str) -> None:
         tag = plan.tag("runtime")
-        originals.setdefault(tag, daemon.built(client, tag, VerifyError))
+        originals.setdefault(tag, daemon.require_image(client, tag, VerifyError))
         daemon.tag(client, name, tag)
 
     yield put
@@ -67,7 +67,7 @@ def spoilt(client: docker.DockerClient) -> Any:
 def moving_tags(client: docker.DockerClient, built: Plan) -> Iterator[None]:
     """They point to the good images again at the end, whatever a test builds for the same cell."""
     tags = [built.tag(product, moving=True) for product in PRODUCTS]
-    before = {tag: daemon.built(client, tag, VerifyError) for tag in tags}
+    before = {tag: daemon.require_image(client, tag, VerifyError) for tag in tags}
     yield
     for tag, image in before.items():
         daemon.tag(client, image, tag)

@@ -34,7 +34,7 @@ def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str])
 
 def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> gate.Subject:
     """The built images as if they were another plan's."""
-    ids = {product: daemon.built(client, name, VerifyError) for product, name in names(built).items()}
+    ids = {product: daemon.require_image(client, name, VerifyError) for product, name in names(built).items()}
     config, cache = configuration.load(SAMPLE), selection.cache_folder()
     return gate.Subject(client, config, plan, ids, cache, None, lambda message: None)
 
@@ -235,13 +235,13 @@ def test_a_build_verifies_once_and_again_when_the_image_has_changed(
     config, cache = configuration.load(SAMPLE), selection.cache_folder()
     said: list[str] = []
     for _ in range(2):
-        gate.require(client, config, built, cache, tmp_path, progress=said.append)
+        gate.require(client, config, built, cache, tmp_path, report=said.append)
     assert said.count("verifying both images") == 1
     record = tmp_path / VERIFY.record
     image = daemon.image(client, built.tag("sdk"))
     assert image is not None
     record.write_text(record.read_text().replace(str(image.id), "sha256:0"))
-    gate.require(client, config, built, cache, tmp_path, progress=said.append)
+    gate.require(client, config, built, cache, tmp_path, report=said.append)
     assert said.count("verifying both images") == 2
 
 

@@ -20,7 +20,7 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import conversion, weights
-from ftbuild.models.conversion import Conversion, Order
+from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.sources import lock
 from ftbuild.sources.patches import series
 
@@ -283,8 +283,8 @@ def require_equal(folder: Path, wanted: Mapping[str, Array], data_type: Any = np
         )
 
 
-def order_of(kind: str, folder: Path, out: Path, **options: Any) -> Order:
-    return Order(kind.partition("-")[0], folder, out / "not there", **{"jobs": 1, **options})
+def order_of(kind: str, folder: Path, out: Path, **options: Any) -> ConversionRequest:
+    return ConversionRequest(kind.partition("-")[0], folder, out / "not there", **{"jobs": 1, **options})
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])

@@ -180,7 +180,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 def _not_ready(what: str, log: Path) -> SmokeError:
-    said = server_container.telling(log.read_bytes())
+    said = server_container.log_excerpt(log.read_bytes())
     return SmokeError(f"{what}; it said:\n    {said}", where=str(log), hint=server_container.DIED)
 
 

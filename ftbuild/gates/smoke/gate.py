@@ -6,7 +6,6 @@ docs/smoke.md says what is tested. The suite is a pytest process of its own, so 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,6 +22,7 @@ from ftbuild.gates.smoke.job import Job, Model
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.host import shell
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -49,7 +49,7 @@ def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime")
 
     Raises SmokeError when the image is not built, HostError when it gets none.
     """
-    found = gpu.find(client, daemon.built(client, plan.tag(product), SmokeError))
+    found = gpu.find(client, daemon.require_image(client, plan.tag(product), SmokeError))
     if found is None:
         raise HostError(
             "no GPU: nothing was tested, and nothing passed",
@@ -60,7 +60,7 @@ def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime")
 
 
 def prepare(
-    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, *, report: Callable[[str], None]
+    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, *, report: Reporter
 ) -> Prepared:
     """The models of a cell, below its `folder`; see `models.ensure`."""
     return models.ensure(client, config, plan, folder / FOLDER, report)
@@ -73,13 +73,13 @@ def run(
     folder: Path,
     access: Access | None,
     *,
-    report: Callable[[str], None],
+    report: Reporter,
 ) -> Report:
     """Test a cell's images on the GPUs (None: on CPUs), and put record, JUnit XML and log into `folder`.
 
     Raises SmokeError when there is nothing to test or the suite itself breaks.
     """
-    image = daemon.built(client, plan.tag("runtime"), SmokeError)
+    image = daemon.require_image(client, plan.tag("runtime"), SmokeError)
     prepared = prepare(client, config, plan, folder, report=report)
     gpus = access.gpus if access else ()
     version = config.version(plan.cell.triton, "backend")
@@ -111,7 +111,7 @@ def _streams(family: Family, version: str) -> bool:
     return family.streams is not None and SpecifierSet(family.streams).contains(version)
 
 
-def _suite(folder: Path, report: Callable[[str], None]) -> None:
+def _suite(folder: Path, report: Reporter) -> None:
     """Run the suite's tests; the JUnit XML tells how they ended."""
     xml, log = folder / JUNIT, folder / LOG
     for old in (xml, log):

@@ -12,7 +12,7 @@ import json
 import shlex
 import shutil
 import tarfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -23,6 +23,7 @@ from ftbuild.engine import container, daemon
 from ftbuild.errors import SmokeError, VerifyError
 from ftbuild.models import config_pbtxt, conversion
 from ftbuild.plan import Plan, digest_of
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -44,7 +45,7 @@ class Prepared:
 
 
 def ensure(
-    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, report: Callable[[str], None]
+    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, report: Reporter
 ) -> Prepared:
     """The models of every family that the release converts, made now if they are not there.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from ftbuild.errors import SmokeError, VerifyError
 from ftbuild.gates.report import Finding, Gate, Report, State, Verdict
 from ftbuild.gates.unittests.image import PRODUCT, RUN, Recipe
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -32,7 +33,7 @@ def run(
     access: Access,
     folder: Path,
     *,
-    report: Callable[[str], None],
+    report: Reporter,
 ) -> Report:
     """Run every test of `image` on the GPUs, and put the record into `folder`.
 

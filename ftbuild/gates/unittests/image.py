@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +20,7 @@ from ftbuild.errors import BuildError, NothingSelected
 from ftbuild.host import disk
 from ftbuild.plan import LABELS, Plan, digest_of
 from ftbuild.sources import lock
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -85,7 +85,7 @@ def ensure(
     plan: Plan,
     options: pipeline.Options,
     *,
-    report: Callable[[str], None],
+    report: Reporter,
 ) -> str:
     """The id of the image, which is built unless it is there; errors as those of a build."""
     made_of, name = recipe(config, plan), plan.tag(PRODUCT)
@@ -95,7 +95,7 @@ def ensure(
         return str(found.id)
     buildx.version()
     host = pipeline.host_of(client, options)
-    base.ensure(client, plan, host, options.work, report=report, show=report)
+    base.ensure(client, plan, host, options.work, report=report)
     disk.require(options.work, pipeline.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
     folder = pipeline.folder(options.work, plan)
     job = bake.Job(folder, definition(plan, made_of, host), PREFIX)
@@ -108,12 +108,10 @@ def ensure(
         report,
         stage_more=lambda: _stage(config, plan, made_of, options.cache, folder, report),
     )
-    return daemon.built(client, name, BuildError)
+    return daemon.require_image(client, name, BuildError)
 
 
-def _stage(
-    config: Config, plan: Plan, made_of: Recipe, cache: Path, folder: Path, report: Callable[[str], None]
-) -> None:
+def _stage(config: Config, plan: Plan, made_of: Recipe, cache: Path, folder: Path, report: Reporter) -> None:
     """Put the initial cache and the runner beside the cell's own recipe, googletest beside its sources."""
     (folder / context.RECIPE / f"{PRODUCT}.cmake").write_text(made_of.tree.initial_cache())
     shutil.copyfile(RUNNER, folder / context.RECIPE / f"{PRODUCT}.py")

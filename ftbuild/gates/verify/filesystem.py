@@ -115,7 +115,7 @@ def brought_by_base(base: Contents) -> list[str]:
     return sorted({rule.what for rule in LEFTOVERS for path in base.files if rule.path.fullmatch(path)})
 
 
-def strangers(image: Contents, base: Contents) -> Iterator[str]:
+def unknown_owners(image: Contents, base: Contents) -> Iterator[str]:
     """Files whose owner or group is `nobody` or has no name in the image, unless the base has them so."""
     for file in _changed(image, base):
         unknown = file.uid not in image.users.values() or file.gid not in image.groups.values()
@@ -123,7 +123,7 @@ def strangers(image: Contents, base: Contents) -> Iterator[str]:
             yield f"{file.path} (owner {file.uid}:{file.gid})"
 
 
-def privileged(image: Contents, base: Contents) -> Iterator[str]:
+def setuid(image: Contents, base: Contents) -> Iterator[str]:
     """Programs that run with their owner's or group's rights, unless the base has them so."""
     return (f"{f.path} (mode {f.mode:o})" for f in _changed(image, base) if f.kind == "f" and f.mode & SETUID)
 
@@ -135,7 +135,7 @@ def open_to_all(files: Iterable[File]) -> Iterator[str]:
             yield f"{file.path} (mode {file.mode:o})"
 
 
-def opened(image: Contents, base: Contents) -> Iterator[str]:
+def world_writable(image: Contents, base: Contents) -> Iterator[str]:
     """Files and folders that everybody may write, unless the base has them so."""
     return open_to_all(_changed(image, base))
 

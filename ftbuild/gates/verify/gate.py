@@ -24,7 +24,7 @@ from ftbuild.gates import report as verdict
 from ftbuild.gates.report import VERIFY, Finding, Report, State, Verdict
 from ftbuild.gates.verify import elf, filesystem, sources
 from ftbuild.plan import LABELS, PRODUCTS, Plan
-from ftbuild.sources.store import Report as Progress
+from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import size
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Subject:
         images: Mapping[str, str],
         cache: Path,
         staged: Path | None,
-        progress: Progress,
+        report: Reporter,
     ) -> None:
         """`images`: product -> image id."""
         self.client = client
@@ -87,7 +87,7 @@ class Subject:
         self.images = images
         self.cache = cache
         self.staged = staged
-        self.progress = progress
+        self.progress = report
         hint = f"invoke base --base {plan.base.name}" if plan.base.local else "docker load it, or docker pull"
         self.base = container.available(client, plan.base.serving, "comparing with the base", hint)
         self.devel = container.available(client, plan.base.devel, "listing machine code", hint)
@@ -125,7 +125,7 @@ def verify(
     *,
     images: Mapping[str, str] | None = None,
     staged: Path | None = None,
-    progress: Progress = lambda message: None,
+    report: Reporter = lambda message: None,
 ) -> Report:
     """Run every check on the images of `plan`, or on other `images` (product -> name) as if they were these.
 
@@ -134,8 +134,8 @@ def verify(
     or its compiler image cannot be had.
     """
     names = images or {product: plan.tag(product) for product in PRODUCTS}
-    ids = {product: daemon.built(client, name, VerifyError) for product, name in names.items()}
-    subject = Subject(client, config, plan, ids, cache, staged, progress)
+    ids = {product: daemon.require_image(client, name, VerifyError) for product, name in names.items()}
+    subject = Subject(client, config, plan, ids, cache, staged, report)
     findings = tuple(
         Finding(name, product, verdict)
         for name, products, check in CHECKS
@@ -146,27 +146,27 @@ def verify(
 
 
 def run(
-    client: docker.DockerClient, config: Config, plan: Plan, cache: Path, folder: Path, *, progress: Progress
+    client: docker.DockerClient, config: Config, plan: Plan, cache: Path, folder: Path, *, report: Reporter
 ) -> Report:
     """Verify the images of `plan`, with the help of the `folder` of its build, and put the record there."""
     staged = folder / context.SOURCES
-    report = verify(client, config, plan, cache, staged=staged, progress=progress)
-    report.write(folder)
-    return report
+    found = verify(client, config, plan, cache, staged=staged, report=report)
+    found.write(folder)
+    return found
 
 
 def require(
-    client: docker.DockerClient, config: Config, plan: Plan, cache: Path, folder: Path, *, progress: Progress
+    client: docker.DockerClient, config: Config, plan: Plan, cache: Path, folder: Path, *, report: Reporter
 ) -> None:
     """The same, unless the record says that these very images passed this version of the checks.
 
     Raises VerifyError naming every check that failed.
     """
     record = verdict.read(VERIFY, folder)
-    ids = {product: daemon.built(client, plan.tag(product), VerifyError) for product in PRODUCTS}
+    ids = {product: daemon.require_image(client, plan.tag(product), VerifyError) for product in PRODUCTS}
     if not (record and record.passed and record.ftbuild == __version__ and record.images == ids):
-        progress("verifying both images")
-        run(client, config, plan, cache, folder, progress=progress).require()
+        report("verifying both images")
+        run(client, config, plan, cache, folder, report=report).require()
 
 
 def _outcome(check: Check, subject: Subject, product: str) -> list[Verdict]:
@@ -182,7 +182,7 @@ def _outcome(check: Check, subject: Subject, product: str) -> list[Verdict]:
         return [Verdict(State.FAIL, f"the engine says: {refused}", REPORT_BUG)]
 
 
-def _judge(problems: Iterable[str], fine: str, hint: str, facts: Mapping[str, Any] | None = None) -> Verdict:
+def _result(problems: Iterable[str], fine: str, hint: str, facts: Mapping[str, Any] | None = None) -> Verdict:
     """Failed with the problems, if there are any, else what was seen to be fine."""
     found = list(problems)
     if not found:
@@ -206,7 +206,7 @@ def machine_code(subject: Subject, product: str) -> Iterator[Verdict]:
     ]
     fine = ", ".join(f"{kind.upper()} {_counts(found)}" for kind, found in facts.items())
     hint = "build the cell again, its images came from another SM list; a GPU would hide this through JIT"
-    yield _judge(problems, fine, hint, facts)
+    yield _result(problems, fine, hint, facts)
 
 
 def resolve(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -222,7 +222,7 @@ def resolve(subject: Subject, product: str) -> Iterator[Verdict]:
     seen = [*sorted(own), *(path for path in server_side if path in files)]
     text = container.run(subject.client, subject.images[product], elf.resolution(seen))
     missing = [f"{name} is not in {BACKEND}" for name in REQUIRED if f"{BACKEND}/{name}" not in own]
-    yield _judge(
+    yield _result(
         [*missing, *elf.unresolved(text)],
         f"{len(seen)} libraries and programs find everything",
         f"the base lacks a package or the image lost a file: compare it with the base, then {REBUILD}",
@@ -234,7 +234,7 @@ def multi_gpu(subject: Subject, product: str) -> Iterator[Verdict]:
     needed = {name for library in subject.libraries(product) for name in library.needed}
     linked = sorted(name for name in needed if name.startswith(MULTI_GPU))
     absent = [name for name in MULTI_GPU if not any(lib.startswith(name) for lib in linked)]
-    yield _judge(
+    yield _result(
         (f"no library is linked with {name}" for name in absent),
         ", ".join(linked),
         "BUILD_MULTI_GPU must be ON (ftbuild/cmake.py): without it a model runs on one GPU only",
@@ -260,7 +260,7 @@ def collectives(subject: Subject, product: str) -> Iterator[Verdict]:
         if not any(elf.runs(code, sm) for code in codes)
     ]
     hint = "a model over several GPUs would end the server: the base needs an NCCL built for that SM"
-    yield _judge(problems, f"SASS {_counts(library.sass)}", hint, {"sass": dict(library.sass)})
+    yield _result(problems, f"SASS {_counts(library.sass)}", hint, {"sass": dict(library.sass)})
 
 
 def search_paths(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -274,7 +274,7 @@ def search_paths(subject: Subject, product: str) -> Iterator[Verdict]:
                 problems.append(f"{library.path}: search path {written} is no folder of the image")
             elif folder in image.files and any(filesystem.open_to_all([image.files[folder]])):
                 problems.append(f"{library.path}: everybody may write to its search path {written}")
-    yield _judge(problems, ", ".join(sorted(seen)) or "none", REPORT_BUG)
+    yield _result(problems, ", ".join(sorted(seen)) or "none", REPORT_BUG)
 
 
 def starts(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -292,7 +292,7 @@ def starts(subject: Subject, product: str) -> Iterator[Verdict]:
         raise VerifyError(silent.what, hint="docker run the image by hand; the server must start") from silent
     problems = [] if found == labelled else [f"the server says {found}, the label {labelled or 'nothing'}"]
     hint = f"bases.yaml (server) or matrix.yaml names a server that {subject.plan.base.serving} does not hold"
-    yield _judge(problems, f"version {found}", hint, {"version": found})
+    yield _result(problems, f"version {found}", hint, {"version": found})
 
 
 def labels(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -304,7 +304,7 @@ def labels(subject: Subject, product: str) -> Iterator[Verdict]:
         for name, value in wanted.items()
         if found.get(name) != value
     )
-    yield _judge(problems, f"{len(wanted)} labels", f"the image was made from another plan: {REBUILD}")
+    yield _result(problems, f"{len(wanted)} labels", f"the image was made from another plan: {REBUILD}")
 
 
 def patched(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -321,7 +321,7 @@ def patched(subject: Subject, product: str) -> Iterator[Verdict]:
         staged=subject.staged,
         report=subject.progress,
     )
-    yield _judge(
+    yield _result(
         (f"{name}: {', '.join(wrong)}" for name, wrong in compared.wrong.items()),
         f"{len(compared.right)} patches seen, {compared.files} files as pinned and patched",
         f"the image was changed after its build or made from other sources: {REBUILD}",
@@ -340,7 +340,7 @@ def importable(subject: Subject, product: str) -> Iterator[Verdict]:
     script = f"python3 - <<'PYTHON'\n{_IMPORT}PYTHON"
     loaded = container.run(subject.client, subject.images[product], script).split()
     problems = [] if loaded else [f"there is no library in {LIBRARIES[product]}"]
-    yield _judge(problems, ", ".join(loaded), REPORT_BUG)
+    yield _result(problems, ", ".join(loaded), REPORT_BUG)
 
 
 def tokenization(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -359,7 +359,7 @@ def leftovers(subject: Subject, product: str) -> Iterator[Verdict]:
         for place, text in _recorded(subject, subject.images[product])
         if _PASSWORD.search(text)
     ]
-    yield _judge(
+    yield _result(
         [*filesystem.leftovers(image, base), *passwords],
         f"nothing added (of the base itself: {', '.join(brought)})" if brought else "nothing",
         "a stage of dockerfiles/triton-ft.Dockerfile leaves it; a credential that got into a layer must be "
@@ -369,18 +369,18 @@ def leftovers(subject: Subject, product: str) -> Iterator[Verdict]:
 
 def owners(subject: Subject, product: str) -> Iterator[Verdict]:
     """Every added file has an owner and a group with a name."""
-    problems = filesystem.strangers(*_with_base(subject, product))
-    yield _judge(problems, "all have a name", f"COPY with --chown, or make the user; {REPORT_BUG}")
+    problems = filesystem.unknown_owners(*_with_base(subject, product))
+    yield _result(problems, "all have a name", f"COPY with --chown, or make the user; {REPORT_BUG}")
 
 
 def rights(subject: Subject, product: str) -> Iterator[Verdict]:
     """No added program runs with another's rights, no added file can be written by everybody."""
     both = _with_base(subject, product)
     problems = [
-        *(f"setuid or setgid: {path}" for path in filesystem.privileged(*both)),
-        *(f"everybody may write: {path}" for path in filesystem.opened(*both)),
+        *(f"setuid or setgid: {path}" for path in filesystem.setuid(*both)),
+        *(f"everybody may write: {path}" for path in filesystem.world_writable(*both)),
     ]
-    yield _judge(problems, "nothing added", f"chmod it in its stage; {REPORT_BUG}")
+    yield _result(problems, "nothing added", f"chmod it in its stage; {REPORT_BUG}")
 
 
 def user(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -394,7 +394,7 @@ def user(subject: Subject, product: str) -> Iterator[Verdict]:
         problems.append("the image runs as root")
     elif uid not in users.values():
         problems.append(f"the image runs as {name}, whom /etc/passwd does not know")
-    yield _judge(problems, configured, "the last USER of the stage must be 1000:1000")
+    yield _result(problems, configured, "the last USER of the stage must be 1000:1000")
 
 
 def layers(subject: Subject, product: str) -> Iterator[Verdict]:
@@ -405,7 +405,7 @@ def layers(subject: Subject, product: str) -> Iterator[Verdict]:
     added = history[: len(history) - len(subject.client.images.get(base).history())]
     facts = [{"bytes": step["Size"], "by": _short(step["CreatedBy"])} for step in added if step["Size"]]
     total = sum(fact["bytes"] for fact in facts)
-    yield _judge(
+    yield _result(
         [] if stack[: len(below)] == below else [f"the image does not stand on {subject.plan.base.serving}"],
         "\n".join([f"{size(total)} added", *(f"{size(fact['bytes'])}  {fact['by']}" for fact in facts)]),
         f"the base was made again under the same name: {REBUILD}",

@@ -19,7 +19,7 @@ from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.sources import lock, patched
 from ftbuild.sources.patches import hunks, series
-from ftbuild.sources.store import Report
+from ftbuild.text.reporter import Reporter
 
 Place = tuple[str, str]  # component, path in its tree
 Digests = Mapping[Place, str]
@@ -65,7 +65,7 @@ def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
 
 
 def compare(
-    config: Config, plan: Plan, image: Digests, cache: Path, *, staged: Path | None, report: Report
+    config: Config, plan: Plan, image: Digests, cache: Path, *, staged: Path | None, report: Reporter
 ) -> Comparison:
     """Compare `image` (of every tree in TREES) with the pinned, patched sources of `plan`.
 
@@ -105,7 +105,7 @@ def _note(outcome: Comparison, name: str, places: set[Place], wanted: Digests, f
 
 
 @contextmanager
-def _patched(config: Config, plan: Plan, cache: Path, report: Report) -> Iterator[dict[str, Path]]:
+def _patched(config: Config, plan: Plan, cache: Path, report: Reporter) -> Iterator[dict[str, Path]]:
     """The patched trees of all components that have a series, as long as the context lasts."""
     release = plan.cell.triton
     with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
@@ -117,7 +117,7 @@ def _patched(config: Config, plan: Plan, cache: Path, report: Report) -> Iterato
         yield trees
 
 
-def _touched(config: Config, plan: Plan, cache: Path, report: Report) -> dict[str, set[Place]]:
+def _touched(config: Config, plan: Plan, cache: Path, report: Reporter) -> dict[str, set[Place]]:
     """Patch -> the files that it changes."""
     found: dict[str, set[Place]] = {}
     for component, entries in series.series(config).items():

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ftbuild.nightly import ninja
-from ftbuild.nightly.record import Night, Step, Unit
+from ftbuild.nightly.record import NightlyRun, Step, Unit
 from ftbuild.text.units import duration
 
 WIDTH = 1100.0
@@ -97,7 +97,7 @@ class Compile:
     busy: float
 
 
-def of_night(night: Night) -> Chart:
+def of_night(night: NightlyRun) -> Chart:
     """The cells that something was run for, with their steps."""
     cells = sorted((cell for cell in night.cells if cell.steps), key=lambda cell: cell.start)
     last = max((step.start + step.seconds for cell in cells for step in cell.steps), default=0.0)

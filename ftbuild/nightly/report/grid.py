@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ftbuild.nightly.record import CellRecord, Night
+from ftbuild.nightly.record import CellRecord, NightlyRun
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Grid:
     rows: tuple[Row, ...]
 
 
-def grids(night: Night) -> tuple[Grid, ...]:
+def grids(night: NightlyRun) -> tuple[Grid, ...]:
     """One grid for each base, in the order of the night's cells."""
     return tuple(_grid(night, base) for base in dict.fromkeys(cell.base for cell in night.cells))
 
@@ -40,7 +40,7 @@ def anchor(cell: str) -> str:
     return "cell-" + re.sub(r"[^\w.-]", "-", cell)
 
 
-def _grid(night: Night, base: str) -> Grid:
+def _grid(night: NightlyRun, base: str) -> Grid:
     cells = {(cell.triton, cell.sms): cell for cell in night.cells if cell.base == base}
     releases = sorted({release for release, _ in cells})
     sets = sorted({found for _, found in cells}, key=lambda found: (len(found), found))

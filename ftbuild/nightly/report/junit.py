@@ -14,7 +14,7 @@ from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from ftbuild.audit.finding import Finding
-from ftbuild.nightly.record import CellRecord, Night, Reason, State, Step, outcome
+from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, Step, outcome
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.nightly.report.wording import advice, complaint, means
 
@@ -42,7 +42,7 @@ class _Case:
     output: str
 
 
-def render(night: Night) -> str:
+def render(night: NightlyRun) -> str:
     """The text of `junit.xml`. What happened to a cell stands at the step that decided it."""
     night = cleaned(night)
     root = Element("testsuites", name="ftbuild nightly", time=f"{night.seconds:.3f}")
@@ -61,7 +61,7 @@ def _release(cell: CellRecord) -> str:
     return cell.triton
 
 
-def _suite(root: Element, name: str, night: Night, cases: Sequence[_Case]) -> Sequence[_Case]:
+def _suite(root: Element, name: str, night: NightlyRun, cases: Sequence[_Case]) -> Sequence[_Case]:
     seconds = sum(case.seconds for case in cases)
     suite = SubElement(root, "testsuite", {"name": name, **_counts(cases)}, time=f"{seconds:.3f}")
     suite.set("timestamp", _timestamp(night))
@@ -79,7 +79,7 @@ def _counts(cases: Iterable[_Case]) -> dict[str, str]:
     return {"tests": str(len(states)), **{name: str(states.count(state)) for name, state in kinds.items()}}
 
 
-def _timestamp(night: Night) -> str:
+def _timestamp(night: NightlyRun) -> str:
     """The start in UTC without an offset, which the stricter schemas do not allow."""
     return datetime.fromisoformat(night.started).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S")
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ftbuild.audit.finding import worst_first
-from ftbuild.nightly.record import CellRecord, Night
+from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
@@ -20,14 +20,14 @@ _DETAIL = 4000
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()#!|~@])")
 
 
-def render(night: Night) -> str:
+def render(night: NightlyRun) -> str:
     """The text of `report.md`, at most `LIMIT_BYTES` long in UTF-8: tails are cut, never the table."""
     night = cleaned(night)
     texts = (_render(night, lines, width) for lines, width in _TAILS)
     return next((text for text in texts if len(text.encode()) <= LIMIT_BYTES), "") or _cut(night)
 
 
-def _render(night: Night, lines: int, width: int) -> str:
+def _render(night: NightlyRun, lines: int, width: int) -> str:
     parts = [_head(night)]
     if trouble := wording.troubled(night):
         parts += ["## What went wrong", *(_trouble(cell, lines, width) for cell in trouble)]
@@ -37,7 +37,7 @@ def _render(night: Night, lines: int, width: int) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _cut(night: Night) -> str:
+def _cut(night: NightlyRun) -> str:
     """Of a matrix that is too big for the limit: the head, and as many whole rows as fit."""
     kept, room = [], LIMIT_BYTES - 1000
     for line in f"{_head(night)}\n\n{_table(night)}".split("\n"):
@@ -48,7 +48,7 @@ def _cut(night: Night) -> str:
     return "\n".join([*kept, "", "The rest is in report.html.", ""])
 
 
-def _head(night: Night) -> str:
+def _head(night: NightlyRun) -> str:
     counts = ", ".join(said for _, said in wording.tally(night))
     facts = [
         _text(night.started),
@@ -77,7 +77,7 @@ def _trouble(cell: CellRecord, lines: int, width: int) -> str:
     return "\n\n".join(parts)
 
 
-def _table(night: Night) -> str:
+def _table(night: NightlyRun) -> str:
     rows = ["| Cell | State | Time | Pull | Detail |", "|---|---|---:|---|---|"]
     return "\n".join([*rows, *(f"| {' | '.join(_row(cell))} |" for cell in night.cells)])
 
@@ -92,7 +92,7 @@ def _row(cell: CellRecord) -> Iterator[str]:
     yield _text(first_line(cell.detail))
 
 
-def _audit(night: Night) -> str:
+def _audit(night: NightlyRun) -> str:
     rows = ["| Looked at | State | Detail |", "|---|---|---|"]
     for finding in worst_first(night.audit):
         cells = (_text(finding.what), _text(finding.state), _text(first_line(finding.detail)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ftbuild.audit.finding import worst_first
-from ftbuild.nightly.record import CellRecord, Night, Reason
+from ftbuild.nightly.record import CellRecord, NightlyRun, Reason
 from ftbuild.nightly.report import gantt, grid, trend, wording
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
@@ -27,7 +27,7 @@ TAIL_WIDTH = 1000
 _URL = re.compile(r"https?://[^\s<>\"'`|\\^{}]+[^\s<>\"'`|\\^{}.,;:!?)\]]")
 
 
-def render(night: Night) -> str:
+def render(night: NightlyRun) -> str:
     """The text of `report.html`."""
     night = cleaned(night)
     trouble = wording.troubled(night)

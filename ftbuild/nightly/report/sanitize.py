@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from ftbuild.nightly.record import Night
+from ftbuild.nightly.record import NightlyRun
 
 # ECMA-48: control sequences, then strings (OSC, DCS, SOS, PM, APC) to their end, then two-character escapes.
 _TERMINAL_CODES = re.compile(
@@ -25,9 +25,9 @@ def clean(text: str) -> str:
     return _UNWANTED.sub("", _TERMINAL_CODES.sub("", re.sub("\r\n?", "\n", text)))
 
 
-def cleaned(night: Night) -> Night:
+def cleaned(night: NightlyRun) -> NightlyRun:
     """The night with every text in it clean. All reports begin with this."""
-    result: Night = _cleaned(night)
+    result: NightlyRun = _cleaned(night)
     return result
 
 

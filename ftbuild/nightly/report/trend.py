@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from ftbuild.nightly.record import Night, Past, State
+from ftbuild.nightly.record import NightlyRun, PastRun, State
 from ftbuild.nightly.report import wording
 
 NIGHTS = 21
@@ -45,7 +45,7 @@ class Trend:
     bytes: Spark | None
 
 
-def trends(night: Night) -> tuple[Trend, ...]:
+def trends(night: NightlyRun) -> tuple[Trend, ...]:
     """The night itself, then every cell that a step was ever run for; nothing without an earlier night."""
     nights = (*sorted(night.past, key=lambda past: past.id), night.summary())[-NIGHTS:]
     if len(nights) < 2:
@@ -80,11 +80,11 @@ def spark(values: Sequence[float | None]) -> Spark | None:
     )
 
 
-def _ended(past: Past) -> State:
+def _ended(past: PastRun) -> State:
     return State.FAILED if past.exit_code else State.PASSED
 
 
-def _trend(cell: str, nights: Sequence[Past]) -> Trend:
+def _trend(cell: str, nights: Sequence[PastRun]) -> Trend:
     return Trend(
         cell,
         tuple(Square(past.id, _look(past.states.get(cell))) for past in nights),
@@ -94,7 +94,7 @@ def _trend(cell: str, nights: Sequence[Past]) -> Trend:
     )
 
 
-def _seconds(past: Past, cell: str) -> float | None:
+def _seconds(past: PastRun, cell: str) -> float | None:
     """How long the cell took; one that broke off says nothing about that."""
     is_whole = past.states.get(cell) not in (State.FAILED, State.ERROR)
     return past.cell_seconds.get(cell) if is_whole else None

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ftbuild.audit.finding import Finding
 from ftbuild.errors import Interrupted
-from ftbuild.nightly.record import CellRecord, Night, Reason, State
+from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 
 
 @dataclass(frozen=True)
@@ -87,24 +87,24 @@ def advice(cell: CellRecord) -> str:
     return own["what"] if own else _ADVICE.get(cell.reason, "")
 
 
-def troubled(night: Night) -> tuple[CellRecord, ...]:
+def troubled(night: NightlyRun) -> tuple[CellRecord, ...]:
     """The cells that went wrong, failures before errors."""
     return tuple(cell for state in _TROUBLE for cell in night.cells if cell.state is state)
 
 
-def findings(night: Night) -> tuple[Finding, ...]:
+def findings(night: NightlyRun) -> tuple[Finding, ...]:
     """What the audit did not like."""
     return tuple(f for f in night.audit if f.state == "fail")
 
 
-def status(night: Night) -> str:
+def status(night: NightlyRun) -> str:
     """`success`, `failure` or `interrupted`."""
     if night.is_good:
         return "success"
     return "interrupted" if night.exit_code == Interrupted.exit_code else "failure"
 
 
-def tally(night: Night) -> tuple[tuple[Look, str], ...]:
+def tally(night: NightlyRun) -> tuple[tuple[Look, str], ...]:
     """How many cells look alike, in words: what passed, what went wrong, then each kind of skip."""
     order = [*_STATES.values(), *_SKIPS.values()]
     counted = Counter(look(cell.state, cell.reason) for cell in night.cells)
@@ -115,7 +115,7 @@ def _counted(count: int, word: str) -> str:
     return f"{count} {word}s" if count > 1 and word in ("error", "fault") else f"{count} {word}"
 
 
-def headline(night: Night) -> str:
+def headline(night: NightlyRun) -> str:
     """The outcome in a few words."""
     tried = sum(cell.reason is not Reason.EXCLUDED for cell in night.cells)
     bad, faults = len(troubled(night)), len(findings(night))

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ftbuild.host import files
-from ftbuild.nightly.record import Night
+from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.report import junit, markdown, page
 
-RENDERERS: Mapping[str, Callable[[Night], str]] = {
+RENDERERS: Mapping[str, Callable[[NightlyRun], str]] = {
     "junit.xml": junit.render,
     "report.md": markdown.render,
     "report.html": page.render,
 }
 
 
-def write(night: Night, folder: Path) -> None:
+def write(night: NightlyRun, folder: Path) -> None:
     """Put `report.json`, `junit.xml`, `report.md` and `report.html` into `folder`, made if need be."""
     night.write(folder)
     for name, render in RENDERERS.items():
-        files.write(folder / name, render(night))
+        files.write_atomic(folder / name, render(night))

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.harness import catalogue, run, table
 from benchmarks.harness.chart import Bars, Lines
 from benchmarks.harness.figure import Figure, Machine, Result, Topic
-from benchmarks.harness.run import Wanted
+from benchmarks.harness.run import BenchOptions
 from benchmarks.harness.stage import Stage, timed
 from benchmarks.tools import layers, replay, transfer, unit_times
 from benchmarks.tools.replay import Task
@@ -255,7 +255,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     def bench(*fakes: Fake) -> tuple[int, str, list[str]]:
         monkeypatch.setattr(catalogue, "chosen", lambda names: iter(fakes))
-        code = run.bench(Wanted(config=SAMPLE, real=True, out=tmp_path / "out"))
+        code = run.bench(BenchOptions(config=SAMPLE, real=True, out=tmp_path / "out"))
         said = capsys.readouterr()
         return code, said.out + said.err, sorted(file.name for file in (tmp_path / "out").glob("*.json"))
 

@@ -138,12 +138,12 @@ def test_a_build_is_tried_again_when_buildkit_failed_and_not_the_build(
     again = f"if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: {failure}'; exit 1"
     docker_that(tmp_path, monkeypatch, again)
     said: list[str] = []
-    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=said.append)
+    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=said.append)
     assert [line for line in said if "trying again" in line]
 
 
 def test_any_other_failure_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docker_that(tmp_path, monkeypatch, "echo x >> runs; echo 'fatal error: no.h'; exit 1")
     with pytest.raises(BuildError, match=r"no\.h"):
-        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), show=lambda line: None)
+        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=lambda line: None)
     assert (tmp_path / "runs").read_text() == "x\n"

@@ -164,8 +164,8 @@ GC Policy rule#2:
 
 @pytest.mark.parametrize("name", ["Keep Bytes", "Max Used Space"])
 def test_what_a_builder_keeps_for_good_is_read_from_its_policies(name: str) -> None:
-    assert buildx.kept(KEPT.format(name=name)) == 25 * 1024**3
-    assert buildx.kept("Name: old\nStatus: running\n") is None
+    assert buildx.parse_gc_limit(KEPT.format(name=name)) == 25 * 1024**3
+    assert buildx.parse_gc_limit("Name: old\nStatus: running\n") is None
 
 
 def test_an_unknown_builder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from ftbuild.ci import drift, github, gitlab, steps, summary
 from ftbuild.ci import yaml as document
 from ftbuild.ci.options import Options
 from ftbuild.cli import ci
-from ftbuild.cli.ci import Wanted
+from ftbuild.cli.ci import CiOptions
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
@@ -54,7 +54,7 @@ def lines(job: dict[str, Any]) -> list[str]:
 
 def test_the_files_of_this_repository_are_what_its_configuration_makes() -> None:
     config = Selection(ROOT / "buildcfg")
-    assert ci.run(config, Wanted(), ROOT, out=ROOT, check=True, dry_run=False) == 0
+    assert ci.run(config, CiOptions(), ROOT, out=ROOT, check=True, dry_run=False) == 0
 
 
 def test_on_github_a_cell_is_published_only_after_its_build_and_its_smoke_test() -> None:
@@ -210,7 +210,7 @@ def test_another_registry_has_secrets_of_its_own_and_no_token(one_host: bool) ->
 
 def test_the_options_reach_runners_matrix_and_every_job() -> None:
     options = ci.options(
-        replace(SAMPLE, base="open"), Wanted(cpu_runner="big, linux", gpu_runner="a100"), ROOT
+        replace(SAMPLE, base="open"), CiOptions(cpu_runner="big, linux", gpu_runner="a100"), ROOT
     )
     made = workflows(options)
     assert made[github.CELL]["jobs"]["build"]["runs-on"] == ["big", "linux"]
@@ -252,7 +252,7 @@ def test_what_github_hands_to_a_cell_is_in_the_matrix_and_names_that_cell(config
 
 def test_a_configuration_outside_the_checkout_is_refused(config_folder: Path) -> None:
     with pytest.raises(ConfigError, match="in the checkout"):
-        ci.options(Selection(config_folder), Wanted(), ROOT)
+        ci.options(Selection(config_folder), CiOptions(), ROOT)
 
 
 def test_check_names_what_is_missing_changed_and_left_over(tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_a_file_that_people_wrote_is_never_overwritten_nor_removed(tmp_path: Pat
 
 
 def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    wanted = Wanted(gitlab=True)
+    wanted = CiOptions(gitlab=True)
     assert ci.run(SAMPLE, wanted, ROOT, out=tmp_path, check=False, dry_run=True) == 0
     assert list(tmp_path.iterdir()) == []
     said = capsys.readouterr().out

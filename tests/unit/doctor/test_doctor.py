@@ -175,8 +175,8 @@ def test_buildx_that_is_missing_fails(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_every_registry_and_source_of_the_configuration_is_asked_once(config: Config) -> None:
-    targets = network.targets(config)
-    addresses = [target.address for target in targets]
+    endpoints = network.endpoints(config)
+    addresses = [target.address for target in endpoints]
     assert len(addresses) == len(set(addresses))
     assert {"nvcr.io", "registry-1.docker.io"} <= set(addresses)
     assert {repository.url for repository in config.sources.repositories.values()} <= set(addresses)
@@ -186,7 +186,7 @@ def test_a_source_beside_the_configuration_is_a_path(config: Config) -> None:
     repository = next(iter(config.sources.repositories.values()))
     near = repository.model_copy(update={"url": "../near", "mirrors": ("git@host.example:far.git",)})
     sources = config.sources.model_copy(update={"repositories": {"near": near}})
-    asked = network.targets(Config(**{**config.__dict__, "sources": sources}))
+    asked = network.endpoints(Config(**{**config.__dict__, "sources": sources}))
     addresses = [target.address for target in asked if target.name == "source near"]
     assert addresses == [str(config.folder.parent / "near"), "git@host.example:far.git"]
 
@@ -207,8 +207,8 @@ def server() -> Iterator[str]:
         http.shutdown()
 
 
-def target(ask: Callable[[], None]) -> network.Target:
-    return network.Target("thing", "somewhere", ask, "mend it")
+def target(ask: Callable[[], None]) -> network.Endpoint:
+    return network.Endpoint("thing", "somewhere", ask, "mend it")
 
 
 def test_an_answer_that_is_an_error_is_a_problem(server: str) -> None:

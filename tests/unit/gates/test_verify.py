@@ -159,13 +159,13 @@ def test_owners_without_a_name_and_nobody_are_found() -> None:
     both = beyond(
         "file f 644 4242 0 /a", "file f 644 0 4242 /b", "file d 755 65534 0 /c", "file f 644 1000 0 /d"
     )
-    assert [line.split()[0] for line in filesystem.strangers(*both)] == ["/a", "/b", "/c"]
+    assert [line.split()[0] for line in filesystem.unknown_owners(*both)] == ["/a", "/b", "/c"]
 
 
 def test_added_rights_are_found_also_on_a_file_of_the_base() -> None:
     both = beyond("file f 2755 0 0 /opt/model with spaces", "file f 666 0 0 /x", "file d 1777 0 0 /scratch")
-    assert list(filesystem.privileged(*both)) == ["/opt/model with spaces (mode 2755)"]
-    assert list(filesystem.opened(*both)) == ["/x (mode 666)"]
+    assert list(filesystem.setuid(*both)) == ["/opt/model with spaces (mode 2755)"]
+    assert list(filesystem.world_writable(*both)) == ["/x (mode 666)"]
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine.mounted import Folders
 from ftbuild.errors import ConfigError
 from ftbuild.models import conversion, progress, weights
-from ftbuild.models.conversion import Conversion, Order
+from ftbuild.models.conversion import Conversion, ConversionRequest
 
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, "vocab_size": 50}
 IDS = {"bos_token_id": 1, "eos_token_id": 2}
@@ -121,7 +121,9 @@ def make(tmp_path: Path) -> Make:
 
 
 def planned(config: Config, family: str, folder: Path, release: str = "22.12", **options: Any) -> Conversion:
-    return conversion.plan(config, release, Order(family, folder, folder.parent / "out", **options))
+    return conversion.plan(
+        config, release, ConversionRequest(family, folder, folder.parent / "out", **options)
+    )
 
 
 def refused(config: Config, family: str, folder: Path, release: str = "22.12", **options: Any) -> ConfigError:
@@ -465,7 +467,7 @@ def test_a_name_that_nothing_defines_is_found_when_the_configuration_is_read(
 
 def test_the_newest_release_that_converts_it_is_taken(config: Config, make: Make) -> None:
     def chosen(family: str, *triton: str) -> list[str]:
-        order = Order(family, make(family), Path("out"))
+        order = ConversionRequest(family, make(family), Path("out"))
         found = options.plans(config, options.Selection(config.folder, triton))
         return sorted({plan.cell.triton for plan in conversion.candidates(config, found, order)})
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ftbuild.client.tensors import STOP_WORDS, Dialect
+from ftbuild.client.tensors import STOP_WORDS, TensorSchema
 from ftbuild.config.schema import Config, Tensors
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_pbtxt, conversion
@@ -37,9 +37,9 @@ DECODER = Tensors(
 )
 
 
-def dialect(*, repeats_prompt: bool = True) -> Dialect:
+def dialect(*, repeats_prompt: bool = True) -> TensorSchema:
     tensors = DECODER.model_copy(update={"repeats_prompt": repeats_prompt})
-    return Dialect(tensors, config_pbtxt.inputs(TEMPLATE))
+    return TensorSchema(tensors, config_pbtxt.inputs(TEMPLATE))
 
 
 def test_each_release_serves_the_families_it_has_converters_for(config: Config) -> None:
@@ -69,7 +69,7 @@ def test_a_converter_is_told_the_depth_that_it_would_guess(config: Config) -> No
 
 
 def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
-    config = config_pbtxt.parse(config_pbtxt.filled(TEMPLATE, tensor_para=2, data_type="fp16"))
+    config = config_pbtxt.parse(config_pbtxt.fill_template(TEMPLATE, tensor_para=2, data_type="fp16"))
     parameters = {name: value.string_value for name, value in config.parameters.items()}
     assert parameters == {
         "tensor_para_size": "2",

@@ -109,7 +109,7 @@ def parameters(config: str) -> dict[str, str]:
 
 def test_release_1_1_gets_the_structure_from_what_hugging_face_calls_it(tmp_path: Path) -> None:
     weights = config_ini.read(converted(tmp_path, "gpt", GPT2))
-    filled = config_pbtxt.filled(OLD, tensor_para=1, data_type="fp16", structure=weights)
+    filled = config_pbtxt.fill_template(OLD, tensor_para=1, data_type="fp16", structure=weights)
     assert parameters(filled) == {
         "max_seq_len": "1024", "head_num": "12", "size_per_head": "64", "inter_size": "3072",
         "vocab_size": "50257", "start_id": "50256", "end_id": "50256", "decoder_layers": "12",
@@ -124,13 +124,16 @@ def test_what_config_ini_does_not_tell_is_no_guess(tmp_path: Path) -> None:
     lacking = {key: value for key, value in GPT2.items() if key != "eos_token_id"}
     weights = config_ini.read(converted(tmp_path, "gpt", lacking))
     with pytest.raises(ConfigError, match="does not tell end_id"):
-        config_pbtxt.filled(OLD, tensor_para=1, data_type="fp16", structure=weights)
+        config_pbtxt.fill_template(OLD, tensor_para=1, data_type="fp16", structure=weights)
 
 
 @pytest.mark.parametrize(("data_type", "is_half"), [("fp16", "1"), ("fp32", "0")])
 def test_where_half_is_a_parameter_it_follows_the_data_type(data_type: str, is_half: str) -> None:
     template = TEMPLATE + 'parameters { key: "is_half" value: { string_value: "1" } }'
-    assert parameters(config_pbtxt.filled(template, tensor_para=1, data_type=data_type))["is_half"] == is_half
+    assert (
+        parameters(config_pbtxt.fill_template(template, tensor_para=1, data_type=data_type))["is_half"]
+        == is_half
+    )
     assert config_pbtxt.data_types(template) == ("fp16", "fp32")
     assert "bf16" in config_pbtxt.data_types(TEMPLATE)
     assert "bf16" not in config_pbtxt.data_types(TEMPLATE.replace("GPT-J", "GPT-NeoX"))

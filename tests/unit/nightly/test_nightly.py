@@ -14,7 +14,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.nightly import artifacts, budget, history
 from ftbuild.nightly.budget import Budget
-from ftbuild.nightly.record import Night, Past
+from ftbuild.nightly.record import NightlyRun, PastRun
 from ftbuild.plan import Plan
 from testing import nights
 from tests.unit.test_plan import plan_of
@@ -46,8 +46,8 @@ def test_jobs_are_halved_until_one_is_left() -> None:
     assert [budget.fewer(jobs) for jobs in (64, 7, 3, 2, 1)] == [32, 3, 1, 1, None]
 
 
-def remembering(seconds: Mapping[str, float]) -> Past:
-    return Past("2026-11-20T01-17-00Z", 0.0, 0, {}, seconds, {})
+def remembering(seconds: Mapping[str, float]) -> PastRun:
+    return PastRun("2026-11-20T01-17-00Z", 0.0, 0, {}, seconds, {})
 
 
 def test_the_cell_that_took_longest_is_begun_first(config: Config) -> None:
@@ -74,14 +74,14 @@ def ids(plans: Sequence[Plan]) -> list[str]:
 
 
 def test_without_options_a_night_covers_every_pair_once(config: Config) -> None:
-    table = matrix.covered(config)
+    table = matrix.select_with_excluded(config)
     everything = {(c.triton, c.sms) for c in (*table.cells, *(e.cell for e in table.excluded))}
     assert everything == {(r, (sm,)) for r in config.matrix.releases for sm in config.matrix.sms}
     assert table == matrix.matrix(config)
 
 
 def test_what_cannot_exist_is_told_within_the_options(config: Config) -> None:
-    table = matrix.covered(config, cells=["22.03-*"], sms=["80", "90"])
+    table = matrix.select_with_excluded(config, cells=["22.03-*"], sms=["80", "90"])
     assert [cell.id for cell in table.cells] == ["22.03-sm80"]
     (excluded,) = table.excluded
     assert excluded.cell.id == "22.03-sm90"
@@ -89,15 +89,15 @@ def test_what_cannot_exist_is_told_within_the_options(config: Config) -> None:
 
 
 def test_several_sms_in_one_image_are_covered_too(config: Config) -> None:
-    table = matrix.covered(config, triton=["22.12"], sms=["86,80"])
+    table = matrix.select_with_excluded(config, triton=["22.12"], sms=["86,80"])
     assert [cell.id for cell in table.cells] == ["22.12-sm80_86"]
 
 
 def test_a_night_over_nothing_is_an_error(config: Config) -> None:
     with pytest.raises(NothingSelected):
-        matrix.covered(config, cells=["22.03-sm90"])
+        matrix.select_with_excluded(config, cells=["22.03-sm90"])
     with pytest.raises(ConfigError, match="not in the matrix"):
-        matrix.covered(config, triton=["22.11"])
+        matrix.select_with_excluded(config, triton=["22.11"])
 
 
 BAKE_LOG = """\
@@ -185,12 +185,12 @@ def test_other_failures_and_quotes_of_the_dockerfile_are_not_taken_for_it(line: 
     assert not bake.ran_out_of_memory(line)
 
 
-def wrote(work: Path, *made: Night) -> None:
+def wrote(work: Path, *made: NightlyRun) -> None:
     for night in made:
         night.write(work / history.FOLDER / night.id)
 
 
-def numbered(day: int) -> Night:
+def numbered(day: int) -> NightlyRun:
     return replace(nights.good(), id=f"2026-10-{day:02}T01-17-00Z")
 
 

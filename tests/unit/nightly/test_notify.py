@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ftbuild.nightly import notify
-from ftbuild.nightly.record import Night, Reason
+from ftbuild.nightly.record import NightlyRun, Reason
 from testing import nights
 
 SECRET = "T0PS3CRET"
@@ -82,7 +82,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["good", "bad", "interrupted", "good but for its exit code"],
 )
-def test_success_is_sent_for_a_good_night_only(night: Night, status: str) -> None:
+def test_success_is_sent_for_a_good_night_only(night: NightlyRun, status: str) -> None:
     with serving(Hook()) as hook:
         assert notify.post(hook.url, night) is None
     (body,) = hook.bodies

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from ftbuild.nightly import ninja
-from ftbuild.nightly.record import Night, Reason, State, Unit, read
+from ftbuild.nightly.record import NightlyRun, Reason, State, Unit, read
 from ftbuild.nightly.report import gantt, grid, junit, markdown, page, trend, wording
 from ftbuild.nightly.report.sanitize import clean
 from ftbuild.nightly.report.write import write
@@ -131,12 +131,12 @@ def test_every_reason_has_words() -> None:
 # JUnit
 
 
-def suites(night: Night) -> dict[str, ElementTree.Element]:
+def suites(night: NightlyRun) -> dict[str, ElementTree.Element]:
     root = ElementTree.fromstring(junit.render(night))
     return {suite.attrib["name"]: suite for suite in root.iter("testsuite")}
 
 
-def case(night: Night, name: str) -> ElementTree.Element:
+def case(night: NightlyRun, name: str) -> ElementTree.Element:
     return next(
         c for suite in suites(night).values() for c in suite.iter("testcase") if c.attrib["name"] == name
     )

@@ -19,7 +19,7 @@ from ftbuild.matrix import select
 from ftbuild.plan import PRODUCTS, Plan, Revision, plan
 from ftbuild.publishing import gates, index, names, push, retry, signing
 from ftbuild.publishing.index import Entry
-from ftbuild.publishing.status import Presence
+from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Descriptor, Manifest, digest_of
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00")
@@ -102,7 +102,7 @@ class Busy:
         return "done"
 
     def tried(self) -> str:
-        return retry.patiently(self, self.said.append, sleep=self.slept.append)
+        return retry.with_backoff(self, self.said.append, sleep=self.slept.append)
 
 
 def test_patience_waits_longer_and_longer_and_says_so() -> None:
@@ -190,7 +190,7 @@ def test_a_push_is_followed_to_its_end() -> None:
         {"status": "Pushing", "progressDetail": {"current": 100, "total": 300}, "id": "a"},
         {"status": "Pushing", "progressDetail": {"current": 50}, "id": "b"},
         {"status": "Pushing", "progressDetail": {"current": 300, "total": 300}, "id": "a"},
-        {"status": "Pushed", "progressDetail": {}, "id": "a"},
+        {"status": "RemoteImage", "progressDetail": {}, "id": "a"},
         {"progressDetail": {}, "aux": {"Tag": "1", "Digest": DIGEST, "Size": 1}},
     ]
     assert push.follow(stream, fail) == push.Ended(None, 350)
@@ -221,11 +221,11 @@ def fail(message: str) -> None:
 # What is in the registry
 
 
-def presence(cell: Plan, published: Any = None, moving: Any = None, unsmoked: Any = None) -> Presence:
+def presence(cell: Plan, published: Any = None, moving: Any = None, unsmoked: Any = None) -> PublishStatus:
     def both(value: Any) -> dict[str, str | None]:
         return value if isinstance(value, dict) else dict.fromkeys(PRODUCTS, value)
 
-    return Presence(cell, both(published), both(moving), both(unsmoked))
+    return PublishStatus(cell, both(published), both(moving), both(unsmoked))
 
 
 def test_a_cell_is_done_when_both_moving_tags_mean_what_the_immutable_ones_do(cell: Plan) -> None:

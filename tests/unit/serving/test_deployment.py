@@ -15,7 +15,7 @@ from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.serving import deployment, docker, image_choice, requirements, resolve
 from ftbuild.serving.deployment import Options, Ports
-from ftbuild.serving.image_choice import Image, Wanted
+from ftbuild.serving.image_choice import Image, ImageChoice
 from ftbuild.serving.requirements import Needs, Weights
 
 P100 = Gpu("P100", 6, 0, 16 * 2**30, "11.8")
@@ -304,10 +304,10 @@ def test_an_image_is_what_its_labels_say() -> None:
     labels = {"io.ftbuild.sm": "80,86", "io.ftbuild.triton": "22.12", "io.ftbuild.base": "ngc"}
     found = image_choice.described("x", labels, "1234:5")
     assert found == Image("x", "22.12", (80, 86), "ngc", (1234, 5))
-    assert Wanted(sm="86,80").takes(found)
-    assert Wanted(triton="22.12", base="ngc").takes(found)
-    assert not Wanted(sm="80").takes(found)
-    assert not Wanted(base="open").takes(found)
+    assert ImageChoice(sm="86,80").takes(found)
+    assert ImageChoice(triton="22.12", base="ngc").takes(found)
+    assert not ImageChoice(sm="80").takes(found)
+    assert not ImageChoice(base="open").takes(found)
     assert image_choice.described("y", {}).user == (0, 0)
 
 
@@ -348,7 +348,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def find(config: Config, here: bool, **wanted: str) -> tuple[Image, Access | None]:
-    return image_choice.find(None, config, Wanted(**wanted), None, here=here)  # type: ignore[arg-type]
+    return image_choice.find(None, config, ImageChoice(**wanted), None, here=here)  # type: ignore[arg-type]
 
 
 def test_the_gpu_that_is_here_chooses_the_image(config: Config, machine: Callable[..., None]) -> None:
@@ -386,11 +386,11 @@ def test_writing_down_a_named_image_needs_no_engine(
 
     monkeypatch.setattr(daemon, "connect", silent)
     options = Options(repository(pbtxt(tensor_para_size="2"), 2))
-    found = resolve.to_write(config, Wanted(image="registry/x:1"), options)
+    found = resolve.to_write(config, ImageChoice(image="registry/x:1"), options)
     assert (found.image, found.gpus) == ("registry/x:1", (0, 1))
-    assert resolve.to_write(config, Wanted(image="x"), Options(None, (0, 1, 2, 3))).gpus == (0, 1, 2, 3)
+    assert resolve.to_write(config, ImageChoice(image="x"), Options(None, (0, 1, 2, 3))).gpus == (0, 1, 2, 3)
     with pytest.raises(HostError, match="no Docker Engine"):
-        resolve.to_write(config, Wanted(), options)
+        resolve.to_write(config, ImageChoice(), options)
 
 
 def test_gpus_are_asked_for_by_index() -> None:

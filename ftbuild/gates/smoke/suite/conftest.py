@@ -16,7 +16,7 @@ from ftbuild.client import golden
 from ftbuild.client import server_container as server
 from ftbuild.client.connection import Client, Protocol, Unanswered
 from ftbuild.client.golden import Expected, Row
-from ftbuild.client.tensors import Dialect, Tokens
+from ftbuild.client.tensors import TensorSchema, Tokens
 from ftbuild.engine import gpu
 from ftbuild.errors import FtbuildError, SmokeError
 from ftbuild.gates.smoke import job, models
@@ -37,7 +37,7 @@ class Served:
 
     variant: Variant
     server: server.Server
-    dialect: Dialect
+    dialect: TensorSchema
     expected: Expected
     on_gpu: bool
     silent: bool = False
@@ -134,14 +134,14 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     prepared = task.prepared / variant.family
     template = (prepared / models.CONFIG).read_text()
     weights = prepared / models.WEIGHTS / f"{variant.tensor_para}-gpu"
-    text = config_pbtxt.filled(
+    text = config_pbtxt.fill_template(
         template,
         structure=config_ini.read(weights),
         tensor_para=variant.tensor_para,
         data_type=variant.dtype,
         decoupled=variant.decoupled,
     )
-    dialect = Dialect(task.models[variant.family].tensors, config_pbtxt.inputs(template))
+    dialect = TensorSchema(task.models[variant.family].tensors, config_pbtxt.inputs(template))
     expected = golden.expected(prepared / models.ANSWERS)
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
         config_pbtxt.write(Path(folder), text, weights)
