@@ -242,7 +242,7 @@ def bench(
         print(run.listing())
         return 0
     return run.bench(
-        run.Wanted(
+        run.BenchOptions(
             only=only or (),
             real=real,
             base=base,
@@ -452,7 +452,7 @@ def ci(
     chosen = selection(config, triton, sm, cell, base)
     if summary:
         return commands.summary(chosen, Path(WORK))
-    wanted = commands.Wanted(github, gitlab, one_host, registry, cpu_runner, gpu_runner, cron)
+    wanted = commands.CiOptions(github, gitlab, one_host, registry, cpu_runner, gpu_runner, cron)
     return commands.run(chosen, wanted, ROOT, out=Path(out), check=check, dry_run=dry_run)
 
 
@@ -667,9 +667,9 @@ def serving_options(
 
 def wanted_image(image: str | None, triton: str | None, sm: str | None, base: str | None) -> Any:
     """The options that choose one of the images that are built."""
-    from ftbuild.serving.image_choice import Wanted
+    from ftbuild.serving.image_choice import ImageChoice
 
-    return Wanted(image, triton, sm, base)
+    return ImageChoice(image, triton, sm, base)
 
 
 IMAGE_HELP = {
