@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from ftbuild.sm import Sm, sm_list
 from ftbuild.text.units import GIB
 
 SOURCE_ROOT = "/src"
@@ -70,7 +71,7 @@ def jobs(cores: int, memory_bytes: int) -> int:
     return max(1, min(cores, memory_bytes // MEMORY_PER_JOB_BYTES))
 
 
-def trees(sms: tuple[int, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:
+def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:
     """The backend tree and the pyt tree of FasterTransformer `ft` and fastertransformer_backend `backend`.
 
     Pure. Options:
@@ -147,9 +148,9 @@ def _toolchain(toolchain: Toolchain) -> Iterator[Option]:
     yield Option("CMAKE_INSTALL_RPATH", r"\$ORIGIN", "cmake-variables(7); BE v1.4 CMakeLists.txt:193")
 
 
-def _ft(sms: tuple[int, ...], ft: Version) -> Iterator[Option]:
+def _ft(sms: tuple[Sm, ...], ft: Version) -> Iterator[Option]:
     # Written with ';' the list would be read as several arguments in places; upstream matches by substring.
-    yield Option("SM", ",".join(str(sm) for sm in sms), "FT v5.3 CMakeLists.txt:138-190")
+    yield Option("SM", sm_list(sms), "FT v5.3 CMakeLists.txt:138-190")
     yield Option("BUILD_MULTI_GPU", "ON", "FT v5.3 CMakeLists.txt:61; BE v1.4 CMakeLists.txt:36")
     yield Option("PYTHON_PATH", "python3", "FT v5.3 CMakeLists.txt:250")
     yield Option("USE_NVTX", "OFF", "FT v5.0 CMakeLists.txt:78; v5.3 CMakeLists.txt:127")

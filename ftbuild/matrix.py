@@ -16,6 +16,7 @@ from packaging.version import Version
 
 from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id
 
 
 @dataclass(frozen=True, order=True)
@@ -23,15 +24,14 @@ class Cell:
     """One image to build: a Triton release, the SMs compiled into it, the base it stands on."""
 
     triton: str
-    sms: tuple[int, ...]
+    sms: tuple[Sm, ...]
     base: str
     is_default_base: bool
 
     @property
     def id(self) -> str:
         """`22.12-sm80`, `22.12-sm80_86`; another base than the default is named: `22.12-sm80-open`."""
-        sms = "_".join(str(sm) for sm in self.sms)
-        return f"{self.triton}-sm{sms}" + ("" if self.is_default_base else f"-{self.base}")
+        return f"{self.triton}-sm{sm_set_id(self.sms)}" + ("" if self.is_default_base else f"-{self.base}")
 
     def __str__(self) -> str:
         return self.id
@@ -141,7 +141,7 @@ def as_github(cells: Iterable[Cell]) -> str:
 
     The count is for an `if:` on the job, since GitHub Actions refuses a matrix without entries.
     """
-    records = [{**_record(c), "sms": ",".join(map(str, c.sms))} for c in cells]
+    records = [{**_record(c), "sms": sm_list(c.sms)} for c in cells]
     return f"matrix={json.dumps({'include': records})}\ncount={len(records)}"
 
 
@@ -171,7 +171,7 @@ def _record(cell: Cell) -> dict[str, object]:
     return {"id": cell.id, "triton": cell.triton, "sms": list(cell.sms), "base": cell.base}
 
 
-def _cell(config: Config, triton: str, sms: tuple[int, ...], base: str) -> Cell:
+def _cell(config: Config, triton: str, sms: tuple[Sm, ...], base: str) -> Cell:
     return Cell(triton, sms, base, base == config.bases.default)
 
 
@@ -183,19 +183,19 @@ def _base(config: Config, name: str) -> BaseConfig:
         raise ConfigError(f"base {name!r} is not described in bases.yaml", hint=f"bases: {known}") from None
 
 
-def _sm_set(config: Config, text: str) -> tuple[int, ...]:
-    """`80,86` -> (80, 86): validated, sorted, without repeats."""
-    known = {str(sm): sm for sm in config.matrix.sms}
-    sms = set()
-    for part in text.replace("_", ",").split(","):
-        if part not in known:
-            advice = f"; compute capability {part} is written {part.replace('.', '')}" if "." in part else ""
-            raise ConfigError(f"SM {part!r} is not in the matrix{advice}", hint=f"SMs: {', '.join(known)}")
-        sms.add(known[part])
-    return tuple(sorted(sms))
+def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
+    """Return the SMs of an option's value (`80,86`); ConfigError for one that the matrix does not have."""
+    known = f"SMs: {', '.join(map(str, config.matrix.sms))}"
+    try:
+        sms = parse_sms(text)
+    except ConfigError as wrong:
+        raise ConfigError(wrong.what, hint=known) from None
+    if unknown := [sm for sm in sms if sm not in config.matrix.sms]:
+        raise ConfigError(f"{sm_codes(unknown)} is not in the matrix", hint=known)
+    return sms
 
 
-def _defaults(config: Config, release: str) -> list[tuple[int, ...]]:
+def _defaults(config: Config, release: str) -> list[tuple[Sm, ...]]:
     return [(sm,) for sm in config.matrix.releases[release].default_sms]
 
 
@@ -235,9 +235,9 @@ def _reasons(config: Config, cell: Cell) -> Iterator[str]:
         yield from _sm_reasons(config, sm, cuda, release)
 
 
-def _sm_reasons(config: Config, sm: int, cuda: str, release: ReleaseConfig) -> Iterator[str]:
+def _sm_reasons(config: Config, sm: Sm, cuda: str, release: ReleaseConfig) -> Iterator[str]:
     fact = config.matrix.sms[sm]
     if Version(cuda) < Version(fact.cuda):
-        yield f"CUDA {cuda} is too old for sm_{sm}, which needs {fact.cuda} ({fact.source})"
+        yield f"CUDA {cuda} is too old for {sm.code}, which needs {fact.cuda} ({fact.source})"
     if sm not in release.sms.builds and sm not in release.sms.patched:
-        yield f"its FasterTransformer does not know sm_{sm} ({release.sms.source})"
+        yield f"its FasterTransformer does not know {sm.code} ({release.sms.source})"

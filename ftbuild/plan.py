@@ -17,6 +17,7 @@ from ftbuild import cmake, matrix
 from ftbuild.config.schema import BaseConfig, Config, LocalBase
 from ftbuild.errors import ConfigError
 from ftbuild.matrix import Cell
+from ftbuild.sm import Sm, sm_list
 from ftbuild.sources import lock as sources
 from ftbuild.sources.patches import series as patches
 
@@ -138,7 +139,7 @@ class Plan:
         The standard keys are all set, since an image inherits those of its base otherwise.
         """
         ft, backend = self.source("ft"), self.source("backend")
-        sms = ",".join(str(sm) for sm in self.cell.sms)
+        sms = sm_list(self.cell.sms)
         return {
             **{
                 f"org.opencontainers.image.{name}": value
@@ -170,8 +171,8 @@ class Plan:
             f"{LABELS}.driver": self.driver,
             f"{LABELS}.sm": sms,
             # What verify must find in the libraries; PTX is embedded for the very same SMs.
-            f"{LABELS}.sass": ",".join(f"sm_{sm}" for sm in self.cell.sms),
-            f"{LABELS}.ptx": ",".join(f"compute_{sm}" for sm in self.cell.sms),
+            f"{LABELS}.sass": ",".join(sm.code for sm in self.cell.sms),
+            f"{LABELS}.ptx": ",".join(sm.ptx for sm in self.cell.sms),
             f"{LABELS}.ft": ft.commit,
             f"{LABELS}.backend": backend.commit,
             f"{LABELS}.patches": " ".join(f"{p.component}/{p.file}" for p in self.patches),
@@ -234,7 +235,7 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     return replace(draft, key=_key(draft))
 
 
-def _sources(config: Config, release: str, sms: Collection[int]) -> Iterator[PlannedSource]:
+def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[PlannedSource]:
     for name in config.sources.built(release):
         pinned, repository = sources.pinned(config, release, name), config.sources.repositories[name]
         ref = config.sources.releases[release][name]

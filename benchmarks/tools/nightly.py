@@ -30,6 +30,7 @@ from ftbuild.cli import demo
 from ftbuild.config import schema as configuration
 from ftbuild.engine import daemon
 from ftbuild.host.shell import CommandFailed
+from ftbuild.sm import sm_list
 from ftbuild.text import tables
 from testing import ROOT, registries
 from testing.nightly import IMAGE, copied, new_to_every_cache, patch, repatch
@@ -82,7 +83,7 @@ def night(stage: Stage, registry: str) -> None:
 def one_by_one(stage: Stage, registry: str) -> None:
     """The same cells, each built, tested and published before the next."""
     for cell in stage.cells:
-        chosen = ["--triton", cell.triton, "--sm", ",".join(map(str, cell.sms)), "--base", cell.base]
+        chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), "--base", cell.base]
         stage.invoke("build", *chosen, "--jobs", str(stage.jobs), "--progress", "plain")
         stage.invoke("smoke", *chosen)
         stage.invoke("publish", *chosen, "--registry", registry)

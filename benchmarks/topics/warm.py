@@ -15,6 +15,7 @@ from ftbuild.cli.selection import progress
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
+from ftbuild.sm import sm_list
 from testing.storage import PROGRAM, redis
 
 NAME = "warm"
@@ -120,7 +121,7 @@ def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> 
 
 def _unchanged(stage: Stage, plan: Plan) -> list[float]:
     """Seconds of the command when the images are there; the first run makes sure that they are."""
-    sms = ",".join(map(str, plan.cell.sms))
+    sms = sm_list(plan.cell.sms)
     chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base, "--progress", "plain"]
     progress("nothing changed: the images first")
     stage.invoke("build", *chosen)

@@ -12,6 +12,7 @@ from typing import Any
 from ftbuild.ci import steps, yaml
 from ftbuild.ci.options import STAGE, Options
 from ftbuild.matrix import Cell
+from ftbuild.sm import sm_list
 
 Data = dict[str, Any]
 
@@ -115,7 +116,7 @@ def _templates() -> Data:
 
 def _cell(cell: Cell, gpu: tuple[str, ...]) -> Data:
     """Jobs of one resource group: those of two nights never work on a cell at the same time."""
-    variables = {"TRITON": cell.triton, "SMS": ",".join(map(str, cell.sms)), "BASE": cell.base}
+    variables = {"TRITON": cell.triton, "SMS": sm_list(cell.sms), "BASE": cell.base}
     shared = {"variables": variables, "resource_group": cell.id}
     build, smoke, publish = (f"{step} {cell.id}" for step in ("build", "smoke", "publish"))
     return {

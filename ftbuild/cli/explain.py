@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ftbuild.cmake import Tree
 from ftbuild.matrix import Matrix
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.sm import sm_set_id
 from ftbuild.text.tables import render
 
 Row = tuple[str, str, str]
@@ -14,7 +15,7 @@ Row = tuple[str, str, str]
 
 def matrix(table: Matrix) -> str:
     """The cells that can be built, then the others with their reasons."""
-    possible = [(cell.id, cell.triton, f"sm_{'_'.join(map(str, cell.sms))}") for cell in table.cells]
+    possible = [(cell.id, cell.triton, f"sm_{sm_set_id(cell.sms)}") for cell in table.cells]
     excluded = [(entry.cell.id, "\n".join(entry.reasons)) for entry in table.excluded]
     return render(("Cell", "Triton", "SM"), possible) + "\n" + render(("Excluded", "Why"), excluded)
 

@@ -19,6 +19,7 @@ from ftbuild.publishing.index import Entry
 from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.session import Options
 from ftbuild.registry.client import Repository
+from ftbuild.sm import Sm
 from ftbuild.text import tables
 
 DIGESTS, INDEX, TABLE = "digests.json", "index.json", "INDEX.md"
@@ -76,14 +77,14 @@ def which(
     config = configuration.load(config_folder)
     entries = _from_file(Path(index)) if index else _from_registry(registry, config)
     product = "sdk" if sdk else "runtime"
-    wanted = dict.fromkeys(sms, "") or {device.sm: device.driver for device in gpu.installed()}
-    found = {sm: catalogue.fitting(entries, _sm(sm), product) for sm in wanted}
+    wanted = dict.fromkeys(map(Sm.parse, sms), "") or {d.sm: d.driver for d in gpu.installed()}
+    found = {sm: catalogue.fitting(entries, sm, product) for sm in wanted}
     if output == "json":
         print(json.dumps({sm: [asdict(entry) for entry in fit] for sm, fit in found.items()}, indent=2))
     else:
         print("\n".join(_answer(sm, fit, wanted[sm]) for sm, fit in found.items()))
     if not all(found.values()):
-        missing = ", ".join(catalogue.capability(_sm(sm)) for sm, fit in found.items() if not fit)
+        missing = ", ".join(sm.capability for sm, fit in found.items() if not fit)
         raise NothingSelected(
             f"no published image runs on compute capability {missing}",
             hint="invoke matrix lists what can be built",
@@ -162,18 +163,10 @@ def _from_file(file: Path) -> tuple[Entry, ...]:
         raise ConfigError("the index cannot be read", where=f"{file}: {unreadable}") from unreadable
 
 
-def _sm(text: str) -> int:
-    """`86` or `8.6`."""
-    digits = text.replace(".", "")
-    if not digits.isdecimal():
-        raise ConfigError(f"{text!r} is no SM", hint="for instance --sm 86")
-    return int(digits)
-
-
-def _answer(sm: str, fit: Sequence[Entry], driver: str) -> str:
+def _answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:
     from packaging.version import Version
 
-    head = f"compute capability {catalogue.capability(_sm(sm))}" + (f", driver {driver}" if driver else "")
+    head = f"compute capability {sm.capability}" + (f", driver {driver}" if driver else "")
     rows = []
     for entry in fit:
         too_old = driver and Version(driver) < Version(entry.driver)

@@ -16,9 +16,11 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from ftbuild.errors import ConfigError
+from ftbuild.sm import Sm
 
 
 def _is_version(text: str) -> str:
@@ -40,7 +42,14 @@ def _is_specifier(text: str) -> str:
 VersionText = Annotated[str, Field(strict=True), AfterValidator(_is_version)]
 SpecifierText = Annotated[str, Field(strict=True), AfterValidator(_is_specifier)]
 Release = Annotated[str, Field(strict=True, pattern=r"^\d\d\.\d\d$")]
-Sm = Annotated[int, Field(strict=True, ge=10, le=999)]
+SmNumber = Annotated[
+    Sm,
+    GetPydanticSchema(
+        lambda _source, handler: no_info_after_validator_function(
+            Sm, handler(Annotated[int, Field(strict=True, ge=10, le=999)])
+        )
+    ),
+]
 Commit = Annotated[str, Field(strict=True, pattern=r"^[0-9a-f]{40}$")]
 Sha256 = Annotated[str, Field(strict=True, pattern=r"^sha256:[0-9a-f]{64}$")]
 # Factors are numbers or names: "3 * hidden", "gpt.head_num * gpt.size_per_head".
@@ -74,9 +83,9 @@ class PatchedSm(Model):
 class ReleaseSms(Model):
     """Which SMs FasterTransformer of a release compiles."""
 
-    builds: tuple[Sm, ...] = Field(description="without a patch of ours")
+    builds: tuple[SmNumber, ...] = Field(description="without a patch of ours")
     source: str = Field(description="file and line upstream")
-    patched: Mapping[int, PatchedSm] = {}
+    patched: Mapping[SmNumber, PatchedSm] = {}
 
 
 class ReleaseConfig(Model):
@@ -86,7 +95,7 @@ class ReleaseConfig(Model):
     cuda: VersionText = Field(description="CUDA of NVIDIA's image of this release")
     driver: VersionText = Field(description="oldest driver that CUDA version runs on")
     source: str
-    default_sms: tuple[Sm, ...] = Field(min_length=1, description="built when no SM is asked for")
+    default_sms: tuple[SmNumber, ...] = Field(min_length=1, description="built when no SM is asked for")
     sms: ReleaseSms
 
 
@@ -94,7 +103,7 @@ class MatrixConfig(Model):
     """matrix.yaml: releases, SM architectures and the facts that decide which pairs exist."""
 
     image: str = Field(pattern=r"^[a-z0-9]+([._-][a-z0-9]+)*$", description="name of the images built")
-    sms: Mapping[int, SmFact]
+    sms: Mapping[SmNumber, SmFact]
     releases: Mapping[Release, ReleaseConfig]
 
 
@@ -106,11 +115,11 @@ class Repository(Model):
     mirrors: tuple[str, ...] = Field(default=(), description="tried in order after `url`")
     sparse: tuple[str, ...] = Field(default=(), description="only these folders are taken; empty: all")
     without: tuple[str, ...] = Field(default=(), description="files that no build reads (fnmatch patterns)")
-    by_sm: Mapping[int, tuple[str, ...]] = Field(
+    by_sm: Mapping[SmNumber, tuple[str, ...]] = Field(
         default={}, description="files that only a GPU of this SM, or of another one that names them, needs"
     )
 
-    def left_out(self, sms: Collection[int]) -> tuple[str, ...]:
+    def left_out(self, sms: Collection[Sm]) -> tuple[str, ...]:
         """Patterns of the files that images of `sms` (none: of any) do not need.
 
         An image runs on every later SM too, as machine code or by way of its PTX.

@@ -174,13 +174,13 @@ def gpus(config: Config, installed: Iterable[Installed]) -> list[Check]:
     """One check for each GPU: what it can run."""
     found = []
     for device in installed:
-        text = f"{device.name}, sm_{device.sm}, driver {device.driver}"
+        text = f"{device.name}, {device.sm.code}, driver {device.driver}"
         late = [
             f"{release} (from {facts.driver})"
             for release, facts in config.matrix.releases.items()
             if Version(device.driver) < Version(facts.driver)
         ]
-        if device.sm not in map(str, config.matrix.sms):
+        if device.sm not in config.matrix.sms:
             found.append(
                 Check("gpu", "warn", text, "no image is built for this SM: invoke matrix lists them")
             )

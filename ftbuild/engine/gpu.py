@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import container
 from ftbuild.errors import FtbuildError, HostError
-from ftbuild.gates.verify import elf
 from ftbuild.host import shell
+from ftbuild.sm import Sm
 
 if TYPE_CHECKING:
     import docker
@@ -70,19 +70,24 @@ class Gpu:
     cuda: str
 
     def __str__(self) -> str:
-        return f"{self.name} (compute capability {self.major}.{self.minor})"
+        return f"{self.name} (compute capability {self.sm.capability})"
 
-    def runs(self, sms: Iterable[int]) -> bool:
-        """Whether machine code for one of `sms` runs on it."""
-        return any(elf.runs(sm, 10 * self.major + self.minor) for sm in sms)
+    @property
+    def sm(self) -> Sm:
+        """Its SM."""
+        return Sm.of_capability(self.major, self.minor)
+
+    def runs(self, sms: Iterable[Sm]) -> bool:
+        """Return whether machine code for one of `sms` runs on it."""
+        return any(sm.runs_on(self.sm) for sm in sms)
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A GPU of this machine as its driver lists it: name, SM as `86`, version of the driver."""
+    """A GPU of this machine as its driver lists it: name, SM, version of the driver."""
 
     name: str
-    sm: str
+    sm: Sm
     driver: str
 
 
@@ -141,9 +146,9 @@ def installed() -> tuple[Installed, ...]:
 
 
 def listed(text: str) -> tuple[Installed, ...]:
-    """What nvidia-smi prints for that query, a GPU a line."""
+    """Parse what nvidia-smi prints for that query, one GPU a line."""
     rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.splitlines())
-    return tuple(Installed(row[0], row[1].replace(".", ""), row[2]) for row in rows if len(row) == 3)
+    return tuple(Installed(row[0], Sm.parse(row[1]), row[2]) for row in rows if len(row) == 3)
 
 
 def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceRequest]:

@@ -18,6 +18,7 @@ from ftbuild.host import shell
 from ftbuild.nightly import artifacts, budget
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.plan import Plan
+from ftbuild.sm import sm_list
 from ftbuild.text.reporter import Reporter
 
 # BuildKit's lines, and pytest's for each test: the log has them.
@@ -130,7 +131,7 @@ def _ran_out_of_memory(log: Path) -> bool:
 
 def _selected(plan: Plan, orders: CellOptions) -> list[str]:
     """The options that mean this cell, also one with several SMs."""
-    sms = ",".join(map(str, plan.cell.sms))
+    sms = sm_list(plan.cell.sms)
     chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base]
     return [*chosen, "--config", str(orders.config)]
 

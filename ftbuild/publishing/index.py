@@ -13,9 +13,9 @@ from typing import Any
 
 from packaging.version import Version
 
-from ftbuild.gates.verify import elf
 from ftbuild.plan import KEY_DIGITS, LABELS
 from ftbuild.registry.client import Manifest, Repository
+from ftbuild.sm import Sm, parse_sms
 
 # Base and product may follow the SMs. A key, whose first digit may be a letter as well, may not.
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
@@ -37,16 +37,16 @@ class Entry:
     server: str
     cuda: str
     driver: str
-    sms: tuple[int, ...]
+    sms: tuple[Sm, ...]
 
     @property
     def pull(self) -> str:
         """The command that gets this very image."""
         return f"docker pull {self.name}@{self.digest}"
 
-    def runs_on(self, sm: int) -> bool:
+    def runs_on(self, sm: Sm) -> bool:
         """Whether it has machine code for a GPU of that SM."""
-        return any(elf.runs(code, sm) for code in self.sms)
+        return any(code.runs_on(sm) for code in self.sms)
 
 
 def read(repository: Repository) -> tuple[Entry, ...]:
@@ -58,29 +58,31 @@ def read(repository: Repository) -> tuple[Entry, ...]:
     )
 
 
-def fitting(entries: Iterable[Entry], sm: int, product: str = "runtime") -> list[Entry]:
+def fitting(entries: Iterable[Entry], sm: Sm, product: str = "runtime") -> list[Entry]:
     """The images for a GPU of that SM: compiled for it first, then the newest release."""
     fit = [entry for entry in entries if entry.product == product and entry.runs_on(sm)]
     return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton), -len(e.sms)), reverse=True)
 
 
-def as_json(entries: Sequence[Entry], sms: Iterable[int]) -> str:
+def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
     """`images`, and `gpus`: compute capability -> the names that fit, best first."""
-    gpus = {capability(sm): [f"{e.name}:{e.tag}@{e.digest}" for e in fitting(entries, sm)] for sm in sms}
+    gpus = {sm.capability: [f"{e.name}:{e.tag}@{e.digest}" for e in fitting(entries, sm)] for sm in sms}
     return json.dumps({"images": [asdict(entry) for entry in entries], "gpus": gpus}, indent=2) + "\n"
 
 
 def from_json(text: str) -> tuple[Entry, ...]:
-    """What `as_json` wrote; ValueError when it is something else."""
+    """Read what `as_json` wrote; ValueError for anything else."""
     try:
-        return tuple(Entry(**{**image, "sms": tuple(image["sms"])}) for image in json.loads(text)["images"])
+        return tuple(
+            Entry(**{**image, "sms": tuple(map(Sm, image["sms"]))}) for image in json.loads(text)["images"]
+        )
     except (KeyError, TypeError) as strange:
         raise ValueError(f"not an index of images: {strange}") from strange
 
 
-def as_markdown(entries: Sequence[Entry], sms: Iterable[int]) -> str:
+def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
     """Two tables: which image for which GPU, and every image."""
-    gpus = [_row(capability(sm), *_best(fitting(entries, sm))) for sm in sms]
+    gpus = [_row(sm.capability, *_best(fitting(entries, sm))) for sm in sms]
     images = [
         _row(f"`{e.tag}`", e.product, e.server, e.cuda, e.driver, e.base, f"`{e.digest}`") for e in entries
     ]
@@ -104,11 +106,6 @@ def as_markdown(entries: Sequence[Entry], sms: Iterable[int]) -> str:
     )
 
 
-def capability(sm: int) -> str:
-    """A GPU's SM as NVIDIA lists it: 86 -> 8.6."""
-    return f"{sm // 10}.{sm % 10}"
-
-
 def _best(fit: Sequence[Entry]) -> tuple[str, str, str]:
     return (f"`{fit[0].tag}`", fit[0].driver, f"`{fit[0].pull}`") if fit else ("none", "", "")
 
@@ -124,5 +121,5 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
     wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
     if not {*wanted, "sm"} <= values.keys():
         return
-    sms = tuple(int(sm) for sm in values["sm"].split(","))
-    yield Entry(name, tag, manifest.descriptor.digest, **{key: values[key] for key in wanted}, sms=sms)
+    found = {key: values[key] for key in wanted}
+    yield Entry(name, tag, manifest.descriptor.digest, **found, sms=parse_sms(values["sm"]))

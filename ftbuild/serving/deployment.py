@@ -16,6 +16,7 @@ from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import Needs, Weights
+from ftbuild.sm import Sm, sm_codes
 
 MIB = 2**20
 NAME = "triton-ft"
@@ -29,7 +30,7 @@ SMALLEST_SHARED_MULTI_GPU = 1024 * MIB
 # Compute capabilities. FasterTransformer's kernels: half arithmetic from 6.0 on, bfloat16 from 8.0 on (CUDA
 # C++ Programming Guide, "Arithmetic Instructions"), int8 weights for Volta to Ada only (FT v5.3
 # fpA_intB_gemm_template.h:441-458).
-FP16_FROM, BF16_FROM, INT8_FROM, INT8_BEFORE = (6, 0), (8, 0), (7, 0), (9, 0)
+FP16_FROM, BF16_FROM, INT8_FROM, INT8_BEFORE = Sm(60), Sm(80), Sm(70), Sm(90)
 _SIZE = re.compile(r"(\d+)([mg])i?b?", re.IGNORECASE)
 # What Docker, Compose and Kubernetes all take; a Service is the strictest (a DNS label of RFC 1035).
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -209,12 +210,11 @@ def _refuse_silent_type(weights: Weights) -> None:
 
 
 def _refuse_type(weights: Weights, found: Gpu) -> None:
-    capability = (found.major, found.minor)
-    if weights.data_type == "fp16" and capability < FP16_FROM:
+    if weights.data_type == "fp16" and found.sm < FP16_FROM:
         raise _no_type("fp16", "6.0 and later", weights, found)
-    if weights.data_type == "bf16" and capability < BF16_FROM:
+    if weights.data_type == "bf16" and found.sm < BF16_FROM:
         raise _no_type("bf16", "8.0 and later", weights, found)
-    if weights.int8 and not INT8_FROM <= capability < INT8_BEFORE:
+    if weights.int8 and not INT8_FROM <= found.sm < INT8_BEFORE:
         raise _no_type("int8_mode", "7.0 to 8.9", weights, found)
 
 
@@ -228,10 +228,9 @@ def _no_type(name: str, where: str, weights: Weights, found: Gpu) -> HostError:
 def _refuse_sm(image: Image, gpus: Sequence[Gpu]) -> None:
     for found in gpus:
         if not image.runs_on([found]):
-            code = ", ".join(f"sm_{sm}" for sm in image.sms or ())
             raise HostError(
-                f"{image.name} has machine code for {code} only, here is {found}",
-                hint=f"invoke build --sm {found.major}{found.minor}, or leave --image and --sm out",
+                f"{image.name} has machine code for {sm_codes(image.sms or ())} only, here is {found}",
+                hint=f"invoke build --sm {found.sm}, or leave --image and --sm out",
             )
 
 

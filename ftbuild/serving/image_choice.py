@@ -13,6 +13,7 @@ from ftbuild.engine import container, daemon, gpu
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.plan import LABELS
+from ftbuild.sm import Sm, parse_sms, sm_codes
 
 if TYPE_CHECKING:
     import docker
@@ -28,7 +29,7 @@ class Image:
 
     name: str
     triton: str | None = None
-    sms: tuple[int, ...] | None = None
+    sms: tuple[Sm, ...] | None = None
     base: str | None = None
     user: tuple[int, int] = USER
 
@@ -38,7 +39,7 @@ class Image:
 
     def is_exact_for(self, gpus: Sequence[Gpu]) -> bool:
         """Whether it was compiled for the very SM of each."""
-        return all(device.major * 10 + device.minor in (self.sms or ()) for device in gpus)
+        return all(device.sm in (self.sms or ()) for device in gpus)
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,11 @@ class ImageChoice:
 
     def takes(self, image: Image) -> bool:
         """Whether an image is one of those that the options mean."""
-        sms = None if self.sm is None else set(self.sm.replace("_", ",").split(","))
+        sms = None if self.sm is None else set(parse_sms(self.sm))
         return (
             self.triton in (None, image.triton)
             and self.base in (None, image.base)
-            and (sms is None or sms == {str(sm) for sm in image.sms or ()})
+            and (sms is None or sms == set(image.sms or ()))
         )
 
     @property
@@ -115,7 +116,7 @@ def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> I
     fit = [image for image in images if image.runs_on(gpus)]
     if not fit:
         here = ", ".join(dict.fromkeys(map(str, gpus)))
-        there = ", ".join(f"{image.name} ({_sms(image)})" for image in images)
+        there = ", ".join(f"{image.name} ({sm_codes(image.sms or ())})" for image in images)
         raise HostError(f"no image here runs on {here}", where=there, hint=_BUILD)
     return max(
         fit,
@@ -133,7 +134,7 @@ def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
     return Image(
         name,
         labels.get(f"{LABELS}.triton"),
-        tuple(int(sm) for sm in sms.split(",")) if sms else None,
+        parse_sms(sms) if sms else None,
         labels.get(f"{LABELS}.base"),
         _user(user),
     )
@@ -163,10 +164,6 @@ def _built(client: docker.DockerClient, config: Config, wanted: ImageChoice) -> 
         image = described(name, found.labels, found.attrs["Config"].get("User") or "")
         if name in found.tags and wanted.takes(image):
             yield image
-
-
-def _sms(image: Image) -> str:
-    return ", ".join(f"sm_{sm}" for sm in image.sms or ())
 
 
 def _names(indices: Sequence[int] | None) -> str:

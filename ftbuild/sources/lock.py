@@ -18,6 +18,7 @@ from ftbuild.config.schema import Config, Lock, LockedBackport, LockedSource
 from ftbuild.errors import ConfigError, PatchError, PinError
 from ftbuild.host.files import write_atomic
 from ftbuild.host.git import report_disk_full
+from ftbuild.sm import Sm
 from ftbuild.sources import bundle as bundles
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import Entry
@@ -103,7 +104,7 @@ def check(config: Config, cache: Path, *, report: Reporter = print) -> None:
 
 
 def fetch(
-    config: Config, release: str, cache: Path, *, sms: Collection[int] = (), report: Reporter = print
+    config: Config, release: str, cache: Path, *, sms: Collection[Sm] = (), report: Reporter = print
 ) -> None:
     """Bring everything that builds of `release` for `sms` (none: any) read into the cache, and verify it.
 
@@ -124,7 +125,7 @@ def export(
     cache: Path,
     destination: Path,
     *,
-    sms: Collection[int] = (),
+    sms: Collection[Sm] = (),
     report: Reporter = print,
 ) -> None:
     """Write of the verified tree of a source what builds for `sms` (none: any) read into `destination`."""
@@ -250,16 +251,14 @@ def _address(config: Config, url: str) -> str:
     return url if ":" in url.split("/")[0] else str(config.path(url))
 
 
-def snapshot_of(
-    config: Config, repository: str, commit: str, ref: str, sms: Collection[int] = ()
-) -> Snapshot:
+def snapshot_of(config: Config, repository: str, commit: str, ref: str, sms: Collection[Sm] = ()) -> Snapshot:
     """What builds for `sms` (none: any) read of a commit, to which `ref` leads."""
     described = config.sources.repositories[repository]
     return Snapshot(commit, described.sparse, ref, described.left_out(sms))
 
 
 def _obtain(
-    config: Config, release: str, repository: str, cache: Path, sms: Collection[int], report: Reporter
+    config: Config, release: str, repository: str, cache: Path, sms: Collection[Sm], report: Reporter
 ) -> tuple[Store, Snapshot]:
     locked = pinned(config, release, repository)
     store = store_of(config, repository, cache)

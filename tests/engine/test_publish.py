@@ -449,7 +449,7 @@ def test_which_ends_with_three_where_no_image_fits(shelf: Shelf) -> None:
 
 
 def test_which_says_what_is_wrong_with_its_options(shelf: Shelf) -> None:
-    for wrong, message in {"ampere": "'ampere' is no SM", "": "is no SM"}.items():
+    for wrong, message in {"ampere": "'ampere' is not an SM", "": "is not an SM"}.items():
         done = ask(shelf, "--registry", shelf.registry.prefix, "--sm", wrong)
         assert done.returncode == 2, done.stdout + done.stderr
         assert message in done.stderr

@@ -19,6 +19,7 @@ import yaml
 from ftbuild.config import schema as configuration
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
+from ftbuild.sm import Sm
 from ftbuild.sources import lock as sources
 from ftbuild.sources.patches import series as patches
 from ftbuild.sources.store import Snapshot, Store
@@ -130,7 +131,9 @@ class World:
     def export(self, repository: str = "ft", *sms: int) -> Path:
         folder = self.root / "out" / repository
         shutil.rmtree(folder, ignore_errors=True)
-        sources.export(self.config, "22.12", repository, self.cache, folder, sms=sms, report=quiet)
+        sources.export(
+            self.config, "22.12", repository, self.cache, folder, sms=tuple(map(Sm, sms)), report=quiet
+        )
         return folder
 
     def describe(self, repository: str, **facts: Any) -> None:

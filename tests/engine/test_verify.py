@@ -20,6 +20,7 @@ from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, Report, State
 from ftbuild.gates.verify import gate
 from ftbuild.plan import Plan
+from ftbuild.sm import Sm
 from testing.sample import SAMPLE, Derive, Invoke, sample_plan
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def test_without_nccl_both_checks_that_look_at_it_fail(
 
 
 def test_an_nccl_without_code_for_an_sm_fails(client: docker.DockerClient, built: Plan) -> None:
-    older = replace(built, cell=replace(built.cell, sms=(35,)))  # NCCL 2.21 for CUDA 12 begins with sm_50
+    older = replace(built, cell=replace(built.cell, sms=(Sm(35),)))  # NCCL 2.21 for CUDA 12 begins with sm_50
     (verdict,) = gate.collectives(subject(client, built, older), "runtime")
     assert verdict.state is State.FAIL
     assert "has no machine code for sm_35, only for sm_50, sm_60" in verdict.detail

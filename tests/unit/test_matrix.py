@@ -76,15 +76,15 @@ def test_globs_select_among_the_possible_cells(config: Config) -> None:
     assert ids(config, cells=["22.*-sm80"], triton=["22.07"]) == ["22.07-sm80"]
 
 
-@pytest.mark.parametrize("sm", ["100", "8.0", "8", "sm80", "", "80,"])
+@pytest.mark.parametrize("sm", ["100", "8.8", "8", "sm80", "", "80,"])
 def test_an_unknown_sm_names_the_known_ones(config: Config, sm: str) -> None:
     with pytest.raises(ConfigError, match="60, 61, 70, 75, 80, 86, 89, 90"):
         select(config, triton=["22.12"], sms=[sm])
 
 
-def test_a_compute_capability_is_recognised(config: Config) -> None:
-    with pytest.raises(ConfigError, match=r"compute capability 8\.0 is written 80"):
-        select(config, sms=["8.0"])
+@pytest.mark.parametrize("sm", ["80,86", "8.6,8.0", "sm_86,sm_80", "80_86", "80, 86", "86,80,86"])
+def test_an_sm_may_be_written_as_nvidia_writes_it(config: Config, sm: str) -> None:
+    assert ids(config, triton=["22.12"], sms=[sm]) == ["22.12-sm80_86"]
 
 
 def test_an_unknown_release_names_the_known_ones(config: Config) -> None:

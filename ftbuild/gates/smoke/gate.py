@@ -22,6 +22,7 @@ from ftbuild.gates.smoke.job import Job, Model
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.host import shell
 from ftbuild.plan import Plan
+from ftbuild.sm import sm_codes
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def unfit(plan: Plan, access: Access) -> str | None:
     if any(device.runs(plan.cell.sms) for device in access.gpus):
         return None
     here = ", ".join(dict.fromkeys(map(str, access.gpus)))
-    return f"its machine code is for {', '.join(f'sm_{sm}' for sm in plan.cell.sms)}, here is {here}"
+    return f"its machine code is for {sm_codes(plan.cell.sms)}, here is {here}"
 
 
 def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime") -> Access:

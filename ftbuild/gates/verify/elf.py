@@ -59,15 +59,6 @@ def inspection(files: str, origin: str) -> str:
     )
 
 
-def runs(code: int, sm: int) -> bool:
-    """Whether machine code for SM `code` runs on a GPU of SM `sm`.
-
-    It does on the same major version and the same or a later minor one (CUDA C++ Programming Guide, "Binary
-    Compatibility").
-    """
-    return code // 10 == sm // 10 and code % 10 <= sm % 10
-
-
 def libraries(text: str) -> tuple[Library, ...]:
     """The libraries that the output of `inspection` describes."""
     return tuple(_library(*section.split("\n", 1)) for section in f"\n{text}".split(f"\n{_HEAD}")[1:])

@@ -24,6 +24,7 @@ from ftbuild.gates import report as verdict
 from ftbuild.gates.report import VERIFY, Finding, Report, State, Verdict
 from ftbuild.gates.verify import elf, filesystem, sources
 from ftbuild.plan import LABELS, PRODUCTS, Plan
+from ftbuild.sm import Sm, sm_codes
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import size
 
@@ -194,7 +195,7 @@ def _result(problems: Iterable[str], fine: str, hint: str, facts: Mapping[str, A
 def machine_code(subject: Subject, product: str) -> Iterator[Verdict]:
     """SASS for exactly the cell's SMs; PTX for the very same, as FT v5.3 CMakeLists.txt:149 embeds it."""
     libraries = subject.libraries(product)
-    wanted = {f"sm_{sm}" for sm in subject.plan.cell.sms}
+    wanted = {sm.code for sm in subject.plan.cell.sms}
     facts = {
         "sass": elf.architectures(library.sass for library in libraries),
         "ptx": elf.architectures(library.ptx for library in libraries),
@@ -253,11 +254,11 @@ def collectives(subject: Subject, product: str) -> Iterator[Verdict]:
     with container.archive(subject.client, image, path) as tar:
         text = container.run(subject.client, subject.devel, script, user="0", files=tar)
     (library,) = elf.libraries(text)
-    codes = sorted(int(name.removeprefix("sm_").rstrip("a")) for name in library.sass)
+    codes = sorted(Sm.parse(name.rstrip("a")) for name in library.sass)
     problems = [
-        f"{path} has no machine code for sm_{sm}, only for {', '.join(f'sm_{code}' for code in codes)}"
+        f"{path} has no machine code for {sm.code}, only for {sm_codes(codes)}"
         for sm in subject.plan.cell.sms
-        if not any(elf.runs(code, sm) for code in codes)
+        if not any(code.runs_on(sm) for code in codes)
     ]
     hint = "a model over several GPUs would end the server: the base needs an NCCL built for that SM"
     yield _result(problems, f"SASS {_counts(library.sass)}", hint, {"sass": dict(library.sass)})

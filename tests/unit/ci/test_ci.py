@@ -25,9 +25,10 @@ from ftbuild.errors import ConfigError
 from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
 from ftbuild.matrix import Cell, as_github, select
 from ftbuild.plan import Plan
+from ftbuild.sm import Sm
 from testing import ROOT
 
-CELLS = (Cell("22.07", (80,), "ngc", True), Cell("22.12", (90,), "open", False))
+CELLS = (Cell("22.07", (Sm(80),), "ngc", True), Cell("22.12", (Sm(90),), "open", False))
 SAMPLE = Selection(ROOT / "buildcfg" / "sample", ["22.12"], ["80"])
 OPTIONS = Options(CELLS)
 
@@ -110,7 +111,7 @@ def test_the_registry_of_github_is_in_lower_case(tmp_path: Path) -> None:
 
 
 def test_github_runs_no_matrix_of_more_than_256_cells() -> None:
-    many = tuple(Cell("22.12", (sm,), "ngc", True) for sm in range(257))
+    many = tuple(Cell("22.12", (Sm(sm),), "ngc", True) for sm in range(257))
     assert github.files(Options(many[:256]))
     with pytest.raises(ConfigError, match="257 cells are selected"):
         github.files(Options(many))
@@ -234,7 +235,7 @@ def test_one_host_is_one_job_with_the_same_command_in_both_systems() -> None:
 
 
 def test_an_image_for_several_sms_is_tested_on_a_gpu_of_the_first() -> None:
-    made = pipeline(Options((Cell("22.12", (80, 86), "ngc", True),)))
+    made = pipeline(Options((Cell("22.12", (Sm(80), Sm(86)), "ngc", True),)))
     assert made["smoke 22.12-sm80_86"]["tags"] == ["gpu", "sm80"]
     assert made["build 22.12-sm80_86"]["variables"]["SMS"] == "80,86"
 

@@ -59,9 +59,9 @@ def test_the_dry_run_as_json_is_json_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("build", "--sm", "100", "--triton", "22.12"), 2, "SM '100' is not in the matrix"),
-        (("build", "--sm", "8.0", "--triton", "22.12"), 2, "compute capability 8.0 is written 80"),
-        (("build", "--sm", "8", "--triton", "22.12"), 2, "SM '8' is not in the matrix"),
+        (("build", "--sm", "100", "--triton", "22.12"), 2, "sm_100 is not in the matrix"),
+        (("build", "--sm", "8.8", "--triton", "22.12"), 2, "sm_88 is not in the matrix"),
+        (("build", "--sm", "8", "--triton", "22.12"), 2, "'8' is not an SM"),
         (("build", "--sm", "80", "--triton", "22.13"), 2, "releases: 22.03, 22.07, 22.12"),
         (("build", "--sm", "90", "--triton", "22.03"), 2, "too old for sm_90"),
         (("build", "--cell", "22.12-sm8O"), 2, "no cell is called"),

@@ -16,6 +16,7 @@ from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.gates.report import State
 from ftbuild.gates.smoke import gate, job, junit
 from ftbuild.gates.smoke.job import Job, Model, Variant
+from ftbuild.sm import Sm
 from tests.unit.models.test_converters import DECODER
 
 ROW = Row(tokens=(5, 6, 7), log_probs=(-0.1, -0.2, -0.3), runner_up=(1, 2, 3), gap=(1.0, 0.05, 1.0))
@@ -61,7 +62,7 @@ def device(major: int, minor: int) -> Gpu:
 def test_machine_code_runs_within_its_major_version(
     sms: list[int], capability: tuple[int, int], runs: bool
 ) -> None:
-    assert device(*capability).runs(sms) is runs
+    assert device(*capability).runs(map(Sm, sms)) is runs
 
 
 def test_a_cell_that_no_gpu_here_runs_says_why(config: Config) -> None:

@@ -10,6 +10,7 @@ import pytest
 from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, Finding, Report, State, Verdict
 from ftbuild.gates.verify import elf, filesystem, gate
+from ftbuild.sm import Sm
 
 # cuobjdump 11.8, readelf 2.40 on the images of the sample stack, shortened.
 INSPECTED = """\
@@ -225,7 +226,7 @@ def test_machine_code_is_exactly_the_cells(
     library = elf.Library("/libx.so", sass, ptx, (), ())
     subject: Any = SimpleNamespace(
         libraries=lambda product: (library,),
-        plan=SimpleNamespace(cell=SimpleNamespace(sms=(80, 90))),
+        plan=SimpleNamespace(cell=SimpleNamespace(sms=(Sm(80), Sm(90)))),
     )
     (verdict,) = gate.machine_code(subject, "runtime")
     assert verdict.facts == {"sass": dict(sorted(sass.items())), "ptx": ptx}

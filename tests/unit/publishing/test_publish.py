@@ -21,6 +21,7 @@ from ftbuild.publishing import gates, index, names, push, retry, signing
 from ftbuild.publishing.index import Entry
 from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Descriptor, Manifest, digest_of
+from ftbuild.sm import Sm
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00")
 IDS = {"runtime": "sha256:" + "1" * 64, "sdk": "sha256:" + "2" * 64}
@@ -262,8 +263,9 @@ class Shelf:
 
 def entry(triton: str, sms: tuple[int, ...], product: str = "runtime", base: str = "ngc") -> Entry:
     tag = f"{triton}-sm{'_'.join(map(str, sms))}{'' if product == 'runtime' else '-sdk'}"
+    codes = tuple(map(Sm, sms))
     return Entry(
-        "r.example/x", tag, DIGEST, product, tag, "0" * 12, base, triton, "2.29.0", "11.8", "520", sms
+        "r.example/x", tag, DIGEST, product, tag, "0" * 12, base, triton, "2.29.0", "11.8", "520", codes
     )
 
 
@@ -305,7 +307,7 @@ def test_only_moving_tags_are_in_the_catalogue(config: Config, letter: str) -> N
 
 def test_the_image_that_was_compiled_for_a_gpu_comes_first_then_the_newest() -> None:
     def tags(sm: int, product: str = "runtime") -> list[str]:
-        return [one.tag for one in index.fitting(ENTRIES, sm, product)]
+        return [one.tag for one in index.fitting(ENTRIES, Sm(sm), product)]
 
     assert tags(80) == ["22.12-sm80", "22.12-sm80_86", "22.07-sm80"]
     assert tags(86) == ["22.12-sm80_86", "22.03-sm86", "22.12-sm80", "22.07-sm80"]
@@ -315,11 +317,11 @@ def test_the_image_that_was_compiled_for_a_gpu_comes_first_then_the_newest() -> 
 
 @given(st.permutations(ENTRIES))
 def test_the_order_in_which_a_registry_lists_tags_decides_nothing(entries: list[Entry]) -> None:
-    assert index.fitting(entries, 86) == index.fitting(ENTRIES, 86)
+    assert index.fitting(entries, Sm(86)) == index.fitting(ENTRIES, Sm(86))
 
 
 def test_the_index_for_programs_comes_back_as_it_was_written() -> None:
-    text = index.as_json(ENTRIES, (70, 80, 86))
+    text = index.as_json(ENTRIES, map(Sm, (70, 80, 86)))
     assert index.from_json(text) == ENTRIES
     gpus = json.loads(text)["gpus"]
     assert gpus["8.0"][0] == f"r.example/x:22.12-sm80@{DIGEST}"
@@ -334,7 +336,7 @@ def test_a_file_that_is_no_index_is_refused(text: str) -> None:
 
 
 def test_the_index_for_people_names_an_image_and_a_command_for_each_gpu() -> None:
-    lines = index.as_markdown(ENTRIES, (70, 86)).splitlines()
+    lines = index.as_markdown(ENTRIES, map(Sm, (70, 86))).splitlines()
     assert f"| 8.6 | `22.12-sm80_86` | 520 | `docker pull r.example/x@{DIGEST}` |" in lines
     assert "| 7.0 | none |  |  |" in lines
     rows = [line for line in lines if line.startswith("|")]

@@ -17,6 +17,7 @@ from ftbuild.serving import deployment, docker, image_choice, requirements, reso
 from ftbuild.serving.deployment import Options, Ports
 from ftbuild.serving.image_choice import Image, ImageChoice
 from ftbuild.serving.requirements import Needs, Weights
+from ftbuild.sm import Sm
 
 P100 = Gpu("P100", 6, 0, 16 * 2**30, "11.8")
 V100 = Gpu("V100", 7, 0, 16 * 2**30, "11.8")
@@ -24,7 +25,7 @@ A100 = Gpu("A100", 8, 0, 80 * 2**30, "12.2")
 A10 = Gpu("A10", 8, 6, 24 * 2**30, "12.2")
 H100 = Gpu("H100", 9, 0, 80 * 2**30, "12.2")
 MODELS = Path("/srv/models")
-IMAGE = Image("triton_with_ft:22.12-sm80", "22.12", (80,), "ngc")
+IMAGE = Image("triton_with_ft:22.12-sm80", "22.12", (Sm(80),), "ngc")
 WEIGHTS = Weights("fastertransformer", "GPT", "fp16", False, 1, 1, 1, "fastertransformer/1/1-gpu", True, (1,))
 
 
@@ -285,7 +286,7 @@ def test_a_name_that_some_platform_refuses_is_refused(name: str) -> None:
 
 def test_the_image_for_the_very_sm_comes_first_then_the_newest_release() -> None:
     def image(triton: str, *sms: int, base: str = "ngc") -> Image:
-        return Image(f"x:{triton}-{sms}-{base}", triton, sms, base)
+        return Image(f"x:{triton}-{sms}-{base}", triton, tuple(map(Sm, sms)), base)
 
     old, new, both, open_base = (
         image("22.07", 86), image("22.12", 80), image("22.12", 80, 86), image("22.12", 80, base="open"),
@@ -303,7 +304,7 @@ def test_the_image_for_the_very_sm_comes_first_then_the_newest_release() -> None
 def test_an_image_is_what_its_labels_say() -> None:
     labels = {"io.ftbuild.sm": "80,86", "io.ftbuild.triton": "22.12", "io.ftbuild.base": "ngc"}
     found = image_choice.described("x", labels, "1234:5")
-    assert found == Image("x", "22.12", (80, 86), "ngc", (1234, 5))
+    assert found == Image("x", "22.12", (Sm(80), Sm(86)), "ngc", (1234, 5))
     assert ImageChoice(sm="86,80").takes(found)
     assert ImageChoice(triton="22.12", base="ngc").takes(found)
     assert not ImageChoice(sm="80").takes(found)
@@ -330,8 +331,8 @@ def test_a_cdi_engine_is_asked_by_device_names() -> None:
     assert "--gpus" not in docker.command_line(found)
 
 
-BUILT = [Image("x:22.07-sm80", "22.07", (80,), "ngc"), Image("x:22.12-sm80", "22.12", (80,), "ngc")]
-OTHER = Image("x:22.12-sm90", "22.12", (90,), "ngc")
+BUILT = [Image("x:22.07-sm80", "22.07", (Sm(80),), "ngc"), Image("x:22.12-sm80", "22.12", (Sm(80),), "ngc")]
+OTHER = Image("x:22.12-sm90", "22.12", (Sm(90),), "ngc")
 
 
 @pytest.fixture
