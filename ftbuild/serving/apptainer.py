@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import shell
 from ftbuild.serving.deployment import Deployment
@@ -161,7 +161,7 @@ def _start(deployment: Deployment) -> str:
         definition=DEFINITION,
         environment="".join(exports),
         nv=" --nv" if deployment.gpus else "",
-        inside=server_container.MODELS,
+        inside=triton.MODELS,
         command=shlex.join(deployment.command),
         http=deployment.ports.http,
         grpc=deployment.ports.grpc,

@@ -6,10 +6,10 @@ from typing import Any
 
 import yaml
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError
-from ftbuild.serving.deployment import READY, Deployment
+from ftbuild.serving.deployment import Deployment
 
 SERVICE = "triton"
 # Models of tens of gigabytes take minutes to load; failures before that do not count.
@@ -17,7 +17,7 @@ START_PERIOD = "15m"
 # An image of Triton has python3 for its Python backend, and need not have curl.
 _PROBE = (
     "from http.client import HTTPConnection as C; "
-    f"c = C('127.0.0.1', {server_container.HTTP}, timeout=5); c.request('GET', '{READY}'); "
+    f"c = C('127.0.0.1', {triton.HTTP_PORT}, timeout=5); c.request('GET', '{triton.READY}'); "
     "raise SystemExit(c.getresponse().status != 200)"
 )
 
@@ -39,7 +39,7 @@ def _project(deployment: Deployment) -> dict[str, Any]:
             {
                 "type": "bind",
                 "source": str(deployment.models),
-                "target": server_container.MODELS,
+                "target": triton.MODELS,
                 "read_only": True,
                 # The engine would make a missing folder, and serve nothing.
                 "bind": {"create_host_path": False},

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.serving.image_choice import Image
@@ -20,7 +20,6 @@ from ftbuild.sm import Sm, sm_codes
 
 MIB = 2**20
 NAME = "triton-ft"
-READY, LIVE = "/v2/health/ready", "/v2/health/live"
 # Upstream's image sets it, since NCCL hangs less often (BE v1.4 docker/Dockerfile:69, README.md:167-170).
 NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
 # Upstream starts every server with 1g (BE v1.4 docs/gpt_guide.md:164): NCCL's buffers between GPUs do not fit
@@ -40,9 +39,9 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 class Ports:
     """Ports on the machine that serves, of the three endpoints."""
 
-    http: int = server_container.HTTP
-    grpc: int = server_container.GRPC
-    metrics: int = server_container.METRICS
+    http: int = triton.HTTP_PORT
+    grpc: int = triton.GRPC_PORT
+    metrics: int = triton.METRICS_PORT
 
     def __post_init__(self) -> None:
         ports = [port for _, port, _ in self.published()]
@@ -57,9 +56,9 @@ class Ports:
 
     def published(self) -> Iterator[tuple[str, int, int]]:
         """Name, port on the machine and port in the container of each endpoint."""
-        yield "http", self.http, server_container.HTTP
-        yield "grpc", self.grpc, server_container.GRPC
-        yield "metrics", self.metrics, server_container.METRICS
+        yield "http", self.http, triton.HTTP_PORT
+        yield "grpc", self.grpc, triton.GRPC_PORT
+        yield "metrics", self.metrics, triton.METRICS_PORT
 
 
 def size(text: str) -> int:
@@ -80,7 +79,7 @@ class Options:
     models: Path | None
     gpus: tuple[int, ...] | None = None
     ports: Ports = field(default_factory=Ports)
-    shared_memory: int = size(server_container.SHARED_MEMORY)
+    shared_memory: int = size(triton.SHARED_MEMORY)
     name: str = NAME
 
 
@@ -100,7 +99,7 @@ class Deployment:
     ports: Ports
     shared_memory: int
     access: str = "gpus"
-    command: tuple[str, ...] = server_container.COMMAND
+    command: tuple[str, ...] = triton.COMMAND
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
 
@@ -162,7 +161,7 @@ def decide(
         shared_memory=options.shared_memory,
         access=access.style if access else "gpus",
         environment=dict(NCCL) if gpus else {},
-        limits=server_container.LIMITS if gpus else {},
+        limits=triton.LIMITS if gpus else {},
     )
 
 
@@ -170,7 +169,7 @@ def _refuse_missing(weights: Weights, models: Path | None, device: str) -> None:
     """The backend itself only warns about every file that is missing, and serves noise."""
     if weights.exists or (device == "cpu" and not weights.split):  # the sample's model needs no weights
         return
-    where = str((models or Path(server_container.MODELS)) / weights.folder)
+    where = str((models or Path(triton.MODELS)) / weights.folder)
     again = f"invoke convert --gpus {weights.tensor_para}, then invoke model-repo"
     if weights.split:
         there = ", ".join(map(str, weights.split))

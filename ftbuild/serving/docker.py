@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.plan import LABELS
-from ftbuild.serving.deployment import READY, Deployment
+from ftbuild.serving.deployment import Deployment
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import unreadable
 from ftbuild.text import tables
@@ -48,7 +48,7 @@ def command_line(deployment: Deployment) -> str:
     argv.append(f"--shm-size={deployment.shared_mebibytes}m")
     argv += [f"--ulimit={name}={value}:{value}" for name, value in deployment.limits.items()]
     argv += [f"--publish={host}:{inside}" for _, host, inside in deployment.ports.published()]
-    argv.append(f"--mount=type=bind,source={deployment.models},target={server_container.MODELS},readonly")
+    argv.append(f"--mount=type=bind,source={deployment.models},target={triton.MODELS},readonly")
     argv += [f"--env={name}={value}" for name, value in deployment.environment.items()]
     return shlex.join([*argv, deployment.image, *deployment.command])
 
@@ -132,7 +132,7 @@ def start(client: docker.DockerClient, deployment: Deployment) -> Container:
             labels=ROLE,
             environment=dict(deployment.environment),
             ports={f"{inside}/tcp": host for _, host, inside in deployment.ports.published()},
-            mounts=[Mount(server_container.MODELS, str(deployment.models), type="bind", read_only=True)],
+            mounts=[Mount(triton.MODELS, str(deployment.models), type="bind", read_only=True)],
             shm_size=deployment.shared_memory,
             ulimits=[Ulimit(name=name, soft=n, hard=n) for name, n in deployment.limits.items()],
             device_requests=gpu.requests(deployment.access, deployment.gpus) if deployment.gpus else [],
@@ -171,15 +171,15 @@ def wait(
     while (now := time.monotonic()) < begin + seconds:
         refuse_dead(container, "before it was ready")
         with contextlib.suppress(requests.RequestException):
-            if _session().get(f"{url}{READY}", timeout=5).status_code == 200:
+            if _session().get(f"{url}{triton.READY}", timeout=5).status_code == 200:
                 return url
         if now > said + SAY_SECONDS:
             report(f"still loading after {now - begin:.0f} s; invoke serve --logs shows the log")
             said = now
-        time.sleep(server_container.POLL_SECONDS)
+        time.sleep(triton.POLL_SECONDS)
     raise SmokeError(
-        f"the server was not ready within {seconds:g} s; it said:\n"
-        f"    {server_container.log_excerpt(container.logs())}",
+        f"the server was not ready within {seconds:g} s; its log:\n"
+        f"    {triton.log_excerpt(container.logs())}",
         hint="a big model on a slow disk takes longer: --timeout SECONDS",
     )
 
@@ -192,8 +192,8 @@ def refuse_dead(container: Container, when: str) -> None:
     state = container.attrs["State"]
     why = _OUT_OF_MEMORY if state.get("OOMKilled") else f"code {state.get('ExitCode')}"
     raise SmokeError(
-        f"the server ended {when} ({why}); it said:\n    {server_container.log_excerpt(container.logs())}",
-        hint=server_container.DIED,
+        f"the server ended {when} ({why}); its log:\n    {triton.log_excerpt(container.logs())}",
+        hint=triton.DIED_HINT,
     )
 
 

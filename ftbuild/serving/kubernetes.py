@@ -9,9 +9,9 @@ from typing import Any
 
 import yaml
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.errors import ConfigError
-from ftbuild.serving.deployment import LIVE, READY, Deployment
+from ftbuild.serving.deployment import Deployment
 from ftbuild.serving.image_choice import USER
 
 # What NVIDIA's device plugin calls a GPU.
@@ -87,12 +87,12 @@ def _container(deployment: Deployment) -> dict[str, Any]:
         "ports": [
             {"name": name, "containerPort": inside} for name, _, inside in deployment.ports.published()
         ],
-        "startupProbe": {**_probe(READY), "failureThreshold": START_PROBES},
-        "readinessProbe": _probe(READY),
-        "livenessProbe": {**_probe(LIVE), "failureThreshold": 6},
+        "startupProbe": {**_probe(triton.READY), "failureThreshold": START_PROBES},
+        "readinessProbe": _probe(triton.READY),
+        "livenessProbe": {**_probe(triton.LIVE), "failureThreshold": 6},
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         "volumeMounts": [
-            {"name": "models", "mountPath": server_container.MODELS, "readOnly": True},
+            {"name": "models", "mountPath": triton.MODELS, "readOnly": True},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
         ],
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_pbtxt
 
@@ -147,14 +147,14 @@ def _place(folder: Path, model: Path, parameters: Mapping[str, str], name: str, 
         version = max(versions, key=lambda path: int(path.name), default=model / config_pbtxt.VERSION)
         return version / name
     inside = PurePosixPath(written)
-    if not inside.is_relative_to(server_container.MODELS):
+    if not inside.is_relative_to(triton.MODELS):
         raise ConfigError(
             f"model_checkpoint_path is {written}, which the container does not have: "
-            f"it sees the repository as {server_container.MODELS}",
+            f"it sees the repository as {triton.MODELS}",
             where=str(file),
             hint=_MAKE_AGAIN,
         )
-    return folder / inside.relative_to(server_container.MODELS)
+    return folder / inside.relative_to(triton.MODELS)
 
 
 def _split(folder: Path) -> Iterator[int]:

@@ -17,10 +17,9 @@ from typing import Protocol
 from urllib import request
 from urllib.error import URLError
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.errors import SmokeError
 
-READY = "/v2/health/ready"
 MODELS, BACKENDS = "models", "backends"
 # The backend's folder, and the library that all of FasterTransformer is in.
 BACKEND, LIBRARY = "fastertransformer", "libtransformer-shared.so"
@@ -101,14 +100,14 @@ class Image:
 
     def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
         """`docker run` in the foreground, with the limits that we serve with."""
-        limits = (f"--ulimit={name}={value}:{value}" for name, value in server_container.LIMITS.items())
+        limits = (f"--ulimit={name}={value}:{value}" for name, value in triton.LIMITS.items())
         bound = [f"--cpuset-cpus={cpus}"] if cpus else []
         return [
             *("docker", "run", "--rm", f"--name={self.name}", "--network=host", DEVICES[self.access]),
-            *(f"--shm-size={server_container.SHARED_MEMORY}", *limits, *bound),
+            *(f"--shm-size={triton.SHARED_MEMORY}", *limits, *bound),
             *(f"--env={word}" for word in _assigned(environment)),
             f"--mount=type=bind,source={self.place.outside},target={self.place.inside},readonly",
-            *(self.image, *server_container.COMMAND[:-1], *options),
+            *(self.image, *triton.COMMAND[:-1], *options),
         ]
 
     def clean(self) -> None:
@@ -157,7 +156,7 @@ def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running
         argv = launcher.argv(options, {**ONE_GPU, **variant.environment}, variant.cpus)
         process = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            _wait(process, f"http://127.0.0.1:{http}{READY}", log)
+            _wait(process, f"http://127.0.0.1:{http}{triton.READY}", log)
             ready = time.monotonic() - start
             yield Running(f"127.0.0.1:{grpc}", ready, _checked_cores(variant, log))
         finally:
@@ -180,8 +179,8 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
 
 
 def _not_ready(what: str, log: Path) -> SmokeError:
-    said = server_container.log_excerpt(log.read_bytes())
-    return SmokeError(f"{what}; it said:\n    {said}", where=str(log), hint=server_container.DIED)
+    excerpt = triton.log_excerpt(log.read_bytes())
+    return SmokeError(f"{what}; its log:\n    {excerpt}", where=str(log), hint=triton.DIED_HINT)
 
 
 def _checked_cores(variant: Variant, log: Path) -> str:

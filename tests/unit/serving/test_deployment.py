@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, gpu
 from ftbuild.engine.gpu import Access, Gpu
@@ -151,8 +151,8 @@ def test_the_cpu_stack_gets_no_gpu_and_no_limits() -> None:
 
 def test_a_deployment_has_upstreams_command_and_settings() -> None:
     found = decide(A100)
-    assert found.command == server_container.COMMAND
-    assert found.limits == server_container.LIMITS
+    assert found.command == triton.COMMAND
+    assert found.limits == triton.LIMITS
     assert found.environment == {"NCCL_LAUNCH_MODE": "GROUP"}
     assert found.shared_memory == 2**30
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild.client import server_container
+from ftbuild import triton
 from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import shell
 from ftbuild.serving import apptainer, compose, kubernetes
@@ -74,7 +74,7 @@ def test_compose_itself_accepts_the_file(kind: str, request: pytest.FixtureReque
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     service = json.loads(done.stdout)["services"][compose.SERVICE]
-    assert service["command"] == list(server_container.COMMAND)
+    assert service["command"] == list(triton.COMMAND)
     assert service["shm_size"] == str(2**31)
     # Compose doubles the dollar again in what it prints.
     assert service["volumes"][0]["source"].replace("$$", "$") == str(wanted.models)
@@ -93,7 +93,7 @@ def test_compose_restarts_the_server_and_asks_its_health(deployment: Deployment)
     service = written["services"][compose.SERVICE]
     assert "version" not in written
     assert service["restart"] == "unless-stopped"
-    assert service["ulimits"] == server_container.LIMITS
+    assert service["ulimits"] == triton.LIMITS
     assert service["volumes"][0]["read_only"]
     assert service["environment"] == {"NCCL_LAUNCH_MODE": "GROUP"}
 
@@ -101,7 +101,7 @@ def test_compose_restarts_the_server_and_asks_its_health(deployment: Deployment)
 def test_the_health_check_is_python_that_tells_ready_from_not(deployment: Deployment) -> None:
     test = yaml.safe_load(compose.render(deployment))["services"][compose.SERVICE]["healthcheck"]["test"]
     assert test[:3] == ["CMD", "python3", "-c"]
-    program = test[3].replace(f", {server_container.HTTP},", ", 9,")  # the discard port: nobody answers
+    program = test[3].replace(f", {triton.HTTP_PORT},", ", 9,")  # the discard port: nobody answers
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "ConnectionRefusedError" in done.stderr
@@ -150,7 +150,7 @@ def test_a_pod_gets_gpus_memory_probes_and_no_rights(deployment: Deployment) -> 
     (container,) = pod["containers"]
     assert pods["spec"]["replicas"] == 3
     assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
-    assert container["args"] == list(server_container.COMMAND)
+    assert container["args"] == list(triton.COMMAND)
     paths = {
         kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")
     }
@@ -236,7 +236,7 @@ def test_the_start_script_passes_gpus_models_and_ports(
     assert called == [
         "exec", "--nv", "--cleanenv", "--no-home", "--pwd", "/tmp",
         "--bind", f"{deployment.models}:/models:ro", str(folder / "triton.sif"),
-        *server_container.COMMAND, "--http-port=9000", "--grpc-port=18001", "--metrics-port=18002",
+        *triton.COMMAND, "--http-port=9000", "--grpc-port=18001", "--metrics-port=18002",
         f"{prefix}_CUDA_VISIBLE_DEVICES=5,6", f"{prefix}_NCCL_LAUNCH_MODE=GROUP",
     ]  # fmt: skip
 

@@ -56,7 +56,7 @@ def test_a_wrong_request_is_refused_and_the_next_is_answered(
     except Refused as refused:
         if not served.server.alive():
             raise SmokeError(
-                f"the server ended ({refused.what}); it said:\n    {served.server.said()}",
+                f"the server ended ({refused.what}); its log:\n    {served.server.log_excerpt()}",
                 hint="one user's mistake must not end everybody's server: patches/backend",
             ) from refused
     else:
