@@ -14,8 +14,7 @@ from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report.write import RENDERERS
 from ftbuild.registry.client import Repository
 from testing import ROOT
-from testing.sample import add_patch, command, copy_of_sample, environment
-from tests.engine.test_smoke import only_gpt
+from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt
 
 # A name of their own: nights move tags, and other tests have images under the sample's name.
 IMAGE = "triton_with_ft_sample_night"

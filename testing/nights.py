@@ -30,7 +30,7 @@ MINUTE = 60.0
 MARKUP = "<script>alert('x')</script><img src=https://evil.invalid/x onerror=alert(1)>"
 CDATA = "end ]]> of & section | `pipe` and **stars** [link](javascript:alert(1)) </pre></details>"
 ANSI = "\x1b[1;31merror:\x1b[0m \x1b]0;title\x07\x1b[2Kred\x00\x08\x0b\ufffe\ud800 text"
-FOREIGN = "größe 大きさ ошибка 🔥 \u202etfel ot thgir"
+FOREIGN = "größe 大きさ ошибка 🔥 \u202etfel ot thgir"  # codespell:ignore ot
 LONG = "nvcc " + "x" * 10_000
 HOSTILE = (MARKUP, CDATA, ANSI, FOREIGN, LONG)
 

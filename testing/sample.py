@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -45,6 +46,16 @@ def copy_of_sample(parent: Path) -> Path:
         text = file.read_text().replace("../../sample/patches", "../patches").replace("../../", f"{ROOT}/")
         (folder / file.name).write_text(text)
     return folder
+
+
+def only_gpt(folder: Path, **changed: str) -> None:
+    """Remove every family but GPT from a copied configuration, and change values of models.yaml."""
+    file = folder / "models.yaml"
+    text = file.read_text()
+    text = text[: text.index("  gptj:")]
+    for key, value in changed.items():
+        text = re.sub(rf"^{key}: .*", f"{key}: {value}", text, flags=re.M)
+    file.write_text(text)
 
 
 def add_patch(folder: Path, component: str, name: str, diff: str) -> None:

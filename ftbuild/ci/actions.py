@@ -77,4 +77,8 @@ def download_all(pattern: str) -> Data:
 
 def said(what: str) -> Data:
     """A line for the page of the run, whatever became of the job."""
-    return {"if": "always()", "run": f'echo "$CELL, {what}: ${{{{ job.status }}}}" >> {SUMMARY}'}
+    return {
+        "if": "always()",
+        "env": {"STATUS": "${{ job.status }}"},
+        "run": f'echo "$CELL, {what}: $STATUS" >> {SUMMARY}',
+    }

@@ -133,7 +133,7 @@ def _audit() -> Data:
             {"run": f"{steps.AUDIT} | tee audit.txt"},
             {
                 "if": "always()",
-                "run": f"printf '```\\n%s\\n```\\n' \"$(cat audit.txt)\" >> {actions.SUMMARY}",
+                "run": f"printf '~~~\\n%s\\n~~~\\n' \"$(cat audit.txt)\" >> {actions.SUMMARY}",
             },
         ],
     }

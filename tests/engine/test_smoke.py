@@ -15,7 +15,7 @@ from ftbuild import pipeline
 from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
 from ftbuild.plan import PRODUCTS, Plan
-from testing.sample import SAMPLE, Derive, Invoke, add_patch, build_arguments, sample_plan
+from testing.sample import SAMPLE, Derive, Invoke, add_patch, build_arguments, only_gpt, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -35,17 +35,6 @@ WRONG_TOKEN = """\
 
 def smoke(invoke: Invoke, folder: Path, *more: str) -> Any:
     return invoke("smoke", "--config", str(folder), *CELL, *more)
-
-
-def only_gpt(folder: Path, **changed: str) -> None:
-    """Leave one family in a copied configuration, and change values of models.yaml."""
-    file = folder / "models.yaml"
-    text = file.read_text()
-    start, end = text.index("  gptj:"), len(text)
-    text = text[:start] + text[end:]
-    for key, value in changed.items():
-        text = re.sub(rf"^{key}: .*", f"{key}: {value}", text, flags=re.M)
-    file.write_text(text)
 
 
 @pytest.fixture(scope="module")

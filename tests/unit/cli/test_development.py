@@ -3,8 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from ftbuild.cli import development
+from testing import ROOT
 
 RUFF = (("ruff", "format", "--check", "--isolated", "."), ("ruff", "check", "--isolated", "."))
 
@@ -23,3 +25,23 @@ def test_each_failed_check_is_named_and_decides_the_exit_code(
     assert development.run(root, tmp_path / "work", tools=RUFF) == (1 if failed else 0)
     verdict = capsys.readouterr().out.splitlines()[-1]
     assert verdict.startswith(f"failed: {failed} --isolated ." if failed else "all checks passed")
+
+
+@pytest.mark.parametrize(
+    ("tool", "reason"),
+    [
+        (("no-such-linter", "."), "no-such-linter is not installed"),
+        (("ruff", "check", "no/such/folder/*.py"), "no file matches no/such/folder/*.py"),
+    ],
+)
+def test_a_check_that_cannot_run_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: tuple[str, ...], reason: str
+) -> None:
+    assert development.run(tmp_path, tmp_path / "work", tools=[tool]) == 1
+    assert reason in capsys.readouterr().out
+
+
+def test_every_tool_of_the_check_run_is_a_hook_too() -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
+    entries = [hook["entry"].split()[0] for hook in hooks]
+    assert {f".venv/bin/{tool}" for tool, *_ in development.TOOLS} - {".venv/bin/pytest"} <= set(entries)

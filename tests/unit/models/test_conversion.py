@@ -448,7 +448,7 @@ def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> Non
 @pytest.mark.parametrize(
     ("old", "new", "what"),
     [
-        ("hidden * 3 * hidden", "hidden * 3 * hiden", "gpt uses the fact 'hiden'"),
+        ("hidden * 3 * hidden", "hidden * 3 * hiden", "gpt uses the fact 'hiden'"),  # codespell:ignore hiden
         ("model.layers.{layers}.mlp", "model.layers.{layer}.mlp", "gpt uses the fact 'layer'"),
         ("splits: [heads, inner]", "splits: [head, inner]", "gpt uses the fact 'head'"),
         ("          rotary: 64\n", "", "gptj uses the fact 'rotary'"),
