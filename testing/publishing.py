@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild import pipeline as build
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
@@ -52,7 +52,7 @@ class Bench:
         """That of the one cell which the options of a command choose."""
         options = dict(zip(cell[::2], cell[1::2], strict=True))
         chosen = Selection(self.config, [options["--triton"]], [options["--sm"]])
-        (plan,) = plans(configuration.load(self.config), chosen)
+        (plan,) = plans(loader.load(self.config), chosen)
         return plan
 
     def folder(self, plan: Plan) -> Path:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.plan import Plan
 from testing import ROOT
 
@@ -33,7 +33,7 @@ def build_arguments(folder: Path, *more: str) -> tuple[str, ...]:
 
 
 def sample_plan(folder: Path = SAMPLE, sm: str = "80") -> Plan:
-    (plan,) = plans(configuration.load(folder), Selection(folder, ["22.12"], [sm]))
+    (plan,) = plans(loader.load(folder), Selection(folder, ["22.12"], [sm]))
     return plan
 
 

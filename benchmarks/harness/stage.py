@@ -14,7 +14,7 @@ from typing import Any
 from benchmarks.harness.chart import Chart
 from benchmarks.harness.figure import Figure, Machine, Result
 from ftbuild.cli import selection
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.host import shell
 from ftbuild.plan import Plan
@@ -73,7 +73,7 @@ class Stage:
 
     def load(self) -> Config:
         """The configuration."""
-        return configuration.load(self.config)
+        return loader.load(self.config)
 
     def plans(self, *cell: str) -> list[Plan]:
         """The plans of the selected cells; of `cell` where none was selected."""

@@ -27,7 +27,7 @@ import pytest
 from benchmarks.harness.stage import timed
 from ftbuild import matrix
 from ftbuild.cli import demo
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.host.shell import CommandFailed
 from ftbuild.sm import sm_list
@@ -141,7 +141,7 @@ def staged(cells: Sequence[str], jobs: int | None) -> Iterator[Stage]:
         with registries.plain(folder / "registry") as registry:
             config = copied(folder)
             patch(config, ">=5.2", PATCH, new_to_every_cache())
-            table = matrix.select(configuration.load(config), cells=cells)
+            table = matrix.select(loader.load(config), cells=cells)
             count = jobs or int(client.info()["NCPU"])
             stage = Stage(config, folder / "work", registry.host, registry.environment, table, count)
             night(stage, f"{registry.host}/warm-up")

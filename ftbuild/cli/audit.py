@@ -11,7 +11,7 @@ from pathlib import Path
 from ftbuild.audit import bases, pins, series
 from ftbuild.audit.finding import STATES, Finding, worst_first
 from ftbuild.cli.selection import progress, require_format
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError, PinError, worst
 from ftbuild.text import tables
@@ -50,6 +50,6 @@ def render(findings: Sequence[Finding], output: str) -> str:
 def run(config_folder: Path, cache: Path, output: str) -> int:
     """What `invoke audit` does: look, print, and say by the exit code whether a build is in danger."""
     require_format(output, "human", "json")
-    found = audit(configuration.load(config_folder), cache, report=progress)
+    found = audit(loader.load(config_folder), cache, report=progress)
     print(render(found, output))
     return exit_code(found)

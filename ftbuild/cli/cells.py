@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ftbuild import matrix as matrices
 from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans, progress, require_format
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
+from ftbuild.config.schema import json_schemas
 from ftbuild.errors import ConfigError, HostError, SmokeError, VerifyError, worst
 from ftbuild.plan import Plan
 
@@ -23,7 +24,7 @@ def matrix(selection: Selection, output: str) -> int:
     from ftbuild.cli import explain
 
     require_format(output, "human", "json", "github")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     table = matrices.matrix(config, selection.base)
     if selection.narrows:
         table = matrices.Matrix(selection.cells(config), ())
@@ -41,7 +42,7 @@ def dry_run(selection: Selection, output: str) -> int:
     from ftbuild.cli import explain
 
     require_format(output, "human", "json")
-    found = plans(configuration.load(selection.config), selection)
+    found = plans(loader.load(selection.config), selection)
     if output == "json":
         print(json.dumps([plan.as_dict() for plan in found], indent=2))
     else:
@@ -67,7 +68,7 @@ def build(
     from ftbuild import pipeline as builds
     from ftbuild.sources import lock as sources
 
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     planned = plans(config, selection)
     if bundle:
         sources.unbundle(config, Path(bundle), cache_folder(), report=print)
@@ -93,7 +94,7 @@ def verify(selection: Selection, output: str, work: Path) -> int:
     from ftbuild.gates.verify import gate
 
     require_format(output, "human", "json")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     planned = plans(config, selection)
     client = daemon.connect()
     reports, codes = [], []
@@ -123,7 +124,7 @@ def smoke(selection: Selection, output: str, *, prepare: bool, any_gpu: bool, wo
     from ftbuild.gates.smoke import gate
 
     require_format(output, "human", "json")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     planned = plans(config, selection)
     client = daemon.connect()
     reports, codes, skipped = [], [], []
@@ -161,7 +162,7 @@ def base(selection: Selection, *, ca: str | None, progress: str, rebuild: bool, 
     from ftbuild.engine import buildx as builder
     from ftbuild.engine import daemon
 
-    planned = plans(configuration.load(selection.config), selection)
+    planned = plans(loader.load(selection.config), selection)
     client = daemon.connect()
     builder.version()
     host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
@@ -176,7 +177,7 @@ def lock(config_folder: Path, check: bool) -> int:
     from ftbuild.build import base as bases
     from ftbuild.sources import lock as sources
 
-    config = configuration.load(config_folder)
+    config = loader.load(config_folder)
     if check:
         sources.check(config, cache_folder(), report=print)
         print(f"{config.lock_file} agrees with sources.yaml and with upstream")
@@ -192,7 +193,7 @@ def patches(config_folder: Path, triton: Sequence[str], output: str) -> int:
     from ftbuild.sources.patches import series
 
     require_format(output, "human", "json")
-    config = configuration.load(config_folder)
+    config = loader.load(config_folder)
     rows = list(patched.survey(config, triton, cache_folder(), progress))
     print(series.as_json(rows) if output == "json" else series.table(rows))
     return series.exit_code(rows)
@@ -203,7 +204,7 @@ def doctor(config_folder: Path, work: Path, output: str) -> int:
     from ftbuild.doctor import machine as doctors
 
     require_format(output, "human", "json")
-    checks = doctors.checks(configuration.load(config_folder), work)
+    checks = doctors.checks(loader.load(config_folder), work)
     print(doctors.render(checks, output))
     return doctors.exit_code(checks)
 
@@ -223,7 +224,7 @@ def bundle(config_folder: Path, triton: Sequence[str], file: Path) -> int:
     """Write every pinned source of the releases (none named: all) into one file."""
     from ftbuild.sources import lock as sources
 
-    sources.bundle(configuration.load(config_folder), file, cache_folder(), releases=triton, report=print)
+    sources.bundle(loader.load(config_folder), file, cache_folder(), releases=triton, report=print)
     print(f"wrote {file} ({file.stat().st_size / 1e6:.1f} MB)")
     return 0
 
@@ -231,7 +232,7 @@ def bundle(config_folder: Path, triton: Sequence[str], file: Path) -> int:
 def schema(folder: Path, check: bool) -> int:
     """Write the JSON Schemas of the configuration, or (`check`) say which are out of date."""
     stale = []
-    for name, text in configuration.schemas().items():
+    for name, text in json_schemas().items():
         file = folder / name
         if not file.exists() or file.read_text() != text:
             stale.append(str(file))
@@ -240,5 +241,5 @@ def schema(folder: Path, check: bool) -> int:
                 file.write_text(text)
     if check and stale:
         raise ConfigError("schemas are out of date", where=", ".join(stale), hint="invoke schema")
-    print(f"{len(configuration.schemas())} schemas in {folder}: {'up to date' if not stale else 'written'}")
+    print(f"{len(json_schemas())} schemas in {folder}: {'up to date' if not stale else 'written'}")
     return 0

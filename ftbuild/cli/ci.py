@@ -9,7 +9,7 @@ from pathlib import Path
 from ftbuild.ci import drift, github, gitlab
 from ftbuild.ci.options import CRON, Options
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import ConfigError
 
 
@@ -54,13 +54,13 @@ def summary(selection: Selection, work: Path) -> int:
     """Print the Markdown of the gate records in the work folder."""
     from ftbuild.ci import summary as summaries
 
-    print(summaries.markdown(plans(configuration.load(selection.config), selection), work))
+    print(summaries.markdown(plans(loader.load(selection.config), selection), work))
     return 0
 
 
 def options(selection: Selection, wanted: CiOptions, root: Path) -> Options:
     """What the files are made from."""
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     folder = os.path.relpath(selection.config, root)
     if folder.startswith(os.pardir):
         raise ConfigError(

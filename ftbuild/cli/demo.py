@@ -17,7 +17,7 @@ from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
 from ftbuild.client import server_container
 from ftbuild.client.connection import Client
 from ftbuild.client.server_container import Server
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import SmokeError
 from ftbuild.host import shell
 from ftbuild.models.config_pbtxt import MODEL
@@ -36,7 +36,7 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     start = time.monotonic()
     folder = root / "buildcfg" / "sample"
     sample_repositories(root)
-    config = configuration.load(folder)
+    config = loader.load(folder)
     cells.lock(folder, check=True)
     (plan,) = plans(config, Selection(folder, [TRITON], [SM]))
     options = pipeline.Options(cache_folder(), work, ca=ca_bundle(ca), progress=progress)

@@ -18,7 +18,7 @@ from ftbuild.build import bake
 from ftbuild.build import base as bases
 from ftbuild.cli import audit
 from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, progress, revision
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx as builder
 from ftbuild.engine import daemon
@@ -69,7 +69,7 @@ def run(selection: Selection, options: Options, work: Path) -> int:
 
     Raises HostError when another night is running here, or when there is no engine.
     """
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     with _alone(work):
         client = daemon.connect()
         builder.version()

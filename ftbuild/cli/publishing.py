@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from ftbuild.cli.selection import Selection, plans, progress, require_format
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected, worst
 from ftbuild.host import files
@@ -42,7 +42,7 @@ def run(
     Writes `digests.json`, `index.json` and `INDEX.md` into `published/<host>/<path>` of the work folder.
     """
     require_format(output, "human", "json")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     planned = plans(config, selection)
     chosen = names.names(_registry(registry), stage, config.matrix.image)
     if dry_run:
@@ -74,7 +74,7 @@ def which(
     from ftbuild.engine import gpu
 
     require_format(output, "human", "json")
-    config = configuration.load(config_folder)
+    config = loader.load(config_folder)
     entries = _from_file(Path(index)) if index else _from_registry(registry, config)
     product = "sdk" if sdk else "runtime"
     wanted = dict.fromkeys(map(Sm.parse, sms), "") or {d.sm: d.driver for d in gpu.installed()}
@@ -101,7 +101,7 @@ def _registry(option: str | None) -> str:
 def _staging(
     selection: Selection, registry: str | None, stage: str | None, work: Path
 ) -> tuple[list[Plan], Options]:
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     chosen = names.names(_registry(registry), stage, config.matrix.image)
     return plans(config, selection), Options(chosen, work)
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from ftbuild.cli.selection import Selection, plans, progress, require_format
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import ConfigError
 from ftbuild.serving.deployment import Options
 from ftbuild.serving.image_choice import ImageChoice
@@ -30,7 +30,7 @@ def convert(
 
     if not (model and checkpoint and out):
         raise ConfigError("--model, --checkpoint and --out are needed", hint="invoke --help convert")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     order = conversion.ConversionRequest(model, Path(checkpoint), Path(out), gpus, dtype, jobs)
     cells = conversion.candidates(config, plans(config, selection), order)
     planned = conversion.plan(config, cells[0].cell.triton, order)
@@ -61,7 +61,7 @@ def model_repo(
     from ftbuild.engine import daemon
     from ftbuild.models import repository
 
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     layout = repository.layout(config, model)
     client = daemon.connect()
     if image is None:
@@ -93,7 +93,7 @@ def serve(
     from ftbuild.engine import daemon
     from ftbuild.serving import docker, resolve
 
-    config = configuration.load(config_folder)
+    config = loader.load(config_folder)
     if dry_run:
         print(docker.command_line(resolve.to_write(config, wanted, options)))
         return 0
@@ -127,7 +127,7 @@ def compose(config_folder: Path, wanted: ImageChoice, options: Options, out: Pat
     from ftbuild.serving import compose as renderer
     from ftbuild.serving import resolve
 
-    found = resolve.to_write(configuration.load(config_folder), wanted, options)
+    found = resolve.to_write(loader.load(config_folder), wanted, options)
     return _written(renderer.render(found), out)
 
 
@@ -143,7 +143,7 @@ def k8s(
     """Write a deployment as Kubernetes objects."""
     from ftbuild.serving import kubernetes, resolve
 
-    found = resolve.to_write(configuration.load(config_folder), wanted, options)
+    found = resolve.to_write(loader.load(config_folder), wanted, options)
     return _written(kubernetes.render(found, claim=claim, replicas=replicas), out)
 
 
@@ -151,7 +151,7 @@ def sif(config_folder: Path, wanted: ImageChoice, options: Options, *, folder: P
     """Write a deployment for Apptainer and Slurm, and build the image where Apptainer is installed."""
     from ftbuild.serving import apptainer, resolve
 
-    found = resolve.to_write(configuration.load(config_folder), wanted, options)
+    found = resolve.to_write(loader.load(config_folder), wanted, options)
     image = apptainer.write(found, folder, archive=archive, report=progress)
     print(f"wrote {image or folder}")
     return 0
@@ -178,7 +178,7 @@ def client_test(
     from ftbuild.models import repository
 
     require_format(output, "human", "json")
-    config = configuration.load(config_folder)
+    config = loader.load(config_folder)
     repository.layout(config, model)
     if min(batch_size, requests) < 1:
         raise ConfigError("--batch-size and --requests must be at least 1")

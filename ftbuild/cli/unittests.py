@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ftbuild.cli import selection as shared
 from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans, require_format
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import FtbuildError, HostError, worst
 from ftbuild.gates.unittests import image
 from ftbuild.gates.unittests.image import PRODUCT, Recipe
@@ -18,7 +18,7 @@ from ftbuild.plan import Plan
 def dry_run(selection: Selection, output: str) -> int:
     """Print what would be built and run for the selected cells."""
     require_format(output, "human", "json")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     found = [(plan, image.recipe(config, plan)) for plan in plans(config, selection)]
     described = [_described(plan, made_of) for plan, made_of in found]
     if output == "json":
@@ -50,7 +50,7 @@ def run(
     from ftbuild.gates.unittests import gate
 
     require_format(output, "human", "json")
-    config = configuration.load(selection.config)
+    config = loader.load(selection.config)
     planned = plans(config, selection)
     options = builds.Options(cache_folder(), work, jobs, ca_bundle(ca), builder, progress, rebuild)
     client = daemon.connect()

@@ -20,7 +20,7 @@ from ftbuild.client import golden, latency, model_metadata, tensors
 from ftbuild.client.connection import Client, Protocol
 from ftbuild.client.model_metadata import ModelMetadata
 from ftbuild.client.tensors import TensorSchema, Tokens
-from ftbuild.config.schema import Tensors
+from ftbuild.config.families import Tensors
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.models import config_pbtxt, ensemble
 from ftbuild.text import tables

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ftbuild.config.schema import Tensors
+from ftbuild.config.families import Tensors
 
 if TYPE_CHECKING:
     import numpy as np

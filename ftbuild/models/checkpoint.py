@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftbuild.config.schema import CheckpointConfig, CheckpointFormat, Converter, ModelsConfig
+from ftbuild.config.families import CheckpointConfig, CheckpointFormat, Converter, ModelsConfig
 from ftbuild.errors import ConfigError
 from ftbuild.models import formula
 

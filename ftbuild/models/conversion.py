@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from ftbuild.config.schema import CheckpointFormat, Config, Converter, Layout
+from ftbuild.config.families import CheckpointFormat, Converter, Relayout
+from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon, mounted
 from ftbuild.errors import ConfigError, HostError, VerifyError
 from ftbuild.host import disk
@@ -86,7 +87,7 @@ class Conversion:
     converter: Converter
     checkpoint: Checkpoint
     data_type: str
-    layout: Layout | None
+    layout: Relayout | None
     layout_script: Path | None
     files: Mapping[str, int]
 

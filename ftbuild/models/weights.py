@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ftbuild.config.schema import Converter
+from ftbuild.config.families import Converter
 from ftbuild.models import config_ini, formula
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.cli import demo
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import HostError
 from ftbuild.host import shell
@@ -122,7 +122,7 @@ def reference() -> ModuleType:
 def sample_copy(tmp_path: Path) -> Path:
     """The sample configuration with its patches in a folder that a test may change."""
     folder = copy_of_sample(tmp_path)
-    configuration.load(folder)
+    loader.load(folder)
     return folder
 
 

@@ -13,7 +13,7 @@ import requests
 from ftbuild.audit import bases
 from ftbuild.audit.finding import Finding
 from ftbuild.cli import audit as job
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from testing import ROOT, registries
 from testing.sample import SAMPLE
@@ -66,7 +66,7 @@ def test_sources_as_they_were_locked_are_fine_but_for_mirrors(pinned: World) -> 
 
 
 def test_the_sample_stack_is_fine_but_for_mirrors(tmp_path: Path, sample_repositories: None) -> None:
-    findings = job.audit(configuration.load(SAMPLE), tmp_path / "cache", report=made.quiet)
+    findings = job.audit(loader.load(SAMPLE), tmp_path / "cache", report=made.quiet)
     odd = {finding.what: finding.state for finding in findings if finding.state != "ok"}
     assert set(odd.values()) == {"warn"}
     assert all(what.endswith(": mirrors") for what in odd)
@@ -163,7 +163,7 @@ def push(host: str, tag: str, note: str) -> str:
 
 
 def base_finding(host: str, digest: str | None) -> Finding:
-    config: Config = configuration.load(ROOT / "buildcfg")
+    config: Config = loader.load(ROOT / "buildcfg")
     ngc = config.bases.bases["ngc"].model_copy(
         update={"image": f"{host}/base/server:{{release}}-py3", "releases": ("22.12",)}
     )

@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from ftbuild.config import schema as configuration
-from ftbuild.config.schema import Config, Layout
+from ftbuild.config import loader
+from ftbuild.config.families import Relayout
+from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.host import disk
@@ -50,7 +51,7 @@ HANGS = "import time; time.sleep(600)"
 
 @pytest.fixture(scope="module")
 def config() -> Config:
-    return configuration.load(SAMPLE)
+    return loader.load(SAMPLE)
 
 
 @pytest.fixture(scope="module")
@@ -276,7 +277,7 @@ def test_a_checkpoint_in_another_layout_is_saved_anew_first(
     planned = conversion.plan(config, RELEASE, ConversionRequest("gptj", folder, tmp_path / "out"))
     with pytest.raises(ConversionFailed, match=r"No such file.*model\.safetensors"):
         conversion.convert(client, planned, built.tag("sdk"), print)
-    layout = Layout(script=str(script), layout="whole")
+    layout = Relayout(script=str(script), layout="whole")
     made = conversion.convert(
         client, replace(planned, layout=layout, layout_script=script), built.tag("sdk"), print
     )

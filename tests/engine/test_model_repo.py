@@ -22,7 +22,7 @@ from ftbuild.cli.selection import cache_folder
 from ftbuild.client import acceptance, golden, server_container
 from ftbuild.client.connection import Client, Refused
 from ftbuild.client.server_container import Server
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.engine import container
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError, VerifyError
 from ftbuild.models import config_pbtxt, ensemble, repository
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import docker
 
 GPUS = 2
-FAMILIES = configuration.load(SAMPLE).models.families
+FAMILIES = loader.load(SAMPLE).models.families
 CONVERTERS = {
     "gpt": ("gpt.utils.huggingface_gpt_convert", ("-i", "-o", "-i_g"), ()),
     "gptj": (
@@ -204,7 +204,7 @@ def test_an_image_without_templates_is_named(client: docker.DockerClient, built:
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """all_models of the real release 22.12, from this machine's cache of sources."""
     folder = tmp_path_factory.mktemp("upstream") / "backend"
-    real = configuration.load(ROOT / "buildcfg")
+    real = loader.load(ROOT / "buildcfg")
     try:
         lock.export(real, "22.12", "backend", cache_folder(), folder, report=print)
     except FtbuildError as missing:

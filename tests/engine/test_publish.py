@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config.schema import load
+from ftbuild.config.loader import load
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan

@@ -15,7 +15,7 @@ import pytest
 
 from ftbuild import registry
 from ftbuild.build import base
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import HostError, PublishError
 from ftbuild.registry.client import Descriptor, Repository, digest_of
 from ftbuild.registry.errors import Refused
@@ -439,7 +439,7 @@ def test_a_registry_that_asks_for_a_login_is_reachable(guarded: Registry) -> Non
 
 def test_the_lock_takes_digests_and_keeps_what_it_cannot_ask_for(plain_registry: Registry) -> None:
     digest = put_image(repository(plain_registry), "22.12-py3").digest
-    config = configuration.load(ROOT / "buildcfg")
+    config = loader.load(ROOT / "buildcfg")
     ngc = config.bases.bases["ngc"].model_copy(
         update={"image": f"{plain_registry.prefix}/image:{{release}}-py3", "releases": ("22.07", "22.12")}
     )

@@ -20,7 +20,7 @@ import yaml
 
 from ftbuild.cli import demo
 from ftbuild.client.connection import Client
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.host import shell
 from ftbuild.models.config_pbtxt import MODEL
@@ -72,9 +72,7 @@ def models(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def image(client: docker.DockerClient, built: Plan) -> Image:
-    found, access = image_choice.find(
-        client, configuration.load(SAMPLE), ImageChoice(sm="80", triton="22.12"), None
-    )
+    found, access = image_choice.find(client, loader.load(SAMPLE), ImageChoice(sm="80", triton="22.12"), None)
     assert access is None
     assert found.name == built.tag("runtime", moving=True)
     return found
@@ -253,7 +251,7 @@ def test_an_image_that_does_not_exist_is_refused_and_leaves_nothing(
 def test_a_named_image_is_taken_as_it_is_or_said_to_be_absent(
     client: docker.DockerClient, image: Image
 ) -> None:
-    config = configuration.load(SAMPLE)
+    config = loader.load(SAMPLE)
     assert image_choice.find(client, config, ImageChoice(image=image.name), None) == (image, None)
     with pytest.raises(HostError, match="serving needs the image localhost:1/nobody:x"):
         image_choice.find(client, config, ImageChoice(image="localhost:1/nobody:x"), None)
@@ -263,7 +261,7 @@ def test_a_named_image_is_taken_as_it_is_or_said_to_be_absent(
 
 def test_options_that_no_built_image_matches_are_named(client: docker.DockerClient, built: Plan) -> None:
     with pytest.raises(ConfigError, match=r"matches --triton 20\.01 --sm 80"):
-        image_choice.find(client, configuration.load(SAMPLE), ImageChoice(triton="20.01", sm="80"), None)
+        image_choice.find(client, loader.load(SAMPLE), ImageChoice(triton="20.01", sm="80"), None)
 
 
 def test_the_docker_run_line_serves_as_well(client: docker.DockerClient, wanted: Deployment) -> None:

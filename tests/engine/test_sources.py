@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
 from ftbuild.sm import Sm
@@ -91,7 +91,7 @@ class World:
 
     @property
     def config(self) -> Config:
-        return configuration.load(self.root / "buildcfg")
+        return loader.load(self.root / "buildcfg")
 
     def configure(self, *, mirrors: tuple[str, ...] = (), ref: str = "refs/tags/v1", url: str = "") -> None:
         folder = self.root / "buildcfg"

@@ -14,7 +14,7 @@ import pytest
 from ftbuild import pipeline
 from ftbuild.build import context
 from ftbuild.cli import selection
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, Report, State
@@ -30,13 +30,13 @@ TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
 
 
 def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> Report:
-    return gate.verify(client, configuration.load(SAMPLE), plan, selection.cache_folder(), images=images)
+    return gate.verify(client, loader.load(SAMPLE), plan, selection.cache_folder(), images=images)
 
 
 def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> gate.Subject:
     """The built images as if they were another plan's."""
     ids = {product: daemon.require_image(client, name, VerifyError) for product, name in names(built).items()}
-    config, cache = configuration.load(SAMPLE), selection.cache_folder()
+    config, cache = loader.load(SAMPLE), selection.cache_folder()
     return gate.Subject(client, config, plan, ids, cache, None, lambda message: None)
 
 
@@ -49,7 +49,7 @@ def test_the_built_images_pass_and_the_record_is_bound_to_them(
 ) -> None:
     report = gate.verify(
         client,
-        configuration.load(SAMPLE),
+        loader.load(SAMPLE),
         built,
         selection.cache_folder(),
         staged=pipeline.folder(work, built) / context.SOURCES,
@@ -233,7 +233,7 @@ def test_an_image_on_another_base_than_the_plans_fails(
 def test_a_build_verifies_once_and_again_when_the_image_has_changed(
     client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
-    config, cache = configuration.load(SAMPLE), selection.cache_folder()
+    config, cache = loader.load(SAMPLE), selection.cache_folder()
     said: list[str] = []
     for _ in range(2):
         gate.require(client, config, built, cache, tmp_path, report=said.append)

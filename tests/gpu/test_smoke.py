@@ -10,7 +10,7 @@ import pytest
 
 from ftbuild.cli import selection
 from ftbuild.cli.selection import Selection
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.gates.smoke import gate
@@ -26,7 +26,7 @@ def testable() -> list[Plan]:
         client = daemon.connect()
     except HostError as missing:
         pytest.skip(f"needs Docker Engine: {missing.what}")
-    config = configuration.load(CONFIG)
+    config = loader.load(CONFIG)
     planned = [
         plan for base in config.bases.bases for plan in selection.plans(config, Selection(CONFIG, base=base))
     ]

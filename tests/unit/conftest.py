@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from testing import ROOT
 
 
 @pytest.fixture(scope="session")
 def config() -> Config:
-    return configuration.load(ROOT / "buildcfg")
+    return loader.load(ROOT / "buildcfg")
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ftbuild.cli import explain
-from ftbuild.config import schema as configuration
-from ftbuild.config.schema import Config
+from ftbuild.config import loader
+from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import PinError
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, plan
@@ -28,7 +28,7 @@ def copied(config: Config, folder: Path, file: str, old: str, new: str) -> Confi
         text = path.read_text().replace("../", f"{config.folder.parent}/")
         (folder / path.name).write_text(text.replace(old, new) if path.name == file else text)
         assert path.name != file or old in text
-    return configuration.load(folder)
+    return loader.load(folder)
 
 
 def test_the_key_is_the_same_for_the_same_inputs_and_in_every_tag(config: Config) -> None:
@@ -84,7 +84,7 @@ def test_whatever_decides_the_image_changes_the_key(
 
 
 def test_a_release_without_a_pin_fails_the_plan(config: Config, tmp_path: Path) -> None:
-    unlocked = replace(config, lock=configuration.Lock())
+    unlocked = replace(config, lock=Lock())
     with pytest.raises(PinError, match="invoke lock"):
         plan_of(unlocked)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.cli.selection import cache_folder
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.host.git import git, last_line
 from ftbuild.host.shell import CommandFailed
@@ -20,7 +20,7 @@ PATIENCE_SECONDS = 10.0
 
 @pytest.fixture(scope="session")
 def config() -> Config:
-    loaded = configuration.load(ROOT / "buildcfg")
+    loaded = loader.load(ROOT / "buildcfg")
     for name, repository in loaded.sources.repositories.items():
         try:
             git("ls-remote", repository.url, "HEAD", timeout=PATIENCE_SECONDS)

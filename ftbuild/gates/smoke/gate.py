@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from ftbuild.config.schema import Config, Family
+from ftbuild.config.families import Family
+from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, gpu
 from ftbuild.engine.gpu import Access
 from ftbuild.errors import HostError, SmokeError

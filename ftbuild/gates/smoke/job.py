@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ftbuild.config.schema import Tensors
+from ftbuild.config.families import Tensors
 
 DTYPES = ("fp32", "fp16")
 

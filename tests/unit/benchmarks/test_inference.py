@@ -13,7 +13,7 @@ from benchmarks.topics.inference import gpt, job, measure, report, server
 from benchmarks.topics.inference.gpt import Shape
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.models import config_ini, config_pbtxt, conversion, weights
 from testing import ROOT
@@ -87,7 +87,7 @@ def found(
 
 
 def test_the_random_gpt_is_whole_for_what_models_yaml_says_of_the_converter(tmp_path: Path) -> None:
-    converter = conversion.converter(configuration.load(ROOT / "buildcfg"), "22.12", "gpt")
+    converter = conversion.converter(loader.load(ROOT / "buildcfg"), "22.12", "gpt")
     facts = {
         "layers": TINY.layers,
         "heads": TINY.heads,

@@ -7,7 +7,8 @@ import jsonschema
 import pytest
 import yaml
 
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
+from ftbuild.config.schema import FILES, json_schemas
 from ftbuild.errors import ConfigError
 from testing import ROOT
 
@@ -26,7 +27,7 @@ def line_of(folder: Path, file: str, text: str) -> int:
 def test_an_unknown_key_is_refused_with_file_and_line(config_folder: Path) -> None:
     spoil(config_folder, "matrix.yaml", '    server: "2.24.0"', '    server: "2.24.0"\n    colour: blue')
     with pytest.raises(ConfigError) as refused:
-        configuration.load(config_folder)
+        loader.load(config_folder)
     line = line_of(config_folder, "matrix.yaml", "colour: blue")
     assert f"matrix.yaml:{line}: releases.22.07.colour: unknown key" in str(refused.value)
 
@@ -34,7 +35,7 @@ def test_an_unknown_key_is_refused_with_file_and_line(config_folder: Path) -> No
 def test_a_duplicate_key_is_refused_with_both_lines(config_folder: Path) -> None:
     spoil(config_folder, "matrix.yaml", '    server: "2.24.0"', '    server: "2.24.0"\n    server: "2.25.0"')
     with pytest.raises(ConfigError) as refused:
-        configuration.load(config_folder)
+        loader.load(config_folder)
     first = line_of(config_folder, "matrix.yaml", 'server: "2.24.0"')
     assert f"duplicate key 'server' (first on line {first})" in str(refused.value)
     assert f"matrix.yaml:{first + 1}" in str(refused.value)
@@ -45,51 +46,51 @@ def test_a_version_written_as_a_number_is_refused(config_folder: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"releases\.22\.07\.cuda: must be text in quotes, not the number 11\.1"
     ):
-        configuration.load(config_folder)
+        loader.load(config_folder)
 
 
 def test_a_release_written_as_a_number_is_refused(config_folder: Path) -> None:
     spoil(config_folder, "matrix.yaml", '  "22.07":', "  22.10:")
     with pytest.raises(ConfigError, match=r"must be text in quotes, not the number 22\.1"):
-        configuration.load(config_folder)
+        loader.load(config_folder)
 
 
 def test_a_leading_zero_is_refused_instead_of_read_as_octal(config_folder: Path) -> None:
     spoil(config_folder, "matrix.yaml", "default_sms: [80]", "default_sms: [075]")
     with pytest.raises(ConfigError, match="075 has a leading zero"):
-        configuration.load(config_folder)
+        loader.load(config_folder)
 
 
 def test_broken_yaml_names_the_line(config_folder: Path) -> None:
     spoil(config_folder, "sources.yaml", "repositories:", "repositories: [")
     with pytest.raises(ConfigError, match=r"not valid YAML.*") as refused:
-        configuration.load(config_folder)
+        loader.load(config_folder)
     assert "sources.yaml:" in str(refused.value)
 
 
 def test_a_base_that_names_an_unknown_release_is_refused(config_folder: Path) -> None:
     spoil(config_folder, "bases.yaml", '["22.03", "22.07", "22.12"]', '["22.03", "23.12"]')
     with pytest.raises(ConfigError, match=r"base ngc names release 23\.12"):
-        configuration.load(config_folder)
+        loader.load(config_folder)
 
 
 def test_a_missing_file_and_folder_are_configuration_errors(config_folder: Path) -> None:
     with pytest.raises(ConfigError, match="folder does not exist"):
-        configuration.load(config_folder / "nowhere")
+        loader.load(config_folder / "nowhere")
     (config_folder / "bases.yaml").unlink()
     with pytest.raises(ConfigError, match="file is missing"):
-        configuration.load(config_folder)
+        loader.load(config_folder)
 
 
 @pytest.mark.parametrize("folder", ["buildcfg", "buildcfg/sample"])
 def test_every_configuration_file_fits_the_exported_schema(folder: str) -> None:
-    schemas = configuration.schemas()
-    for name in configuration.FILES:
+    schemas = json_schemas()
+    for name in FILES:
         schema = json.loads(schemas[name.removesuffix(".yaml") + ".schema.json"])
         data = yaml.safe_load((ROOT / folder / name).read_text())
         jsonschema.validate(json.loads(json.dumps(data)), schema)
 
 
 def test_the_schemas_in_the_repository_are_current() -> None:
-    for name, text in configuration.schemas().items():
+    for name, text in json_schemas().items():
         assert (ROOT / "buildcfg/schema" / name).read_text() == text, "run: invoke schema"

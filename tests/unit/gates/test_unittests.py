@@ -12,8 +12,8 @@ import pytest
 from ftbuild.build import bake
 from ftbuild.cli import explain
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config import schema as configuration
-from ftbuild.config.schema import Config
+from ftbuild.config import loader
+from ftbuild.config.schema import Config, SourcesConfig
 from ftbuild.errors import NothingSelected
 from ftbuild.gates.report import State
 from ftbuild.gates.unittests import gate, image, runner
@@ -55,7 +55,7 @@ def without_googletest(config: Config, folder: Path) -> Config:
     text = (config.folder / "sources.yaml").read_text()
     lines = [line for line in text.splitlines(keepends=True) if "release-1.12.1" not in line]
     (folder / "sources.yaml").write_text("".join(lines))
-    return replace(config, sources=configuration._read(folder / "sources.yaml", configuration.SourcesConfig))
+    return replace(config, sources=loader.read(folder / "sources.yaml", SourcesConfig))
 
 
 def test_an_optional_source_is_no_part_of_a_cell_and_of_its_key(config: Config, tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_only_the_bake_file_of_the_unit_tests_knows_of_them(config: Config) -> N
 
 
 def test_a_stack_without_kernels_has_no_unit_tests() -> None:
-    sample = configuration.load(ROOT / "buildcfg/sample")
+    sample = loader.load(ROOT / "buildcfg/sample")
     with pytest.raises(NothingSelected, match="kernels"):
         image.recipe(sample, planned(sample))
 

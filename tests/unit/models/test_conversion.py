@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from ftbuild.cli import selection as options
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.engine.mounted import Folders
 from ftbuild.errors import ConfigError
@@ -452,7 +452,7 @@ def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> Non
         ("model.layers.{layers}.mlp", "model.layers.{layer}.mlp", "gpt uses the fact 'layer'"),
         ("splits: [heads, inner]", "splits: [head, inner]", "gpt uses the fact 'head'"),
         ("          rotary: 64\n", "", "gptj uses the fact 'rotary'"),
-        ("    served_as: gptj", "    served_as: gptx", "codegen is served as 'gptx', which is no family"),
+        ("    served_as: gptj", "    served_as: gptx", "codegen is served as 'gptx', which is not a family"),
     ],
 )
 def test_a_name_that_nothing_defines_is_found_when_the_configuration_is_read(
@@ -462,7 +462,7 @@ def test_a_name_that_nothing_defines_is_found_when_the_configuration_is_read(
     assert old in file.read_text()
     file.write_text(file.read_text().replace(old, new, 1))
     with pytest.raises(ConfigError, match=what):
-        configuration.load(config_folder)
+        loader.load(config_folder)
 
 
 def test_the_newest_release_that_converts_it_is_taken(config: Config, make: Make) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from ftbuild.client.tensors import STOP_WORDS, TensorSchema
-from ftbuild.config.schema import Config, Tensors
+from ftbuild.config.families import Tensors
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_pbtxt, conversion
 

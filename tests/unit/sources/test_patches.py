@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from ftbuild.config import schema as configuration
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError
 from ftbuild.sources.patches import dep3, hunks
@@ -47,7 +47,7 @@ class Series:
 
     @property
     def config(self) -> Config:
-        return configuration.load(self.folder)
+        return loader.load(self.folder)
 
     def entries(self) -> tuple[Entry, ...]:
         return patches.series(self.config)["ft"]

@@ -1,0 +1,121 @@
+"""Schema of models.yaml: the model families, from checkpoint to tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from ftbuild.config.types import Model, SpecifierText
+
+# Factors are numbers or names: "3 * hidden", "gpt.head_num * gpt.size_per_head".
+Formula = Annotated[str, Field(strict=True, pattern=r"^[\w.]+( \* [\w.]+)*$")]
+Fact = Formula | tuple[Formula | int, ...]
+Scalar = bool | int | float | str | None
+CheckpointFormat = Literal["huggingface", "jax"]
+
+
+class Relayout(Model):
+    """A script of ours that brings a checkpoint into the layout that a converter reads.
+
+    Called inside the SDK image as `python3 SCRIPT LAYOUT CHECKPOINT TARGET WEIGHT_FILE...`.
+    """
+
+    script: str = Field(description="relative to this file; runs alone, with what the SDK image has")
+    layout: str = Field(description="its first argument")
+    unless: str | None = Field(default=None, description="a checkpoint with this file needs no script")
+
+
+class Converter(Model):
+    """A script of FasterTransformer that turns a checkpoint into weights, and how it is called.
+
+    Facts are numbers of a model by our own names (layers, heads, hidden, ...); see `CheckpointConfig`.
+    """
+
+    ft: SpecifierText = Field(description="FasterTransformer versions with this command line")
+    format: CheckpointFormat = Field(
+        default="huggingface", description="what it reads; jax: a step_<n> folder of Mesh Transformer JAX"
+    )
+    script: str = Field(description="relative to FasterTransformer's tree")
+    arguments: tuple[str, ...] = Field(
+        description="with {checkpoint}, {out}, {tensor_para}, {dtype}, {layers}, {jobs} to be filled in"
+    )
+    dtypes: tuple[str, ...] = Field(
+        default=("fp32", "fp16"), min_length=1, description="data types that it writes, the default first"
+    )
+    modules: tuple[str, ...] = Field(
+        default=(), description="Python modules it needs that the SDK image lacks"
+    )
+    layout: Relayout | None = None
+    assumes: Mapping[str, tuple[Scalar, ...]] = Field(
+        default={}, description="values of config.json's keys (null: absent) that it can convert"
+    )
+    assumes_split: Mapping[str, tuple[Scalar, ...]] = Field(
+        default={}, description="the same, for several GPUs"
+    )
+    fixed: Mapping[str, Formula | int] = Field(
+        default={}, description="facts to which it gives a value of its own, whatever the checkpoint has"
+    )
+    facts: Mapping[str, Formula] = Field(
+        description="facts from what it writes into config.ini, as section.key"
+    )
+    data_type: str = Field(description="section.key of the weights' data type in config.ini")
+    config: Mapping[str, Mapping[str, str]] = Field(
+        default={}, description="config.ini to write where it writes none: section -> key -> value"
+    )
+    files: Mapping[str, Formula] = Field(
+        min_length=1,
+        description="every file below <n>-gpu/ and the number of its values. {fact} in a name counts from 0 "
+        "up to that fact; {gpus} counts the GPUs, each of whose files holds an equal share",
+    )
+
+
+class CheckpointConfig(Model):
+    """How to read the numbers of a family from config.json of its Hugging Face checkpoints."""
+
+    model_types: tuple[str, ...] = Field(min_length=1, description="values of its key model_type")
+    facts: Mapping[str, Fact] = Field(
+        description="our name of a number -> its key, or several to try, the last one maybe a number"
+    )
+    texts: Mapping[str, Mapping[str, int]] = Field(
+        default={}, description="key whose value is a text -> number that a text stands for"
+    )
+    splits: tuple[str, ...] = Field(default=(), description="facts that the number of GPUs must divide")
+    assumes: Mapping[str, tuple[Scalar, ...]] = Field(
+        default={}, description="values of keys (null: absent) that FasterTransformer computes with"
+    )
+
+
+class Tensors(Model):
+    """Names of a family's tensors, and the form of its answers."""
+
+    prompt: str = Field(description="token ids, [batch, longest prompt]")
+    prompt_length: str = Field(description="[batch, 1]")
+    answer_length: str = Field(description="tokens wanted, [batch, 1]")
+    repeats_prompt: bool = Field(description="whether an answer begins with its prompt")
+
+
+class Family(Model):
+    """A model family: models of one structure."""
+
+    checkpoint: CheckpointConfig
+    converters: tuple[Converter, ...] = Field(min_length=1)
+    served_as: str | None = Field(
+        default=None, description="family as which its converted weights are served; null: itself"
+    )
+    tensors: Tensors
+    streams: SpecifierText | None = Field(
+        default=None, description="backend versions whose decoupled models answer token by token"
+    )
+    source: str
+
+
+class ModelsConfig(Model):
+    """models.yaml: the model families, from checkpoint to tensors."""
+
+    device: Literal["gpu", "cpu"] = Field(description="what the backend computes on")
+    reference: str = Field(
+        description="script, relative to this file, that makes a checkpoint and its expected answers"
+    )
+    families: Mapping[str, Family]
