@@ -1,0 +1,172 @@
+"""MkDocs hooks: pages from outside docs/, and references made from the commands and the schemas.
+
+Every page is written for the repository, where its links lead to files of the checkout. Here these links are
+rewritten to the places of the same files on the site.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[2]
+# Pages and files that stand elsewhere in the checkout, by their path there.
+PAGES = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "benchmarks/README.md",
+    "benchmarks/log.md",
+    "sample/README.md",
+)
+FILES = ("LICENSE", "benchmarks/results/*.svg")
+SCHEMAS = ("matrix", "bases", "sources", "sources.lock", "patches", "models")
+_LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
+_CODE = re.compile(r"(^```.*?^```|^ {4}.*?$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages and files from outside docs/."""
+    for path in sorted(_outside()):
+        files.append(File.generated(config, _place(path), abs_src_path=str(ROOT / path)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Fill in the references and rewrite links between files of the checkout."""
+    if "<!-- commands -->" in markdown:
+        markdown = markdown.replace("<!-- commands -->", "\n".join(commands()))
+    if "<!-- keys -->" in markdown:
+        markdown = markdown.replace("<!-- keys -->", "\n".join(keys()))
+    source = page.file.src_uri
+    repository = source if source in _outside() else f"docs/{source}"
+    # Code is left alone: split() gives text and code in turn.
+    parts = _CODE.split(markdown)
+    parts[::2] = [_LINK.sub(lambda link: _rewritten(link, repository, source), part) for part in parts[::2]]
+    return "".join(parts)
+
+
+@event_priority(-100)
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write the search index as a script too: the theme reads that one when a page is opened from a disk."""
+    folder = Path(config.site_dir, "search")
+    index = (folder / "search_index.json").read_text(encoding="utf-8")
+    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
+
+
+def commands() -> Iterator[str]:
+    """The commands with their options, as Invoke knows them."""
+    namespace = _namespace()
+    for name in sorted(namespace.task_names):
+        task = namespace[name]
+        yield f"## invoke {name}\n\n{' '.join((task.__doc__ or '').split())}\n"
+        options = task.get_arguments()
+        if options:
+            yield "| option | default | meaning |\n|---|---|---|"
+            for option in options:
+                yield f"| `{_flags(option)}` | {_default(option.default)} | {_cell(option.help or '')} |"
+            yield ""
+
+
+def keys() -> Iterator[str]:
+    """The keys of every configuration file, from its JSON Schema."""
+    for name in SCHEMAS:
+        schema = json.loads((ROOT / "buildcfg" / "schema" / f"{name}.schema.json").read_text())
+        yield f"### {name}.yaml\n"
+        yield from _object(schema)
+        for model, definition in schema.get("$defs", {}).items():
+            yield f"**{model}**: {_sentence(definition)}\n"
+            yield from _object(definition)
+
+
+def _outside() -> set[str]:
+    found = {path for path in PAGES if (ROOT / path).exists()}
+    return found | {str(file.relative_to(ROOT)) for pattern in FILES for file in ROOT.glob(pattern)}
+
+
+def _place(repository: str) -> str:
+    """Where the site has a file of the checkout."""
+    return "LICENSE.txt" if repository == "LICENSE" else repository.removeprefix("docs/")
+
+
+def _rewritten(link: re.Match[str], repository: str, source: str) -> str:
+    target = posixpath.normpath(posixpath.join(posixpath.dirname(repository), link[2]))
+    if target.startswith(".."):
+        return link[0]
+    place = posixpath.relpath(_place(target), posixpath.dirname(source) or ".")
+    return f"{link[1]}{place}{link[3]}"
+
+
+def _namespace() -> Any:
+    sys.path.insert(0, str(ROOT))
+    try:
+        import tasks
+        from invoke import Collection
+
+        return (
+            getattr(tasks, "namespace", None) or getattr(tasks, "ns", None) or Collection.from_module(tasks)
+        )
+    finally:
+        sys.path.remove(str(ROOT))
+
+
+def _flags(option: Any) -> str:
+    name = option.name.replace("_", "-")
+    if option.kind is bool:
+        return f"--no-{name}" if option.default else f"--{name}"
+    return f"--{name} {'NUMBER' if option.kind is int else 'TEXT'}"
+
+
+def _default(value: Any) -> str:
+    if value in (None, False, True, "", 0, [], ()):
+        return ""
+    return f"`{str(value).replace(f'{ROOT}/', '').replace(str(ROOT), '.')}`"
+
+
+def _object(schema: dict[str, Any]) -> Iterator[str]:
+    required = schema.get("required", ())
+    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    for name, value in schema.get("properties", {}).items():
+        default = "" if name in required or "default" not in value else f"`{json.dumps(value['default'])}`"
+        yield f"| `{name}` | {_cell(_type(value))} | {_cell(default)} | {_cell(value.get('description', ''))} |"
+    yield ""
+
+
+def _type(value: dict[str, Any]) -> str:
+    if "$ref" in value:
+        return str(value["$ref"].rsplit("/", 1)[-1])
+    if "anyOf" in value:
+        return " or ".join(_type(each) for each in value["anyOf"])
+    if "enum" in value or "const" in value:
+        return ", ".join(f"`{each}`" for each in value.get("enum", (value.get("const"),)))
+    kind = value.get("type", "any")
+    if kind == "array":
+        return f"list of {_type(value.get('items', {}))}"
+    if kind == "object":
+        return f"map to {_type(_values(value))}"
+    return str(kind)
+
+
+def _values(value: dict[str, Any]) -> dict[str, Any]:
+    patterns = value.get("patternProperties")
+    inner = next(iter(patterns.values())) if patterns else value.get("additionalProperties")
+    return inner if isinstance(inner, dict) else {}
+
+
+def _sentence(definition: dict[str, Any]) -> str:
+    return " ".join(definition.get("description", "").split("\n\n")[0].split())
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
