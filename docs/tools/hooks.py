@@ -109,14 +109,14 @@ def _rewritten(link: re.Match[str], repository: str, source: str) -> str:
 
 
 def _namespace() -> Any:
+    from invoke import Collection
+
     sys.path.insert(0, str(ROOT))
     try:
         import tasks
-        from invoke import Collection
 
-        return (
-            getattr(tasks, "namespace", None) or getattr(tasks, "ns", None) or Collection.from_module(tasks)
-        )
+        found = getattr(tasks, "namespace", None) or getattr(tasks, "ns", None)
+        return found or Collection.from_module(tasks)
     finally:
         sys.path.remove(str(ROOT))
 
@@ -138,8 +138,9 @@ def _object(schema: dict[str, Any]) -> Iterator[str]:
     required = schema.get("required", ())
     yield "| key | type | default | meaning |\n|---|---|---|---|"
     for name, value in schema.get("properties", {}).items():
-        default = "" if name in required or "default" not in value else f"`{json.dumps(value['default'])}`"
-        yield f"| `{name}` | {_cell(_type(value))} | {_cell(default)} | {_cell(value.get('description', ''))} |"
+        default = json.dumps(value["default"]) if name not in required and "default" in value else ""
+        columns = (f"`{name}`", _type(value), default and f"`{default}`", value.get("description", ""))
+        yield f"| {' | '.join(map(_cell, columns))} |"
     yield ""
 
 

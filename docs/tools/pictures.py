@@ -2,12 +2,13 @@
 
     python -m docs.tools.pictures            # all of them; the page needs Chromium
 
-Recordings are the real output of the commands in this checkout; the page is rendered by the program itself from a
-nightly run of testing/nights.py, without the texts that test its escaping.
+Recordings are the real output of the commands in this checkout; the page is rendered by the program itself
+from a nightly run of testing/nights.py, without the texts that test its escaping.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from rich.console import CONSOLE_SVG_FORMAT, Console
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
-from ftbuild.nightly.record import Night
+from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.report.write import write
 from testing import ROOT, nights
 
@@ -50,7 +51,7 @@ def recording(name: str, command: str, lines: int | None) -> str:
     output = _run(command).strip("\n").splitlines()
     shown = [line[:COLUMNS].rstrip() for line in output[:lines]]
     assert str(ROOT) not in "\n".join(shown), "a path of this machine"
-    console = Console(record=True, width=COLUMNS, file=Path(os.devnull).open("w"), legacy_windows=False)
+    console = Console(record=True, width=COLUMNS, file=io.StringIO())
     console.print(Text.assemble(("$ ", "green"), (command, "bold")), no_wrap=True)
     for line in shown:
         console.print(Text(line), no_wrap=True, crop=True)
@@ -75,7 +76,7 @@ def screenshots() -> None:
         browser.close()
 
 
-def _night() -> Night:
+def _night() -> NightlyRun:
     """A run in which two cells fail."""
     good = nights.good()
     cells = (

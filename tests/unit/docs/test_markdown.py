@@ -37,9 +37,7 @@ def broken(file: Path) -> Iterator[str]:
             continue
         path, _, fragment = unquote(link).partition("#")
         target = (file.parent / path).resolve() if path else file
-        if not target.exists():
-            yield link
-        elif fragment and target.suffix == ".md" and fragment not in anchors(target):
+        if not target.exists() or (fragment and target.suffix == ".md" and fragment not in anchors(target)):
             yield link
 
 

@@ -1,4 +1,4 @@
-"""The documentation site: it builds without a warning, its links lead somewhere, and it asks no other host."""
+"""The documentation site: it builds without a warning, links lead somewhere, other hosts are not asked."""
 
 from __future__ import annotations
 
@@ -60,9 +60,8 @@ def broken(site: Path) -> Iterator[str]:
             target = (file.parent / unquote(parts.path)).resolve() if parts.path else file
             if target.is_dir():
                 target /= "index.html"
-            if not target.is_file():
-                yield f"{file.relative_to(site)}: {link}"
-            elif target in pages and parts.fragment and unquote(parts.fragment) not in pages[target].ids:
+            lacks = target in pages and parts.fragment and unquote(parts.fragment) not in pages[target].ids
+            if not target.is_file() or lacks:
                 yield f"{file.relative_to(site)}: {link}"
 
 
