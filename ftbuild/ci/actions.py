@@ -10,10 +10,13 @@ from ftbuild.ci.options import Options
 
 Data = dict[str, Any]
 
-CHECKOUT = "actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683"
-UPLOAD = "actions/upload-artifact@ea165f8d65b6e75b540449e92b4886f43607fa02"
-DOWNLOAD = "actions/download-artifact@d3f86a106a0bac45b974a628896c90dbdf5c8093"
-VERSIONS = {CHECKOUT: "v4.2.2", UPLOAD: "v4.6.2", DOWNLOAD: "v4.3.0"}
+# Commit and version: renovate.json reads this form, and updates the rendered files with it.
+VERSIONS = {
+    "actions/checkout@11bd71901bbe5b1630ceea73d27597364c9af683": "v4.2.2",
+    "actions/upload-artifact@ea165f8d65b6e75b540449e92b4886f43607fa02": "v4.6.2",
+    "actions/download-artifact@d3f86a106a0bac45b974a628896c90dbdf5c8093": "v4.3.0",
+}
+CHECKOUT, UPLOAD, DOWNLOAD = VERSIONS
 
 READ = {"contents": "read"}
 # What is written there is shown on the page of the run.

@@ -20,6 +20,7 @@ TOOLS = (
     ("zizmor", "--offline", "--quiet", ".github"),
     ("check-jsonschema", "--builtin-schema=vendor.github-workflows", ".github/workflows/*.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.gitlab-ci", "--data-transform=gitlab-ci", ".gitlab-ci.yml"),
+    ("check-jsonschema", "--builtin-schema=vendor.renovate", "renovate.json"),
     ("mypy",),
     ("pytest",),
 )
