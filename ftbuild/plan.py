@@ -113,6 +113,10 @@ class Plan:
         parts = [self.cell.id, *([] if moving else [self.key]), *([product] if product != "runtime" else [])]
         return f"{self.image}:{'-'.join(parts)}"
 
+    def folder(self, work: Path) -> Path:
+        """Return the folder below `work` with the staged context, bake file, log and gate records."""
+        return work / self.cell.id / self.key
+
     def file(self, role: str) -> RecipeFile:
         """The recipe file of a role: dockerfile, base, toolchain, pyt, runtime or sdk."""
         return next(f for f in self.files if f.role == role)

@@ -18,7 +18,6 @@ from pathlib import Path
 from random import randbytes
 from typing import TYPE_CHECKING, Any
 
-from ftbuild import pipeline as build
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
 from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
@@ -57,7 +56,7 @@ class Bench:
 
     def folder(self, plan: Plan) -> Path:
         """Where the gates put the records of a cell."""
-        return build.folder(self.work, plan)
+        return plan.folder(self.work)
 
     def build(self, plan: Plan, size: int = 1000) -> dict[str, str]:
         """The ids of a fresh pair of images, tagged as a build does; `size` is the runtime's, in bytes."""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, cast
 
 from benchmarks.harness.stage import Stage
-from ftbuild import pipeline
 from ftbuild.build import bake, base, context
 from ftbuild.cli.selection import ca_bundle, cache_folder, progress
 from ftbuild.engine import daemon
@@ -101,7 +100,7 @@ class Machine:
         below. `script` replaces the one that compiles a tree. `settings` are added to those of the machine,
         as bake.Host.lines has them. What was edited stays so.
         """
-        folder = pipeline.folder(self.stage.work / self.name, plan)
+        folder = plan.folder(self.stage.work / self.name)
         host = bake.Host(self.stage.jobs, ca_bundle(None), progress="plain")
         base.ensure(daemon.connect(), plan, host, self.stage.work, report=progress)
         online = bake.REMOTE_STORAGE in (settings or {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ftbuild import pipeline
 from ftbuild.gates import report
 from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.plan import Plan
@@ -15,7 +14,7 @@ TITLES = ("Cell", "Key", "Verify", "Smoke")
 
 def markdown(plans: Iterable[Plan], work: Path) -> str:
     """A table with a row for each cell: how both gates ended, from the records in the work folder."""
-    rows = [_row(plan, pipeline.folder(work, plan)) for plan in plans]
+    rows = [_row(plan, plan.folder(work)) for plan in plans]
     lines = [TITLES, ("---",) * len(TITLES), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 

@@ -89,7 +89,6 @@ def build(
 
 def verify(selection: Selection, output: str, work: Path) -> int:
     """Verify the built images of the selected cells, each cell even after one failed; the worst exit code."""
-    from ftbuild import pipeline as builds
     from ftbuild.engine import daemon
     from ftbuild.gates.verify import gate
 
@@ -102,9 +101,7 @@ def verify(selection: Selection, output: str, work: Path) -> int:
         say = functools.partial(_say, plan)
         say("verifying")
         try:
-            reports.append(
-                gate.run(client, config, plan, cache_folder(), builds.folder(work, plan), report=say)
-            )
+            reports.append(gate.run(client, config, plan, cache_folder(), plan.folder(work), report=say))
             codes.append(reports[-1].exit_code)
         except VerifyError as absent:
             say(f"failed: {absent}")
@@ -119,7 +116,6 @@ def smoke(selection: Selection, output: str, *, prepare: bool, any_gpu: bool, wo
     `prepare` makes the models and stops; `any_gpu` tests also what should not run here. Raises HostError
     when no cell could be tested.
     """
-    from ftbuild import pipeline as builds
     from ftbuild.engine import daemon
     from ftbuild.gates.smoke import gate
 
@@ -130,7 +126,7 @@ def smoke(selection: Selection, output: str, *, prepare: bool, any_gpu: bool, wo
     reports, codes, skipped = [], [], []
     for plan in planned:
         say = functools.partial(_say, plan)
-        folder = builds.folder(work, plan)
+        folder = plan.folder(work)
         try:
             if prepare:
                 gate.prepare(client, config, plan, folder, report=say)

@@ -39,8 +39,8 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     config = loader.load(folder)
     cells.lock(folder, check=True)
     (plan,) = plans(config, Selection(folder, [TRITON], [SM]))
-    options = pipeline.Options(cache_folder(), work, ca=ca_bundle(ca), progress=progress)
-    (outcome,) = pipeline.build(config, [plan], options)
+    options = BuildOptions(cache_folder(), work, ca=ca_bundle(ca), progress=progress)
+    (outcome,) = pipeline.build_cells(config, [plan], options)
     if outcome.error:
         return outcome.exit_code
     with server_container.serve(plan.tag("runtime"), model_repository(work / "demo")) as running:

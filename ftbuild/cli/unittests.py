@@ -67,7 +67,7 @@ def run(
                 say(f"skipped: {reason}")
                 skipped.append(plan.cell.id)
                 continue
-            made_of, folder = image.recipe(config, plan), builds.folder(options.work, plan)
+            made_of, folder = image.recipe(config, plan), plan.folder(options.work)
             reports.append(gate.run(client, plan, made_of, made, access, folder, report=say))
             codes.append(reports[-1].exit_code)
         except FtbuildError as failed:

@@ -18,8 +18,9 @@ from typing import Any, Literal
 
 from packaging.version import Version
 
-from ftbuild import cmake, pipeline
+from ftbuild import cmake
 from ftbuild.build import base
+from ftbuild.build import run as builds
 from ftbuild.config.schema import Config
 from ftbuild.doctor import network
 from ftbuild.engine import buildx, daemon, gpu
@@ -132,10 +133,10 @@ def storage(info: EngineInfo) -> Check:
 def build_cache(keeps: int) -> Check:
     """Whether the builder, which keeps so many bytes, keeps what makes the next build fast."""
     found = f"{keeps / GIB:.0f} GiB are kept"
-    if keeps >= pipeline.CACHE_BYTES:
+    if keeps >= builds.CACHE_BYTES:
         return Check("build cache", "ok", found)
     hint = (
-        f"builds want {pipeline.CACHE_BYTES / GIB:.0f} GiB: of more the oldest goes, compiled objects too: "
+        f"builds want {builds.CACHE_BYTES / GIB:.0f} GiB: of more the oldest goes, compiled objects too: "
         '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}} in /etc/docker/daemon.json'
     )
     return Check("build cache", "warn", found, hint)
@@ -278,10 +279,10 @@ def _bridge(info: EngineInfo) -> Iterator[Check]:
 
 def _disks(work: Path, info: EngineInfo) -> Iterator[Check]:
     """The work folder, and the engine's folder where that is on this machine."""
-    yield disk("disk: work folder", work, pipeline.CELL_BYTES)
+    yield disk("disk: work folder", work, builds.CELL_BYTES)
     root = Path(info.get("DockerRootDir", "/nonexistent"))
     if _local() and root.is_dir():
-        yield disk("disk: engine", root, pipeline.CELL_BYTES + base.LOCAL_BASE_BYTES)
+        yield disk("disk: engine", root, builds.CELL_BYTES + base.LOCAL_BASE_BYTES)
 
 
 def disk(name: str, folder: Path, wanted_bytes: int) -> Check:
@@ -294,7 +295,7 @@ def disk(name: str, folder: Path, wanted_bytes: int) -> Check:
         f"a first build wants {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
         "FTBUILD_WORK moves our folder, data-root in /etc/docker/daemon.json the engine's"
     )
-    return Check(name, "fail" if free < pipeline.CELL_BYTES else "warn", found, hint)
+    return Check(name, "fail" if free < builds.CELL_BYTES else "warn", found, hint)
 
 
 def _size(info: EngineInfo) -> tuple[int, int]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-from ftbuild import pipeline as build
 from ftbuild.build import bake
 from ftbuild.errors import BuildError, Interrupted
 from ftbuild.host import shell
@@ -112,7 +111,7 @@ def _build(plan: Plan, orders: CellOptions, shift: RunContext, record: CellRecor
         options = [*_selected(plan, orders), "--jobs", str(jobs), "--progress", "plain", *orders.build]
         step = replace(_step(plan, shift, "build", options, len(record.steps)), jobs=jobs)
         record = _add(record, step)
-        log = build.folder(orders.work, plan) / bake.LOG
+        log = plan.folder(orders.work) / bake.LOG
         if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or shift.stop.is_set():
             return record
         if jobs := budget.fewer(jobs):

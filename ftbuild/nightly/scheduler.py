@@ -14,7 +14,6 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
-from ftbuild import pipeline
 from ftbuild.audit.finding import Finding
 from ftbuild.cli import audit
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
@@ -149,7 +148,7 @@ def _run_safely(
 def _run_cell(client: docker.DockerClient, plan: Plan, orders: CellOptions, shift: RunContext) -> CellRecord:
     """A cell's record with all that its commands left behind."""
     record = cells.run(plan, orders, shift)
-    return _with_artifacts(client, plan, pipeline.folder(orders.work, plan), record, shift.folder)
+    return _with_artifacts(client, plan, plan.folder(orders.work), record, shift.folder)
 
 
 def _with_artifacts(

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild import pipeline
 from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
@@ -53,7 +52,7 @@ class PublishSession:
 
     def folder(self, plan: Plan) -> Path:
         """Where the gates put their records."""
-        return pipeline.folder(self.options.work, plan)
+        return plan.folder(self.options.work)
 
     def built(self, plan: Plan) -> dict[str, str]:
         """The ids of the images that are built here, by product; PublishError when one is not."""

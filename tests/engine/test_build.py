@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from ftbuild import pipeline
 from ftbuild.cli.demo import ask, model_repository
 from ftbuild.client import server_container
 from ftbuild.engine import daemon
@@ -61,7 +60,7 @@ def test_both_images_are_there_under_both_names_with_the_plans_labels(
 
 def test_the_libraries_hold_machine_code_for_the_asked_sm_only(work: Path, built: Plan) -> None:
     for tree in ("backend", "pyt"):
-        listed = (pipeline.folder(work, built) / "info" / tree / "sass.txt").read_text()
+        listed = (built.folder(work) / "info" / tree / "sass.txt").read_text()
         assert set(re.findall(r"sm_\d+", listed)) == {"sm_80"}
 
 
@@ -120,7 +119,7 @@ def test_building_again_compiles_nothing_and_says_so(invoke: Invoke, built: Plan
 
 
 def test_the_script_beside_the_log_repeats_the_build(work: Path, built: Plan) -> None:
-    folder = pipeline.folder(work, built)
+    folder = built.folder(work)
     done = subprocess.run([str(folder / "build.sh")], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "CACHED" in done.stderr
@@ -130,14 +129,12 @@ def test_the_script_beside_the_log_repeats_the_build(work: Path, built: Plan) ->
 def test_after_a_patch_to_one_file_only_that_file_is_compiled(
     client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path, sample_copy: Path
 ) -> None:
-    first = first_line(pipeline.folder(work, built), BROKEN_SOURCE)
+    first = first_line(built.folder(work), BROKEN_SOURCE)
     comment = f'static const char* touched_by_a_test = "{time.time()}";'
     add_patch(sample_copy, "ft", "9000-touch.patch", appended(BROKEN_SOURCE, comment, first))
     done = invoke(*build_arguments(sample_copy))
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
-    statistics = (
-        pipeline.folder(work, sample_plan(sample_copy)) / "info" / "backend" / "ccache.txt"
-    ).read_text()
+    statistics = (sample_plan(sample_copy).folder(work) / "info" / "backend" / "ccache.txt").read_text()
     misses = re.search(r"Misses:\s+(\d+)", statistics)
     assert misses, statistics
     assert int(misses.group(1)) == 1
@@ -146,7 +143,7 @@ def test_after_a_patch_to_one_file_only_that_file_is_compiled(
 def test_a_failed_compile_ends_with_the_compilers_line_and_names_nothing(
     client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path, sample_copy: Path
 ) -> None:
-    first = first_line(pipeline.folder(work, built), BROKEN_SOURCE)
+    first = first_line(built.folder(work), BROKEN_SOURCE)
     add_patch(
         sample_copy, "ft", "9000-break.patch", appended(BROKEN_SOURCE, "#error broken by a test", first)
     )
@@ -155,7 +152,7 @@ def test_a_failed_compile_ends_with_the_compilers_line_and_names_nothing(
     assert done.returncode == 7
     assert "Traceback" not in done.stderr
     assert re.search(r"mpi_utils\.cc:1:2: error: #error broken by a test", done.stdout)
-    assert str(pipeline.folder(work, plan) / "build.log") in done.stdout
+    assert str(plan.folder(work) / "build.log") in done.stdout
     assert daemon.image(client, plan.tag("runtime")) is None
 
 
@@ -256,7 +253,7 @@ def test_ctrl_c_names_nothing_and_the_same_command_resumes(
     tmp_path: Path,
     moment: str,
 ) -> None:
-    first = first_line(pipeline.folder(work, built), "src/fastertransformer/kernels/decoding_kernels.cu")
+    first = first_line(built.folder(work), "src/fastertransformer/kernels/decoding_kernels.cu")
     line = f'static const char* touched_by_a_test = "{time.time()}";'
     add_patch(
         sample_copy,
@@ -278,7 +275,7 @@ def test_two_sms_in_one_image(client: docker.DockerClient, built: Plan, invoke: 
     done = invoke("build", "--config", str(SAMPLE), "--sm", "80,90", "--triton", "22.12", "--rebuild")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     plan = sample_plan(sm="80,90")
-    listed = (pipeline.folder(work, plan) / "info" / "backend" / "sass.txt").read_text()
+    listed = (plan.folder(work) / "info" / "backend" / "sass.txt").read_text()
     assert set(re.findall(r"sm_\d+", listed)) == {"sm_80", "sm_90"}
 
 
@@ -298,7 +295,7 @@ def test_several_cells_keep_going_and_end_with_the_worst_code(
 
 
 def test_the_record_beside_the_log_is_the_plan(work: Path, built: Plan) -> None:
-    recorded = json.loads((pipeline.folder(work, built) / "plan.json").read_text())
+    recorded = json.loads((built.folder(work) / "plan.json").read_text())
     assert recorded["key"] == built.key
     assert recorded["tags"]["runtime"][0] == built.tag("runtime")
 

@@ -11,7 +11,6 @@ from xml.etree import ElementTree
 
 import pytest
 
-from ftbuild import pipeline
 from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
 from ftbuild.plan import PRODUCTS, Plan
@@ -67,7 +66,7 @@ def test_the_sample_images_pass_and_the_record_is_bound_to_them(
 ) -> None:
     done = smoke(invoke, SAMPLE)
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
-    folder = pipeline.folder(work, built)
+    folder = built.folder(work)
     record = json.loads((folder / "smoke.json").read_text())
     assert record["passed"]
     assert (record["gate"], record["key"], record["device"], record["gpus"]) == (
@@ -137,7 +136,7 @@ def test_without_a_gpu_nothing_is_tested_and_nothing_passes(
     invoke: Invoke, built: Plan, work: Path, sample_copy: Path
 ) -> None:
     only_gpt(sample_copy, device="gpu")
-    record = pipeline.folder(work, built) / "smoke.json"
+    record = built.folder(work) / "smoke.json"
     record.unlink(missing_ok=True)
     done = smoke(invoke, sample_copy)
     assert done.returncode == 4

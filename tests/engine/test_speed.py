@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import cmake, pipeline
+from ftbuild import cmake
 from ftbuild.plan import Plan
 from testing.sample import Invoke, add_patch, build_arguments, sample_plan
 from testing.steps import script
@@ -102,7 +102,7 @@ def test_a_storage_that_is_silent_is_not_waited_for(
 def test_a_build_shares_its_objects_and_keeps_the_password(
     built: Plan, invoke: Invoke, work: Path, sample_copy: Path, storage: str
 ) -> None:
-    first = first_line(pipeline.folder(work, built), BROKEN_SOURCE)
+    first = first_line(built.folder(work), BROKEN_SOURCE)
     comment = f'static const char* touched_by_a_test = "{time.time()}";'
     add_patch(sample_copy, "ft", "9000-touch.patch", appended(BROKEN_SOURCE, comment, first))
     done = invoke(*build_arguments(sample_copy), CCACHE_REMOTE_STORAGE=storage)
@@ -110,5 +110,5 @@ def test_a_build_shares_its_objects_and_keeps_the_password(
     assert "the steps that compile have a network" in done.stdout
     assert "ftbuild: backend: ccache shares what it compiles" in done.stdout
     assert "sesame" not in done.stdout
-    folder = pipeline.folder(work, sample_plan(sample_copy))
+    folder = sample_plan(sample_copy).folder(work)
     assert "remote_storage_write" in (folder / "info" / "backend" / "ccache.statslog").read_text()

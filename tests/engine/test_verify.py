@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild import pipeline
 from ftbuild.build import context
 from ftbuild.cli import selection
 from ftbuild.config import loader
@@ -52,7 +51,7 @@ def test_the_built_images_pass_and_the_record_is_bound_to_them(
         loader.load(SAMPLE),
         built,
         selection.cache_folder(),
-        staged=pipeline.folder(work, built) / context.SOURCES,
+        staged=built.folder(work) / context.SOURCES,
     )
     report.require()
     assert {finding.verdict.state for finding in report.findings} == {State.OK}, report.render()
@@ -257,7 +256,7 @@ def test_the_command_prints_nothing_but_the_record(invoke: Invoke, built: Plan, 
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)
     assert record["passed"]
-    assert json.loads((pipeline.folder(work, built) / VERIFY.record).read_text()) == record
+    assert json.loads((built.folder(work) / VERIFY.record).read_text()) == record
 
 
 def test_the_command_goes_on_after_a_cell_without_images(invoke: Invoke, built: Plan) -> None:

@@ -12,8 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild import cmake, pipeline
+from ftbuild import cmake
 from ftbuild.build import bake, base, context
+from ftbuild.build import run as builds
+from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.config.schema import Config, LockedSource
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import BuildError, NothingSelected
@@ -83,7 +85,7 @@ def ensure(
     client: docker.DockerClient,
     config: Config,
     plan: Plan,
-    options: pipeline.Options,
+    options: BuildOptions,
     *,
     report: Reporter,
 ) -> str:
@@ -94,19 +96,13 @@ def ensure(
         report(f"{name} is already built from these inputs")
         return str(found.id)
     buildx.version()
-    host = pipeline.host_of(client, options)
+    host = builds.host(client, options)
     base.ensure(client, plan, host, options.work, report=report)
-    disk.require(options.work, pipeline.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
-    folder = pipeline.folder(options.work, plan)
-    job = bake.Job(folder, definition(plan, made_of, host), PREFIX)
-    pipeline.carry_out(
-        config,
-        plan,
-        job,
-        host,
-        options,
-        report,
-        stage_more=lambda: _stage(config, plan, made_of, options.cache, folder, report),
+    disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
+    cell = CellBuild(config, plan, client, host, options, report)
+    job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)
+    builds.run(
+        cell, job, stage_more=lambda: _stage(config, plan, made_of, options.cache, cell.folder, report)
     )
     return daemon.require_image(client, name, BuildError)
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild import pipeline as build
 from ftbuild.ci import drift, github, gitlab, steps, summary
 from ftbuild.ci import yaml as document
 from ftbuild.ci.options import Options
@@ -307,9 +306,9 @@ def judged(plan: Plan, gate: Gate, **checks: State) -> Report:
 def test_the_summary_tells_passed_failed_and_untested_apart(config: Config, tmp_path: Path) -> None:
     selection = Selection(ROOT / "buildcfg", ["22.12"], ["80", "90"])
     good, bad = plans(config, selection)
-    judged(good, VERIFY, labels=State.OK).write(build.folder(tmp_path, good))
-    judged(bad, VERIFY, code=State.FAIL, labels=State.OK).write(build.folder(tmp_path, bad))
-    judged(bad, SMOKE, gpt=State.OK).write(build.folder(tmp_path, bad))
+    judged(good, VERIFY, labels=State.OK).write(good.folder(tmp_path))
+    judged(bad, VERIFY, code=State.FAIL, labels=State.OK).write(bad.folder(tmp_path))
+    judged(bad, SMOKE, gpt=State.OK).write(bad.folder(tmp_path))
     rows = summary.markdown((good, bad), tmp_path).splitlines()[2:]
     assert rows == [
         f"| 22.12-sm80 | `{good.key}` | passed | **no record** |",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import errors, pipeline
+from ftbuild import errors
+from ftbuild.build import run as builds
 from ftbuild.cmake import MEMORY_PER_JOB_BYTES
 from ftbuild.config.schema import Config
 from ftbuild.doctor import machine, network
@@ -54,8 +55,8 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
 
 
 def test_a_builder_that_forgets_compiled_objects_is_a_warning() -> None:
-    assert machine.build_cache(pipeline.CACHE_BYTES).state == "ok"
-    check = machine.build_cache(pipeline.CACHE_BYTES - 1)
+    assert machine.build_cache(builds.CACHE_BYTES).state == "ok"
+    check = machine.build_cache(builds.CACHE_BYTES - 1)
     assert check.state == "warn"
     assert "defaultKeepStorage" in check.mend
 

@@ -1,0 +1,101 @@
+"""Running a bake job: job count, staged folder, lock, log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from ftbuild import cmake
+from ftbuild.build import bake, context
+from ftbuild.config.schema import Config
+from ftbuild.engine import buildx, daemon
+from ftbuild.errors import HostError
+from ftbuild.plan import Plan
+from ftbuild.text.reporter import Reporter
+from ftbuild.text.units import GIB
+
+if TYPE_CHECKING:
+    import docker
+
+# Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
+CELL_BYTES = 12 * GIB
+# What BuildKit should keep that no image shares: 10 GB of one cell, measured (packages of pyt and SDK, the
+# objects), and the objects of others.
+CACHE_BYTES = 16 * GIB
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """Where a build works and what it may use of the machine; `jobs` is None for as many as fit."""
+
+    cache: Path
+    work: Path
+    jobs: int | None = None
+    ca: Path | None = None
+    builder: str | None = None
+    progress: str = "auto"
+    rebuild: bool = False
+    layer_cache: str | None = None
+
+
+@dataclass(frozen=True)
+class CellBuild:
+    """One cell's build: what is built, by which engine, with which options, and who hears of it."""
+
+    config: Config
+    plan: Plan
+    client: docker.DockerClient
+    host: bake.Host
+    options: BuildOptions
+    report: Reporter
+
+    @property
+    def folder(self) -> Path:
+        """The folder with the staged context, the bake file, the log and the records of the gates."""
+        return self.plan.folder(self.options.work)
+
+
+def host(client: docker.DockerClient, options: BuildOptions) -> bake.Host:
+    """Return what the engine's machine offers a build.
+
+    The job count comes from the engine's machine, which need not be this one, and the builder's memory limit.
+    """
+    info = client.info()
+    jobs = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
+    limit = buildx.memory(options.builder) if options.builder else None
+    if limit:
+        jobs = cmake.jobs(jobs, limit)
+    return bake.Host(
+        jobs,
+        options.ca,
+        options.builder,
+        options.progress,
+        options.layer_cache,
+        full=bool(options.builder) or daemon.keeps_attestations(info),
+    )
+
+
+def run(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = lambda: None) -> None:
+    """Stage the folder of a cell, and what `stage_more` adds to it, and run the job there.
+
+    Raises HostError when another build of the cell is running.
+    """
+    job.folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(job.folder / "lock", timeout=0):
+            online = bake.compiles_online()
+            context.stage(
+                cell.config, cell.plan, cell.options.cache, job.folder, online=online, report=cell.report
+            )
+            stage_more()
+            bake.write(job, cell.host)
+            if online:
+                cell.report(bake.ONLINE)
+            cell.report(f"building with {cell.host.jobs} compile jobs, log: {job.log}")
+            bake.run(job, cell.host, report=cell.report)
+    except Timeout as busy:
+        raise HostError("another build of this cell is running", where=str(job.folder)) from busy

@@ -1,0 +1,37 @@
+"""Options that several commands share, as data; `arguments` makes command-line options of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Literal
+
+from ftbuild.cli.arguments import Range
+
+ROOT = Path(__file__).parents[2]
+
+
+def setting(name: str) -> str | None:
+    """Return an environment variable; an empty one counts as unset."""
+    return os.environ.get(name) or None
+
+
+def work_folder() -> Path:
+    """Return FTBUILD_WORK, else `.ftbuild` in the checkout: staged contexts, logs and records."""
+    return Path(setting("FTBUILD_WORK") or ROOT / ".ftbuild")
+
+
+CONFIG = Path(setting("FTBUILD_CONFIG") or ROOT / "buildcfg")
+
+Format = Annotated[Literal["human", "json"], "human or json"]
+ConfigFolder = Annotated[Path, "folder of the configuration (default: buildcfg, or FTBUILD_CONFIG)"]
+Releases = Annotated[tuple[str, ...], "Triton release, for instance 22.12 (repeatable)"]
+Jobs = Annotated[int | None, Range(1), "compile jobs at a time (default: from the engine's cores and memory)"]
+CaBundle = Annotated[
+    str | None, "CA bundle for downloads behind a TLS-inspecting proxy (default: SSL_CERT_FILE)"
+]
+Builder = Annotated[str | None, "buildx builder (default: the engine's own)"]
+Progress = Annotated[Literal["auto", "tty", "plain"], "auto, tty or plain"]
+Rebuild = Annotated[bool, "build even if the image is there"]
+DryRun = Annotated[bool, "print the plan and stop: needs neither Docker nor network"]
+BaseName = Annotated[str | None, "image to build on: ngc (default) or open"]

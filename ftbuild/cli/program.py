@@ -1,0 +1,135 @@
+"""Adjustments of Invoke's program: usage errors end with 2, and `invoke --list` shows groups.
+
+Invoke has no setting for either (invoke 3.0 program.py: `run` exits with 1 after a ParseError, `_make_pairs`
+sorts by name). The class is changed, since `invoke` is what people type and it is Invoke that loads tasks.py.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from invoke import Collection, Program
+from invoke.exceptions import Exit, ParseError
+from invoke.util import helpline
+
+from ftbuild.cli import streams
+from ftbuild.cli.command import Command
+from ftbuild.errors import ConfigError
+
+_UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!")
+_ABSENT = re.compile(r"'(?P<command>.*)' did not receive required positional arguments: (?P<names>.*)")
+
+
+class Namespace(Collection):
+    """The commands of ftbuild, in the groups that `invoke --list` shows."""
+
+    def __init__(self, groups: Mapping[str, Sequence[Command]]) -> None:
+        """`groups`: heading -> commands, both in the order of the list."""
+        super().__init__()
+        self.groups = groups
+        for member in (each for members in groups.values() for each in members):
+            collection = member.path.rpartition(".")[0]
+            if not collection:
+                self.add_task(member)
+                continue
+            if collection not in self.collections:
+                self.add_collection(Collection(collection))
+            self.collections[collection].add_task(member)
+
+    def listing(self) -> list[tuple[str, list[tuple[str, str]]]]:
+        """Return heading -> (command as typed, first line of its help)."""
+        return [
+            (heading, [(member.typed, helpline(member) or "") for member in members])
+            for heading, members in self.groups.items()
+        ]
+
+
+def adjust() -> None:
+    """Change Invoke's program, once for this process."""
+    if getattr(Program, "_ftbuild_adjusted", False):
+        return
+    Program._ftbuild_adjusted = True
+    Program.parse_tasks = _with_usage_errors(Program.parse_tasks, check=_require_values)
+    Program.parse_cleanup = _with_usage_errors(Program.parse_cleanup)
+    Program.list_flat = _with_headings(Program.list_flat)
+
+
+def _with_usage_errors(
+    original: Callable[[Any], None], check: Callable[[Any], None] = lambda program: None
+) -> Callable[[Any], None]:
+    @functools.wraps(original)
+    def checked(program: Any) -> None:
+        streams.prepare()
+        try:
+            check(program)
+            original(program)
+        except ParseError as wrong:
+            raise _usage_error(_explained(str(wrong), program.collection)) from wrong
+        except Exit as wrong:  # an unknown collection after --list
+            if wrong.message and wrong.code == 1:
+                raise _usage_error(ConfigError(wrong.message)) from wrong
+            raise
+
+    return checked
+
+
+def _usage_error(error: ConfigError) -> Exit:
+    return Exit(f"error: {error}", code=error.exit_code)
+
+
+def _require_values(program: Any) -> None:
+    """Raise ParseError for an option whose value is missing.
+
+    Invoke misses it where the option was given before (`--sm 80 --sm`).
+    """
+    contexts = program.collection.to_contexts(program.config.tasks.ignore_unknown_help)
+    flags = {name: flag for context in contexts for name, flag in context.flags.items() if flag.takes_value}
+    words = list(program.core.unparsed)
+    for word, after in zip(words, [*words[1:], "--"], strict=True):
+        if word in flags and after.startswith("--"):
+            raise ParseError(f"{word} needs a value")
+
+
+def _explained(complaint: str, collection: Any) -> ConfigError:
+    """Return the parser's complaint in plain words, with what may have been meant."""
+    if unknown := _UNKNOWN.fullmatch(complaint):
+        word = unknown["word"]
+        kind = "option" if word.startswith("-") else "command or value"
+        return ConfigError(f"unknown {kind} {word!r}", hint=_hint(word, collection))
+    if absent := _ABSENT.fullmatch(complaint):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in re.findall(r"'(\w+)'", absent["names"]))
+        return ConfigError(f"{absent['command']} needs {flags}", hint=f"invoke --help {absent['command']}")
+    return ConfigError(complaint)
+
+
+def _hint(word: str, collection: Any) -> str:
+    if word.startswith("-"):
+        return "invoke --help COMMAND lists its options; there are no short ones"
+    names = list(collection.task_names)
+    moved = [name for name in names if name.rpartition(".")[2] == word]
+    near = moved or difflib.get_close_matches(word, names, n=3)
+    return f"did you mean {' or '.join(near)}?" if near else "invoke --list shows the commands"
+
+
+def _with_headings(original: Callable[[Any], None]) -> Callable[[Any], None]:
+    @functools.wraps(original)
+    def grouped(program: Any) -> None:
+        if not isinstance(program.scoped_collection, Namespace):
+            original(program)
+            return
+        groups = program.scoped_collection.listing()
+        width = max(len(name) for _, members in groups for name, _ in members)
+        for heading, members in groups:
+            print(f"{heading}:")
+            program.print_columns(list(_padded(members, width)))
+
+    return grouped
+
+
+def _padded(members: Iterable[tuple[str, str]], width: int) -> Iterable[tuple[str, str]]:
+    """Invoke aligns each group by itself; one width aligns them all."""
+    return ((name.ljust(width), text) for name, text in members)

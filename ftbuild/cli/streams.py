@@ -1,0 +1,55 @@
+"""Standard output and error that survive a reader who leaves, and being closed.
+
+A command goes on when nobody reads its output any more (`| head`): its work and its exit code stay what they
+are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, TextIO
+
+
+class _Tolerant:
+    """A text stream that discards what it is given once its reader has gone."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or discard."""
+        try:
+            return self._stream.write(text)
+        except BrokenPipeError:
+            self._discard()
+            return len(text)
+
+    def flush(self) -> None:
+        """Flush, or discard."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError:
+            self._discard()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def _discard(self) -> None:
+        # What is left in the buffer is written when Python ends: it needs somewhere to go.
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self._stream.fileno())
+        os.close(null)
+
+
+def prepare() -> None:
+    """Make both streams tolerant, and standard output line-buffered: a CI log shows each line at once."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, _Tolerant):
+            continue
+        if stream is None:  # closed by the caller: `>&-`
+            stream = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123  lives as long as the program
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True, errors="backslashreplace")
+        setattr(sys, name, _Tolerant(stream))
