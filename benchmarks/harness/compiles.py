@@ -12,12 +12,13 @@ from typing import Any, cast
 
 from benchmarks.harness.stage import Stage
 from ftbuild.build import bake, base, context
-from ftbuild.cli.selection import ca_bundle, cache_folder, progress
+from ftbuild.cli.selection import ca_bundle, cache_folder
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError
 from ftbuild.host import shell
 from ftbuild.nightly import ninja
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import to_stderr
 
 # One target for the figures of all trees, so that they are compiled beside each other.
 _FIGURES = "\n\nFROM scratch AS figures\n{}"
@@ -102,7 +103,7 @@ class Machine:
         """
         folder = plan.folder(self.stage.work / self.name)
         host = bake.Host(self.stage.jobs, ca_bundle(None), progress="plain")
-        base.ensure(daemon.connect(), plan, host, self.stage.work, report=progress)
+        base.ensure(daemon.connect(), plan, host, self.stage.work, report=to_stderr)
         online = bake.REMOTE_STORAGE in (settings or {})
         context.stage(
             self.stage.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
@@ -136,7 +137,7 @@ class Machine:
 def cold(stage: Stage) -> tuple[Machine, Compile]:
     """A machine and its first compile, which all benchmarks of a run share, since it takes longest."""
     machine = Machine(stage)
-    progress("a machine with empty caches")
+    to_stderr("a machine with empty caches")
     return machine, machine.compile(stage.plan())
 
 

@@ -21,9 +21,9 @@ from benchmarks.harness.catalogue import Benchmark
 from benchmarks.harness.figure import Result
 from benchmarks.harness.stage import Stage
 from ftbuild.cli import demo
-from ftbuild.cli.selection import progress
 from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted, worst
 from ftbuild.text import units
+from ftbuild.text.reporter import to_stderr
 from testing import ROOT
 from testing.sample import SAMPLE
 
@@ -68,7 +68,7 @@ def bench(wanted: BenchOptions) -> int:
             for benchmark in benchmarks:
                 codes.append(_one(benchmark, stage, wanted.out, results))
     except KeyboardInterrupt:
-        progress("interrupted: what was measured is kept")
+        to_stderr("interrupted: what was measured is kept")
         codes.append(Interrupted.exit_code)
     if results:
         print(table.text(results))
@@ -94,18 +94,18 @@ def _one(benchmark: Benchmark, stage: Stage, out: Path, results: list[Result]) -
     start = time.monotonic()
     try:
         if missing := benchmark.needs(stage):
-            progress(f"{benchmark.NAME}: skipped, {missing}")
+            to_stderr(f"{benchmark.NAME}: skipped, {missing}")
             return 0
-        progress(f"{benchmark.NAME}: {catalogue.about(benchmark)}")
+        to_stderr(f"{benchmark.NAME}: {catalogue.about(benchmark)}")
         result = benchmark.run(stage)
     except FtbuildError as failure:
-        progress(f"{benchmark.NAME}: failed: {failure}")
+        to_stderr(f"{benchmark.NAME}: failed: {failure}")
         return failure.exit_code
     except Exception:
-        progress(f"{benchmark.NAME}: failed\n{traceback.format_exc()}")
+        to_stderr(f"{benchmark.NAME}: failed\n{traceback.format_exc()}")
         return FtbuildError.exit_code
     results.append(result)
-    progress(f"{benchmark.NAME}: {units.duration(time.monotonic() - start)}, {result.write(out)}")
+    to_stderr(f"{benchmark.NAME}: {units.duration(time.monotonic() - start)}, {result.write(out)}")
     return 0
 
 
@@ -113,9 +113,9 @@ def _plot(results: Sequence[Result], folder: Path) -> None:
     """Draw what can be drawn: records are worth something without plots."""
     try:
         for file in plots.draw(results, folder):
-            progress(f"plot: {file}")
+            to_stderr(f"plot: {file}")
     except HostError as missing:
-        progress(f"no plots: {missing}")
+        to_stderr(f"no plots: {missing}")
 
 
 def main() -> int:

@@ -21,7 +21,7 @@ def read(folder: Path) -> list[Result]:
     """All records of a folder; ConfigError when it has none."""
     found = [Result.read(file) for file in sorted(folder.glob("*.json"))]
     if not found:
-        raise ConfigError("there are no results", where=str(folder), hint="invoke bench makes them")
+        raise ConfigError("there are no results", where=str(folder), hint="invoke dev.bench makes them")
     return found
 
 

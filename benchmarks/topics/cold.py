@@ -8,11 +8,11 @@ from benchmarks.harness import compiles, sampling
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.stage import Stage
-from ftbuild.cli.selection import progress
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.nightly import ninja
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import to_stderr
 
 NAME = "cold"
 RATIO = 0.15
@@ -48,7 +48,7 @@ def run(stage: Stage) -> Result:
 
 
 def _whole(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
-    progress("upstream's recipe")
+    to_stderr("upstream's recipe")
     upstream = machine.compile(plan, script=script(MAKE.format(words="")))
     how = f"measured, both whole: {len(ours.jobs)} and {len(upstream.jobs)} units; compile and link"
     data = {"ours": ours.as_dict(), "upstream": upstream.as_dict()}
@@ -56,12 +56,12 @@ def _whole(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
 
 
 def _sampled(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
-    progress("upstream's recipe: what it compiles")
+    to_stderr("upstream's recipe: what it compiles")
     listed = machine.compile(plan, script=script()).figures.glob("*/targets")
     every = [unit for file in listed for unit in objects(file.read_text())]
     known = ours.seconds()
     chosen = sampling.choose(every, known)
-    progress(f"upstream's recipe: {len(chosen)} of {len(every)} units")
+    to_stderr(f"upstream's recipe: {len(chosen)} of {len(every)} units")
     compiled = machine.compile(
         plan, script=script(MAKE.format(words=SAMPLE.format(targets=" ".join(chosen))))
     )

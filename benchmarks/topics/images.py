@@ -12,10 +12,10 @@ from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.stage import Stage
 from benchmarks.tools import layers
 from benchmarks.tools.layers import Layer
-from ftbuild.cli.selection import progress
 from ftbuild.engine import container, daemon
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
+from ftbuild.text.reporter import to_stderr
 
 if TYPE_CHECKING:
     import docker
@@ -57,10 +57,10 @@ def run(stage: Stage) -> Result:
     image = built(client, plan)
     if image is None:
         image = plan.tag("runtime")
-        progress(f"building {image}")
+        to_stderr(f"building {image}")
         stage.invoke("build", "--cell", plan.cell.id, "--jobs", str(stage.jobs))
     below = len(client.images.get(plan.base.serving).attrs["RootFS"]["Layers"])
-    progress(f"docker save {image}")
+    to_stderr(f"docker save {image}")
     found = layers.read(client, image, stage.work)
     libraries = sum(map(int, container.run(client, image, _LIBRARIES).split()))
     contents = parsed(container.run(client, plan.base.serving, _CONTENTS, user="0"))

@@ -14,7 +14,6 @@ from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.stage import Stage, Used, stopwatch
 from benchmarks.tools.transfer import Transfer, send
 from ftbuild.build import context
-from ftbuild.cli.selection import progress
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -22,6 +21,7 @@ from ftbuild.host.git import NO_REPOSITORY, git, last_line
 from ftbuild.host.shell import CommandFailed
 from ftbuild.plan import Plan, PlannedSource
 from ftbuild.sources import lock
+from ftbuild.text.reporter import to_stderr
 
 NAME = "sources"
 RATIO = 0.05
@@ -57,7 +57,7 @@ def run(stage: Stage) -> Result:
     """Fetch into an empty cache, stage from the full one, hand over to BuildKit twice, and clone."""
     config, plan = stage.load(), stage.plan()
     cache = stage.work / "cache"
-    lock.fetch(config, plan.cell.triton, cache, sms=plan.cell.sms, report=progress)
+    lock.fetch(config, plan.cell.triton, cache, sms=plan.cell.sms, report=to_stderr)
     fetched = {
         store.name.rpartition("-")[0]: packed(store) for store in sorted((cache / "git").glob("*.git"))
     }
@@ -99,7 +99,7 @@ def clones(config: Config, plan: Plan, scratch: Path) -> tuple[dict[str, int], l
     absent: list[str] = []
     for source in (source for source in plan.sources if brought_by(plan, source) == source):
         folder = scratch / source.repository
-        progress(f"git clone --recursive {source.url}")
+        to_stderr(f"git clone --recursive {source.url}")
         url = _url(config, source.repository)
         git("clone", "--quiet", "--recursive", url, str(folder), env=NO_REPOSITORY, check=False)
         cloned[source.repository] = packed(folder / ".git")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.stage import Stage, Timed, timed
-from ftbuild.cli.selection import progress
+from ftbuild.text.reporter import to_stderr
 from testing.sample import command
 
 NAME = "startup"
@@ -36,7 +36,7 @@ def run(stage: Stage) -> Result:
     for start in commands.values():
         start()  # the first one writes byte code
     processes = PROCESSES_PER_ROUND * stage.rounds
-    progress(f"{processes} processes of each command")
+    to_stderr(f"{processes} processes of each command")
     rounds = [{name: start() for name, start in commands.items()} for _ in range(processes)]
     seconds = {
         name: {"wall": [r[name].wall for r in rounds], "cpu": [r[name].cpu for r in rounds]}

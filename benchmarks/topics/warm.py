@@ -11,11 +11,11 @@ from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.stage import Stage
 from ftbuild.build import bake
-from ftbuild.cli.selection import progress
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
 from ftbuild.sm import sm_list
+from ftbuild.text.reporter import to_stderr
 from testing.storage import PROGRAM, redis
 
 NAME = "warm"
@@ -48,14 +48,14 @@ def run(stage: Stage) -> Result:
     second = Machine(stage)
     with redis(daemon.connect(), stage.work) as storage:
         shared = {bake.REMOTE_STORAGE: storage}
-        progress("the first machine shares what it has")
+        to_stderr("the first machine shares what it has")
         first.compile(plan, settings=shared | RESHARED)
-        progress("a second machine, which has nothing but that")
+        to_stderr("a second machine, which has nothing but that")
         remote = second.compile(plan, settings=shared)
-    progress("the first machine, another SM")
+    to_stderr("the first machine, another SM")
     sm = next(sm for sm in OTHER_SMS if (sm,) != plan.cell.sms)
     other = first.compile(stage.plan_for(sm))
-    progress("the first machine, one leaf source changed")
+    to_stderr("the first machine, one leaf source changed")
     leaf = first.compile(plan, edited={LEAF: CHANGE % first.name})
     made = {"cold": cold, "leaf": leaf, "other SM": other, "second machine": remote}
     data = {
@@ -123,6 +123,6 @@ def _unchanged(stage: Stage, plan: Plan) -> list[float]:
     """Seconds of the command when the images are there; the first run makes sure that they are."""
     sms = sm_list(plan.cell.sms)
     chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base, "--progress", "plain"]
-    progress("nothing changed: the images first")
+    to_stderr("nothing changed: the images first")
     stage.invoke("build", *chosen)
     return [stage.invoke("build", *chosen).wall for _ in range(stage.rounds)]

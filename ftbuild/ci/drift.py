@@ -39,7 +39,7 @@ def write(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> None
     for path in wanted:
         if (folder / path).is_file() and not _is_ours(folder / path):
             raise ConfigError(
-                f"{path} was not made by invoke ci",
+                f"{path} was not made by invoke dev.ci",
                 where=str(folder / path),
                 hint="move it away, or print ours with --dry-run and take over what you need",
             )

@@ -2,7 +2,7 @@
 
 Legs of a `parallel:matrix` cannot need each other leg by leg in the versions of GitLab that people run, so
 one broken cell would hold up all others. Hence every cell has jobs of its own, and a changed matrix makes
-the file stale, which `invoke ci --check` shows.
+the file stale, which `invoke dev.ci --check` shows.
 """
 
 from __future__ import annotations

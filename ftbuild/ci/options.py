@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from ftbuild.matrix import Cell
+if TYPE_CHECKING:
+    from ftbuild.matrix import Cell
 
 # At night in Europe and America, and not on the full hour, when everybody's nightly jobs start.
 CRON = "17 1 * * *"
 STAGE = "staging"
-MARK = "# Made by `invoke ci"
+MARK = "# Made by `invoke dev.ci"
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ _CELL = '--triton "$TRITON" --sm "$SMS" --base "$BASE"'
 _STAGED = '--registry "$REGISTRY" --stage "$STAGE"'
 
 BUILD = f"./bootstrap build {_CELL}"
-PUSH = f"./bootstrap stage {_STAGED} {_CELL}"
-PULL = f"./bootstrap pull {_STAGED} {_CELL}"
+PUSH = f"./bootstrap registry.stage {_STAGED} {_CELL}"
+PULL = f"./bootstrap registry.pull {_STAGED} {_CELL}"
 # Ends with 4 where no GPU fits: nothing was tested, so the job fails and nothing is published.
 SMOKE = f"./bootstrap smoke {_CELL}"
 PUBLISH = f"./bootstrap publish {_STAGED} {_CELL}"
@@ -51,4 +51,4 @@ def nightly(words: str) -> str:
 
 def summary(words: str) -> str:
     """Markdown of the gate records that lie in the work folder."""
-    return f"./bootstrap ci --summary{words}"
+    return f"./bootstrap dev.ci --summary{words}"

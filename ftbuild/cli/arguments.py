@@ -1,21 +1,21 @@
 """Command-line arguments made from type annotations.
 
-A command is a typed function. Its parameters are options, or dataclasses whose fields are options; the text of
-`Annotated[type, "help"]` is the help. Understood types: bool, int, float, str, Path, each also `| None`;
-`Literal` for a choice; `tuple[str, ...]` for an option that may be repeated.
+A command is a typed function. Its parameters are options, or dataclasses whose fields are options; the text
+of `Annotated[type, "help"]` is the help. Understood types: bool, int, float, str, Path, each also `| None`;
+`Literal` for a choice; `tuple[str, ...]` or `Sequence[str]` for an option that may be repeated.
 """
 
 from __future__ import annotations
 
 import inspect
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from invoke.exceptions import Exit
-from invoke.parser import Argument
+from invoke.parser.argument import Argument
 
 from ftbuild.errors import ConfigError
 
@@ -79,7 +79,7 @@ class Option:
 
 
 class _Argument(Argument):
-    """An argument that parses by its `Option`; Invoke's own ends with a traceback for text in place of a number."""
+    """An argument that parses by its `Option`; Invoke's own ends with a traceback for a text as a number."""
 
     def __init__(self, option: Option) -> None:
         # Path is a text to Invoke, so that --help says STRING.
@@ -149,7 +149,7 @@ def signature(function: Callable[..., int | None]) -> Signature:
 
 def _fields(kind: type) -> Iterator[Option]:
     hints = get_type_hints(kind, include_extras=True)
-    for field in fields(kind):  # type: ignore[arg-type]  # a dataclass, as the caller has seen
+    for field in fields(kind):
         default = field.default_factory() if field.default_factory is not MISSING else field.default
         yield _option(
             field.name, hints[field.name], inspect.Parameter.empty if default is MISSING else default
@@ -165,7 +165,7 @@ def _option(name: str, hint: Any, default: Any) -> Option:
     required = default is inspect.Parameter.empty
     if get_origin(kind) in (Union, types.UnionType):
         (kind,) = (each for each in get_args(kind) if each is not type(None))
-    repeatable = get_origin(kind) is tuple
+    repeatable = get_origin(kind) in (tuple, Sequence)
     choices = tuple(get_args(kind)) if get_origin(kind) is Literal else ()
     kind = str if repeatable or choices else kind
     if kind not in (bool, int, float, str, Path):

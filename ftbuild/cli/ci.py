@@ -1,43 +1,66 @@
-"""What `invoke ci` does: write the files of CI systems, show them, check them, or sum a night up."""
+"""The command that writes the files of CI systems."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from ftbuild.ci import drift, github, gitlab
 from ftbuild.ci.options import CRON, Options
+from ftbuild.cli.command import command
+from ftbuild.cli.options import ROOT, work_folder
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.config import loader
-from ftbuild.errors import ConfigError
+
+if TYPE_CHECKING:
+    pass
 
 
 @dataclass(frozen=True)
 class CiOptions:
-    """The options of the task, as typed. Of the systems none named means both."""
+    """The options of the files, as typed. Neither system named means both."""
 
-    github: bool = False
-    gitlab: bool = False
-    one_host: bool = False
-    registry: str = ""
-    cpu_runner: str = ""
-    gpu_runner: str = ""
-    cron: str = CRON
+    github: Annotated[bool, "files for GitHub Actions only (default: for both systems)"] = False
+    gitlab: Annotated[bool, "the file for GitLab only"] = False
+    one_host: Annotated[bool, "one job that does everything on one machine with a GPU"] = False
+    registry: Annotated[str | None, "host and path (default: the CI system's own registry)"] = None
+    cpu_runner: Annotated[str | None, "labels or tags of runners that build, with commas"] = None
+    gpu_runner: Annotated[str | None, "labels or tags of runners with a GPU; the SM (sm80) comes on top"] = (
+        None
+    )
+    cron: Annotated[str, "when nightly runs begin, in UTC (GitHub only)"] = CRON
 
 
-def run(selection: Selection, wanted: CiOptions, root: Path, *, out: Path, check: bool, dry_run: bool) -> int:
-    """Write the files below `out`, print them (`dry_run`), or say whether they are current (`check`).
+@command("dev.ci")
+def ci(
+    selection: Selection,
+    files: CiOptions,
+    out: Annotated[Path, "folder to write into (default: this checkout)"] = ROOT,
+    check: Annotated[bool, "change nothing; fail when a file is not what the configuration makes"] = False,
+    dry_run: Annotated[bool, "print the files and stop"] = False,
+    summary: Annotated[bool, "print the gate records of the work folder as Markdown and stop"] = False,
+) -> int:
+    """Write the workflow files of GitHub and GitLab: tests on push, nightly runs over the matrix."""
+    from ftbuild.ci import summary as summaries
+    from ftbuild.config import loader
 
-    `root` is the checkout. Raises ConfigError for drift, for files that are not ours, and for a selection
-    that a CI system cannot run.
+    if summary:
+        print(summaries.markdown(plans(loader.load(selection.config), selection), work_folder()))
+        return 0
+    return write(options(selection, files, ROOT), files, out=out, check=check, dry_run=dry_run)
+
+
+def write(made_from: Options, files: CiOptions, *, out: Path, check: bool, dry_run: bool) -> int:
+    """Write the files below `out`, print them (`dry_run`), or compare them (`check`).
+
+    Raises ConfigError for drift, for files that ftbuild did not write, and for a selection that a CI system
+    cannot run.
     """
-    made = options(selection, wanted, root)
-    systems = [system for system, named in ((github, wanted.github), (gitlab, wanted.gitlab)) if named] or [
-        github,
-        gitlab,
-    ]
-    texts = {path: text for system in systems for path, text in system.files(made).items()}
+    from ftbuild.ci import drift, github, gitlab
+
+    named = [system for system, wanted in ((github, files.github), (gitlab, files.gitlab)) if wanted]
+    systems = named or [github, gitlab]
+    texts = {path: text for system in systems for path, text in system.files(made_from).items()}
     owned = [path for system in systems for path in system.PATHS]
     if dry_run:
         print("\n".join(f"# --- {path}\n{text}" for path, text in texts.items()), end="")
@@ -50,16 +73,11 @@ def run(selection: Selection, wanted: CiOptions, root: Path, *, out: Path, check
     return 0
 
 
-def summary(selection: Selection, work: Path) -> int:
-    """Print the Markdown of the gate records in the work folder."""
-    from ftbuild.ci import summary as summaries
+def options(selection: Selection, files: CiOptions, root: Path) -> Options:
+    """Return what the files are made from; ConfigError for a configuration outside the checkout `root`."""
+    from ftbuild.config import loader
+    from ftbuild.errors import ConfigError
 
-    print(summaries.markdown(plans(loader.load(selection.config), selection), work))
-    return 0
-
-
-def options(selection: Selection, wanted: CiOptions, root: Path) -> Options:
-    """What the files are made from."""
     config = loader.load(selection.config)
     folder = os.path.relpath(selection.config, root)
     if folder.startswith(os.pardir):
@@ -70,22 +88,15 @@ def options(selection: Selection, wanted: CiOptions, root: Path) -> Options:
         )
     return Options(
         cells=selection.cells(config),
-        selection=_words(selection),
+        selection=selection.words(),
         config="" if folder == "buildcfg" else folder,
-        registry=wanted.registry,
-        cpu=_labels(wanted.cpu_runner),
-        gpu=_labels(wanted.gpu_runner),
-        cron=wanted.cron,
-        one_host=wanted.one_host,
+        registry=files.registry or "",
+        cpu=_labels(files.cpu_runner),
+        gpu=_labels(files.gpu_runner),
+        cron=files.cron,
+        one_host=files.one_host,
     )
 
 
-def _words(selection: Selection) -> tuple[str, ...]:
-    """The options of a selection, but for its configuration, as one would type them."""
-    named = (("--triton", selection.triton), ("--sm", selection.sm), ("--cell", selection.cell))
-    words = [word for option, values in named for value in values for word in (option, value)]
-    return (*words, *(("--base", selection.base) if selection.base else ()))
-
-
-def _labels(text: str) -> tuple[str, ...]:
-    return tuple(label.strip() for label in text.split(",") if label.strip())
+def _labels(text: str | None) -> tuple[str, ...]:
+    return tuple(label.strip() for label in (text or "").split(",") if label.strip())

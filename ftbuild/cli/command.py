@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from invoke import Task
+from invoke.tasks import Task
 
 from ftbuild.cli import streams
 from ftbuild.cli.arguments import signature

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from ftbuild import pipeline
-from ftbuild.cli import cells
+from ftbuild.build.run import BuildOptions
 from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
 from ftbuild.client import server_container
 from ftbuild.client.connection import Client
@@ -21,6 +21,7 @@ from ftbuild.config import loader
 from ftbuild.errors import SmokeError
 from ftbuild.host import shell
 from ftbuild.models.config_pbtxt import MODEL
+from ftbuild.sources import lock
 
 TRITON = "22.12"
 SM = "80"
@@ -37,7 +38,8 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     folder = root / "buildcfg" / "sample"
     sample_repositories(root)
     config = loader.load(folder)
-    cells.lock(folder, check=True)
+    lock.check(config, cache_folder(), report=print)
+    print(f"{config.lock_file} agrees with sources.yaml and with upstream")
     (plan,) = plans(config, Selection(folder, [TRITON], [SM]))
     options = BuildOptions(cache_folder(), work, ca=ca_bundle(ca), progress=progress)
     (outcome,) = pipeline.build_cells(config, [plan], options)

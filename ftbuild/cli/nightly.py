@@ -1,273 +1,61 @@
-"""What `invoke nightly` does: find out what there is to do, do it, tell of it."""
+"""The nightly command."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from filelock import FileLock, Timeout
-
-from ftbuild import __version__
-from ftbuild import matrix as matrices
-from ftbuild.build import bake
-from ftbuild.build import base as bases
-from ftbuild.cli import audit
-from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, progress, revision
-from ftbuild.config import loader
-from ftbuild.config.schema import Config
-from ftbuild.engine import buildx as builder
-from ftbuild.engine import daemon
-from ftbuild.errors import ConfigError, FtbuildError, HostError
-from ftbuild.gates.smoke import gate
-from ftbuild.host import shell
-from ftbuild.matrix import Excluded
-from ftbuild.nightly import budget, history, notify
-from ftbuild.nightly import scheduler as nights
-from ftbuild.nightly.budget import Budget
-from ftbuild.nightly.cell import CellOptions, blank
-from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
-from ftbuild.nightly.report import wording
-from ftbuild.plan import Plan, plan
-from ftbuild.publishing import names
-from ftbuild.publishing.status import PublishStatus, survey
-from ftbuild.registry.client import Repository
-from ftbuild.text import tables, units
-
-if TYPE_CHECKING:
-    import docker
-
-LOCK = "lock"
+from ftbuild.cli.arguments import Range
+from ftbuild.cli.command import command
+from ftbuild.cli.options import Builder, CaBundle, work_folder
+from ftbuild.cli.publishing import Signing, Target
+from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, revision
 
 
-@dataclass(frozen=True)
-class Options:
-    """The options of the task, as typed."""
-
-    registry: str | None
-    stage: str | None
-    jobs: int | None
-    cells: int | None
-    resume: bool
-    fail_fast: bool
-    smoke: bool
-    audit: bool
-    allow_unsmoked: bool
-    sign_key: str | None
-    sign_log: bool
-    notify: str | None
-    ca: str | None
-    builder: str | None
-
-
-def run(selection: Selection, options: Options, work: Path) -> int:
-    """Build, test and publish every selected cell; the worst exit code.
-
-    Raises HostError when another night is running here, or when there is no engine.
-    """
-    config = loader.load(selection.config)
-    with _alone(work):
-        client = daemon.connect()
-        builder.version()
-        info = client.info()
-        here = budget.budget(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.cells)
-        folder, begun = _begin(selection, options, here, info, work)
-        todo = _todo(client, config, selection, options, begun, work)
-        progress(
-            f"{len(todo.plans)} cells, {here.cells} at a time, {here.jobs} compile jobs in all; {folder}"
-        )
-        done = nights.run(
-            client,
-            todo,
-            _orders(config, selection, options, here, begun.registry, work),
-            folder,
-            at_a_time=here.cells,
-            fail_fast=options.fail_fast,
-            unfit=functools.partial(_unfit, client, config),
-            look=(lambda: audit.audit(config, cache_folder(), report=progress)) if options.audit else None,
-            report=progress,
-        )
-        history.forget(work)
-    _tell(done, folder, options.notify)
-    return done.exit_code
-
-
-@contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """Two nights on one machine would take each other's budget, and move each other's tags."""
-    lock = work / history.FOLDER / LOCK
-    lock.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(lock, timeout=0):
-            yield
-    except Timeout as busy:
-        raise HostError("another night is running on this machine", where=str(lock)) from busy
-
-
-def _begin(
-    selection: Selection, options: Options, here: Budget, info: dict[str, int], work: Path
-) -> tuple[Path, NightlyRun]:
-    """The folder and the record that the night goes on with: the last one's, or new ones."""
-    if options.resume:
-        if (found := history.last(work)) is None:
-            raise ConfigError("there is no night to resume", where=str(work / history.FOLDER))
-        folder, night = found
-        progress(f"resuming the night of {night.started}")
-        return folder, replace(night, registry=options.registry or night.registry)
-    now = datetime.now(UTC)
-    night = NightlyRun(
-        id=now.strftime("%Y-%m-%dT%H-%M-%SZ"),
-        started=now.isoformat(timespec="seconds"),
-        seconds=0.0,
-        exit_code=0,
-        command=shell.display(["invoke", "nightly", *_typed(selection, options)]),
-        ftbuild=__version__,
-        revision=revision().commit,
-        registry=options.registry or "",
-        cores=int(info["NCPU"]),
-        memory_bytes=int(info["MemTotal"]),
-        jobs=here.jobs,
-        cells=(),
-        past=history.remembered(work),
-    )
-    return work / history.FOLDER / night.id, night
-
-
-def _typed(selection: Selection, options: Options) -> list[str]:
-    """The options that say what the night is about; a webhook's address is a secret."""
-    chosen = {"--triton": selection.triton, "--sm": selection.sm, "--cell": selection.cell}
-    typed = [word for name, values in chosen.items() for value in values for word in (name, value)]
-    typed += ["--base", selection.base] if selection.base else []
-    typed += ["--config", str(selection.config)]
-    return typed + (["--registry", options.registry] if options.registry else [])
-
-
-def _todo(
-    client: docker.DockerClient,
-    config: Config,
+@command()
+def nightly(
     selection: Selection,
-    options: Options,
-    night: NightlyRun,
-    work: Path,
-) -> nights.Schedule:
-    """Which cells are worked on, and how the others stand before anything is done."""
-    table = matrices.select_with_excluded(
+    target: Target,
+    signing: Signing,
+    jobs: Annotated[
+        int | None,
+        Range(1),
+        "compile jobs of all cells together (default: from the engine's cores and memory)",
+    ] = None,
+    parallel: Annotated[int | None, Range(1), "cells at a time (default: from the jobs)"] = None,
+    resume: Annotated[
+        bool, "resume the last nightly run: what passed there with the same inputs is left alone"
+    ] = False,
+    fail_fast: Annotated[bool, "begin no further cell after one has failed"] = False,
+    smoke: Annotated[bool, "test on the GPU"] = True,
+    audit: Annotated[bool, "check pins, bases, patches and mirrors too"] = True,
+    notify: Annotated[str | None, "URL that gets the outcome as JSON"] = None,
+    ca: CaBundle = None,
+    builder: Builder = None,
+) -> int:
+    """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
+    from ftbuild import matrix
+    from ftbuild.config import loader
+    from ftbuild.nightly import run as nightly_run
+
+    config = loader.load(selection.config)
+    table = matrix.select_with_excluded(
         config, triton=selection.triton, sms=selection.sm, cells=selection.cell, base=selection.base
     )
-    plans = [plan(config, cell, revision()) for cell in table.cells]
-    if options.resume:
-        plans = [found for found in plans if found.cell.id in {record.cell for record in night.cells}]
-    settled = {entry.cell.id: _excluded(entry) for entry in table.excluded}
-    settled |= _done_before(plans, night)
-    if night.registry:
-        release = names.names(night.registry, options.stage, config.matrix.image).release
-        present = (p for p in survey(plans, Repository(release)) if p.is_complete)
-        settled |= {p.plan.cell.id: _published(p, release) for p in present if p.plan.cell.id not in settled}
-    left = [found for found in plans if found.cell.id not in settled]
-    settled |= _without_base(client, left, options, work)
-    left = [found for found in left if found.cell.id not in settled]
-    return nights.Schedule(night, budget.longest_first(left, night.past), settled)
-
-
-def _done_before(plans: Sequence[Plan], night: NightlyRun) -> dict[str, CellRecord]:
-    """The cells that a night which is resumed has done, with the inputs that they have now."""
-    keys = {found.cell.id: found.key for found in plans}
-    return {
-        record.cell: record
-        for record in night.cells
-        if record.key
-        and record.key == keys.get(record.cell)
-        and (record.state is State.PASSED or record.reason is Reason.PUBLISHED)
-    }
-
-
-def _excluded(entry: Excluded) -> CellRecord:
-    cell = entry.cell
-    return CellRecord(
-        cell.id, cell.triton, cell.sms, cell.base, State.SKIPPED, Reason.EXCLUDED, "\n".join(entry.reasons)
+    request = nightly_run.Request(config, table, selection.words(), revision(), work_folder(), cache_folder())
+    options = nightly_run.NightlyOptions(
+        registry=target.registry,
+        stage=target.stage,
+        jobs=jobs,
+        parallel=parallel,
+        resume=resume,
+        fail_fast=fail_fast,
+        smoke=smoke,
+        audit=audit,
+        allow_unsmoked=signing.allow_unsmoked,
+        sign_key=signing.sign_key,
+        sign_log=signing.sign_log,
+        notify=notify,
+        ca=ca_bundle(ca),
+        builder=builder,
     )
-
-
-def _published(presence: PublishStatus, release: str) -> CellRecord:
-    images = {
-        product: Image("", 0, f"{release}:{names.tag(presence.plan, product)}", digest or "")
-        for product, digest in presence.published.items()
-    }
-    return replace(blank(presence.plan, State.SKIPPED, Reason.PUBLISHED), images=images)
-
-
-def _without_base(
-    client: docker.DockerClient, plans: Iterable[Plan], options: Options, work: Path
-) -> dict[str, CellRecord]:
-    """Make each local base once, before several cells want it; the cells whose base cannot be made."""
-    host = bake.Host(jobs=1, ca=ca_bundle(options.ca), builder=options.builder, progress="plain")
-    failed: dict[str, CellRecord] = {}
-    problems: dict[str, FtbuildError | None] = {}
-    for found in plans:
-        name = found.base.serving
-        if name not in problems:
-            try:
-                bases.ensure(client, found, host, work, report=progress)
-                problems[name] = None
-            except FtbuildError as failure:
-                progress(f"base {found.base.name}: {failure}")
-                problems[name] = failure
-        if problem := problems[name]:
-            state, reason = outcome(problem.exit_code)
-            record = blank(found, state, reason, f"base {found.base.name}: {problem}")
-            failed[found.cell.id] = replace(record, exit_code=problem.exit_code)
-    return failed
-
-
-def _orders(
-    config: Config, selection: Selection, options: Options, here: Budget, registry: str, work: Path
-) -> CellOptions:
-    ca, builder = options.ca, options.builder
-    return CellOptions(
-        config=selection.config,
-        work=work,
-        jobs=here.jobs,
-        registry=registry or None,
-        smoke=options.smoke,
-        build=[*(["--ca", ca] if ca else []), *(["--builder", builder] if builder else [])],
-        publish=[
-            *(["--stage", options.stage] if options.stage else []),
-            *(["--sign-key", options.sign_key] if options.sign_key else []),
-            *([] if options.sign_log else ["--no-sign-log"]),
-            *(["--allow-unsmoked"] if options.allow_unsmoked else []),
-        ],
-        allow_unsmoked=options.allow_unsmoked,
-        shares_gpu=gate.needs_gpu(config),
-    )
-
-
-def _unfit(client: docker.DockerClient, config: Config, built: Plan) -> str | None:
-    """Why the images of a cell cannot be smoke-tested here, or None."""
-    if not gate.needs_gpu(config):
-        return None
-    try:
-        return gate.unfit(built, gate.find_gpus(client, built))
-    except HostError as none:
-        return none.what
-
-
-def _tell(night: NightlyRun, folder: Path, hook: str | None) -> None:
-    """The table for people, and the hook's message; what goes wrong with the hook changes nothing else."""
-    rows = [
-        (
-            record.cell,
-            wording.look(record.state, record.reason).word,
-            record.reason.value,
-            units.duration(record.seconds) if record.steps else "",
-            next(iter(record.detail.splitlines()), ""),
-        )
-        for record in night.cells
-    ]
-    print(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
-    print(f"{wording.headline(night)} in {units.duration(night.seconds)}: {folder / 'report.html'}")
-    if hook and (problem := notify.post(hook, night)):
-        progress(problem)
+    return nightly_run.run(request, options).exit_code

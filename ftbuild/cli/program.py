@@ -10,10 +10,12 @@ import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
-from invoke import Collection, Program
+from invoke.collection import Collection
 from invoke.exceptions import Exit, ParseError
+from invoke.program import Program
 from invoke.util import helpline
 
 from ftbuild.cli import streams
@@ -48,14 +50,18 @@ class Namespace(Collection):
         ]
 
 
-def adjust() -> None:
-    """Change Invoke's program, once for this process."""
+def adjust(namespace: Namespace) -> None:
+    """Change Invoke's program, once for this process, to list the groups of `namespace`."""
     if getattr(Program, "_ftbuild_adjusted", False):
         return
-    Program._ftbuild_adjusted = True
-    Program.parse_tasks = _with_usage_errors(Program.parse_tasks, check=_require_values)
-    Program.parse_cleanup = _with_usage_errors(Program.parse_cleanup)
-    Program.list_flat = _with_headings(Program.list_flat)
+    changes = {
+        "parse_tasks": _with_usage_errors(Program.parse_tasks, check=_require_values),
+        "parse_cleanup": _with_usage_errors(Program.parse_cleanup),
+        "list_flat": _with_headings(Program.list_flat, namespace),
+        "_ftbuild_adjusted": True,
+    }
+    for name, change in changes.items():
+        setattr(Program, name, change)
 
 
 def _with_usage_errors(
@@ -89,7 +95,7 @@ def _require_values(program: Any) -> None:
     contexts = program.collection.to_contexts(program.config.tasks.ignore_unknown_help)
     flags = {name: flag for context in contexts for name, flag in context.flags.items() if flag.takes_value}
     words = list(program.core.unparsed)
-    for word, after in zip(words, [*words[1:], "--"], strict=True):
+    for word, after in pairwise([*words, "--"]):
         if word in flags and after.startswith("--"):
             raise ParseError(f"{word} needs a value")
 
@@ -115,13 +121,13 @@ def _hint(word: str, collection: Any) -> str:
     return f"did you mean {' or '.join(near)}?" if near else "invoke --list shows the commands"
 
 
-def _with_headings(original: Callable[[Any], None]) -> Callable[[Any], None]:
+def _with_headings(original: Callable[[Any], None], namespace: Namespace) -> Callable[[Any], None]:
     @functools.wraps(original)
     def grouped(program: Any) -> None:
-        if not isinstance(program.scoped_collection, Namespace):
+        if program.list_root:  # one collection
             original(program)
             return
-        groups = program.scoped_collection.listing()
+        groups = namespace.listing()
         width = max(len(name) for _, members in groups for name, _ in members)
         for heading, members in groups:
             print(f"{heading}:")

@@ -1,222 +1,237 @@
-"""What each task does on the way from a checkpoint to a served answer. Returns the exit code."""
+"""Commands that serve a model repository, write it down for other platforms, and question a server."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from ftbuild.cli.selection import Selection, plans, progress, require_format
-from ftbuild.config import loader
-from ftbuild.errors import ConfigError
-from ftbuild.serving.deployment import Options
-from ftbuild.serving.image_choice import ImageChoice
+from ftbuild.cli.arguments import Range
+from ftbuild.cli.command import command
+from ftbuild.cli.options import CONFIG, BaseName, ConfigFolder, Format
 
+if TYPE_CHECKING:
+    from ftbuild.serving import deployment, image_choice
 
-def convert(
-    selection: Selection,
-    *,
-    model: str | None,
-    checkpoint: str | None,
-    out: str | None,
-    gpus: int,
-    dtype: str | None,
-    jobs: int,
-    image: str | None,
-    dry_run: bool,
-) -> int:
-    """Convert a checkpoint in the SDK image of a selected cell, or (`dry_run`) print what would be done."""
-    from ftbuild.engine import daemon
-    from ftbuild.models import conversion
-
-    if not (model and checkpoint and out):
-        raise ConfigError("--model, --checkpoint and --out are needed", hint="invoke --help convert")
-    config = loader.load(selection.config)
-    order = conversion.ConversionRequest(model, Path(checkpoint), Path(out), gpus, dtype, jobs)
-    cells = conversion.candidates(config, plans(config, selection), order)
-    planned = conversion.plan(config, cells[0].cell.triton, order)
-    print(planned.render())
-    if not dry_run:
-        client = daemon.connect()
-        made = conversion.convert(client, planned, conversion.sdk_image(client, cells, image), progress)
-        print(f"weights: {made}")
-        print(f"next: invoke model-repo --model {model} --weights {made} --out FOLDER")
-    return 0
+Gpus = Annotated[
+    str | None, "indices of the GPUs, for instance 0,1 (default: the first that the weights need)"
+]
+ModelRepository = Annotated[Path | None, "folder that invoke model-repo wrote"]
+OutFile = Annotated[Path | None, "file to write (default: standard output)"]
 
 
-def model_repo(
-    selection: Selection,
-    *,
-    model: str,
-    weights: str,
-    out: str,
-    gpus: int | None,
-    pipeline: int,
-    dtype: str,
-    tokenizer: str | None,
-    streamed: bool,
-    bare: bool,
-    image: str | None,
-) -> int:
-    """Write the model repository of converted weights, with templates out of an SDK image."""
-    from ftbuild.engine import daemon
-    from ftbuild.models import repository
+@dataclass(frozen=True)
+class ImageOptions:
+    """The options that choose one of the images that are built."""
 
-    config = loader.load(selection.config)
-    layout = repository.layout(config, model)
-    client = daemon.connect()
-    if image is None:
-        plan = repository.sdk_image(client, plans(config, selection))
-        image = plan.tag("sdk")
-        if streamed:
-            repository.check_streams(config, model, plan.cell.triton)
-    options = repository.Options(
-        layout=layout,
-        weights=Path(weights),
-        out=Path(out),
-        gpus=gpus,
-        pipeline=pipeline,
-        dtype=dtype,
-        tokenizer=Path(tokenizer) if tokenizer else None,
-        streamed=streamed,
-        bare=bare,
+    image: Annotated[str | None, "image to serve with (default: the built one for the GPU that is here)"] = (
+        None
     )
-    made = repository.make(repository.templates(client, image, layout), options)
-    print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")
-    print(f"next: invoke serve --model-repo {made.folder}")
-    return 0
+    triton: Annotated[str | None, "Triton release of the image, for instance 22.12"] = None
+    sm: Annotated[str | None, "SM of the image, for instance 80 (default: by the GPU)"] = None
+    base: BaseName = None
+    config: ConfigFolder = CONFIG
+
+    def choice(self) -> image_choice.ImageChoice:
+        """Return the choice for the serving modules."""
+        from ftbuild.serving.image_choice import ImageChoice
+
+        return ImageChoice(self.image, self.triton, self.sm, self.base)
 
 
-def serve(
-    config_folder: Path, wanted: ImageChoice, options: Options, *, detach: bool, timeout: int, dry_run: bool
-) -> int:
-    """Serve a model repository on this machine, or (`dry_run`) print the docker run line that would."""
-    from ftbuild.engine import daemon
-    from ftbuild.serving import docker, resolve
+@dataclass(frozen=True)
+class ServerOptions:
+    """The options of the server itself, the same on every platform."""
 
-    config = loader.load(config_folder)
-    if dry_run:
-        print(docker.command_line(resolve.to_write(config, wanted, options)))
-        return 0
-    client = daemon.connect()
-    found = resolve.to_serve(client, config, wanted, options)
-    docker.serve(client, found.deployment, found.image, print, detach=detach, seconds=timeout)
-    return 0
+    http_port: Annotated[int, "port of the HTTP endpoint"] = 8000
+    grpc_port: Annotated[int, "port of the gRPC endpoint"] = 8001
+    metrics_port: Annotated[int, "port of the metrics"] = 8002
+    shm: Annotated[str, "shared memory, for instance 1g"] = "1g"
+    name: Annotated[str, "name of the server"] = "triton-ft"
 
+    def deployment(self, models: Path | None, gpus: tuple[int, ...] | None) -> deployment.Options:
+        """Return the options of a deployment."""
+        from ftbuild.serving import deployment
 
-def stop_server(name: str) -> int:
-    """End a server that `serve` started."""
-    from ftbuild.engine import daemon
-    from ftbuild.serving import docker
-
-    docker.stop(docker.find(daemon.connect(), name))
-    print(f"stopped {name}")
-    return 0
+        return deployment.Options(
+            models=models,
+            gpus=gpus,
+            ports=deployment.Ports(self.http_port, self.grpc_port, self.metrics_port),
+            shared_memory=deployment.size(self.shm),
+            name=self.name,
+        )
 
 
-def server_log(name: str) -> int:
-    """Print what a server has said so far."""
-    from ftbuild.engine import daemon
-    from ftbuild.serving import docker
-
-    print(docker.logs(docker.find(daemon.connect(), name)))
-    return 0
-
-
-def compose(config_folder: Path, wanted: ImageChoice, options: Options, out: Path | None) -> int:
-    """Write a deployment as a Compose file."""
-    from ftbuild.serving import compose as renderer
+def _decided(
+    image: ImageOptions, server: ServerOptions, models: Path | None, gpus: tuple[int, ...] | None
+) -> deployment.Deployment:
+    from ftbuild.config import loader
     from ftbuild.serving import resolve
 
-    found = resolve.to_write(loader.load(config_folder), wanted, options)
-    return _written(renderer.render(found), out)
+    return resolve.to_write(loader.load(image.config), image.choice(), server.deployment(models, gpus))
 
 
-def k8s(
-    config_folder: Path,
-    wanted: ImageChoice,
-    options: Options,
-    *,
-    claim: str | None,
-    replicas: int,
-    out: Path | None,
+@command("serve.docker", default=True)
+def serve(
+    image: ImageOptions,
+    server: ServerOptions,
+    model_repo: ModelRepository = None,
+    gpus: Gpus = None,
+    detach: Annotated[bool, "leave the server running"] = False,
+    stop: Annotated[bool, "end the server of that name"] = False,
+    logs: Annotated[bool, "print the log of the server of that name"] = False,
+    timeout: Annotated[int, Range(1), "seconds until the server must be ready"] = 900,
+    dry_run: Annotated[bool, "print the docker run line and stop; with --image it needs no engine"] = False,
 ) -> int:
-    """Write a deployment as Kubernetes objects."""
-    from ftbuild.serving import kubernetes, resolve
+    """Serve a model repository with the image for the GPU that is here, until Ctrl-C."""
+    from ftbuild.config import loader
+    from ftbuild.engine import daemon
+    from ftbuild.serving import docker, resolve
+    from ftbuild.serving.deployment import gpu_indices
 
-    found = resolve.to_write(loader.load(config_folder), wanted, options)
-    return _written(kubernetes.render(found, claim=claim, replicas=replicas), out)
-
-
-def sif(config_folder: Path, wanted: ImageChoice, options: Options, *, folder: Path, archive: bool) -> int:
-    """Write a deployment for Apptainer and Slurm, and build the image where Apptainer is installed."""
-    from ftbuild.serving import apptainer, resolve
-
-    found = resolve.to_write(loader.load(config_folder), wanted, options)
-    image = apptainer.write(found, folder, archive=archive, report=progress)
-    print(f"wrote {image or folder}")
+    if stop:
+        docker.stop(docker.find(daemon.connect(), server.name))
+        print(f"stopped {server.name}")
+    elif logs:
+        print(docker.logs(docker.find(daemon.connect(), server.name)))
+    elif dry_run:
+        print(docker.command_line(_decided(image, server, model_repo, gpu_indices(gpus))))
+    else:
+        options = server.deployment(model_repo, gpu_indices(gpus))
+        config = loader.load(image.config)
+        client = daemon.connect()
+        found = resolve.to_serve(client, config, image.choice(), options)
+        docker.serve(client, found.deployment, found.image, print, detach=detach, seconds=timeout)
     return 0
 
 
-def client_test(
-    config_folder: Path,
-    *,
-    model: str,
-    http: str | None,
-    grpc: str | None,
-    tokenizer: str | None,
-    batch_size: int,
-    requests: int,
-    bleu: bool,
-    source: str | None,
-    target: str | None,
-    threshold: str,
-    expect: str | None,
-    output: str,
+@command("serve.compose")
+def compose(
+    image: ImageOptions,
+    server: ServerOptions,
+    model_repo: ModelRepository = None,
+    gpus: Gpus = None,
+    out: OutFile = None,
 ) -> int:
-    """Ask a running server and check what it answers; SmokeError when an answer is wrong."""
-    from ftbuild.client import acceptance as tests
+    """Write a Compose file that serves a model repository and restarts it."""
+    from ftbuild.serving import compose as renderer
+    from ftbuild.serving.deployment import gpu_indices
+
+    return _write(renderer.render(_decided(image, server, model_repo, gpu_indices(gpus))), out)
+
+
+@command("serve.k8s")
+def k8s(
+    image: ImageOptions,
+    server: ServerOptions,
+    model_repo: Annotated[
+        Path | None, "folder with the model repository, the same on every node (without --pvc)"
+    ] = None,
+    pvc: Annotated[
+        str | None,
+        "PersistentVolumeClaim with the model repository; --model-repo may name a copy to read here",
+    ] = None,
+    gpu_count: Annotated[
+        int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
+    ] = None,
+    replicas: Annotated[int, "pods behind the Service"] = 1,
+    out: OutFile = None,
+) -> int:
+    """Write a Kubernetes Deployment and Service that serve a model repository."""
+    from ftbuild.serving import kubernetes
+
+    gpus = tuple(range(gpu_count)) if gpu_count else None
+    decided = _decided(image, server, model_repo, gpus)
+    return _write(kubernetes.render(decided, claim=pvc, replicas=replicas), out)
+
+
+@command("serve.sif")
+def sif(
+    out: Annotated[Path, "folder to write"],
+    image: ImageOptions,
+    server: ServerOptions,
+    model_repo: Annotated[Path | None, "model repository that the start script takes by default"] = None,
+    gpus: Gpus = None,
+    archive: Annotated[bool, "put the image's tar into the folder, for a machine without Docker"] = False,
+) -> int:
+    """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
+    from ftbuild.serving import apptainer
+    from ftbuild.serving.deployment import gpu_indices
+    from ftbuild.text import reporter
+
+    decided = _decided(image, server, model_repo, gpu_indices(gpus))
+    made = apptainer.write(decided, out, archive=archive, report=reporter.to_stderr)
+    print(f"wrote {made or out}")
+    return 0
+
+
+@command()
+def client_test(
+    model: Annotated[str, "model family, for instance gptneox"],
+    http: Annotated[
+        str | None,
+        "host:port of the server's HTTP endpoint (default: localhost:8000, if --grpc is not given)",
+    ] = None,
+    grpc: Annotated[
+        str | None, "host:port of its gRPC endpoint (default: localhost:8001, if --http is not given)"
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        "folder of the checkpoint: the served tokens must be this tokenizer's; --bleu needs it",
+    ] = None,
+    batch_size: Annotated[int, Range(1), "prompts in a request"] = 8,
+    requests: Annotated[int, Range(1), "timed requests for each test and protocol"] = 10,
+    bleu: Annotated[bool, "translate --source and compare with --target"] = False,
+    source: Annotated[
+        Path | None, "file with a sentence a line, for instance upstream's tools/t5_utils/test.en"
+    ] = None,
+    target: Annotated[Path | None, "file with the translations"] = None,
+    threshold: Annotated[float | None, Range(0, 100), "BLEU, 0 to 100, that must be reached"] = None,
+    expect: Annotated[
+        Path | None, "answers.json that invoke smoke --prepare made, for the checkpoint beside it"
+    ] = None,
+    config: ConfigFolder = CONFIG,
+    format: Format = "human",  # noqa: A002
+) -> int:
+    """Check what a running server answers over HTTP and gRPC, and how fast; exits with 9 if it is wrong."""
+    from ftbuild.client import acceptance
+    from ftbuild.config import loader
+    from ftbuild.errors import ConfigError
     from ftbuild.models import repository
 
-    require_format(output, "human", "json")
-    config = loader.load(config_folder)
-    repository.layout(config, model)
-    if min(batch_size, requests) < 1:
-        raise ConfigError("--batch-size and --requests must be at least 1")
+    loaded = loader.load(config)
+    repository.layout(loaded, model)
     if bleu and not (source and target):
         raise ConfigError("--bleu needs --source and --target, files with a sentence a line")
     if not (http or grpc):
         http, grpc = "localhost:8000", "localhost:8001"
-    report = tests.run(
-        tests.Options(
-            tensors=config.models.families[model].tensors,
+    report = acceptance.run(
+        acceptance.Options(
+            tensors=loaded.models.families[model].tensors,
             addresses={**({"http": http} if http else {}), **({"grpc": grpc} if grpc else {})},
             batch_size=batch_size,
             requests=requests,
-            tokenizer=Path(tokenizer) if tokenizer else None,
-            expect=Path(expect) if expect else None,
-            bleu=tests.Bleu(Path(source), Path(target), _number("threshold", threshold))
-            if bleu and source and target
-            else None,
+            tokenizer=tokenizer,
+            expect=expect,
+            bleu=acceptance.Bleu(source, target, threshold) if bleu and source and target else None,
         )
     )
-    print(json.dumps(report.as_dict(), indent=2) if output == "json" else tests.summary(report))
+    print(json.dumps(report.as_dict(), indent=2) if format == "json" else acceptance.summary(report))
     report.verdict()
     return 0
 
 
-def _number(option: str, text: str) -> float | None:
-    """The value of an option that is empty where it was not given; ConfigError when it is no number."""
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise ConfigError(f"--{option} must be a number, not {text!r}") from None
+def _write(text: str, out: Path | None) -> int:
+    """Print a file's text, or write it there; ConfigError when that is not possible."""
+    from ftbuild.errors import ConfigError
 
-
-def _written(text: str, out: Path | None) -> int:
-    """Print a file's text, or put it there."""
     if out is None:
         print(text, end="")
-    else:
-        out.write_text(text)
-        print(f"wrote {out}")
+        return 0
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as refused:
+        raise ConfigError(f"cannot write --out: {refused.strerror}", where=str(out)) from refused
+    print(f"wrote {out}")
     return 0

@@ -14,8 +14,8 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import TYPE_CHECKING
 
+from ftbuild.audit import job
 from ftbuild.audit.finding import Finding
-from ftbuild.cli import audit
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.host import shell
 from ftbuild.nightly import artifacts
@@ -126,7 +126,7 @@ class _Recorder:
         codes = [record.exit_code for record in self._cells.values()]
         untested = to_be_tested and self._any(Reason.NO_GPU) and not self._any(Reason.NONE)
         return self.write(
-            worst([*codes, audit.exit_code(self._night.audit), HostError.exit_code if untested else 0])
+            worst([*codes, job.exit_code(self._night.audit), HostError.exit_code if untested else 0])
         )
 
     def _any(self, reason: Reason) -> bool:

@@ -9,13 +9,16 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from packaging.version import Version
 
+from ftbuild.errors import ConfigError
 from ftbuild.plan import KEY_DIGITS, LABELS
 from ftbuild.registry.client import Manifest, Repository
 from ftbuild.sm import Sm, parse_sms
+from ftbuild.text import tables
 
 # Base and product may follow the SMs. A key, whose first digit may be a letter as well, may not.
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
@@ -123,3 +126,26 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
         return
     found = {key: values[key] for key in wanted}
     yield Entry(name, tag, manifest.descriptor.digest, **found, sms=parse_sms(values["sm"]))
+
+
+def from_file(file: Path) -> tuple[Entry, ...]:
+    """Read an index.json; ConfigError when it cannot be read."""
+    try:
+        return from_json(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as unreadable:
+        raise ConfigError("the index cannot be read", where=f"{file}: {unreadable}") from unreadable
+
+
+def answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:
+    """Return the images for an SM as a table; `driver` is the one that is here, if any."""
+    from packaging.version import Version
+
+    head = f"compute capability {sm.capability}" + (f", driver {driver}" if driver else "")
+    rows = []
+    for entry in fit:
+        too_old = driver and Version(driver) < Version(entry.driver)
+        needs = f"driver {entry.driver}" + (", which is newer than this one" if too_old else "")
+        rows.append((entry.tag, f"server {entry.server}, CUDA {entry.cuda}", needs, entry.pull))
+    return (
+        f"{head}\n{tables.render(('Image', 'Holds', 'Needs', 'Get it'), rows)}" if rows else f"{head}: none"
+    )

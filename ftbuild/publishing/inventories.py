@@ -47,7 +47,7 @@ def take(
         raise PublishError(
             f"the inventory of {name} cannot be taken: the image here is another one than was staged",
             where=str(_file(folder, product)),
-            hint="invoke stage notes it where the image is built: bring its work folder here",
+            hint="invoke registry.stage notes it where the image is built: bring its work folder here",
         )
     found = StoredInventory(image, inventories.read(client, image))
     folder.mkdir(parents=True, exist_ok=True)

@@ -72,7 +72,7 @@ class PublishSession:
             raise PublishError(
                 f"{plan.cell.id} is neither built here nor staged",
                 where=f"{self.staging.name}:{self.options.names.staged(plan, PRODUCTS[0])}",
-                hint="invoke build, or invoke stage where it is built, with the options of this cell",
+                hint="invoke build here, or invoke registry.stage where it is built, for this cell",
             )
         return images
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import requests
 
-from ftbuild.audit import bases
+from ftbuild.audit import bases, job
 from ftbuild.audit.finding import Finding
-from ftbuild.cli import audit as job
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from testing import ROOT, registries

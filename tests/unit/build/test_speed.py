@@ -182,10 +182,10 @@ def test_the_dry_run_says_that_compile_steps_will_have_a_network(
 ) -> None:
     selection = Selection(config.folder, ["22.12"], ["80"])
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://sesame@storage.invalid")
-    assert cells.dry_run(selection, "human") == 0
+    assert cells.build.function(selection, dry_run=True) == 0
     said = capsys.readouterr().out
     assert bake.ONLINE in said
     assert "sesame" not in said
     monkeypatch.delenv("CCACHE_REMOTE_STORAGE")
-    cells.dry_run(selection, "human")
+    cells.build.function(selection, dry_run=True)
     assert bake.ONLINE not in capsys.readouterr().out

@@ -54,7 +54,7 @@ def lines(job: dict[str, Any]) -> list[str]:
 
 def test_the_files_of_this_repository_are_what_its_configuration_makes() -> None:
     config = Selection(ROOT / "buildcfg")
-    assert ci.run(config, CiOptions(), ROOT, out=ROOT, check=True, dry_run=False) == 0
+    assert ci.ci.function(config, CiOptions(), check=True) == 0
 
 
 def test_on_github_a_cell_is_published_only_after_its_build_and_its_smoke_test() -> None:
@@ -219,7 +219,7 @@ def test_the_options_reach_runners_matrix_and_every_job() -> None:
     assert "./bootstrap matrix --triton 22.12 --sm 80 --base open --format github" in str(made)
     assert pipeline(options)["smoke 22.12-sm80"]["tags"] == ["a100", "sm80"]
     header = github.files(options)[github.CELL].splitlines()[0]
-    assert "`invoke ci --github --triton 22.12 --sm 80 --base open --cpu-runner big,linux" in header
+    assert "`invoke dev.ci --github --triton 22.12 --sm 80 --base open --cpu-runner big,linux" in header
     assert "--config buildcfg/sample`" in header
 
 
@@ -275,7 +275,7 @@ def test_check_names_what_is_missing_changed_and_left_over(tmp_path: Path) -> No
 def test_a_file_that_people_wrote_is_never_overwritten_nor_removed(tmp_path: Path) -> None:
     file = tmp_path / gitlab.PATH
     file.write_text("stages: [mine]\n")
-    with pytest.raises(ConfigError, match="was not made by invoke ci"):
+    with pytest.raises(ConfigError, match=r"was not made by invoke dev\.ci"):
         drift.write(tmp_path, gitlab.files(OPTIONS), gitlab.PATHS)
     assert file.read_text() == "stages: [mine]\n"
     assert drift.drift(tmp_path, {}, gitlab.PATHS) == []
@@ -283,10 +283,10 @@ def test_a_file_that_people_wrote_is_never_overwritten_nor_removed(tmp_path: Pat
 
 def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = CiOptions(gitlab=True)
-    assert ci.run(SAMPLE, wanted, ROOT, out=tmp_path, check=False, dry_run=True) == 0
+    assert ci.ci.function(SAMPLE, wanted, out=tmp_path, dry_run=True) == 0
     assert list(tmp_path.iterdir()) == []
     said = capsys.readouterr().out
-    assert said.startswith(f"# --- {gitlab.PATH}\n# Made by `invoke ci --gitlab")
+    assert said.startswith(f"# --- {gitlab.PATH}\n# Made by `invoke dev.ci --gitlab")
     assert "github" not in said
 
 

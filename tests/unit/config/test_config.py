@@ -93,4 +93,4 @@ def test_every_configuration_file_fits_the_exported_schema(folder: str) -> None:
 
 def test_the_schemas_in_the_repository_are_current() -> None:
     for name, text in json_schemas().items():
-        assert (ROOT / "buildcfg/schema" / name).read_text() == text, "run: invoke schema"
+        assert (ROOT / "buildcfg/schema" / name).read_text() == text, "run: invoke dev.schema"

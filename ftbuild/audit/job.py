@@ -10,8 +10,6 @@ from pathlib import Path
 
 from ftbuild.audit import bases, pins, series
 from ftbuild.audit.finding import STATES, Finding, worst_first
-from ftbuild.cli.selection import progress, require_format
-from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError, PinError, worst
 from ftbuild.text import tables
@@ -45,11 +43,3 @@ def render(findings: Sequence[Finding], output: str) -> str:
     counts = {state: sum(finding.state == state for finding in findings) for state in STATES}
     total = f"failed: {counts['fail']}, warnings: {counts['warn']}"
     return f"{tables.render(('', 'What', 'Found'), rows)}\n{total}"
-
-
-def run(config_folder: Path, cache: Path, output: str) -> int:
-    """What `invoke audit` does: look, print, and say by the exit code whether a build is in danger."""
-    require_format(output, "human", "json")
-    found = audit(loader.load(config_folder), cache, report=progress)
-    print(render(found, output))
-    return exit_code(found)

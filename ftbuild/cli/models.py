@@ -1,0 +1,94 @@
+"""Commands from a checkpoint to a model repository."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from ftbuild.cli.arguments import Range
+from ftbuild.cli.command import command
+from ftbuild.cli.selection import Selection, plans
+
+
+@command()
+def convert(
+    model: Annotated[str, "gpt, gptj, gptneox, t5 or codegen"],
+    checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
+    out: Annotated[Path, "folder to make; the weights lie in <out>/<gpus>-gpu"],
+    selection: Selection,
+    gpus: Annotated[int, Range(1), "GPUs that the weights are split over (tensor parallel)"] = 1,
+    dtype: Annotated[str | None, "fp32 or fp16 (default: the converter's own)"] = None,
+    image: Annotated[
+        str | None, "SDK image (default: of the newest selected release that converts the model)"
+    ] = None,
+    jobs: Annotated[int, Range(1), "processes of the converter"] = 4,
+    dry_run: Annotated[bool, "print what would be done: needs neither Docker nor network"] = False,
+) -> int:
+    """Convert a checkpoint to weights for the FasterTransformer backend, with the release's own converter."""
+    from ftbuild.config import loader
+    from ftbuild.engine import daemon
+    from ftbuild.models import conversion
+    from ftbuild.text import reporter
+
+    config = loader.load(selection.config)
+    request = conversion.ConversionRequest(model, checkpoint, out, gpus, dtype, jobs)
+    cells = conversion.candidates(config, plans(config, selection), request)
+    planned = conversion.plan(config, cells[0].cell.triton, request)
+    print(planned.render())
+    if not dry_run:
+        client = daemon.connect()
+        sdk = conversion.sdk_image(client, cells, image)
+        made = conversion.convert(client, planned, sdk, reporter.to_stderr)
+        print(f"weights: {made}")
+        print(f"next: invoke model-repo --model {model} --weights {made} --out FOLDER")
+    return 0
+
+
+@command()
+def model_repo(
+    model: Annotated[str, "model family, for instance gptneox"],
+    weights: Annotated[Path, "what invoke convert wrote: a folder <n>-gpu, or the one that holds it"],
+    out: Annotated[Path, "folder to write; must not exist"],
+    selection: Selection,
+    gpus: Annotated[
+        int | None, Range(1), "which weights, by the GPUs that they are split over (default: what is there)"
+    ] = None,
+    pipeline: Annotated[int, Range(1), "pipeline stages; the server then needs gpus x pipeline GPUs"] = 1,
+    dtype: Annotated[str, "what the GPUs compute in: fp16, fp32 or, where the model can, bf16"] = "fp16",
+    tokenizer: Annotated[
+        Path | None, "folder of the checkpoint, with tokenizer.json or vocab.json and merges.txt"
+    ] = None,
+    streamed: Annotated[bool, "answer token by token, over gRPC"] = False,
+    bare: Annotated[bool, "the model of token ids alone, without ensemble and tokenizer"] = False,
+    image: Annotated[
+        str | None, "SDK image to take the templates from (default: that of the selected release)"
+    ] = None,
+) -> int:
+    """Write the model repository of converted weights: ensemble, tokenizer, config.pbtxt of the release."""
+    from ftbuild.config import loader
+    from ftbuild.engine import daemon
+    from ftbuild.models import repository
+
+    config = loader.load(selection.config)
+    layout = repository.layout(config, model)
+    client = daemon.connect()
+    if image is None:
+        plan = repository.sdk_image(client, plans(config, selection))
+        image = plan.tag("sdk")
+        if streamed:
+            repository.check_streams(config, model, plan.cell.triton)
+    options = repository.Options(
+        layout=layout,
+        weights=weights,
+        out=out,
+        gpus=gpus,
+        pipeline=pipeline,
+        dtype=dtype,
+        tokenizer=tokenizer,
+        streamed=streamed,
+        bare=bare,
+    )
+    made = repository.make(repository.templates(client, image, layout), options)
+    print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")
+    print(f"next: invoke serve --model-repo {made.folder}")
+    return 0

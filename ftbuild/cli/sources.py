@@ -1,0 +1,70 @@
+"""Commands on sources: lock, bundle, patches, audit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from ftbuild.cli.command import command
+from ftbuild.cli.options import CONFIG, ConfigFolder, Format, Releases
+from ftbuild.cli.selection import cache_folder
+
+
+@command()
+def lock(
+    config: ConfigFolder = CONFIG,
+    check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
+) -> int:
+    """Resolve the refs of sources.yaml to commits and trees, into sources.lock.yaml."""
+    from ftbuild.build import base
+    from ftbuild.config import loader
+    from ftbuild.sources import lock as sources
+
+    loaded = loader.load(config)
+    if check:
+        sources.check(loaded, cache_folder(), report=print)
+        print(f"{loaded.lock_file} agrees with sources.yaml and with upstream")
+    else:
+        sources.lock(loaded, cache_folder(), bases=base.digests(loaded), report=print)
+        print(f"wrote {loaded.lock_file}")
+    return 0
+
+
+@command()
+def bundle(
+    config: ConfigFolder = CONFIG,
+    triton: Releases = (),
+    output: Annotated[Path, "file to write (default: ftbuild-sources.tar)"] = Path("ftbuild-sources.tar"),
+) -> int:
+    """Write every pinned source into one file, for `invoke build --sources` without internet."""
+    from ftbuild.config import loader
+    from ftbuild.sources import lock as sources
+
+    sources.bundle(loader.load(config), output, cache_folder(), releases=triton, report=print)
+    print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
+    return 0
+
+
+@command()
+def patches(config: ConfigFolder = CONFIG, triton: Releases = (), format: Format = "human") -> int:  # noqa: A002
+    """List which patch applies to which release, which is upstream already, and which conflicts."""
+    from ftbuild.config import loader
+    from ftbuild.sources import patched
+    from ftbuild.sources.patches import series
+    from ftbuild.text import reporter
+
+    rows = list(patched.survey(loader.load(config), triton, cache_folder(), reporter.to_stderr))
+    print(series.as_json(rows) if format == "json" else series.table(rows))
+    return series.exit_code(rows)
+
+
+@command()
+def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # noqa: A002
+    """Check that pins, base images and mirrors are still available and that the patches still apply."""
+    from ftbuild.audit import job
+    from ftbuild.config import loader
+    from ftbuild.text import reporter
+
+    found = job.audit(loader.load(config), cache_folder(), report=reporter.to_stderr)
+    print(job.render(found, format))
+    return job.exit_code(found)

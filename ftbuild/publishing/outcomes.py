@@ -1,0 +1,75 @@
+"""What a publish run did or would do, as tables, JSON and the files beside the records."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from ftbuild.config.schema import Config
+from ftbuild.host import files
+from ftbuild.publishing import index
+from ftbuild.publishing.publish import Outcome
+from ftbuild.publishing.status import PublishStatus
+from ftbuild.registry.client import Repository
+from ftbuild.text import tables
+from ftbuild.text.reporter import Reporter
+
+DIGESTS, INDEX, TABLE = "digests.json", "index.json", "INDEX.md"
+
+
+def actions_table(statuses: Sequence[PublishStatus]) -> str:
+    """Return what is left to do for each cell, as a table."""
+    rows = [(s.plan.cell.id, s.plan.key, _action(s)) for s in statuses]
+    return tables.render(("Cell", "Key", "To do"), rows)
+
+
+def actions_as_json(statuses: Sequence[PublishStatus]) -> str:
+    """Return the same as JSON: a list of cell, key, action."""
+    rows = [{"cell": s.plan.cell.id, "key": s.plan.key, "action": _action(s)} for s in statuses]
+    return json.dumps(rows, indent=2)
+
+
+def _action(status: PublishStatus) -> str:
+    if status.is_complete:
+        return "nothing: published"
+    return "set the moving tags" if status.is_published else "push, attest, set all tags"
+
+
+def table(outcomes: Sequence[Outcome]) -> str:
+    """Return how each cell ended, and the digest of each image."""
+    rows = [
+        (outcome.plan.cell.id, product, outcome.state, published.reference, published.digest)
+        for outcome in outcomes
+        for product, published in outcome.products.items()
+    ]
+    rows += [(o.plan.cell.id, "", o.state, o.error.what.splitlines()[0], "") for o in outcomes if o.error]
+    return tables.render(("Cell", "Image", "State", "Tag", "Digest"), rows)
+
+
+def as_json(outcomes: Sequence[Outcome]) -> str:
+    """Return the same as JSON."""
+    return json.dumps([_outcome(outcome) for outcome in outcomes], indent=2)
+
+
+def _outcome(outcome: Outcome) -> dict[str, object]:
+    return {
+        "cell": outcome.plan.cell.id,
+        "key": outcome.plan.key,
+        "state": outcome.state,
+        "error": str(outcome.error) if outcome.error else None,
+        "products": {product: asdict(published) for product, published in outcome.products.items()},
+    }
+
+
+def write(config: Config, release: str, outcomes: Sequence[Outcome], work: Path, *, report: Reporter) -> None:
+    """Write digests, and the index of the whole registry where that may have changed."""
+    folder = work / "published" / release.replace(":", "_")
+    files.write_atomic(folder / DIGESTS, as_json(outcomes) + "\n")
+    if all(outcome.state == "present" for outcome in outcomes) and (folder / INDEX).exists():
+        return
+    entries = index.read(Repository(release))
+    files.write_atomic(folder / INDEX, index.as_json(entries, config.matrix.sms))
+    files.write_atomic(folder / TABLE, index.as_markdown(entries, config.matrix.sms))
+    report(f"{folder}: {DIGESTS}, {INDEX}, {TABLE}")
