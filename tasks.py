@@ -1,5 +1,6 @@
 """Every command of ftbuild, in the groups that `invoke --list` shows."""
 
+from benchmarks import command as benchmarks
 from ftbuild.cli import (
     cells,
     ci,
@@ -44,7 +45,7 @@ namespace = program.Namespace(
         "Look at this machine": (machine.doctor, machine.demo_command),
         "Develop ftbuild": (
             development.test,
-            development.bench,
+            benchmarks.bench,
             development.schema,
             ci.ci,
         ),
