@@ -109,7 +109,7 @@ def _rewritten(link: re.Match[str], repository: str, source: str) -> str:
 
 
 def _namespace() -> Any:
-    from invoke import Collection
+    from invoke.collection import Collection
 
     sys.path.insert(0, str(ROOT))
     try:

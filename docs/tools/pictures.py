@@ -18,7 +18,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import CONSOLE_SVG_FORMAT, Console
+from rich.console import CONSOLE_SVG_FORMAT, Console  # type: ignore[attr-defined]  # defined in a private module
 from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 

@@ -21,6 +21,7 @@ TOOLS = (
     ("check-jsonschema", "--builtin-schema=vendor.github-workflows", ".github/workflows/*.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.gitlab-ci", "--data-transform=gitlab-ci", ".gitlab-ci.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.renovate", "renovate.json"),
+    ("proselint", "check", "*.md", "docs/*.md"),
     ("mypy",),
     ("pytest",),
 )
