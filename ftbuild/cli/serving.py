@@ -44,9 +44,9 @@ class ImageOptions:
 class ServerOptions:
     """The options of the server itself, the same on every platform."""
 
-    http_port: Annotated[int, "port of the HTTP endpoint"] = 8000
-    grpc_port: Annotated[int, "port of the gRPC endpoint"] = 8001
-    metrics_port: Annotated[int, "port of the metrics"] = 8002
+    http_port: Annotated[int, Range(1, 65535), "port of the HTTP endpoint"] = 8000
+    grpc_port: Annotated[int, Range(1, 65535), "port of the gRPC endpoint"] = 8001
+    metrics_port: Annotated[int, Range(1, 65535), "port of the metrics"] = 8002
     shm: Annotated[str, "shared memory, for instance 1g"] = "1g"
     name: Annotated[str, "name of the server"] = "triton-ft"
 
@@ -135,7 +135,7 @@ def k8s(
     gpu_count: Annotated[
         int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
     ] = None,
-    replicas: Annotated[int, "pods behind the Service"] = 1,
+    replicas: Annotated[int, Range(1), "pods behind the Service"] = 1,
     out: OutFile = None,
 ) -> int:
     """Write a Kubernetes Deployment and Service that serve a model repository."""
