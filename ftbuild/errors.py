@@ -7,6 +7,9 @@ traceback and ends with `exit_code`.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
+
+ErrorT = TypeVar("ErrorT", bound="FtbuildError")
 
 
 class FtbuildError(Exception):
@@ -19,6 +22,10 @@ class FtbuildError(Exception):
         self.what = what
         self.where = where
         self.hint = hint
+
+    def converted(self, kind: type[ErrorT]) -> ErrorT:
+        """Return the same message as another kind of failure, for its exit code."""
+        return kind(self.what, where=self.where, hint=self.hint)
 
     def __str__(self) -> str:
         lines = [self.what]

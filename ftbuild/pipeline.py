@@ -16,6 +16,7 @@ from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import FtbuildError
+from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
 from ftbuild.host import disk
 from ftbuild.plan import PRODUCTS, Plan
@@ -90,6 +91,6 @@ def _ensure_images(cell: CellBuild) -> str:
 def _accept(cell: CellBuild) -> None:
     """Verify both images, then point the moving tags at them."""
     plan = cell.plan
-    gate.require(cell.client, cell.config, plan, cell.options.cache, cell.folder, report=cell.report)
+    gate.require(Subject(cell.client, cell.config, plan, cell.folder, cell.options.cache, cell.report))
     for product in PRODUCTS:
         daemon.tag(cell.client, plan.tag(product), plan.tag(product, moving=True))

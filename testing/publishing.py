@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
-from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
+from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
+from ftbuild.text.results import CheckResult, State
 from testing import ROOT
 from testing.registries import Registry
 from testing.sample import SAMPLE, command, environment
@@ -73,9 +74,9 @@ class Bench:
         self, plan: Plan, images: Mapping[str, str], *gates: Gate, state: State = State.OK, key: str = ""
     ) -> None:
         """The records that gates write: one check, which ended so."""
-        found = (Finding("answers", "runtime", Verdict(state, "42 of 42")),)
+        found = (CheckResult("answers", state, "42 of 42", subject="runtime"),)
         for gate in gates:
-            Report(gate, plan, images, found).write(self.folder(plan))
+            GateReport(gate, plan, images, found).write(self.folder(plan))
             if key:
                 file = self.folder(plan) / gate.record
                 file.write_text(file.read_text().replace(plan.key, key))

@@ -24,8 +24,10 @@ from ftbuild.cli.options import (
 from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
 
 if TYPE_CHECKING:
-    from ftbuild.gates.report import Report
+    from ftbuild.gates.report import GateReport
+    from ftbuild.gates.runner import Skipped
     from ftbuild.plan import Plan
+    from ftbuild.text.reporter import Reporter
 
 
 @command()
@@ -137,27 +139,22 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
     """Check the built images of every selected cell, without a GPU."""
     from ftbuild.config import loader
     from ftbuild.engine import daemon
-    from ftbuild.errors import VerifyError, worst
+    from ftbuild.gates import runner
+    from ftbuild.gates.subject import Subject
     from ftbuild.gates.verify import gate
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
     client = daemon.connect()
-    reports, codes = [], []
-    for plan in planned:
-        report = reporter.prefixed(reporter.to_stderr, plan.cell.id)
+
+    def test(plan: Plan, report: Reporter) -> GateReport:
         report("verifying")
-        try:
-            reports.append(
-                gate.run(client, config, plan, cache_folder(), plan.folder(work_folder()), report=report)
-            )
-            codes.append(reports[-1].exit_code)
-        except VerifyError as absent:
-            report(f"failed: {absent}")
-            codes.append(absent.exit_code)
-    _print_reports(reports, format)
-    return worst(codes)
+        return gate.run(Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report))
+
+    done = runner.run(planned, test, reporter.to_stderr)
+    done.show(format)
+    return done.exit_code()
 
 
 @command()
@@ -170,44 +167,22 @@ def smoke(
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
     from ftbuild.config import loader
     from ftbuild.engine import daemon
-    from ftbuild.errors import HostError, SmokeError, worst
+    from ftbuild.gates import runner
     from ftbuild.gates.smoke import gate
+    from ftbuild.gates.subject import Subject
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
     client = daemon.connect()
-    reports, codes, skipped = [], [], []
-    for plan in planned:
-        report = reporter.prefixed(reporter.to_stderr, plan.cell.id)
-        folder = plan.folder(work_folder())
-        try:
-            if prepare:
-                gate.prepare(client, config, plan, folder, report=report)
-                codes.append(0)
-                continue
-            access = gate.find_gpus(client, plan) if gate.needs_gpu(config) else None
-            if access and not any_gpu and (reason := gate.unfit(plan, access)):
-                report(f"skipped: {reason}")
-                skipped.append(plan.cell.id)
-                continue
-            reports.append(gate.run(client, config, plan, folder, access, report=report))
-            codes.append(reports[-1].exit_code)
-        except SmokeError as failed:
-            report(f"failed: {failed}")
-            codes.append(failed.exit_code)
-    _print_reports(reports, format)
-    if not codes:
-        raise HostError(
-            f"nothing was tested: no GPU here runs {', '.join(skipped)}",
-            hint="test these cells on a machine with such a GPU, or select others",
-        )
-    return worst(codes)
 
+    def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
+        subject = Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report)
+        if prepare:
+            gate.prepare(subject)
+            return None
+        return gate.run(subject, any_gpu=any_gpu)
 
-def _print_reports(reports: Sequence[Report], output: str) -> None:
-    if output == "json":
-        print(json.dumps([report.as_dict() for report in reports], indent=2))
-        return
-    for report in reports:
-        print(report.render())
+    done = runner.run(planned, test, reporter.to_stderr)
+    done.show(format)
+    return done.exit_code()

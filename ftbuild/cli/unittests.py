@@ -10,8 +10,11 @@ from ftbuild.cli.options import Builder, CaBundle, Format, Jobs, Progress, Rebui
 from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
 
 if TYPE_CHECKING:
+    from ftbuild.gates.report import GateReport
+    from ftbuild.gates.runner import Skipped
     from ftbuild.gates.unittests.image import Recipe
     from ftbuild.plan import Plan
+    from ftbuild.text.reporter import Reporter
 
 
 @command()
@@ -32,8 +35,8 @@ def unittest(
     from ftbuild.build.run import BuildOptions
     from ftbuild.config import loader
     from ftbuild.engine import daemon
-    from ftbuild.errors import FtbuildError, HostError, worst
-    from ftbuild.gates.smoke import gate as smoke
+    from ftbuild.gates import runner
+    from ftbuild.gates.subject import Subject
     from ftbuild.gates.unittests import gate, image
     from ftbuild.text import reporter
 
@@ -44,35 +47,15 @@ def unittest(
         return 0
     options = BuildOptions(cache_folder(), work_folder(), jobs, ca_bundle(ca), builder, progress, rebuild)
     client = daemon.connect()
-    reports, codes, skipped = [], [], []
-    for plan in planned:
-        report = reporter.prefixed(reporter.to_stderr, plan.cell.id)
-        try:
-            made = image.ensure(client, config, plan, options, report=report)
-            if prepare:
-                codes.append(0)
-                continue
-            access = smoke.find_gpus(client, plan, image.PRODUCT)
-            if reason := smoke.unfit(plan, access):
-                report(f"skipped: {reason}")
-                skipped.append(plan.cell.id)
-                continue
-            recipe, folder = image.recipe(config, plan), plan.folder(options.work)
-            reports.append(gate.run(client, plan, recipe, made, access, folder, report=report))
-            codes.append(reports[-1].exit_code)
-        except FtbuildError as failed:
-            report(f"failed: {failed}")
-            codes.append(failed.exit_code)
-    if format == "json":
-        print(json.dumps([report.as_dict() for report in reports], indent=2))
-    for found in reports if format == "human" else ():
-        print(f"{found.render()}\n{gate.sums(found.facts['tests'])}")
-    if not codes:
-        raise HostError(
-            f"nothing was tested: no GPU here runs {', '.join(skipped)}",
-            hint="test these cells on a machine with such a GPU, or select others",
-        )
-    return worst(codes)
+
+    def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
+        subject = Subject(client, config, plan, plan.folder(options.work), options.cache, report)
+        made = image.ensure(subject, options)
+        return None if prepare else gate.run(subject, made)
+
+    done = runner.run(planned, test, reporter.to_stderr)
+    done.show(format)
+    return done.exit_code()
 
 
 def _print_recipes(recipes: list[tuple[Plan, Recipe]], output: str) -> None:

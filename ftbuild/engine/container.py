@@ -1,16 +1,16 @@
-"""Throw-away containers without network: run a script in an image, read files out of one.
+"""Throw-away containers without network: scripts run in an image, files read out of one.
 
-Nothing is mounted, so the engine may be on another machine; what goes in and out is a tar.
+Nothing is mounted here, so the engine may be on another machine; files go in and out as a tar.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import daemon
-from ftbuild.errors import HostError, VerifyError
+from ftbuild.errors import FtbuildError, HostError
 
 if TYPE_CHECKING:
     import docker
@@ -18,8 +18,12 @@ if TYPE_CHECKING:
     from docker.types import DeviceRequest
 
 SCRIPT_SECONDS = 600
-_ROLE = {"io.ftbuild.role": "verify"}
+SHOWN_LINES = 5
 _REPEAT = "docker run the image and repeat it by hand"
+
+
+class ContainerError(FtbuildError):
+    """A script in a container failed, or the image lacks a path. Callers know what that means for a user."""
 
 
 def run(
@@ -32,10 +36,11 @@ def run(
     devices: Sequence[DeviceRequest] = (),
     seconds: int = SCRIPT_SECONDS,
 ) -> str:
-    """The standard output of a shell script in `image`; `files` is a tar that is unpacked in /tmp before.
+    """Return the standard output of a shell script in `image`.
 
-    `user` is the image's own unless told, `devices` are GPUs it gets. Raises VerifyError with the last lines
-    when the script fails or takes longer than `seconds`.
+    `files` is a tar that is unpacked in /tmp first, `user` None the image's own, `devices` the GPUs that the
+    container gets. Raises ContainerError with the last lines when the script fails or takes longer than
+    `seconds`.
     """
     with _finished(client, image, script, user, files, devices, seconds) as container:
         return container.logs(stderr=False).decode("utf-8", "replace")
@@ -50,37 +55,37 @@ def produced(
     *,
     files: bytes | Iterable[bytes] | None = None,
 ) -> Iterator[tuple[str, Iterable[bytes]]]:
-    """Everything that a shell script said, and a file or folder that it made, as a tar stream.
+    """Yield both output streams of a shell script, and a file or folder that it made, as a tar stream.
 
     The tar is named by the last part of `path`; `files` and errors as in `run`.
     """
     with _finished(client, image, script, None, files) as container:
         # Before the archive: the engine holds the container's lock until the archive is read.
-        said = container.logs().decode("utf-8", "replace")
+        output = container.logs().decode("utf-8", "replace")
         stream, _ = container.get_archive(path)
         with _closing(stream) as chunks:
-            yield said, chunks
+            yield output, chunks
 
 
 @contextmanager
 def archive(client: docker.DockerClient, image: str, path: str) -> Iterator[Iterable[bytes]]:
-    """A file or folder of `image` as a tar stream, named by the last part of `path`.
+    """Yield a file or folder of `image` as a tar stream, named by the last part of `path`.
 
-    Raises VerifyError when the image has no such path.
+    Raises ContainerError when the image has no such path.
     """
     from docker.errors import NotFound
 
-    with _created(client, image, "true", None) as container:
+    with created(client, image, "true", role="verify") as container:
         try:
             stream, _ = container.get_archive(path)
         except NotFound as missing:
-            raise VerifyError(f"{path} is not in the image", hint="invoke build --rebuild") from missing
+            raise ContainerError(f"{path} is not in the image", hint="invoke build --rebuild") from missing
         with _closing(stream) as chunks:
             yield chunks
 
 
 def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -> str:
-    """The id of an image, which is pulled when this machine lacks it.
+    """Return the id of an image, which is pulled when this machine lacks it.
 
     BuildKit pulls a base into its own store, where containers cannot use it. Raises HostError with `hint`
     when no registry has it.
@@ -96,13 +101,32 @@ def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -
 
 
 @contextmanager
-def _closing(stream: Iterator[bytes]) -> Iterator[Iterable[bytes]]:
-    """Ends a stream that is not read to its end; the engine keeps the container's lock until then."""
-    assert isinstance(stream, Generator)
+def created(
+    client: docker.DockerClient, image: str, script: str, *, role: str, **options: Any
+) -> Iterator[Container]:
+    """Create a container that runs a shell script once it is started, and remove it at the end.
+
+    An image's own entrypoint would print into the output. `options` are those of the SDK's
+    `containers.create`. An interrupt removes the container, too; an engine that is gone does not hide the
+    error that is under way.
+    """
+    from docker.errors import APIError
+    from requests import RequestException
+
+    name = daemon.throw_away_name()
     try:
-        yield stream
+        yield client.containers.create(
+            image,
+            name=name,
+            entrypoint=["/bin/sh", "-ec", script],
+            command=[],
+            network_disabled=True,
+            labels={daemon.ROLE: role},
+            **options,
+        )
     finally:
-        stream.close()
+        with suppress(APIError, RequestException):
+            daemon.remove_container(client, name)
 
 
 @contextmanager
@@ -115,43 +139,28 @@ def _finished(
     devices: Sequence[DeviceRequest] = (),
     seconds: int = SCRIPT_SECONDS,
 ) -> Iterator[Container]:
-    """A container whose script has ended well."""
+    """Yield a container whose script has succeeded."""
     from requests import RequestException
 
-    with _created(client, image, script, user, devices) as container:
+    with created(client, image, script, role="verify", user=user, device_requests=list(devices)) as container:
         if files is not None:
             container.put_archive("/tmp", files)
         container.start()
         try:
             code = container.wait(timeout=seconds)["StatusCode"]
         except RequestException as late:
-            raise VerifyError(f"a script did not end within {seconds} s", hint=_REPEAT) from late
+            raise ContainerError(f"a script did not end within {seconds} s", hint=_REPEAT) from late
         if code:
-            said = container.logs().decode("utf-8", "replace").strip().splitlines()[-5:]
-            raise VerifyError("\n".join([f"a script ended with code {code}", *said]), hint=_REPEAT)
+            last = container.logs().decode("utf-8", "replace").strip().splitlines()[-SHOWN_LINES:]
+            raise ContainerError("\n".join([f"a script ended with code {code}", *last]), hint=_REPEAT)
         yield container
 
 
 @contextmanager
-def _created(
-    client: docker.DockerClient,
-    image: str,
-    script: str,
-    user: str | None,
-    devices: Sequence[DeviceRequest] = (),
-) -> Iterator[Container]:
-    """A container that runs `script` once it is started; an image's own entrypoint would print into it."""
-    name = daemon.throw_away_name()
+def _closing(stream: Iterator[bytes]) -> Iterator[Iterable[bytes]]:
+    """Close a stream that is not read to its end: the engine keeps the container's lock until then."""
+    assert isinstance(stream, Generator)
     try:
-        yield client.containers.create(
-            image,
-            name=name,
-            entrypoint=["/bin/sh", "-ec", script],
-            command=[],
-            user=user,
-            network_disabled=True,
-            device_requests=list(devices),
-            labels=_ROLE,
-        )
+        yield stream
     finally:
-        daemon.remove_container(client, name)
+        stream.close()

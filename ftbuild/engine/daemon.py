@@ -1,7 +1,7 @@
-"""The Docker Engine through the docker SDK: is it there, which images does it hold, names for images.
+"""The Docker Engine through the docker SDK: connection, local images and their names, removal of containers.
 
-Never builds (the SDK has no BuildKit) and never removes what does not carry our label. The SDK is imported
-when it is first needed, since it costs more start-up time than the rest of the program.
+Never builds, as the SDK has no BuildKit. The SDK is imported when it is first needed, since it costs more
+start-up time than the rest of the program.
 """
 
 from __future__ import annotations
@@ -21,10 +21,20 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 10
 # Pulling or importing an operating system over a slow line.
 WORK_SECONDS = 1800
+# The label of our containers, by which they can be told from others.
+ROLE = "io.ftbuild.role"
+
+
+class ImageNotBuilt(FtbuildError):
+    """An image that a build makes is not in the engine. Callers know what that means for a user."""
+
+
+class PullRefused(FtbuildError):
+    """A registry does not give an image to the engine. Callers know what that means for a user."""
 
 
 def connect() -> docker.DockerClient:
-    """A client of the engine that DOCKER_HOST names; HostError when none answers."""
+    """Return a client of the engine that DOCKER_HOST names; raise HostError when none answers."""
     import docker
     from docker.errors import DockerException
 
@@ -42,19 +52,19 @@ def connect() -> docker.DockerClient:
 
 
 def keeps_attestations(info: Mapping[str, Any]) -> bool:
-    """Whether the engine of that `docker info` keeps images in containerd's store, with what is attested."""
+    """Return whether the engine of that `docker info` keeps images and attestations in containerd's store."""
     return ["driver-type", "io.containerd.snapshotter.v1"] in (info.get("DriverStatus") or [])
 
 
 def bridge(client: docker.DockerClient) -> str:
-    """The interface of the network that containers and the steps of a build have by default; "" without."""
+    """Return the interface of the default network of containers and build steps; "" without one."""
     for network in client.networks.list(names=["bridge"]):
         return str((network.attrs.get("Options") or {}).get("com.docker.network.bridge.name", ""))
     return ""
 
 
 def image(client: docker.DockerClient, reference: str) -> Image | None:
-    """The local image of that name, or None."""
+    """Return the local image of that name, or None."""
     from docker.errors import ImageNotFound
 
     try:
@@ -63,38 +73,38 @@ def image(client: docker.DockerClient, reference: str) -> Image | None:
         return None
 
 
-def require_image(client: docker.DockerClient, name: str, failure: type[FtbuildError]) -> str:
-    """The id of an image that a build should have made; `failure` when it is not there."""
+def require_image(client: docker.DockerClient, name: str) -> str:
+    """Return the id of an image that a build should have made; raise ImageNotBuilt when it is not there."""
     found = image(client, name)
     if found is None:
-        raise failure(f"there is no image {name}", hint="invoke build with the options of this cell")
+        raise ImageNotBuilt(f"there is no image {name}", hint="invoke build with the options of this cell")
     return str(found.id)
 
 
 def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
-    """Let `name` point to a local image."""
+    """Tag a local image as `name`."""
     repository, _, label = name.rpartition(":")
     client.images.get(image_reference).tag(repository, label)
 
 
-def pull(client: docker.DockerClient, name: str, failure: type[FtbuildError]) -> None:
-    """Fetch `repository@digest` or `repository:tag`; `failure` when the registry does not give it."""
+def pull(client: docker.DockerClient, name: str) -> None:
+    """Fetch `repository@digest` or `repository:tag`; raise PullRefused when the registry does not give it."""
     from docker.errors import DockerException
 
     try:
         client.images.pull(name)
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"
-        raise failure(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
+        raise PullRefused(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
 
 
 def throw_away_name() -> str:
-    """A name for a container, so that it can be removed even when Ctrl-C came before its id."""
+    """Return a name for a container, so that it can be removed even when Ctrl-C came before its id."""
     return f"ftbuild-{uuid.uuid4().hex[:12]}"
 
 
 def remove_container(client: docker.DockerClient, name: str) -> None:
-    """Remove a container by its name, running or not; also one that the engine is about to make."""
+    """Remove a container by its name, running or not; also one that the engine is about to create."""
     from docker.errors import NotFound
 
     for _ in range(10):

@@ -1,4 +1,4 @@
-"""A container that works on folders of this machine: without network, and as the user who calls.
+"""Containers that work on folders of this machine, without network and as the calling user.
 
 Other containers of ours mount nothing (ftbuild/engine/container.py); weights are too big to be copied twice.
 """
@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ftbuild.engine.container import created
 from ftbuild.errors import HostError
 
 if TYPE_CHECKING:
@@ -30,18 +31,17 @@ _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TRANSFORMERS_OFFLINE": "1",
 }
-_ROLE = {"io.ftbuild.role": "convert"}
 
 
 @dataclass(frozen=True)
 class Folders:
-    """What a container sees: paths inside -> folders or files of this machine."""
+    """Paths inside a container -> folders or files of this machine."""
 
     readable: Mapping[str, Path]
     writable: Mapping[str, Path]
 
     def mounts(self) -> list[Mount]:
-        """Bind mounts. A folder with links is mounted file by file, as its links may lead out of it.
+        """Return bind mounts. A folder with links is mounted file by file, as its links may lead out of it.
 
         Hugging Face's cache is such a folder: snapshots/<commit>/ links to blobs/ (huggingface_hub's guide
         "Understand caching").
@@ -58,7 +58,7 @@ class Folders:
 def run(
     client: docker.DockerClient, image: str, script: str, folders: Folders, tick: Callable[[], None]
 ) -> tuple[int, str]:
-    """Run a shell script in `image` and return its exit code and what it said; `tick` is called meanwhile.
+    """Run a shell script in `image` and return its exit code and output; `tick` is called meanwhile.
 
     The container is gone afterwards, also after an interrupt. Raises HostError when it cannot be started, or
     is taken away.
@@ -85,32 +85,26 @@ def run(
 @contextmanager
 def _started(client: docker.DockerClient, image: str, script: str, folders: Folders) -> Iterator[Container]:
     from docker.errors import APIError
-    from requests import RequestException
 
-    try:
-        container = client.containers.create(
-            image,
-            entrypoint=["/bin/sh", "-ec", script],
-            command=[],
-            user=f"{os.getuid()}:{os.getgid()}",
-            working_dir="/tmp",
-            environment=_ENVIRONMENT,
-            mounts=folders.mounts(),
-            network_disabled=True,
-            labels=_ROLE,
-        )
-    except APIError as refused:
-        raise _refused(image, refused) from refused
-    try:
+    with ExitStack() as cleanup:
         try:
+            container = cleanup.enter_context(
+                created(
+                    client,
+                    image,
+                    script,
+                    role="convert",
+                    user=f"{os.getuid()}:{os.getgid()}",
+                    working_dir="/tmp",
+                    environment=_ENVIRONMENT,
+                    mounts=folders.mounts(),
+                )
+            )
             container.start()
         except APIError as refused:
             raise _refused(image, refused) from refused
         container.reload()
         yield container
-    finally:
-        with suppress(APIError, RequestException):
-            container.remove(force=True, v=True)
 
 
 def _refused(image: str, error: Exception) -> HostError:

@@ -1,12 +1,11 @@
-"""What a gate finds: verdicts, findings, and the report that is bound to image ids and input key."""
+"""Gates, the report of one on a cell's images, and the record of that report in the cell's work folder."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from enum import StrEnum
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,13 @@ from ftbuild import __version__
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.host import files
 from ftbuild.plan import Plan
-from ftbuild.text import tables
+from ftbuild.text import results
+from ftbuild.text.results import CheckResult, State
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One of the two gates: its name, and the failure of an image that does not pass it."""
+    """A gate: its name, and the error of an image that does not pass it."""
 
     name: str
     error: type[FtbuildError]
@@ -36,7 +36,7 @@ SMOKE = Gate("smoke", SmokeError)
 
 @dataclass(frozen=True)
 class Record:
-    """What a report in a file says: made by which ftbuild, on which images (product -> id), passed or not."""
+    """A report as read from its file: which ftbuild tested which images (ids by product), and the outcome."""
 
     ftbuild: str
     key: str
@@ -45,50 +45,25 @@ class Record:
     failed: tuple[str, ...]
 
 
-class State(StrEnum):
-    """How a check ended; `skip` says that the image cannot tell."""
-
-    OK = "ok"
-    FAIL = "fail"
-    SKIP = "skip"
-
-
 @dataclass(frozen=True)
-class Verdict:
-    """What a check found: one line or more, what to do about a failure, and figures for the record."""
+class GateReport:
+    """All results of a gate on the images of a cell, bound to image ids and input key.
 
-    state: State
-    detail: str
-    hint: str = ""
-    facts: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A verdict, and which check of which image it is."""
-
-    check: str
-    image: str
-    verdict: Verdict
-
-
-@dataclass(frozen=True)
-class Report:
-    """All findings of a gate on one pair of images, bound to image ids and input key.
-
-    `images` are ids by product; `facts` tell of the run as a whole, for the record.
+    `images` are ids by product, `facts` are about the run as a whole, for the record, and `notes` are lines
+    below the table.
     """
 
     gate: Gate
     plan: Plan
     images: Mapping[str, str]
-    findings: tuple[Finding, ...]
+    results: tuple[CheckResult, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @property
-    def failed(self) -> tuple[Finding, ...]:
-        """The findings that keep the images from being published."""
-        return tuple(f for f in self.findings if f.verdict.state is State.FAIL)
+    def failed(self) -> tuple[CheckResult, ...]:
+        """The results that keep the images from being published."""
+        return results.failed(self.results)
 
     @property
     def exit_code(self) -> int:
@@ -96,21 +71,21 @@ class Report:
         return self.gate.error.exit_code if self.failed else 0
 
     def require(self) -> None:
-        """The gate's error, which names every failed check with what to do, unless all passed."""
+        """Raise the gate's error, with every failed check and what to do, unless all passed."""
         if self.failed:
             raise self.gate.error(
                 "\n    ".join(
                     [
-                        f"{self.plan.cell.id}: {len(self.failed)} of {len(self.findings)} checks failed",
-                        *(f"{f.check} ({f.image}): {f.verdict.detail}" for f in self.failed),
+                        f"{self.plan.cell.id}: {len(self.failed)} of {len(self.results)} checks failed",
+                        *(f"{result.label}: {result.detail}" for result in self.failed),
                     ]
                 ),
                 where=", ".join(self.plan.tag(product) for product in self.images),
-                hint="; ".join(dict.fromkeys(f.verdict.hint for f in self.failed if f.verdict.hint)),
+                hint=_joined(result.hint for result in self.failed),
             )
 
     def as_dict(self) -> dict[str, Any]:
-        """The record that publishing asks for."""
+        """Return the record, which publishing reads."""
         return {
             "ftbuild": __version__,
             "gate": self.gate.name,
@@ -119,33 +94,33 @@ class Report:
             "images": {p: {"id": image, "tag": self.plan.tag(p)} for p, image in self.images.items()},
             "passed": not self.failed,
             **self.facts,
-            "findings": [{"check": f.check, "image": f.image, **asdict(f.verdict)} for f in self.findings],
+            "findings": [_as_dict(result) for result in self.results],
         }
 
     def write(self, folder: Path) -> None:
-        """Put the record into `folder`, whole or not at all."""
+        """Write the record into `folder`, atomically."""
         files.write_atomic(folder / self.gate.record, json.dumps(self.as_dict(), indent=2) + "\n")
 
     def render(self) -> str:
-        """A table of all checks, then what to do about each that failed.
+        """Return the images, a table of all checks, and the notes.
 
-        Where a check was made several times, its equal outcomes share a row.
+        Equal outcomes of a check that was made several times share a row.
         """
-        groups: dict[tuple[str, str, State], list[Finding]] = {}
-        for finding in self.findings:
-            groups.setdefault((finding.check, finding.image, finding.verdict.state), []).append(finding)
+        groups: dict[tuple[str, str, State], list[CheckResult]] = {}
+        for result in self.results:
+            groups.setdefault((result.check, result.subject, result.state), []).append(result)
         rows = [
-            (check, image, state.value, _collapse([f.verdict.detail for f in found]))
+            CheckResult(
+                check, state, _collapse([r.detail for r in found]), _joined(r.hint for r in found), image
+            )
             for (check, image, state), found in groups.items()
         ]
         ids = [f"{self.plan.tag(product)}  {image}" for product, image in self.images.items()]
-        hints = ((f"{f.check} ({f.image})", f.verdict.hint) for f in self.failed if f.verdict.hint)
-        steps = dict.fromkeys(f"next for {check}: {hint}" for check, hint in hints)
-        return "\n".join([*ids, tables.render(("Check", "Image", "State", "Detail"), rows), *steps])
+        return "\n".join([*ids, results.render(rows, subject="Image"), *self.notes])
 
 
 def read(gate: Gate, folder: Path) -> Record | None:
-    """The record of a gate in a cell's work folder; None when there is none, or it cannot be read."""
+    """Return the record of a gate in a cell's work folder; None when it is missing or unreadable."""
     try:
         written = json.loads((folder / gate.record).read_text())
         return Record(
@@ -159,7 +134,22 @@ def read(gate: Gate, folder: Path) -> Record | None:
         return None
 
 
+def _as_dict(result: CheckResult) -> dict[str, Any]:
+    return {
+        "check": result.check,
+        "image": result.subject,
+        "state": result.state.value,
+        "detail": result.detail,
+        "hint": result.hint,
+        "facts": dict(result.facts),
+    }
+
+
+def _joined(hints: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(hint for hint in hints if hint))
+
+
 def _collapse(details: Sequence[str]) -> str:
-    """Several details as one: each once, with how often it was seen."""
+    """Collapse repeated details into `N x detail`."""
     counts = Counter(details)
     return "\n".join(text if count == 1 else f"{count} x {text}" for text, count in counts.items())

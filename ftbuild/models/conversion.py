@@ -21,6 +21,7 @@ from packaging.specifiers import SpecifierSet
 from ftbuild.config.families import CheckpointFormat, Converter, Relayout
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon, mounted
+from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, HostError, VerifyError
 from ftbuild.host import disk
 from ftbuild.models import checkpoint as checkpoints
@@ -342,7 +343,7 @@ def _require_modules(client: docker.DockerClient, conversion: Conversion, image:
         return
     try:
         container.run(client, image, f"{PYTHON} -c 'import {', '.join(modules)}'")
-    except VerifyError as missing:
+    except ContainerError as missing:
         raise HostError(
             f"{conversion.converter.script} needs {' and '.join(modules)}, which this image lacks",
             where=image,

@@ -18,7 +18,8 @@ from packaging.specifiers import SpecifierSet
 
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
-from ftbuild.errors import ConfigError, VerifyError
+from ftbuild.engine.container import ContainerError
+from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble
 from ftbuild.plan import Plan
 
@@ -100,7 +101,7 @@ def templates(client: docker.DockerClient, image: str, layout: str) -> dict[str,
     try:
         with container.archive(client, image, f"{config_pbtxt.TEMPLATES}/{layout}") as tar:
             return _configs(b"".join(tar))
-    except VerifyError as missing:
+    except ContainerError as missing:
         raise ConfigError(
             f"{image} has no templates for {layout}",
             where=f"{config_pbtxt.TEMPLATES}/{layout}",

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from pydantic import TypeAdapter, ValidationError
 
 from ftbuild.engine import daemon
+from ftbuild.engine.container import ContainerError
+from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import PublishError
 from ftbuild.publishing.attest import inventory as inventories
 from ftbuild.publishing.attest.inventory import Inventory
@@ -41,15 +43,24 @@ def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
 def take(
     client: docker.DockerClient, folder: Path, product: str, name: str, ids: Collection[str]
 ) -> Inventory:
-    """The inventory of a local image, noted in a cell's folder; PublishError when it is not one of `ids`."""
-    image = daemon.require_image(client, name, PublishError)
+    """Read the inventory of a local image, and store it in a cell's folder.
+
+    Raises PublishError when the image is not one of `ids`, or its packages cannot be listed.
+    """
+    try:
+        image = daemon.require_image(client, name)
+    except ImageNotBuilt as absent:
+        raise absent.converted(PublishError) from absent
     if image not in ids:
         raise PublishError(
             f"the inventory of {name} cannot be taken: the image here is another one than was staged",
             where=str(_file(folder, product)),
             hint="invoke registry.stage notes it where the image is built: bring its work folder here",
         )
-    found = StoredInventory(image, inventories.read(client, image))
+    try:
+        found = StoredInventory(image, inventories.read(client, image))
+    except ContainerError as failed:
+        raise failed.converted(PublishError) from failed
     folder.mkdir(parents=True, exist_ok=True)
     _file(folder, product).write_bytes(_NOTED.dump_json(found, indent=1))
     return found.inventory

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild.engine import daemon
+from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import inventories, push, remote_image
@@ -17,7 +18,7 @@ from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.signing import Signer
 from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
-from ftbuild.text.reporter import Reporter
+from ftbuild.text.reporter import Reporter, prefixed
 
 if TYPE_CHECKING:
     import docker
@@ -55,11 +56,11 @@ class PublishSession:
         return plan.folder(self.options.work)
 
     def built(self, plan: Plan) -> dict[str, str]:
-        """The ids of the images that are built here, by product; PublishError when one is not."""
-        return {
-            product: daemon.require_image(self.client, plan.tag(product), PublishError)
-            for product in PRODUCTS
-        }
+        """Return the ids of the images that are built here, by product; PublishError when one is not."""
+        try:
+            return {product: daemon.require_image(self.client, plan.tag(product)) for product in PRODUCTS}
+        except ImageNotBuilt as absent:
+            raise absent.converted(PublishError) from absent
 
     def staged(self, plan: Plan) -> dict[str, RemoteImage]:
         """The images that wait in the staging repository; PublishError when one is missing."""
@@ -92,8 +93,8 @@ class PublishSession:
 
 
 def saying(plan: Plan, report: Reporter) -> Reporter:
-    """Messages about one cell."""
-    return lambda message: report(f"[{plan.cell.id}] {message}")
+    """Return a reporter of messages about one cell."""
+    return prefixed(report, plan.cell.id)
 
 
 def only(images: Mapping[str, str]) -> dict[str, tuple[str]]:

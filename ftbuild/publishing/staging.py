@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ftbuild.engine import daemon
+from ftbuild.engine.daemon import PullRefused
 from ftbuild.errors import PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.plan import Plan
@@ -34,6 +35,9 @@ def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -
         for product, staged in session.staged(plan).items():
             name = f"{session.staging.name}@{staged.whole.descriptor.digest}"
             report(f"[{plan.cell.id}] pulling {product} {name}")
-            daemon.pull(session.client, name, PublishError)
+            try:
+                daemon.pull(session.client, name)
+            except PullRefused as refused:
+                raise refused.converted(PublishError) from refused
             for moving in (False, True):
                 daemon.tag(session.client, name, plan.tag(product, moving=moving))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ftbuild.engine import daemon
 from ftbuild.errors import PublishError
 from ftbuild.host import shell
 from ftbuild.plan import LABELS, Plan
@@ -30,4 +29,4 @@ def derive(client: docker.DockerClient, plan: Plan, product: str, name: str) -> 
         raise PublishError(
             f"labelling {built} changed its layers", hint="check the default builder: docker buildx ls"
         )
-    return daemon.require_image(client, name, PublishError)
+    return str(derived.id)

@@ -24,7 +24,8 @@ from ftbuild.client.connection import Client, Refused
 from ftbuild.client.server_container import Server
 from ftbuild.config import loader
 from ftbuild.engine import container
-from ftbuild.errors import ConfigError, FtbuildError, SmokeError, VerifyError
+from ftbuild.engine.container import ContainerError
+from ftbuild.errors import ConfigError, FtbuildError, SmokeError
 from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import Options
 from ftbuild.plan import Plan
@@ -72,7 +73,7 @@ def image(client: docker.DockerClient, built: Plan) -> Iterator[str]:
     runtime = built.tag("runtime")
     try:
         container.run(client, runtime, "python3 -c 'import tokenizers'")
-    except VerifyError:
+    except ContainerError:
         pass
     else:
         yield runtime

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild.gates.report import SMOKE, VERIFY, State
+from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.plan import Plan
+from ftbuild.text.results import State
 from testing.publishing import CELL, GATES, Bench, bench, immutable, moving, whole
 from testing.registries import (
     PASSWORD,

@@ -16,10 +16,15 @@ from ftbuild.cli import selection
 from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
-from ftbuild.gates.report import VERIFY, Report, State
+from ftbuild.gates.report import VERIFY, GateReport
+from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
+from ftbuild.gates.verify.checks import libraries
+from ftbuild.gates.verify.images import Images
 from ftbuild.plan import Plan
 from ftbuild.sm import Sm
+from ftbuild.text.reporter import Reporter
+from ftbuild.text.results import State
 from testing.sample import SAMPLE, Derive, Invoke, sample_plan
 
 if TYPE_CHECKING:
@@ -28,15 +33,14 @@ if TYPE_CHECKING:
 TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
 
 
-def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> Report:
-    return gate.verify(client, loader.load(SAMPLE), plan, selection.cache_folder(), images=images)
+def subject(
+    client: docker.DockerClient, plan: Plan, folder: Path, report: Reporter = lambda message: None
+) -> Subject:
+    return Subject(client, loader.load(SAMPLE), plan, folder, selection.cache_folder(), report)
 
 
-def subject(client: docker.DockerClient, built: Plan, plan: Plan) -> gate.Subject:
-    """The built images as if they were another plan's."""
-    ids = {product: daemon.require_image(client, name, VerifyError) for product, name in names(built).items()}
-    config, cache = loader.load(SAMPLE), selection.cache_folder()
-    return gate.Subject(client, config, plan, ids, cache, None, lambda message: None)
+def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> GateReport:
+    return gate.verify(subject(client, plan, Path("/nonexistent")), images=images)
 
 
 def names(plan: Plan, **changed: str) -> dict[str, str]:
@@ -46,15 +50,10 @@ def names(plan: Plan, **changed: str) -> dict[str, str]:
 def test_the_built_images_pass_and_the_record_is_bound_to_them(
     client: docker.DockerClient, built: Plan, work: Path
 ) -> None:
-    report = gate.verify(
-        client,
-        loader.load(SAMPLE),
-        built,
-        selection.cache_folder(),
-        staged=built.folder(work) / context.SOURCES,
-    )
+    folder = built.folder(work)
+    report = gate.verify(subject(client, built, folder), staged=folder / context.SOURCES)
     report.require()
-    assert {finding.verdict.state for finding in report.findings} == {State.OK}, report.render()
+    assert {result.state for result in report.results} == {State.OK}, report.render()
     record = report.as_dict()
     for product in ("runtime", "sdk"):
         image = daemon.image(client, built.tag(product))
@@ -71,9 +70,9 @@ def test_without_the_staged_sources_compiled_patches_are_skipped_not_passed(
 ) -> None:
     report = verified(client, built, names(built))
     assert report.exit_code == 0
-    skipped = [f for f in report.findings if f.verdict.state is State.SKIP]
-    assert [f.check for f in skipped] == ["patches"]
-    assert "ft/0070-include-array.patch" in skipped[0].verdict.facts["patches"]
+    skipped = [result for result in report.results if result.state is State.SKIP]
+    assert [result.check for result in skipped] == ["patches"]
+    assert "ft/0070-include-array.patch" in skipped[0].facts["patches"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +123,7 @@ def test_without_the_staged_sources_compiled_patches_are_skipped_not_passed(
             "runtime",
             "LABEL io.ftbuild.cuda=99",
             "labels",
-            "io.ftbuild.cuda is '99', the plan says '11.8'",
+            "io.ftbuild.cuda is '99', in the plan '11.8'",
             "invoke build --rebuild",
             id="wrong label",
         ),
@@ -174,10 +173,9 @@ def test_the_right_check_fails_and_says_what_to_do(
     hint: str,
 ) -> None:
     report = verified(client, built, names(built, **{product: derive(product, lines)}))
-    assert [(f.check, f.image) for f in report.failed] == [(check, product)], report.render()
-    verdict = report.failed[0].verdict
-    assert says in verdict.detail
-    assert hint in verdict.hint
+    assert [(f.check, f.subject) for f in report.failed] == [(check, product)], report.render()
+    assert says in report.failed[0].detail
+    assert hint in report.failed[0].hint
     with pytest.raises(VerifyError, match=check):
         report.require()
 
@@ -187,7 +185,7 @@ def test_without_nccl_both_checks_that_look_at_it_fail(
 ) -> None:
     image = derive("runtime", "RUN rm /usr/local/lib/libnccl.so.2")
     report = verified(client, built, names(built, runtime=image))
-    found = {f.check: f.verdict for f in report.failed}
+    found = {f.check: f for f in report.failed}
     assert set(found) == {"libraries resolve", "NCCL"}, report.render()
     assert "libnccl.so.2 => not found" in found["libraries resolve"].detail
     assert found["NCCL"].hint == "the base must bring NCCL"
@@ -195,7 +193,9 @@ def test_without_nccl_both_checks_that_look_at_it_fail(
 
 def test_an_nccl_without_code_for_an_sm_fails(client: docker.DockerClient, built: Plan) -> None:
     older = replace(built, cell=replace(built.cell, sms=(Sm(35),)))  # NCCL 2.21 for CUDA 12 begins with sm_50
-    (verdict,) = gate.collectives(subject(client, built, older), "runtime")
+    ids = {product: daemon.require_image(client, name) for product, name in names(built).items()}
+    images = Images(subject(client, older, Path("/nonexistent")), ids)
+    (verdict,) = libraries.collectives(images, "runtime")
     assert verdict.state is State.FAIL
     assert "has no machine code for sm_35, only for sm_50, sm_60" in verdict.detail
     assert "an NCCL built for that SM" in verdict.hint
@@ -208,9 +208,9 @@ def test_machine_code_for_another_sm_fails_whatever_the_labels_say(
     images = {product: derive(product, labels=wanted.labels(product)) for product in ("runtime", "sdk")}
     report = verified(client, wanted, images)
     assert {f.check for f in report.failed} == {"machine code"}, report.render()
-    assert "SASS for sm_80, the cell wants sm_90" in report.failed[0].verdict.detail
-    assert "PTX for sm_80, the cell wants sm_90" in report.failed[0].verdict.detail
-    assert "build the cell again" in report.failed[0].verdict.hint
+    assert "SASS for sm_80, the cell wants sm_90" in report.failed[0].detail
+    assert "PTX for sm_80, the cell wants sm_90" in report.failed[0].detail
+    assert "build the cell again" in report.failed[0].hint
 
 
 def test_an_image_that_does_not_exist_is_named(client: docker.DockerClient, built: Plan) -> None:
@@ -226,22 +226,22 @@ def test_an_image_on_another_base_than_the_plans_fails(
     images = {product: derive(product, labels=other.labels(product)) for product in ("runtime", "sdk")}
     report = verified(client, other, images)
     assert {f.check for f in report.failed} == {"layers"}, report.render()
-    assert "does not stand on" in report.failed[0].verdict.detail
+    assert "does not stand on" in report.failed[0].detail
 
 
 def test_a_build_verifies_once_and_again_when_the_image_has_changed(
     client: docker.DockerClient, built: Plan, tmp_path: Path
 ) -> None:
-    config, cache = loader.load(SAMPLE), selection.cache_folder()
     said: list[str] = []
+    cell = subject(client, built, tmp_path, said.append)
     for _ in range(2):
-        gate.require(client, config, built, cache, tmp_path, report=said.append)
+        gate.require(cell)
     assert said.count("verifying both images") == 1
     record = tmp_path / VERIFY.record
     image = daemon.image(client, built.tag("sdk"))
     assert image is not None
     record.write_text(record.read_text().replace(str(image.id), "sha256:0"))
-    gate.require(client, config, built, cache, tmp_path, report=said.append)
+    gate.require(cell)
     assert said.count("verifying both images") == 2
 
 

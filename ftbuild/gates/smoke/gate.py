@@ -1,6 +1,6 @@
-"""The gate with a GPU: prepares the models, runs the suite on a cell's runtime image, reports.
+"""Smoke, the gate with a GPU: models, the suite on a cell's runtime image, the report (docs/smoke.md).
 
-docs/smoke.md says what is tested. The suite is a pytest process of its own, so that it can be run by hand.
+The suite is a pytest process of its own, so that it can be run by hand.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ from packaging.specifiers import SpecifierSet
 from ftbuild.config.families import Family
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, gpu
+from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.engine.gpu import Access
 from ftbuild.errors import HostError, SmokeError
-from ftbuild.gates.report import SMOKE, Report
+from ftbuild.gates.report import SMOKE, GateReport
+from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import junit, models
 from ftbuild.gates.smoke.job import Job, Model
 from ftbuild.gates.smoke.models import Prepared
+from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
 from ftbuild.plan import Plan
 from ftbuild.sm import sm_codes
@@ -34,12 +37,12 @@ FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 
 
 def needs_gpu(config: Config) -> bool:
-    """Whether the backend computes on GPUs; the sample stack's does not."""
+    """Return whether the backend computes on GPUs; the sample stack's does not."""
     return config.models.device == "gpu"
 
 
 def unfit(plan: Plan, access: Access) -> str | None:
-    """Why no GPU here can test a cell's images, or None."""
+    """Return why no GPU here can test a cell's images, or None."""
     if any(device.runs(plan.cell.sms) for device in access.gpus):
         return None
     here = ", ".join(dict.fromkeys(map(str, access.gpus)))
@@ -47,11 +50,11 @@ def unfit(plan: Plan, access: Access) -> str | None:
 
 
 def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime") -> Access:
-    """The GPUs that an image of a cell gets.
+    """Return the GPUs that an image of a cell gets.
 
     Raises SmokeError when the image is not built, HostError when it gets none.
     """
-    found = gpu.find(client, daemon.require_image(client, plan.tag(product), SmokeError))
+    found = gpu.find(client, image_id(client, plan, product))
     if found is None:
         raise HostError(
             "no GPU: nothing was tested, and nothing passed",
@@ -61,28 +64,31 @@ def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime")
     return found
 
 
-def prepare(
-    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, *, report: Reporter
-) -> Prepared:
-    """The models of a cell, below its `folder`; see `models.ensure`."""
-    return models.ensure(client, config, plan, folder / FOLDER, report)
+def image_id(client: docker.DockerClient, plan: Plan, product: str) -> str:
+    """Return the id of a cell's image; raise SmokeError when it is not built."""
+    try:
+        return daemon.require_image(client, plan.tag(product))
+    except ImageNotBuilt as absent:
+        raise absent.converted(SmokeError) from absent
 
 
-def run(
-    client: docker.DockerClient,
-    config: Config,
-    plan: Plan,
-    folder: Path,
-    access: Access | None,
-    *,
-    report: Reporter,
-) -> Report:
-    """Test a cell's images on the GPUs (None: on CPUs), and put record, JUnit XML and log into `folder`.
+def prepare(subject: Subject) -> Prepared:
+    """Return the models of a cell, below its work folder; see `models.ensure`."""
+    return models.ensure(subject, subject.folder / FOLDER)
 
-    Raises SmokeError when there is nothing to test or the suite itself breaks.
+
+def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
+    """Test a cell's images, and write record, JUnit XML and log into its work folder.
+
+    The cell is skipped when no GPU here runs its machine code, unless `any_gpu`. Raises SmokeError when there
+    is nothing to test or the suite itself breaks, HostError when containers get no GPU.
     """
-    image = daemon.require_image(client, plan.tag("runtime"), SmokeError)
-    prepared = prepare(client, config, plan, folder, report=report)
+    config, plan, folder = subject.config, subject.plan, subject.folder
+    access = find_gpus(subject.client, plan) if needs_gpu(config) else None
+    if access and not any_gpu and (reason := unfit(plan, access)):
+        return Skipped(reason)
+    image = image_id(subject.client, plan, "runtime")
+    prepared = prepare(subject)
     gpus = access.gpus if access else ()
     version = config.version(plan.cell.triton, "backend")
     tested = {
@@ -92,12 +98,12 @@ def run(
     }
     job = Job(image, prepared.folder, tested, access.style if access else None, [str(g) for g in gpus])
     job.write(folder / JOB)
-    _suite(folder, report)
-    found = Report(
+    _suite(folder, subject.report)
+    found = GateReport(
         SMOKE,
         plan,
         {"runtime": image, "sdk": prepared.sdk},
-        junit.findings(folder / JUNIT, "runtime"),
+        junit.results(folder / JUNIT, "runtime"),
         facts={
             "device": config.models.device,
             "gpus": [asdict(g) for g in gpus],
@@ -114,7 +120,7 @@ def _streams(family: Family, version: str) -> bool:
 
 
 def _suite(folder: Path, report: Reporter) -> None:
-    """Run the suite's tests; the JUnit XML tells how they ended."""
+    """Run the suite's tests, whose outcomes are in the JUnit XML."""
     xml, log = folder / JUNIT, folder / LOG
     for old in (xml, log):
         old.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What a pytest run found, read from its JUnit XML."""
+"""Results of a pytest run, read from its JUnit XML."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
-from ftbuild.gates.report import Finding, State, Verdict
+from ftbuild.text.results import CheckResult, State
 
 _NAME = re.compile(r"test_(?P<check>\w+)(?:\[(?P<variant>.*)\])?")
 _BAD = ("failure", "error")
 
 
-def findings(file: Path, image: str) -> tuple[Finding, ...]:
-    """Every test case as a finding on `image`, a product's name."""
-    return tuple(Finding(*_names(case, image), _verdict(case)) for case in _cases(file))
+def results(file: Path, image: str) -> tuple[CheckResult, ...]:
+    """Return every test case as a result of `image`, a product's name."""
+    return tuple(_result(case, image) for case in _cases(file))
 
 
 def figures(file: Path) -> Mapping[str, Mapping[str, float]]:
-    """What the tests recorded, by variant."""
+    """Return the figures that the tests recorded, by variant."""
     return {
         _match(case)["variant"]: {name: float(value) for name, value in properties.items() if value != "None"}
         for case in _cases(file)
@@ -38,20 +38,23 @@ def _match(case: ElementTree.Element) -> re.Match[str]:
     return match
 
 
-def _names(case: ElementTree.Element, image: str) -> tuple[str, str]:
-    return _match(case)["check"].replace("_", " "), image
-
-
-def _verdict(case: ElementTree.Element) -> Verdict:
+def _result(case: ElementTree.Element, image: str) -> CheckResult:
+    check = _match(case)["check"].replace("_", " ")
+    state, detail, hint = _outcome(case)
     facts = {"variant": _match(case)["variant"] or "", "seconds": float(case.attrib["time"])}
+    return CheckResult(check, state, detail, hint, image, facts)
+
+
+def _outcome(case: ElementTree.Element) -> tuple[State, str, str]:
+    """Return state, detail and hint of a test case."""
     properties = _properties(case)
     for kind in _BAD:
         if (bad := case.find(kind)) is not None:
             what = properties.get("what") or bad.attrib.get("message", "")
-            return Verdict(State.FAIL, what, properties.get("hint", ""), facts)
+            return State.FAIL, what, properties.get("hint", "")
     if (skipped := case.find("skipped")) is not None:
-        return Verdict(State.SKIP, skipped.attrib.get("message", ""), facts=facts)
-    return Verdict(State.OK, "passed", facts=facts)
+        return State.SKIP, skipped.attrib.get("message", ""), ""
+    return State.OK, "passed", ""
 
 
 def _properties(case: ElementTree.Element) -> dict[str, str]:

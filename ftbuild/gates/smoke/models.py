@@ -1,7 +1,7 @@
-"""Makes the smoke models in the SDK image: checkpoint and reference answers, then the image's own converter.
+"""Smoke models, made in the SDK image: checkpoint and reference answers, then the image's own converter.
 
-Needs no GPU, so it may be done on the build machine and carried to the one with the GPU along with the cell's
-work folder. What is there already and was made from the same inputs is kept.
+This needs no GPU: the build machine may do it, and the cell's work folder is carried to the one with the GPU.
+Models that were made from the same inputs are kept.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 from ftbuild.client import golden
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
-from ftbuild.errors import SmokeError, VerifyError
+from ftbuild.engine.container import ContainerError
+from ftbuild.errors import SmokeError
+from ftbuild.gates.subject import Subject
 from ftbuild.models import config_pbtxt, conversion
 from ftbuild.plan import Plan, digest_of
-from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -44,13 +45,12 @@ class Prepared:
     families: Sequence[str]
 
 
-def ensure(
-    client: docker.DockerClient, config: Config, plan: Plan, folder: Path, report: Reporter
-) -> Prepared:
-    """The models of every family that the release converts, made now if they are not there.
+def ensure(subject: Subject, folder: Path) -> Prepared:
+    """Return the models of every family that the release converts, made now if `folder` lacks them.
 
     Raises SmokeError when there is no SDK image to make them in, or a converter fails.
     """
+    client, config, plan = subject.client, subject.config, subject.plan
     families = conversion.served(config, plan.cell.triton)
     inputs = _inputs(config, plan, families)
     image = daemon.image(client, plan.tag("sdk"))
@@ -65,15 +65,15 @@ def ensure(
         )
     shutil.rmtree(folder, ignore_errors=True)
     for family in families:
-        report(f"making the {family} model in {plan.tag('sdk')}")
-        _make(client, config, plan, str(image.id), family, folder / family)
+        subject.report(f"making the {family} model in {plan.tag('sdk')}")
+        _make(subject, str(image.id), family, folder / family)
     manifest = {"sdk": str(image.id), "inputs": inputs}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return Prepared(folder, str(image.id), families)
 
 
 def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
-    """What the models are made from, as a digest: the image is named by the plan's key."""
+    """Return a digest of what the models are made from; the plan's key stands for the image."""
     reference = config.path(config.models.reference).read_bytes()
     converters = [conversion.converter(config, plan.cell.triton, f).model_dump() for f in families]
     return digest_of([plan.key, hashlib.sha256(reference).hexdigest(), golden.questions(), converters])
@@ -87,9 +87,9 @@ def _manifest(folder: Path) -> dict[str, str]:
     return manifest
 
 
-def _make(
-    client: docker.DockerClient, config: Config, plan: Plan, sdk: str, family: str, folder: Path
-) -> None:
+def _make(subject: Subject, sdk: str, family: str, folder: Path) -> None:
+    config = subject.config
+    inside = _Sdk(subject.client, sdk)
     reference = config.path(config.models.reference)
     made = f"{_INSIDE}/made"
     script = [
@@ -99,10 +99,10 @@ def _make(
         f"cp {config_pbtxt.template(family)} {made}/{CONFIG}",
     ]
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
-    _produce(client, sdk, script, made, _tar(files), folder, f"the {family} reference")
+    inside.produce(f"the {family} reference", script, made, files, folder)
 
     layers = golden.expected(folder / ANSWERS).layers
-    converter = conversion.converter(config, plan.cell.triton, family)
+    converter = conversion.converter(config, subject.plan.cell.triton, family)
     weights = f"{_INSIDE}/{WEIGHTS}"
     commands = [
         conversion.command(
@@ -114,40 +114,42 @@ def _make(
         )
         for tensor_para in TENSOR_PARA
     ]
-    tar = _tar({f"{CHECKPOINT}/{p.name}": p.read_bytes() for p in (folder / CHECKPOINT).iterdir()})
+    files = {f"{CHECKPOINT}/{p.name}": p.read_bytes() for p in (folder / CHECKPOINT).iterdir()}
     script = [f"mkdir -p {weights}", *(shlex.join(command) for command in commands)]
-    _produce(client, sdk, script, weights, tar, folder / WEIGHTS, converter.script)
+    inside.produce(converter.script, script, weights, files, folder / WEIGHTS)
     for tensor_para in TENSOR_PARA:
         if not (folder / WEIGHTS / f"{tensor_para}-gpu" / "config.ini").exists():
             raise SmokeError(f"{converter.script} wrote no config.ini for {tensor_para} GPUs", where=family)
 
 
-def _produce(
-    client: docker.DockerClient,
-    sdk: str,
-    script: Sequence[str],
-    made: str,
-    files: bytes,
-    folder: Path,
-    what: str,
-) -> None:
-    """Run a script in the SDK image and keep the folder `made` of the container as `folder`."""
-    try:
-        with container.produced(client, sdk, "\n".join(script), made, files=files) as (said, tar):
-            # Converters report what they leave out and end well (FT v5.0 t5 converter, backend issue 82).
-            if lost := [line for line in said.splitlines() if "[ERROR]" in line]:
-                raise SmokeError(f"{what} left something out: {lost[0]}", where=sdk)
-            _unpack(tar, folder)
-    except VerifyError as failed:
-        raise SmokeError(
-            f"{what} failed: {failed.what}",
-            where=sdk,
-            hint="the SDK image's converters must work: docs/smoke.md",
-        ) from failed
+@dataclass(frozen=True)
+class _Sdk:
+    """The SDK image, where converters run."""
+
+    client: docker.DockerClient
+    image: str
+
+    def produce(
+        self, what: str, script: Sequence[str], made: str, files: dict[str, bytes], folder: Path
+    ) -> None:
+        """Run a script on `files`, and keep the folder `made` of the container as `folder`."""
+        running = container.produced(self.client, self.image, "\n".join(script), made, files=_tar(files))
+        try:
+            with running as (output, tar):
+                # Converters report what they leave out and end well (FT v5.0 t5 converter, backend issue 82).
+                if lost := [line for line in output.splitlines() if "[ERROR]" in line]:
+                    raise SmokeError(f"{what} left something out: {lost[0]}", where=self.image)
+                _unpack(tar, folder)
+        except ContainerError as failed:
+            raise SmokeError(
+                f"{what} failed: {failed.what}",
+                where=self.image,
+                hint="the SDK image's converters must work: docs/smoke.md",
+            ) from failed
 
 
 def _tar(files: dict[str, bytes]) -> bytes:
-    """A tar of the folder `smoke` that everybody may read and write, as the image's user is not known."""
+    """Return a tar of the folder `smoke`, world-writable, as the image's user is not known."""
     buffer = io.BytesIO()
     root = PurePosixPath(_INSIDE).name
     folders = {str(PurePosixPath(root, name).parent) for name in files} | {root}
@@ -164,7 +166,7 @@ def _tar(files: dict[str, bytes]) -> bytes:
 
 
 def _unpack(tar: Iterable[bytes], folder: Path) -> None:
-    """The files of a tar whose one folder is put in place as `folder`."""
+    """Unpack a tar with one folder as `folder`."""
     with tarfile.open(fileobj=io.BytesIO(b"".join(tar))) as archive:
         for entry in archive.getmembers():
             inside = PurePosixPath(entry.name).relative_to(PurePosixPath(entry.name).parts[0])

@@ -1,23 +1,21 @@
-"""Runs a cell's unit tests on a GPU, and says what they found; publishing does not ask for it."""
+"""Upstream's unit tests as a gate with a GPU; publishing does not require it."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ftbuild.engine import container, gpu
-from ftbuild.engine.gpu import Access
-from ftbuild.errors import SmokeError, VerifyError
-from ftbuild.gates.report import Finding, Gate, Report, State, Verdict
-from ftbuild.gates.unittests.image import PRODUCT, RUN, Recipe
-from ftbuild.plan import Plan
-from ftbuild.text.reporter import Reporter
-
-if TYPE_CHECKING:
-    import docker
+from ftbuild.engine.container import ContainerError
+from ftbuild.errors import SmokeError
+from ftbuild.gates.report import Gate, GateReport
+from ftbuild.gates.runner import Skipped
+from ftbuild.gates.smoke import gate as smoke
+from ftbuild.gates.subject import Subject
+from ftbuild.gates.unittests.image import PRODUCT, RUN, recipe
+from ftbuild.text.results import CheckResult, State
 
 GATE = Gate("unittest", SmokeError)
 # Far more than they take: each suite has a limit of its own (runner.py).
@@ -25,52 +23,51 @@ SECONDS = 4 * 3600
 SHOWN, WIDTH = 3, 160
 
 
-def run(
-    client: docker.DockerClient,
-    plan: Plan,
-    made_of: Recipe,
-    image: str,
-    access: Access,
-    folder: Path,
-    *,
-    report: Reporter,
-) -> Report:
-    """Run every test of `image` on the GPUs, and put the record into `folder`.
+def run(subject: Subject, image: str) -> GateReport | Skipped:
+    """Run every test of `image`, which `image.ensure` made, and write the record into the cell's work folder.
 
-    Raises SmokeError when the tests cannot be run at all.
+    The cell is skipped when no GPU here runs its machine code. Raises SmokeError when the tests cannot be run
+    at all, HostError when containers get no GPU.
     """
-    report(f"testing on {access.gpus[0]}, some minutes")
+    plan = subject.plan
+    access = smoke.find_gpus(subject.client, plan, PRODUCT)
+    if reason := smoke.unfit(plan, access):
+        return Skipped(reason)
+    subject.report(f"testing on {access.gpus[0]}, some minutes")
     try:
-        said = container.run(
-            client,
+        output = container.run(
+            subject.client,
             image,
             f"{RUN} --json || [ $? -eq 1 ]",
             devices=gpu.requests(access.style),
             seconds=SECONDS,
         )
-    except VerifyError as broken:
+    except ContainerError as broken:
         raise SmokeError(f"the unit tests could not be run: {broken.what}", where=image) from broken
-    suites = json.loads(said)
-    found = Report(
+    suites = json.loads(output)
+    counted = counts(suites)
+    key = recipe(subject.config, plan).key
+    found = GateReport(
         GATE,
         plan,
         {PRODUCT: image},
-        tuple(finding(suite) for suite in suites),
-        facts={"gpus": [asdict(g) for g in access.gpus], "recipe": made_of.key, "tests": counts(suites)},
+        tuple(result(suite) for suite in suites),
+        facts={"gpus": [asdict(g) for g in access.gpus], "recipe": key, "tests": counted},
+        notes=(sums(counted),),
     )
-    found.write(folder)
+    found.write(subject.folder)
     return found
 
 
-def finding(suite: Mapping[str, Any]) -> Finding:
-    """A suite as runner.py tells of it; the first failures with the last line of what each said."""
+def result(suite: Mapping[str, Any]) -> CheckResult:
+    """Return the result of a suite of runner.py, with its first failures and the last line of each."""
     program, name, failed = suite["program"], suite["suite"], suite["failed"]
     state = State.FAIL if failed else State.OK if suite["passed"] else State.SKIP
     details = [f"{sums(counts([suite]))}, {suite['seconds']:.1f} s", *map(_failure, failed[:SHOWN])]
     if len(failed) > SHOWN:
         details.append(f"and {len(failed) - SHOWN} more")
     check = name if name == program else f"{program}: {name}"
-    return Finding(check, PRODUCT, Verdict(state, "\n".join(details), facts=dict(suite)))
+    return CheckResult(check, state, "\n".join(details), subject=PRODUCT, facts=dict(suite))
 
 
 def _failure(failure: Mapping[str, str]) -> str:
@@ -78,7 +75,7 @@ def _failure(failure: Mapping[str, str]) -> str:
 
 
 def counts(suites: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """How many tests passed, failed and were skipped."""
+    """Return how many tests passed, failed and were skipped."""
     return {
         "passed": sum(suite["passed"] for suite in suites),
         "failed": sum(len(suite["failed"]) for suite in suites),
@@ -87,5 +84,5 @@ def counts(suites: Sequence[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def sums(counted: Mapping[str, int]) -> str:
-    """Counts as words: `20 passed, 1 failed, 0 skipped`."""
+    """Return counts as text: `20 passed, 1 failed, 0 skipped`."""
     return ", ".join(f"{number} {state}" for state, number in counted.items())

@@ -1,7 +1,7 @@
-"""The image of a cell's unit tests: its SDK image with upstream's test programs and what runs them.
+"""The image of a cell's unit tests: its SDK image with upstream's test programs and their runner.
 
-Who does not ask for it gets nothing of it: googletest is an optional source, the stage is in no other bake
-file, and a cell's input key does not know of it. So a label of the image says what it was made of besides.
+The image is opt-in: googletest is an optional source, the stage is in no other bake file, and the cell's
+input key ignores both. A label of the image therefore holds the key of its own inputs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import hashlib
 import shutil
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ftbuild import cmake
 from ftbuild.build import bake, base, context
@@ -18,14 +17,12 @@ from ftbuild.build import run as builds
 from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.config.schema import Config, LockedSource
 from ftbuild.engine import buildx, daemon
+from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import BuildError, NothingSelected
+from ftbuild.gates.subject import Subject
 from ftbuild.host import disk
 from ftbuild.plan import LABELS, Plan, digest_of
 from ftbuild.sources import lock
-from ftbuild.text.reporter import Reporter
-
-if TYPE_CHECKING:
-    import docker
 
 PRODUCT, GOOGLETEST, PREFIX = "unittests", "googletest", "unittests-"
 LABEL = f"{LABELS}.{PRODUCT}"
@@ -36,7 +33,7 @@ RUNNER = Path(__file__).with_name("runner.py")
 
 @dataclass(frozen=True)
 class Recipe:
-    """What the image is made of besides the cell's own inputs; 22.03 tests without googletest."""
+    """The image's inputs besides the cell's own; 22.03 tests without googletest."""
 
     tree: cmake.Tree
     googletest: LockedSource | None
@@ -50,7 +47,7 @@ class Recipe:
 
 
 def recipe(config: Config, plan: Plan) -> Recipe:
-    """What tests a cell.
+    """Return the inputs of a cell's test image.
 
     Raises NothingSelected for a stack without kernels, which has no such tests, PinError where the lock lacks
     googletest.
@@ -69,7 +66,7 @@ def recipe(config: Config, plan: Plan) -> Recipe:
 
 
 def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object]:
-    """The bake file: the image, and the figures of its compile."""
+    """Return the bake file: the image, and the figures of its compile."""
     image = bake.image_target(plan, PRODUCT, host)
     targets = {
         PRODUCT: {**image, "labels": {**image["labels"], LABEL: made_of.key}},
@@ -81,15 +78,9 @@ def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object
     return bake.definition({bake.target_name(plan, name): target for name, target in targets.items()})
 
 
-def ensure(
-    client: docker.DockerClient,
-    config: Config,
-    plan: Plan,
-    options: BuildOptions,
-    *,
-    report: Reporter,
-) -> str:
-    """The id of the image, which is built unless it is there; errors as those of a build."""
+def ensure(subject: Subject, options: BuildOptions) -> str:
+    """Return the id of the image, which is built unless it exists; errors as those of a build."""
+    client, config, plan, report = subject.client, subject.config, subject.plan, subject.report
     made_of, name = recipe(config, plan), plan.tag(PRODUCT)
     found = daemon.image(client, name)
     if found is not None and found.labels.get(LABEL) == made_of.key and not options.rebuild:
@@ -101,18 +92,27 @@ def ensure(
     disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
     cell = CellBuild(config, plan, client, host, options, report)
     job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)
-    builds.run(
-        cell, job, stage_more=lambda: _stage(config, plan, made_of, options.cache, cell.folder, report)
-    )
-    return daemon.require_image(client, name, BuildError)
+    builds.run(cell, job, stage_more=lambda: _stage(subject, made_of))
+    try:
+        return daemon.require_image(client, name)
+    except ImageNotBuilt as absent:
+        raise absent.converted(BuildError) from absent
 
 
-def _stage(config: Config, plan: Plan, made_of: Recipe, cache: Path, folder: Path, report: Reporter) -> None:
+def _stage(subject: Subject, made_of: Recipe) -> None:
     """Put the initial cache and the runner beside the cell's own recipe, googletest beside its sources."""
+    folder = subject.folder
     (folder / context.RECIPE / f"{PRODUCT}.cmake").write_text(made_of.tree.initial_cache())
     shutil.copyfile(RUNNER, folder / context.RECIPE / f"{PRODUCT}.py")
     shutil.rmtree(folder / GOOGLETEST, ignore_errors=True)
     if made_of.googletest:
-        lock.export(config, plan.cell.triton, GOOGLETEST, cache, folder / GOOGLETEST, report=report)
+        lock.export(
+            subject.config,
+            subject.plan.cell.triton,
+            GOOGLETEST,
+            subject.cache,
+            folder / GOOGLETEST,
+            report=subject.report,
+        )
     else:
         (folder / GOOGLETEST).mkdir()

@@ -1,4 +1,4 @@
-"""What NVIDIA's and GNU's tools say of shared libraries: the commands, and pure parsers of their output.
+"""Inspection of shared libraries by NVIDIA's and GNU's tools: the commands, and parsers of their output.
 
 cuobjdump lists the machine code (SASS, one cubin per SM) and the PTX in a library (CUDA Binary Utilities,
 section cuobjdump); readelf its needed libraries and search paths; ldd (glibc's ld.so in trace mode) what the
@@ -36,17 +36,17 @@ class Library:
     search: tuple[str, ...]
 
     def searched(self) -> Iterator[tuple[str, str]]:
-        """Each search path as written, and the folder it means ($ORIGIN is the library's own, ld.so(8))."""
+        """Yield each search path as written, and its folder ($ORIGIN is the library's own, ld.so(8))."""
         origin = posixpath.dirname(self.path)
         for written in self.search:
             yield written, posixpath.normpath(re.sub(r"\$(ORIGIN|\{ORIGIN\})", origin, written) or ".")
 
 
 def inspection(files: str, origin: str) -> str:
-    """A script for the toolkit's image that `libraries` reads: tells of every library in `files`, a glob.
+    """Return a script for the toolkit's image that describes every library in `files`, a glob.
 
-    `origin` is the folder that they were copied from, and that the output names. cuobjdump fails on a
-    library without device code, which is no failure here.
+    `libraries` parses its output, which names the libraries in `origin`, the folder they were copied from.
+    cuobjdump fails on a library without device code, which is not a failure here.
     """
     return (
         "command -v cuobjdump readelf > /dev/null\n"
@@ -60,12 +60,12 @@ def inspection(files: str, origin: str) -> str:
 
 
 def libraries(text: str) -> tuple[Library, ...]:
-    """The libraries that the output of `inspection` describes."""
+    """Parse the output of `inspection`."""
     return tuple(_library(*section.split("\n", 1)) for section in f"\n{text}".split(f"\n{_HEAD}")[1:])
 
 
 def architectures(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """SM -> pieces of code, over several libraries."""
+    """Sum the pieces of code by SM over several libraries."""
     total: Counter[str] = Counter()
     for count in counts:
         total.update(count)
@@ -73,13 +73,13 @@ def architectures(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def resolution(paths: Iterable[str]) -> str:
-    """A script for the image itself that `unresolved` reads."""
+    """Return a script for the image itself, whose output `unresolved` parses."""
     quoted = [(shlex.quote(f"{_HEAD}{path}"), shlex.quote(path)) for path in paths]
     return "\n".join(f"echo {head}; ldd -r {path} 2>&1 || true" for head, path in quoted)
 
 
 def unresolved(text: str) -> list[str]:
-    """What the loader cannot resolve, as `library: complaint`, each once; the driver's part is left out."""
+    """Return what the loader cannot resolve, as `library: complaint`, except the driver's part."""
     found: dict[str, None] = {}
     path = ""
     for line in text.splitlines():

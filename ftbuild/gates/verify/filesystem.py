@@ -1,6 +1,6 @@
-"""What lies in an image: the script that lists it, its parser, and rules on what a serving image may hold.
+"""The contents of an image: the script that lists them, its parser, and rules for a serving image.
 
-An image is judged by what it holds beyond its base: nobody here can mend a base that comes from a registry.
+An image is judged by what it adds to its base, as a base from a registry cannot be fixed here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 # `-xdev` leaves out /proc, /sys and /dev, which the engine mounts. A key or password shows only in a file's
-# text; grep's code 1 (no line found) is no failure.
+# text; grep's code 1 (no line found) is not a failure.
 LISTING = """\
 find / -xdev -printf 'file %y %m %U %G %p\\n'
 sed 's/^/user /' /etc/passwd
@@ -23,11 +23,11 @@ sed 's/^/group /' /etc/group
 } | sed 's/^/secret /'
 """
 SETUID = 0o6000
-EVERYBODY_WRITES = 0o002
+WORLD_WRITABLE = 0o002
 STICKY = 0o1000
 NOBODY = 65534
 _ENTRY = re.compile(r"file (\w) (\d+) (\d+) (\d+) (/.*)")
-# `pip` installs what requirements name by version; test keys of such a package are no credential of ours.
+# `pip` installs what requirements name by version; test keys of such a package are not our credentials.
 _PACKAGES = re.compile(r".*/(?:dist|site)-packages/")
 
 
@@ -52,7 +52,7 @@ class Contents:
     secrets: tuple[str, ...]
 
     def is_folder(self, path: str) -> bool:
-        """Whether there is a folder (or a link, which may lead to one) of that path."""
+        """Return whether the path is a folder, or a link, which may lead to one."""
         return path in self.files and self.files[path].kind in "dl"
 
 
@@ -84,7 +84,7 @@ LEFTOVERS = tuple(
 
 
 def parse(text: str) -> Contents:
-    """The output of LISTING."""
+    """Parse the output of LISTING."""
     files: dict[str, File] = {}
     names: dict[str, dict[str, int]] = {"user": {}, "group": {}}
     secrets = []
@@ -101,7 +101,7 @@ def parse(text: str) -> Contents:
 
 
 def leftovers(image: Contents, base: Contents) -> Iterator[str]:
-    """What the image must not hold and its base does not, as `what: path`."""
+    """Yield what the image must not hold and its base does not hold, as `what: path`."""
     for path, file in image.files.items():
         if path not in base.files and file.kind != "d":
             yield from (f"{rule.what}: {path}" for rule in LEFTOVERS if rule.path.fullmatch(path))
@@ -111,12 +111,12 @@ def leftovers(image: Contents, base: Contents) -> Iterator[str]:
 
 
 def brought_by_base(base: Contents) -> list[str]:
-    """Which kinds of left-overs the base itself holds, for the record."""
+    """Return the kinds of left-overs that the base itself holds, for the record."""
     return sorted({rule.what for rule in LEFTOVERS for path in base.files if rule.path.fullmatch(path)})
 
 
 def unknown_owners(image: Contents, base: Contents) -> Iterator[str]:
-    """Files whose owner or group is `nobody` or has no name in the image, unless the base has them so."""
+    """Yield files whose owner or group is `nobody` or unknown to the image, unless the base has them so."""
     for file in _changed(image, base):
         unknown = file.uid not in image.users.values() or file.gid not in image.groups.values()
         if unknown or NOBODY in (file.uid, file.gid):
@@ -124,22 +124,22 @@ def unknown_owners(image: Contents, base: Contents) -> Iterator[str]:
 
 
 def setuid(image: Contents, base: Contents) -> Iterator[str]:
-    """Programs that run with their owner's or group's rights, unless the base has them so."""
+    """Return programs that run with their owner's or group's rights, unless the base has them so."""
     return (f"{f.path} (mode {f.mode:o})" for f in _changed(image, base) if f.kind == "f" and f.mode & SETUID)
 
 
 def open_to_all(files: Iterable[File]) -> Iterator[str]:
-    """Files and folders that everybody may write, but for folders like /tmp that protect what is in them."""
+    """Yield world-writable files and folders, except sticky folders such as /tmp."""
     for file in files:
-        if file.kind in "fd" and file.mode & EVERYBODY_WRITES and not file.mode & STICKY:
+        if file.kind in "fd" and file.mode & WORLD_WRITABLE and not file.mode & STICKY:
             yield f"{file.path} (mode {file.mode:o})"
 
 
 def world_writable(image: Contents, base: Contents) -> Iterator[str]:
-    """Files and folders that everybody may write, unless the base has them so."""
+    """Return world-writable files and folders, unless the base has them so."""
     return open_to_all(_changed(image, base))
 
 
 def _changed(image: Contents, base: Contents) -> Iterator[File]:
-    """Every file that is not just so (path, kind, mode, owner) in the base."""
+    """Return every file that the base does not have with the same kind, mode and owner."""
     return (file for path, file in image.files.items() if base.files.get(path) != file)

@@ -1,7 +1,7 @@
-"""Whether the sources that an SDK image holds are the pinned ones with the series applied.
+"""Comparison of an SDK image's sources with the pinned trees and the series applied.
 
-The trees are made again from pins and patches and compared file by file, which shows more than taking each
-patch out would: a file that no patch touches counts as well.
+The trees are made again from pins and patches and compared file by file, which shows more than reversing each
+patch: files that no patch touches count as well.
 """
 
 from __future__ import annotations
@@ -15,11 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from ftbuild.config.schema import Config
-from ftbuild.plan import Plan
+from ftbuild.gates.subject import Subject
 from ftbuild.sources import lock, patched
 from ftbuild.sources.patches import hunks, series
-from ftbuild.text.reporter import Reporter
 
 Place = tuple[str, str]  # component, path in its tree
 Digests = Mapping[Place, str]
@@ -43,7 +41,7 @@ UNPATCHED = "files that no patch changes"
 
 @dataclass
 class Comparison:
-    """By patch: what is wrong with files it changes; and the patches of which no file is there to compare."""
+    """By patch, the faults in files that it changes; and the patches without any file to compare."""
 
     wrong: dict[str, list[str]] = field(default_factory=dict)
     right: list[str] = field(default_factory=list)
@@ -52,7 +50,7 @@ class Comparison:
 
 
 def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
-    """Digest of every file of a tar of `tree.folder`."""
+    """Return the digest of every file of a tar of `tree.folder`."""
     found = {}
     with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
         for member in tar:
@@ -64,20 +62,19 @@ def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
     return found
 
 
-def compare(
-    config: Config, plan: Plan, image: Digests, cache: Path, *, staged: Path | None, report: Reporter
-) -> Comparison:
-    """Compare `image` (of every tree in TREES) with the pinned, patched sources of `plan`.
+def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Comparison:
+    """Compare `image` (of every tree in TREES) with the pinned, patched sources of the cell.
 
     Patches that change compiled files only are looked for in the `staged` sources of the build, if these
-    are still there. Fetches what the cache lacks; raises PinError and PatchError as a build would.
+    still exist. Fetches what the cache lacks; raises PinError and PatchError as a build would.
     """
-    with _patched(config, plan, cache, report) as trees:
+    plan = subject.plan
+    with _patched(subject) as trees:
         wanted = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
         differing = {place for place in wanted.keys() | image.keys() if wanted.get(place) != image.get(place)}
         outcome = Comparison(files=len(wanted))
         explained: set[Place] = set()
-        for name, places in _touched(config, plan, cache, report).items():
+        for name, places in _touched(subject).items():
             if shown := places & wanted.keys():
                 _note(outcome, name, shown & differing, wanted, image)
                 explained |= shown
@@ -105,8 +102,9 @@ def _note(outcome: Comparison, name: str, places: set[Place], wanted: Digests, f
 
 
 @contextmanager
-def _patched(config: Config, plan: Plan, cache: Path, report: Reporter) -> Iterator[dict[str, Path]]:
-    """The patched trees of all components that have a series, as long as the context lasts."""
+def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
+    """Export and patch the trees of all components that have a series, for as long as the context lasts."""
+    config, plan, cache, report = subject.config, subject.plan, subject.cache, subject.report
     release = plan.cell.triton
     with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
         names = [name for name in config.patches.ranges if name in config.sources.releases[release]]
@@ -117,13 +115,14 @@ def _patched(config: Config, plan: Plan, cache: Path, report: Reporter) -> Itera
         yield trees
 
 
-def _touched(config: Config, plan: Plan, cache: Path, report: Reporter) -> dict[str, set[Place]]:
-    """Patch -> the files that it changes."""
+def _touched(subject: Subject) -> dict[str, set[Place]]:
+    """Return the files that each patch changes."""
+    config = subject.config
     found: dict[str, set[Place]] = {}
     for component, entries in series.series(config).items():
-        version = config.version(plan.cell.triton, component)
+        version = config.version(subject.plan.cell.triton, component)
         for entry in series.applicable(entries, version):
-            diff = lock.diff(config, entry, cache, report=report).decode("utf-8", "replace")
+            diff = lock.diff(config, entry, subject.cache, report=subject.report).decode("utf-8", "replace")
             found[entry.name] = {(component, hunk.file) for hunk in hunks.hunks(diff)}
     return found
 
@@ -137,7 +136,7 @@ def _expected(tree: Tree, trees: Mapping[str, Path]) -> Iterator[tuple[Place, st
 
 
 def _digest(path: Path) -> str:
-    """sha256 of a file, the target of a link, empty for anything else."""
+    """Return the sha256 of a file, the target of a link, or an empty string for anything else."""
     if path.is_symlink():
         return str(path.readlink())
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -91,7 +91,7 @@ class Inventory:
 
 
 def read(client: docker.DockerClient, image: str) -> Inventory:
-    """The inventory of an image, read in one container; VerifyError when the script fails there."""
+    """Read the inventory of an image in one container; ContainerError when the script fails there."""
     return parse(container.run(client, image, SCRIPT, user="0"))
 
 

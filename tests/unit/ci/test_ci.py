@@ -21,10 +21,11 @@ from ftbuild.cli.ci import CiOptions
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
+from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import Cell, as_github, select
 from ftbuild.plan import Plan
 from ftbuild.sm import Sm
+from ftbuild.text.results import CheckResult, State
 from testing import ROOT
 
 CELLS = (Cell("22.07", (Sm(80),), "ngc", True), Cell("22.12", (Sm(90),), "open", False))
@@ -298,9 +299,9 @@ def test_a_script_of_several_lines_is_a_block_and_nothing_is_an_anchor() -> None
     assert load(text) == {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}}
 
 
-def judged(plan: Plan, gate: Gate, **checks: State) -> Report:
-    found = (Finding(check, "runtime", Verdict(state, "it")) for check, state in checks.items())
-    return Report(gate, plan, {"runtime": "sha256:1"}, tuple(found))
+def judged(plan: Plan, gate: Gate, **checks: State) -> GateReport:
+    found = (CheckResult(check, state, "it", subject="runtime") for check, state in checks.items())
+    return GateReport(gate, plan, {"runtime": "sha256:1"}, tuple(found))
 
 
 def test_the_summary_tells_passed_failed_and_untested_apart(config: Config, tmp_path: Path) -> None:

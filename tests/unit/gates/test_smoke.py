@@ -13,10 +13,10 @@ from ftbuild.client import golden
 from ftbuild.client.golden import Row
 from ftbuild.config.schema import Config
 from ftbuild.engine.gpu import Access, Gpu
-from ftbuild.gates.report import State
 from ftbuild.gates.smoke import gate, job, junit
 from ftbuild.gates.smoke.job import Job, Model, Variant
 from ftbuild.sm import Sm
+from ftbuild.text.results import State
 from tests.unit.models.test_converters import DECODER
 
 ROW = Row(tokens=(5, 6, 7), log_probs=(-0.1, -0.2, -0.3), runner_up=(1, 2, 3), gap=(1.0, 0.05, 1.0))
@@ -102,17 +102,17 @@ def test_the_reference_is_read_as_its_script_writes_it(tmp_path: Path) -> None:
 def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
     file = tmp_path / "smoke.xml"
     file.write_text(XML)
-    found = junit.findings(file, "runtime")
-    assert [(f.check, f.verdict.state) for f in found] == [
+    found = junit.results(file, "runtime")
+    assert [(f.check, f.state) for f in found] == [
         ("figures", State.OK),
         ("a stop word ends the answer", State.OK),
         ("two gpus answer as one", State.SKIP),
         ("greedy tokens are the references", State.FAIL),
         ("figures", State.FAIL),
     ]
-    assert found[2].verdict.detail == "needs 2 GPUs, 1 is there"
-    assert (found[3].verdict.detail, found[3].verdict.hint) == ("token 1 is 4", "look")
-    assert found[4].verdict.detail == "boom"
+    assert found[2].detail == "needs 2 GPUs, 1 is there"
+    assert (found[3].detail, found[3].hint) == ("token 1 is 4", "look")
+    assert found[4].detail == "boom"
     assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5}}
 
 

@@ -15,10 +15,10 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
 from ftbuild.config.schema import Config, SourcesConfig
 from ftbuild.errors import NothingSelected
-from ftbuild.gates.report import State
 from ftbuild.gates.unittests import gate, image, runner
 from ftbuild.plan import Plan
 from ftbuild.sources import lock
+from ftbuild.text.results import State
 from testing import ROOT
 
 REPORT = {
@@ -195,9 +195,9 @@ def suite(**facts: Any) -> dict[str, Any]:
 
 def test_a_finding_shows_the_first_failures_and_counts_the_rest() -> None:
     failed = [{"test": f"Test{number}", "said": "one\ntwo" * number} for number in range(2)] * 2
-    found = gate.finding(suite(passed=2, failed=failed))
-    assert (found.check, found.verdict.state) == ("unittest: A/0", State.FAIL)
-    assert found.verdict.detail.splitlines() == [
+    found = gate.result(suite(passed=2, failed=failed))
+    assert (found.check, found.state) == ("unittest: A/0", State.FAIL)
+    assert found.detail.splitlines() == [
         "2 passed, 4 failed, 0 skipped, 1.0 s",
         "Test0",
         "Test1: two",
@@ -207,4 +207,4 @@ def test_a_finding_shows_the_first_failures_and_counts_the_rest() -> None:
 
 
 def test_a_suite_that_was_only_skipped_is_no_pass() -> None:
-    assert gate.finding(suite(skipped=["Other"])).verdict.state is State.SKIP
+    assert gate.result(suite(skipped=["Other"])).state is State.SKIP

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from ftbuild.errors import VerifyError
-from ftbuild.gates.report import VERIFY, Finding, Report, State, Verdict
-from ftbuild.gates.verify import elf, filesystem, gate
+from ftbuild.gates.report import VERIFY, GateReport
+from ftbuild.gates.verify import elf, filesystem
+from ftbuild.gates.verify.checks import libraries
+from ftbuild.gates.verify.images import BACKEND
 from ftbuild.sm import Sm
+from ftbuild.text.results import CheckResult, State
 
 # cuobjdump 11.8, readelf 2.40 on the images of the sample stack, shortened.
 INSPECTED = """\
@@ -67,7 +71,7 @@ def test_code_needed_libraries_and_search_paths_are_read_per_library() -> None:
     assert plain.sass == plain.ptx == {}
     assert plain.needed == ("libmpi.so.40",)
     assert list(plain.searched()) == [
-        ("$ORIGIN", gate.BACKEND),
+        ("$ORIGIN", BACKEND),
         ("/usr/local/mpi/lib", "/usr/local/mpi/lib"),
         ("${ORIGIN}/../lib", "/opt/tritonserver/backends/lib"),
     ]
@@ -174,18 +178,18 @@ def test_added_rights_are_found_also_on_a_file_of_the_base() -> None:
     [
         ("$ORIGIN", (), None),
         ("/usr/local/mpi/lib", (), None),
-        ("/build/backend/lib", (), "search path /build/backend/lib is no folder of the image"),
-        ("", (), "search path  is no folder of the image"),
-        ("/opt/lib", ("file d 777 0 0 /opt/lib",), "everybody may write to its search path /opt/lib"),
+        ("/build/backend/lib", (), "search path /build/backend/lib is not a folder of the image"),
+        ("", (), "search path  is not a folder of the image"),
+        ("/opt/lib", ("file d 777 0 0 /opt/lib",), "search path /opt/lib is world-writable"),
     ],
 )
 def test_search_paths_stay_inside_the_image(search: str, files: tuple[str, ...], problem: str | None) -> None:
-    image, _ = beyond(f"file d 755 0 0 {gate.BACKEND}", *files)
-    library = elf.Library(f"{gate.BACKEND}/libx.so", {}, {}, (), (search,))
-    subject: Any = SimpleNamespace(
-        images={"runtime": "id"}, contents=lambda image_id: image, libraries=lambda product: (library,)
+    image, _ = beyond(f"file d 755 0 0 {BACKEND}", *files)
+    library = elf.Library(f"{BACKEND}/libx.so", {}, {}, (), (search,))
+    images: Any = SimpleNamespace(
+        ids={"runtime": "id"}, contents=lambda image_id: image, libraries=lambda product: (library,)
     )
-    (verdict,) = gate.search_paths(subject, "runtime")
+    (verdict,) = libraries.search_paths(images, "runtime")
     assert verdict.state is (State.FAIL if problem else State.OK)
     assert problem is None or problem in verdict.detail
 
@@ -200,8 +204,8 @@ def test_search_paths_stay_inside_the_image(search: str, files: tuple[str, ...],
 )
 def test_mpi_and_nccl_must_be_linked(needed: tuple[str, ...], state: State) -> None:
     library = elf.Library("/libx.so", {}, {}, needed, ())
-    subject: Any = SimpleNamespace(libraries=lambda product: (library,))
-    (verdict,) = gate.multi_gpu(subject, "runtime")
+    images: Any = SimpleNamespace(libraries=lambda product: (library,))
+    (verdict,) = libraries.multi_gpu(images, "runtime")
     assert verdict.state is state
     assert state is State.OK or "BUILD_MULTI_GPU" in verdict.hint
 
@@ -224,28 +228,28 @@ def test_machine_code_is_exactly_the_cells(
     sass: dict[str, int], ptx: dict[str, int], problem: str | None
 ) -> None:
     library = elf.Library("/libx.so", sass, ptx, (), ())
-    subject: Any = SimpleNamespace(
+    images: Any = SimpleNamespace(
         libraries=lambda product: (library,),
         plan=SimpleNamespace(cell=SimpleNamespace(sms=(Sm(80), Sm(90)))),
     )
-    (verdict,) = gate.machine_code(subject, "runtime")
+    (verdict,) = libraries.machine_code(images, "runtime")
     assert verdict.facts == {"sass": dict(sorted(sass.items())), "ptx": ptx}
     assert (problem is None) == (verdict.state is State.OK)
     assert problem is None or problem in verdict.detail
 
 
-def report(*findings: Finding) -> Report:
+def report(*results: CheckResult) -> GateReport:
     plan: Any = SimpleNamespace(
         cell=SimpleNamespace(id="22.12-sm80"), key="0123", tag=lambda product: f"image:{product}"
     )
-    return Report(VERIFY, plan, {"runtime": "sha256:1"}, findings)
+    return GateReport(VERIFY, plan, {"runtime": "sha256:1"}, results)
 
 
 def test_a_failed_report_names_every_failed_check_and_what_to_do() -> None:
     failed = report(
-        Finding("user", "runtime", Verdict(State.FAIL, "the image runs as root", "set USER")),
-        Finding("labels", "runtime", Verdict(State.OK, "22 labels")),
-        Finding("patches", "sdk", Verdict(State.SKIP, "3 patches")),
+        CheckResult("user", State.FAIL, "the image runs as root", "set USER", "runtime"),
+        CheckResult("labels", State.OK, "22 labels", subject="runtime"),
+        CheckResult("patches", State.SKIP, "3 patches", subject="sdk"),
     )
     with pytest.raises(VerifyError) as caught:
         failed.require()
@@ -253,14 +257,15 @@ def test_a_failed_report_names_every_failed_check_and_what_to_do() -> None:
     assert "user (runtime): the image runs as root" in caught.value.what
     assert caught.value.hint == "set USER"
     assert failed.exit_code == caught.value.exit_code == 8
-    assert "next for user (runtime): set USER" in failed.render()
+    assert re.search(r"fail +user +runtime +the image runs as root\n +-> set USER\n", failed.render())
+    assert failed.render().endswith("failed: 1, warnings: 0, skipped: 1")
     record = failed.as_dict()
     assert record["passed"] is False
     assert record["images"]["runtime"] == {"id": "sha256:1", "tag": "image:runtime"}
 
 
 def test_a_skipped_check_does_not_fail_the_gate() -> None:
-    passed = report(Finding("patches", "sdk", Verdict(State.SKIP, "3 patches")))
+    passed = report(CheckResult("patches", State.SKIP, "3 patches", subject="sdk"))
     passed.require()
     assert passed.exit_code == 0
     assert passed.as_dict()["passed"] is True

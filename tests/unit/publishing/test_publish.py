@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PublishError
-from ftbuild.gates.report import SMOKE, VERIFY, Finding, Gate, Report, State, Verdict
+from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import select
 from ftbuild.plan import PRODUCTS, Plan, Revision, plan
 from ftbuild.publishing import gates, index, names, push, retry, signing
@@ -22,6 +22,7 @@ from ftbuild.publishing.index import Entry
 from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Descriptor, Manifest, digest_of
 from ftbuild.sm import Sm
+from ftbuild.text.results import CheckResult, State
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00")
 IDS = {"runtime": "sha256:" + "1" * 64, "sdk": "sha256:" + "2" * 64}
@@ -42,8 +43,8 @@ def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
 def judge(
     at: Path, cell: Plan, gate: Gate, *, images: Mapping[str, str] = IDS, state: State = State.OK
 ) -> None:
-    found = tuple(Finding(check, "runtime", Verdict(state, "it")) for check in ("gpt", "t5", "gpt"))
-    Report(gate, cell, images, found).write(at)
+    found = tuple(CheckResult(check, state, "it", subject="runtime") for check in ("gpt", "t5", "gpt"))
+    GateReport(gate, cell, images, found).write(at)
 
 
 # Patience

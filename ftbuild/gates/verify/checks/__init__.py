@@ -1,0 +1,1 @@
+"""The checks of verify: functions that yield verdicts on one product's image (docs/verify.md)."""
