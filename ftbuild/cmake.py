@@ -66,7 +66,7 @@ class Toolchain:
 def jobs(cores: int, memory_bytes: int) -> int:
     """How many compile jobs a machine runs at a time: one per core, fewer where memory is short, at least 1.
 
-    It holds for all builds on it together, both trees of each (dockerfiles/triton-ft.Dockerfile, `slot`).
+    It holds for all builds on it together, both trees of each (dockerfiles/steps/slot.py).
     """
     return max(1, min(cores, memory_bytes // MEMORY_PER_JOB_BYTES))
 

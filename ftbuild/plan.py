@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -26,6 +27,9 @@ RECIPE = 2
 KEY_DIGITS = 12
 LABELS = "io.ftbuild"
 PRODUCTS = ("runtime", "sdk")
+# The folder beside a Dockerfile with the programs that its stages run.
+STEPS = "steps"
+_STEP = re.compile(rf"(?<![\w/-]){STEPS}/([\w.-]+)")
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,10 @@ class Plan:
     def file(self, role: str) -> RecipeFile:
         """The recipe file of a role: dockerfile, base, toolchain, pyt, runtime or sdk."""
         return next(f for f in self.files if f.role == role)
+
+    def steps(self, role: str) -> tuple[RecipeFile, ...]:
+        """Return the programs that the Dockerfile of a role (dockerfile or base) copies into its stages."""
+        return tuple(f for f in self.files if f.role.startswith(f"{role}/"))
 
     def source(self, repository: str) -> PlannedSource:
         """The pinned source of a repository."""
@@ -265,17 +273,30 @@ def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[Pla
 
 
 def _files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
-    roles = {"dockerfile": config.bases.dockerfile, **base.requirements.model_dump()}
+    dockerfiles = {"dockerfile": config.bases.dockerfile}
     if base.local:
-        roles["base"] = base.local.dockerfile
-    for role, relative in roles.items():
-        path = config.path(relative)
-        try:
-            yield RecipeFile(role, path, hashlib.sha256(path.read_bytes()).hexdigest())
-        except OSError as missing:
-            raise ConfigError(
-                f"the {role} file is missing", where=f"{config.folder}/bases.yaml: {path}"
-            ) from missing
+        dockerfiles["base"] = base.local.dockerfile
+    for role, relative in (dockerfiles | base.requirements.model_dump()).items():
+        yield _file(config, role, config.path(relative))
+    for role, relative in dockerfiles.items():
+        dockerfile = config.path(relative)
+        for name in _copied_steps(dockerfile.read_text(encoding="utf-8", errors="replace")):
+            yield _file(config, f"{role}/{name}", dockerfile.parent / STEPS / name)
+
+
+def _file(config: Config, role: str, path: Path) -> RecipeFile:
+    try:
+        return RecipeFile(role, path, hashlib.sha256(path.read_bytes()).hexdigest())
+    except OSError as missing:
+        raise ConfigError(
+            f"the {role} file is missing", where=f"{config.folder}/bases.yaml: {path}"
+        ) from missing
+
+
+def _copied_steps(dockerfile: str) -> Iterator[str]:
+    """Yield each program below `steps/` that the text of a Dockerfile names outside of comments."""
+    lines = (line for line in dockerfile.splitlines() if not line.lstrip().startswith("#"))
+    return iter(dict.fromkeys(_STEP.findall("\n".join(lines))))
 
 
 def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile, ...]) -> PlannedBase:
@@ -290,8 +311,8 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
             else "bases.yaml, no digest in the lock: the tag decides"
         )
         return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
-    dockerfile = next(f for f in files if f.role == "base")
-    key = digest_of([dockerfile.sha256, base.local.os_image, dict(base.local.arguments)])
+    recipe = [(f.role, f.sha256) for f in files if f.role == "base" or f.role.startswith("base/")]
+    key = digest_of([recipe, base.local.os_image, dict(base.local.arguments)])
     name = f"ftbuild-base-{cell.base}"
     return PlannedBase(
         cell.base, f"{name}:{key}", f"{name}:{key}-devel", None, base.local, "built here by invoke base"

@@ -17,13 +17,12 @@ from ftbuild.engine import daemon
 from ftbuild.errors import BuildError
 from ftbuild.host import shell
 from ftbuild.nightly import ninja
-from ftbuild.plan import Plan
+from ftbuild.plan import STEPS, Plan
 from ftbuild.text.reporter import to_stderr
 
 # One target for the figures of all trees, so that they are compiled beside each other.
 _FIGURES = "\n\nFROM scratch AS figures\n{}"
 _COPY = "COPY --from={tree} /out/info/ /{tree}/\n"
-_SCRIPT = re.compile(r"(^COPY --chmod=755 <<'EOF' /compile\n).*?(^EOF$)", re.M | re.S)
 _TIMES = re.compile(r"(\d+)m([\d.]+)s")
 
 
@@ -98,7 +97,7 @@ class Machine:
         """Compile a cell; BuildError tells why it failed.
 
         `edited` adds text to the end of sources, by their path. `parent` is the cgroup that the steps run
-        below. `script` replaces the one that compiles a tree. `settings` are added to those of the machine,
+        below. `script` replaces `steps/compile.sh`. `settings` are added to those of the machine,
         as bake.Host.lines has them. What was edited stays so.
         """
         folder = plan.folder(self.stage.work / self.name)
@@ -114,7 +113,7 @@ class Machine:
         dockerfile = folder / "recipe" / "Dockerfile"
         recipe = _own_caches(dockerfile.read_text(), self.name)
         if script:
-            recipe = _SCRIPT.sub(lambda found: found[1] + script + found[2], recipe)
+            (dockerfile.parent / STEPS / "compile.sh").write_text(script)
         copies = "".join(_COPY.format(tree=tree) for tree in self.stage.trees)
         dockerfile.write_text(recipe + _FIGURES.format(copies))
         for path, text in (edited or {}).items():
@@ -148,7 +147,7 @@ def _own_caches(dockerfile: str, name: str) -> str:
     """
     for mount in ("ccache", "slots"):
         dockerfile = dockerfile.replace(f"id=ftbuild-{mount},", f"id=ftbuild-{mount}-{name},")
-    return dockerfile.replace(" /steps/compile ", f" COMPILE={uuid.uuid4().hex} /steps/compile ")
+    return dockerfile.replace(" /steps/compile.sh ", f" COMPILE={uuid.uuid4().hex} /steps/compile.sh ")
 
 
 def _command(plan: Plan, host: bake.Host, parent: str) -> list[str]:
@@ -203,7 +202,7 @@ def cpu(times: str) -> tuple[float, float]:
 
 
 def jobs(log: str) -> Iterator[Job]:
-    """The lines that `slot` wrote."""
+    """Parse the log of `steps/slot.py`."""
     for line in log.splitlines():
         start, end, _, output, seconds, memory = line.split("\t")
         yield Job(int(start) / 1000, int(end) / 1000, output, float(seconds), int(memory))

@@ -2,7 +2,7 @@
 
 A list schedule, as the build makes it: each tree's ninja starts, among the units whose inputs are there, the
 first in its order and keeps at most `jobs` running (ninja's manual, `-j`); what compiles also waits for one
-of as many slots, which all trees share and which are given in the order of asking (`slot` in the Dockerfile).
+of as many slots, which all trees share and which are given in order of arrival (dockerfiles/steps/slot.py).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def heaviest_first(tree: Tree) -> Sequence[int]:
 
 
 def first(names: Sequence[str]) -> Order:
-    """The sources of these names, without endings, at the front (`heaviest-first` in the Dockerfile)."""
+    """The sources of these names, without endings, at the front (dockerfiles/steps/heaviest_first.py)."""
     ranks = {name: rank for rank, name in enumerate(names)}
 
     def order(tree: Tree) -> Sequence[int]:

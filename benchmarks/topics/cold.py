@@ -93,16 +93,16 @@ def script(make: str = "") -> str:
     ninja, since the base has no make; the compilers' command lines are the same.
     """
     return f"""#!/bin/sh
-# compile TREE SOURCE: each compiler in one of JOBS slots
+# compile.sh TREE SOURCE: each compiler in one of JOBS slots
 set -eu
-. /steps/host-environment
+. /steps/host-environment.sh
 tree=$1 source=$2 build=/build/$1 info=/out/info
 mkdir -p "$build" "$info"
 export JOBS SLOT_LOG="$info/slots.tsv"
 touch "$SLOT_LOG" "$info/ccache.statslog" "$info/ninja_log"
 grep -vE '^set\\(({"|".join(OURS)}) ' "/recipe/$tree.cmake" > /tmp/initial.cmake
 cmake -G Ninja -S "$source" -B "$build" -C /tmp/initial.cmake \\
-    -D SM={",".join(map(str, SMS))} {" ".join(f"-D {launcher}=/steps/slot" for launcher in LAUNCHERS)}
+    -D SM={",".join(map(str, SMS))} {" ".join(f"-D {launcher}=/steps/slot.py" for launcher in LAUNCHERS)}
 ninja -C "$build" -t targets all > "$info/targets"
 times > "$info/times"
 date +%s%3N > "$info/started"

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from ftbuild import registry
-from ftbuild.build import bake
+from ftbuild.build import bake, context
 from ftbuild.config.schema import Config, LocalBase
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -52,7 +52,7 @@ def ensure(
     folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
     job = bake.Job(folder, bake.base_definition(plan, os_image, host))
     bake.write(job, host)
-    shutil.copyfile(plan.file("base").path, job.folder / "Dockerfile")
+    context.dockerfile(plan, "base", job.folder)
     bake.run(job, host, report=report)
 
 

@@ -1,7 +1,7 @@
-"""Plan -> the staged folder: patched sources, CMake scripts, requirements and Dockerfile, nothing else.
+"""The staged folder of a plan: patched sources, CMake scripts, requirements, Dockerfile and its programs.
 
-The folder is all that a build needs besides the base image. It is made beside its final place and renamed,
-so that an interrupted staging never looks finished.
+The folder is all that a build needs besides the base image. Sources are staged beside their final place and
+renamed, so that an interrupted staging never looks finished.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shutil
 from pathlib import Path
 
 from ftbuild.config.schema import Config
-from ftbuild.plan import Plan
+from ftbuild.plan import STEPS, Plan
 from ftbuild.sources import lock, patched
 from ftbuild.text.reporter import Reporter
 
@@ -29,10 +29,10 @@ def stage(
     online: bool = False,
     report: Reporter = print,
 ) -> None:
-    """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they already lie there.
+    """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they are there already.
 
-    With `online` the steps that compile get a network, which they are denied otherwise. Raises PinError when
-    a source cannot be fetched or does not match its pin, PatchError on a conflict.
+    With `online` the steps that compile get a network, which they are denied otherwise. Raises PinError if a
+    source cannot be fetched or does not match its pin, PatchError on a conflict.
     """
     recipe(plan, folder / RECIPE, online=online)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
@@ -51,11 +51,22 @@ def stage(
 
 
 def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
-    """Write all that BuildKit needs besides the sources; `online` as `stage` has it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    dockerfile = plan.file("dockerfile").path.read_text()
-    (folder / "Dockerfile").write_text(dockerfile.replace(_OFFLINE, "RUN ") if online else dockerfile)
+    """Write all that BuildKit needs besides the sources; for `online` see `stage`."""
+    dockerfile(plan, "dockerfile", folder)
+    if online:
+        file = folder / "Dockerfile"
+        file.write_text(file.read_text().replace(_OFFLINE, "RUN "))
     for role in ("toolchain", "pyt", "runtime", "sdk"):
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:
         (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())
+
+
+def dockerfile(plan: Plan, role: str, folder: Path) -> None:
+    """Write the Dockerfile of a role (dockerfile or base) to `folder`, with the programs that it copies."""
+    steps = folder / STEPS
+    shutil.rmtree(steps, ignore_errors=True)
+    steps.mkdir(parents=True)
+    shutil.copyfile(plan.file(role).path, folder / "Dockerfile")
+    for step in plan.steps(role):
+        shutil.copy(step.path, steps)

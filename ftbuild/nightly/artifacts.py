@@ -84,7 +84,7 @@ def _failed_checks(lines: Sequence[str]) -> str:
 
 
 def _units(info: Path) -> tuple[Unit, ...]:
-    """Ninja's edges; where one waited for a slot (`slot` in the Dockerfile), the time of its compiler."""
+    """Ninja's edges; where one waited for a slot (dockerfiles/steps/slot.py), the time of its compiler."""
     found = ninja.units("\n".join(_lines(info / "ninja_log")))
     try:
         ran = _slots(_lines(info / "slots.tsv"), int((info / "started").read_text()))

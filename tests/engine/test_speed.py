@@ -1,4 +1,4 @@
-"""Memory limits and shared objects, as the steps of a build meet them."""
+"""The steps of a build under memory limits and with a remote storage of objects."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 
 from ftbuild import cmake
 from ftbuild.plan import Plan
+from testing import STEPS
 from testing.sample import Invoke, add_patch, build_arguments, sample_plan
-from testing.steps import script
 from testing.storage import PROGRAM, bridge, redis
 
 from .test_build import BROKEN_SOURCE, appended, first_line
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 # A step asks a storage for ten seconds at most; starting a container comes on top.
 SILENT_SECONDS = 25.0
+MOUNTED_STEPS = {str(STEPS): {"bind": "/steps", "mode": "ro"}}
 
 
 @pytest.mark.parametrize(("memory", "jobs"), [("4g", "1"), ("7g", "2"), (None, "8"), ("1g", "1")])
 def test_a_memory_limit_makes_the_jobs_fewer(
-    client: docker.DockerClient, built: Plan, tmp_path: Path, memory: str | None, jobs: str
+    client: docker.DockerClient, built: Plan, memory: str | None, jobs: str
 ) -> None:
-    script("jobs-that-fit", tmp_path)
-    told: bytes = client.containers.run(
+    printed: bytes = client.containers.run(
         built.base.serving,
-        ["sh", "-c", "/steps/jobs-that-fit 2> /dev/null"],
+        ["sh", "-c", "/steps/job-count.sh 2> /dev/null"],
         environment={"JOBS": "8", "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES)},
-        volumes={str(tmp_path): {"bind": "/steps", "mode": "ro"}},
+        volumes=MOUNTED_STEPS,
         mem_limit=memory,
         remove=True,
     )
-    assert told.decode().strip() == jobs
+    assert printed.decode().strip() == jobs
 
 
 @pytest.fixture
@@ -51,48 +51,43 @@ def storage(client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
         yield address
 
 
-def answers(client: docker.DockerClient, built: Plan, folder: Path, storage: str) -> bool:
-    """Whether a step would use the storage."""
-    script("storage-answers", folder)
-    told: bytes = client.containers.run(
+def answers(client: docker.DockerClient, built: Plan, storage: str) -> bool:
+    """Run the probe of a compile step against the storage."""
+    printed: bytes = client.containers.run(
         built.base.devel,
-        ["sh", "-c", "/steps/storage-answers && echo yes || echo no"],
+        ["sh", "-c", "/steps/probe-storage.sh && echo yes || echo no"],
         environment={"CC": built.toolchain.cc, "CCACHE_REMOTE_STORAGE": storage},
-        volumes={str(folder): {"bind": "/steps", "mode": "ro"}},
+        volumes=MOUNTED_STEPS,
         remove=True,
     )
-    return told.decode().strip() == "yes"
+    return printed.decode().strip() == "yes"
 
 
-def test_a_storage_that_answers_is_used(
-    client: docker.DockerClient, built: Plan, tmp_path: Path, storage: str
-) -> None:
-    assert answers(client, built, tmp_path, storage)
+def test_a_storage_that_answers_is_used(client: docker.DockerClient, built: Plan, storage: str) -> None:
+    assert answers(client, built, storage)
 
 
 def test_a_storage_that_refuses_the_password_is_not_used(
-    client: docker.DockerClient, built: Plan, tmp_path: Path, storage: str
+    client: docker.DockerClient, built: Plan, storage: str
 ) -> None:
-    assert not answers(client, built, tmp_path, storage.replace("sesame@", "wrong@"))
+    assert not answers(client, built, storage.replace("sesame@", "wrong@"))
 
 
 @pytest.mark.parametrize("address", ["redis://{host}:1", "redis://192.0.2.1", "gopher://{host}", "nonsense"])
 def test_an_address_with_nothing_behind_it_is_not_used(
-    client: docker.DockerClient, built: Plan, tmp_path: Path, address: str
+    client: docker.DockerClient, built: Plan, address: str
 ) -> None:
-    assert not answers(client, built, tmp_path, address.format(host=bridge(client)))
+    assert not answers(client, built, address.format(host=bridge(client)))
 
 
-def test_a_storage_that_is_silent_is_not_waited_for(
-    client: docker.DockerClient, built: Plan, tmp_path: Path
-) -> None:
+def test_a_storage_that_is_silent_is_not_waited_for(client: docker.DockerClient, built: Plan) -> None:
     with socket.create_server((bridge(client), 0)) as listener:
         start = time.monotonic()
         taken: list[socket.socket] = []
         thread = threading.Thread(target=lambda: taken.append(listener.accept()[0]), daemon=True)
         thread.start()
         host, port = listener.getsockname()
-        assert not answers(client, built, tmp_path, f"redis://{host}:{port}")
+        assert not answers(client, built, f"redis://{host}:{port}")
         assert time.monotonic() - start < SILENT_SECONDS
         thread.join(5)
         for connection in taken:
@@ -108,7 +103,7 @@ def test_a_build_shares_its_objects_and_keeps_the_password(
     done = invoke(*build_arguments(sample_copy), CCACHE_REMOTE_STORAGE=storage)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert "the steps that compile have a network" in done.stdout
-    assert "ftbuild: backend: ccache shares what it compiles" in done.stdout
+    assert "ftbuild: backend: ccache shares objects" in done.stdout
     assert "sesame" not in done.stdout
     folder = sample_plan(sample_copy).folder(work)
     assert "remote_storage_write" in (folder / "info" / "backend" / "ccache.statslog").read_text()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from ftbuild.cli import explain
 from ftbuild.config import loader
 from ftbuild.config.schema import Config, Lock
-from ftbuild.errors import PinError
+from ftbuild.errors import ConfigError, PinError
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, plan
 
@@ -81,6 +82,54 @@ def test_whatever_decides_the_image_changes_the_key(
     config: Config, tmp_path: Path, file: str, old: str, new: str
 ) -> None:
     assert plan_of(copied(config, tmp_path, file, old, new)).key != plan_of(config).key
+
+
+@pytest.fixture
+def recipes(config: Config, tmp_path: Path) -> tuple[Config, Path]:
+    """A configuration on a copy of dockerfiles/, and that copy."""
+    folder = tmp_path / "dockerfiles"
+    shutil.copytree(config.folder.parent / "dockerfiles", folder)
+    configured = tmp_path / "buildcfg"
+    configured.mkdir()
+    return copied(
+        config, configured, "bases.yaml", f"{config.folder.parent}/dockerfiles", str(folder)
+    ), folder
+
+
+@pytest.mark.parametrize("step", ["compile.sh", "slot.py", "pip-install.sh"])
+def test_a_changed_step_changes_the_key(recipes: tuple[Config, Path], step: str) -> None:
+    config, folder = recipes
+    before = plan_of(config, base="open")
+    with (folder / "steps" / step).open("a") as file:
+        file.write("# changed\n")
+    after = plan_of(config, base="open")
+    assert after.key != before.key
+    assert after.base == before.base
+
+
+@pytest.mark.parametrize("step", ["apt-install.sh", "unpack-wheels.sh", "host-environment.sh"])
+def test_a_changed_step_of_a_local_base_is_another_base(recipes: tuple[Config, Path], step: str) -> None:
+    config, folder = recipes
+    before = plan_of(config, base="open")
+    with (folder / "steps" / step).open("a") as file:
+        file.write("# changed\n")
+    after = plan_of(config, base="open")
+    assert after.base.serving != before.base.serving
+    assert after.key != before.key
+
+
+def test_a_file_that_no_dockerfile_copies_is_not_an_input(recipes: tuple[Config, Path]) -> None:
+    config, folder = recipes
+    before = plan_of(config).key
+    (folder / "steps" / "unused.sh").write_text("#!/bin/sh\n")
+    assert plan_of(config).key == before
+
+
+def test_a_missing_step_is_named(recipes: tuple[Config, Path]) -> None:
+    config, folder = recipes
+    (folder / "steps" / "slot.py").unlink()
+    with pytest.raises(ConfigError, match=r"dockerfile/slot\.py file is missing"):
+        plan_of(config)
 
 
 def test_a_release_without_a_pin_fails_the_plan(config: Config, tmp_path: Path) -> None:

@@ -1,11 +1,13 @@
-"""What makes a build fast, and decides nothing about its images."""
+"""Compile order, network of the compile steps, limits of a builder: none of them changes an image."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import buildx
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
-from testing.steps import script
+from testing import STEPS
 
 # As CMake writes it: rules from another file, an object with its variables, comments, links.
 BUILD_NINJA = """\
@@ -50,7 +52,7 @@ RULES = "rule compile\n  command = cat $in > $out\n"
 def sorted_file(folder: Path, *names: str) -> str:
     file = folder / "build.ninja"
     file.write_text(BUILD_NINJA)
-    subprocess.run([sys.executable, script("heaviest-first", folder), file, *names], check=True)
+    subprocess.run([sys.executable, STEPS / "heaviest_first.py", file, *names], check=True)
     return file.read_text()
 
 
@@ -81,6 +83,67 @@ def test_ninja_starts_what_stands_first(tmp_path: Path) -> None:
     assert re.findall(r"cat (\S+\.c[cu]) ", told) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
 
 
+@dataclass(frozen=True)
+class Slots:
+    """A folder of slots, and commands that run in them."""
+
+    folder: Path
+    jobs: int = 1
+
+    @property
+    def log(self) -> list[list[str]]:
+        return [line.split("\t") for line in (self.folder / "log").read_text().splitlines()]
+
+    def start(self, *command: str) -> subprocess.Popen[str]:
+        settings = {"SLOTS": str(self.folder), "SLOT_LOG": str(self.folder / "log"), "JOBS": str(self.jobs)}
+        return subprocess.Popen(
+            [STEPS / "slot.py", *command],
+            env={**os.environ, **settings},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+def test_no_more_commands_run_at_once_than_there_are_slots(tmp_path: Path) -> None:
+    slots = Slots(tmp_path, jobs=2)
+    started = [slots.start("sh", "-c", "sleep 0.2", "-o", f"{number}.o") for number in range(5)]
+    for process in started:
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+    assert sorted(row[3] for row in slots.log) == [f"{number}.o" for number in range(5)]
+    assert {row[2] for row in slots.log} == {"0", "1"}
+    for start, *_ in slots.log:
+        assert sum(int(row[0]) <= int(start) < int(row[1]) for row in slots.log) <= 2
+
+
+def test_a_killed_holder_frees_its_slot(tmp_path: Path) -> None:
+    slots = Slots(tmp_path)
+    holder = slots.start("sh", "-c", "echo started; cat")
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "started\n"
+    waiting = slots.start("true")
+    with pytest.raises(subprocess.TimeoutExpired):
+        waiting.wait(0.3)
+    holder.kill()
+    waiting.communicate(timeout=30)
+    assert waiting.returncode == 0
+    holder.communicate(timeout=30)
+
+
+def test_exit_code_and_cost_of_a_compiler_are_kept(tmp_path: Path) -> None:
+    slots = Slots(tmp_path)
+    burn = f"{sys.executable} -c 'sum(range(10_000_000))'; exit 3"
+    heavy, killed = slots.start("sh", "-c", burn, "-o", "heavy.o"), slots.start("sh", "-c", "kill -9 $$")
+    for process, code in ((heavy, 3), (killed, 128 + 9)):
+        process.communicate(timeout=60)
+        assert process.returncode == code
+    start, end, slot, _, seconds, memory = next(row for row in slots.log if row[3] == "heavy.o")
+    assert slot == "0"
+    assert 0 < float(seconds) <= (int(end) - int(start)) / 1000 + 0.1
+    assert int(memory) > 1_000_000
+
+
 def test_no_source_is_named_twice_as_heavy() -> None:
     names = compile_order.SOURCES.split()
     assert len(set(names)) == len(names) > 0
@@ -95,6 +158,24 @@ def test_compile_steps_have_no_network(plan: Plan, tmp_path: Path) -> None:
     context.recipe(plan, tmp_path)
     assert (tmp_path / "Dockerfile").read_bytes() == plan.file("dockerfile").path.read_bytes()
     assert "RUN --network=none" in (tmp_path / "Dockerfile").read_text()
+
+
+def test_the_staged_folder_holds_the_programs_of_its_dockerfile(plan: Plan, tmp_path: Path) -> None:
+    context.recipe(plan, tmp_path)
+    staged = {file.name: file for file in (tmp_path / "steps").iterdir()}
+    assert staged.keys() == {step.path.name for step in plan.steps("dockerfile")}
+    for name, file in staged.items():
+        assert file.read_bytes() == (STEPS / name).read_bytes()
+        if name != "host-environment.sh":
+            assert os.access(file, os.X_OK)
+    for name in re.findall(r"/steps/([\w.-]+)", "".join(file.read_text() for file in staged.values())):
+        assert name in staged
+
+
+def test_every_step_is_copied_by_a_dockerfile(config: Config) -> None:
+    plan = plans(config, Selection(config.folder, ["22.12"], ["80"], base="open"))[0]
+    used = {step.path.name for role in ("dockerfile", "base") for step in plan.steps(role)}
+    assert used == {file.name for file in STEPS.iterdir()}
 
 
 def test_for_a_remote_storage_compile_steps_get_a_network_and_nothing_else_changes(
