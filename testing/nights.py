@@ -70,7 +70,7 @@ def images(cell: str, size: float, digest: bool = True) -> dict[str, Image]:
 
 
 PATCHES = (
-    Patch("ft/0010-python3-is-the-interpreter.patch", "by ftbuild"),
+    Patch("ft/0010-python3-interpreter.patch", "by ftbuild"),
     Patch(
         "ft/0080-pyt-abi.backport",
         "backport, https://github.com/NVIDIA/FasterTransformer/commit/fe692ff6656d9cc1eb867637cf20b5717acae605",

@@ -74,8 +74,8 @@ def test_the_state_of_this_repository_is_a_label_but_no_input(config: Config) ->
         ("sources.lock.yaml", "d21dc02bc5f70bc7dc0d18ba5801ae263565e68e", "d" * 40),
         ("bases.yaml", "host_compiler: [gcc, g++]", "host_compiler: [gcc-9, g++-9]"),
         ("bases.yaml", "{release}-py3", "{release}-py3-min"),
-        ("patches.yaml", '"0010-python3-is-the-interpreter.patch": {versions: ">=5.0,<=5.3"}',
-         '"0010-python3-is-the-interpreter.patch": {versions: "==5.0"}'),
+        ("patches.yaml", '"0010-python3-interpreter.patch": {versions: ">=5.0,<=5.3"}',
+         '"0010-python3-interpreter.patch": {versions: "==5.0"}'),
     ],
 )  # fmt: skip
 def test_whatever_decides_the_image_changes_the_key(
