@@ -52,6 +52,7 @@ set -eu
 apt-get -qq update
 DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $TOOLCHAIN_APT
 EOF
+
 RUN --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=toolchain.txt,target=/recipe/toolchain.txt \
     --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
@@ -90,6 +91,7 @@ for name in $PYT_WHEEL_LIBS; do
     done
 done
 EOF
+
 RUN --network=none \
     --mount=type=bind,from=steps,target=/steps \
     --mount=type=bind,from=recipe,source=pyt.cmake,target=/recipe/pyt.cmake \
@@ -147,6 +149,7 @@ done
 # NGC's image already has a user with this id.
 getent passwd 1000 > /dev/null || useradd --create-home --uid 1000 --user-group triton
 EOF
+
 COPY --from=runtime-python /python/ /
 
 
