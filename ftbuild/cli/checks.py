@@ -20,6 +20,7 @@ TOOLS = (
     ("actionlint", ".github/workflows/*.yml"),
     ("zizmor", "--offline", "--quiet", ".github"),
     ("check-jsonschema", "--builtin-schema=vendor.github-workflows", ".github/workflows/*.yml"),
+    ("check-jsonschema", "--builtin-schema=vendor.github-issue-forms", ".github/ISSUE_TEMPLATE/*.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.gitlab-ci", "--data-transform=gitlab-ci", ".gitlab-ci.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.renovate", "renovate.json"),
     ("proselint", "check", "*.md", "docs/*.md"),
