@@ -15,7 +15,7 @@ TOOLS = (
     ("ruff", "check", "."),
     ("codespell",),
     ("lint-imports", "--no-cache", "--no-logo"),
-    ("shellcheck", "bootstrap", ".ci/run", "dockerfiles/steps/*.sh"),
+    ("shellcheck", "bootstrap", "invoke", ".ci/run", "dockerfiles/steps/*.sh"),
     ("hadolint", "dockerfiles/*.Dockerfile"),
     ("actionlint", ".github/workflows/*.yml"),
     ("zizmor", "--offline", "--quiet", ".github"),

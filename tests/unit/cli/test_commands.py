@@ -152,7 +152,7 @@ def test_the_list_takes_less_than_a_quarter_of_a_second_of_processor_time() -> N
         (("build", "--smm", "80"), "unknown option '--smm'"),
         (("build", "-s", "80"), "unknown option '-s'"),
         (("build", "22.12"), "unknown command or value '22.12'"),
-        (("bulid",), "did you mean build?"),
+        (("bulid",), "did you mean build?"),  # codespell:ignore bulid
         (("compose",), "did you mean serve.compose?"),
         (("convert", "--model", "gpt"), "convert needs --checkpoint, --out"),
         (("--help", "nothing"), "unknown command or value 'nothing'"),
@@ -178,7 +178,7 @@ def test_a_machine_without_git_can_still_plan() -> None:
 
 
 def shell(script: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line of bash in which `invoke` is ours; stdout ends with the exit code of each part of the pipe."""
+    """Run a line of bash in which `invoke` is ours; its output ends with the exit code of each part."""
     return subprocess.run(
         [
             "bash",
