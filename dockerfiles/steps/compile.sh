@@ -24,14 +24,16 @@ export JOBS
 if [ -n "${CCACHE_REMOTE_STORAGE:-}" ]; then
     # ccache's default connect timeout of 100 ms is too short while all cores compile. The default goes before the
     # user's own attributes, which override it.
-    CCACHE_REMOTE_STORAGE=$(echo "$CCACHE_REMOTE_STORAGE" | sed -E 's/(^| )((redis|http)[^| ]*)/\1\2|connect-timeout=2000/g')
+    CCACHE_REMOTE_STORAGE=$(echo "$CCACHE_REMOTE_STORAGE" |
+        sed -E 's/(^| )((redis|http)[^| ]*)/\1\2|connect-timeout=2000/g')
     # The variable's name before ccache 4.7.
     export CCACHE_SECONDARY_STORAGE="$CCACHE_REMOTE_STORAGE"
     # A silent storage would cost every compile its timeout, a kind that ccache does not know the whole build.
     if /steps/probe-storage.sh; then
         echo "ftbuild: $tree: ccache shares objects through the remote storage"
     else
-        echo "ftbuild: $tree: CCACHE_REMOTE_STORAGE does not answer $(ccache --version | head -n 1): building without it"
+        version=$(ccache --version | head -n 1)
+        echo "ftbuild: $tree: CCACHE_REMOTE_STORAGE does not answer $version: building without it"
         unset CCACHE_REMOTE_STORAGE CCACHE_SECONDARY_STORAGE
     fi
 fi
@@ -78,5 +80,8 @@ strip --strip-unneeded ./*
 for library in ./*; do cuobjdump --list-elf "$library" 2> /dev/null || true; done > "$info/sass.txt"
 # PTX is embedded for every SM, so a wrong list would run on a GPU all the same: only machine code proves the SM.
 compiled=$(grep -oE 'sm_[0-9]+' "$info/sass.txt" | numbers)
-[ "$wanted" = "$compiled" ] || { cat "$info/sass.txt" >&2; fail "the libraries hold machine code for SM '$compiled', wanted '$wanted'"; }
+[ "$wanted" = "$compiled" ] || {
+    cat "$info/sass.txt" >&2
+    fail "the libraries hold machine code for SM '$compiled', wanted '$wanted'"
+}
 ls -l "$destination"
