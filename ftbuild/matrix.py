@@ -53,7 +53,7 @@ class Matrix:
     excluded: tuple[Excluded, ...]
 
 
-def matrix(config: Config, base: str | None = None) -> Matrix:
+def make_matrix(config: Config, base: str | None = None) -> Matrix:
     """All single-SM cells on `base` (default: the configured default base)."""
     name = base or config.bases.default
     _base(config, name)
@@ -82,7 +82,7 @@ def select(
     select among all possible single-SM cells. Raises ConfigError for a value that does not exist or that
     names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
     """
-    table = matrix(config, base)
+    table = make_matrix(config, base)
     releases = _releases(config, triton)
     if cells:
         chosen = _by_glob(table, cells)

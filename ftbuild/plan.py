@@ -19,8 +19,8 @@ from ftbuild.config.schema import BaseConfig, Config, LocalBase
 from ftbuild.errors import ConfigError
 from ftbuild.matrix import Cell
 from ftbuild.sm import Sm, sm_list
-from ftbuild.sources import lock as sources
-from ftbuild.sources.patches import series as patches
+from ftbuild.sources import lock
+from ftbuild.sources.patches import series
 
 # Raised by hand when the way an image is made changes without any file that the key covers changing.
 RECIPE = 2
@@ -216,7 +216,7 @@ class Plan:
         }
 
 
-def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
+def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     """The plan of one cell.
 
     Raises PinError where the lock lacks a pin, PatchError where the series is malformed, ConfigError where
@@ -249,7 +249,7 @@ def plan(config: Config, cell: Cell, revision: Revision) -> Plan:
 
 def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[PlannedSource]:
     for name in config.sources.built(release):
-        pinned, repository = sources.pinned(config, release, name), config.sources.repositories[name]
+        pinned, repository = lock.pinned(config, release, name), config.sources.repositories[name]
         ref = config.sources.releases[release][name]
         yield PlannedSource(
             repository=name,
@@ -265,11 +265,11 @@ def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[Plan
 
 
 def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[PlannedPatch]:
-    for component, entries in patches.series(config).items():
-        for entry in patches.applicable(entries, versions.get(component) or ""):
+    for component, entries in series.read_series(config).items():
+        for entry in series.applicable(entries, versions.get(component) or ""):
             if entry.commit:
-                sources.pinned_backport(config, entry)  # a missing pin fails the plan, not the build
-            yield PlannedPatch(component, entry.file, patches.fingerprint(entry), entry.origin)
+                lock.pinned_backport(config, entry)  # a missing pin fails the plan, not the build
+            yield PlannedPatch(component, entry.file, series.fingerprint(entry), entry.origin)
 
 
 def _files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:

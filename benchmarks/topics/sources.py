@@ -20,7 +20,7 @@ from ftbuild.errors import HostError
 from ftbuild.host.git import NO_REPOSITORY, git, last_line
 from ftbuild.host.shell import CommandFailed
 from ftbuild.plan import Plan, PlannedSource
-from ftbuild.sources import lock
+from ftbuild.sources import fetch, repositories
 from ftbuild.text.reporter import to_stderr
 
 NAME = "sources"
@@ -57,7 +57,7 @@ def run(stage: Stage) -> Result:
     """Fetch into an empty cache, stage from the full one, hand over to BuildKit twice, and clone."""
     config, plan = stage.load(), stage.plan()
     cache = stage.work / "cache"
-    lock.fetch(config, plan.cell.triton, cache, sms=plan.cell.sms, report=to_stderr)
+    fetch.fetch_release(config, plan.cell.triton, cache, sms=plan.cell.sms, report=to_stderr)
     fetched = {
         store.name.rpartition("-")[0]: packed(store) for store in sorted((cache / "git").glob("*.git"))
     }
@@ -197,4 +197,4 @@ def chart(plan: Plan, fetched: Mapping[str, int], cloned: Mapping[str, int]) -> 
 
 
 def _url(config: Config, repository: str) -> str:
-    return lock.store_of(config, repository, Path()).urls[0]
+    return repositories.store_of(config, repository, Path()).urls[0]

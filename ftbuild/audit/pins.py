@@ -14,9 +14,10 @@ from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
 from ftbuild.doctor import network
 from ftbuild.host.shell import redact
-from ftbuild.sources import lock
+from ftbuild.sources import lock, repositories
+from ftbuild.sources.objects import Change, Pinned, is_commit
 from ftbuild.sources.patches import series
-from ftbuild.sources.store import Change, Pinned, Store, is_commit
+from ftbuild.sources.store import Store
 from ftbuild.text.reporter import Reporter
 
 SUBJECT = "source"
@@ -49,9 +50,9 @@ def pins(config: Config, repository: str) -> tuple[Pin, ...]:
     for release, named in config.sources.releases.items():
         if repository in named:
             locked = lock.pinned(config, release, repository)
-            snapshot = lock.snapshot_of(config, repository, locked.commit, locked.ref)
+            snapshot = repositories.snapshot_of(config, repository, locked.commit, locked.ref)
             users.setdefault(snapshot, []).append(release)
-    for entry in series.series(config).get(repository, ()):
+    for entry in series.read_series(config).get(repository, ()):
         if entry.commit:
             lock.pinned_backport(config, entry)
             users.setdefault(Change(entry.commit), []).append(entry.file)
@@ -64,7 +65,7 @@ def ask(config: Config, cache: Path, scratch: Path, report: Reporter) -> Callabl
     Each wait ends: git is given `remote.LISTING_SECONDS` and `remote.FETCH_SECONDS` for each call.
     """
     pinned = {name: pins(config, name) for name in config.sources.repositories}
-    stores = {name: lock.store_of(config, name, cache) for name in pinned}
+    stores = {name: repositories.store_of(config, name, cache) for name in pinned}
     running = {
         name: _start(stores[name], found, scratch / name, report) for name, found in pinned.items() if found
     }

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from ftbuild.host.git import git, last_line
 from ftbuild.host.shell import CommandFailed, redact
-from ftbuild.sources.store import Objects, resolve_refs
+from ftbuild.sources.objects import Objects
+from ftbuild.sources.store import resolve_refs
 
 LISTING_SECONDS = 60.0
 # A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ftbuild.config.schema import Config
 from ftbuild.plan import STEPS, Plan
-from ftbuild.sources import lock, patched
+from ftbuild.sources import fetch, patched
 from ftbuild.text.reporter import Reporter
 
 SOURCES = "sources"
@@ -41,11 +41,11 @@ def stage(
     scratch = folder / f"{SOURCES}.partial"
     shutil.rmtree(scratch, ignore_errors=True)
     release, sms = plan.cell.triton, plan.cell.sms
-    lock.fetch(config, release, cache, sms=sms, report=report)
+    fetch.fetch_release(config, release, cache, sms=sms, report=report)
     trees = {source.repository: scratch / source.path for source in plan.sources}
     for repository, folder_of in sorted(trees.items(), key=lambda item: item[1]):
         report(f"exporting {repository} {plan.source(repository).commit[:12]}")
-        lock.export(config, release, repository, cache, folder_of, sms=sms, report=report)
+        fetch.export(config, release, repository, cache, folder_of, sms=sms, report=report)
     patched.apply(config, release, trees, cache, report)
     scratch.rename(folder / SOURCES)
 

@@ -41,7 +41,7 @@ def matrix(
     from ftbuild.config import loader
 
     config = loader.load(selection.config)
-    table = matrices.matrix(config, selection.base)
+    table = matrices.make_matrix(config, selection.base)
     if selection.narrows:
         table = matrices.Matrix(selection.cells(config), ())
     if format == "github":
@@ -73,7 +73,7 @@ def build(
     from ftbuild.build.run import BuildOptions
     from ftbuild.config import loader
     from ftbuild.errors import worst
-    from ftbuild.sources import lock
+    from ftbuild.sources.bundle import read_bundle
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
@@ -81,7 +81,7 @@ def build(
         _print_plans(planned, format)
         return 0
     if sources:
-        lock.unbundle(config, Path(sources), cache_folder(), report=print)
+        read_bundle(config, Path(sources), cache_folder(), report=print)
     options = BuildOptions(
         cache=cache_folder(),
         work=work_folder(),

@@ -21,7 +21,7 @@ from ftbuild.config import loader
 from ftbuild.errors import SmokeError
 from ftbuild.host import shell
 from ftbuild.models.config_pbtxt import MODEL
-from ftbuild.sources import lock
+from ftbuild.sources.lock import check_lock
 
 TRITON = "22.12"
 SM = "80"
@@ -38,7 +38,7 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     folder = root / "buildcfg" / "sample"
     sample_repositories(root)
     config = loader.load(folder)
-    lock.check(config, cache_folder(), report=print)
+    check_lock(config, cache_folder(), report=print)
     print(f"{config.lock_file} agrees with sources.yaml and with upstream")
     (plan,) = plans(config, Selection(folder, [TRITON], [SM]))
     options = BuildOptions(cache_folder(), work, ca=ca_bundle(ca), progress=progress)

@@ -50,10 +50,10 @@ class Selection:
 
 def plans(config: Config, selection: Selection) -> list[Plan]:
     """Return the plans of the selected cells."""
-    from ftbuild.plan import plan
+    from ftbuild.plan import make_plan
 
     checkout = revision()
-    return [plan(config, cell, checkout) for cell in selection.cells(config)]
+    return [make_plan(config, cell, checkout) for cell in selection.cells(config)]
 
 
 @functools.cache

@@ -18,14 +18,14 @@ def lock(
     """Resolve the refs of sources.yaml to commits and trees, into sources.lock.yaml."""
     from ftbuild.build import base
     from ftbuild.config import loader
-    from ftbuild.sources import lock as sources
+    from ftbuild.sources.lock import check_lock, write_lock
 
     loaded = loader.load(config)
     if check:
-        sources.check(loaded, cache_folder(), report=print)
+        check_lock(loaded, cache_folder(), report=print)
         print(f"{loaded.lock_file} agrees with sources.yaml and with upstream")
     else:
-        sources.lock(loaded, cache_folder(), bases=base.digests(loaded), report=print)
+        write_lock(loaded, cache_folder(), bases=base.digests(loaded), report=print)
         print(f"wrote {loaded.lock_file}")
     return 0
 
@@ -38,9 +38,9 @@ def bundle(
 ) -> int:
     """Write every pinned source into one file, for `invoke build --sources` without internet."""
     from ftbuild.config import loader
-    from ftbuild.sources import lock as sources
+    from ftbuild.sources.bundle import write_bundle
 
-    sources.bundle(loader.load(config), output, cache_folder(), releases=triton, report=print)
+    write_bundle(loader.load(config), output, cache_folder(), releases=triton, report=print)
     print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
     return 0
 

@@ -29,7 +29,7 @@ from ftbuild.nightly.budget import Budget
 from ftbuild.nightly.cell import CellOptions, blank
 from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
 from ftbuild.nightly.report import wording
-from ftbuild.plan import Plan, Revision, plan
+from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.publishing import names
 from ftbuild.publishing.status import PublishStatus, survey
 from ftbuild.registry.client import Repository
@@ -162,7 +162,7 @@ def _todo(
 ) -> nights.Schedule:
     """Return the cells to work on, and how the others stand before anything is done."""
     config, table = request.config, request.table
-    plans = [plan(config, cell, request.revision) for cell in table.cells]
+    plans = [make_plan(config, cell, request.revision) for cell in table.cells]
     if options.resume:
         plans = [found for found in plans if found.cell.id in {record.cell for record in night.cells}]
     settled = {entry.cell.id: _excluded(entry) for entry in table.excluded}

@@ -1,7 +1,7 @@
 """Pinned sources as one file, for a machine without internet: a tar with one git pack per repository.
 
-A pack names every object by the hash of its content, so whatever happened to the file on its way, a commit
-read from it is the commit that was put in.
+A pack names every object by the hash of its content, so a commit read from the file is the commit that was
+put in.
 """
 
 from __future__ import annotations
@@ -9,21 +9,65 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
+from ftbuild.host.git import report_disk_full
 from ftbuild.host.shell import CommandFailed
-from ftbuild.sources.store import Pinned, Store
+from ftbuild.sources.fetch import fetch_release, wanted_objects
+from ftbuild.sources.objects import Pinned
+from ftbuild.sources.repositories import chosen_releases, store_of
+from ftbuild.sources.store import Store
 from ftbuild.text.reporter import Reporter
 
 MANIFEST = "ftbuild-sources.json"
 FORMAT = 1
 
 
-def write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], report: Reporter) -> None:
-    """Put what the stores hold of `contents`, by repository name, into `file`; whole or not at all."""
+def write_bundle(
+    config: Config, file: Path, cache: Path, *, releases: Collection[str] = (), report: Reporter = print
+) -> None:
+    """Fetch everything that builds of `releases` (none named: all) read, and write it into one file."""
+    selected = chosen_releases(config, releases)
+    with report_disk_full(file):
+        for release in selected:
+            fetch_release(config, release, cache, report=report)
+        stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
+        wanted = {name: list(dict.fromkeys(wanted_objects(config, name, selected))) for name in stores}
+        _write(file, {name: (stores[name], wants) for name, wants in wanted.items() if wants}, report)
+
+
+def read_bundle(config: Config, file: Path, cache: Path, *, report: Reporter = print) -> None:
+    """Unpack a bundle into the cache, so that its releases can be fetched without network.
+
+    Raises PinError when the file is missing or damaged, or holds no release as the lock pins it.
+    """
+    stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
+    with report_disk_full(cache):
+        _read(file, stores, report)
+    complete = [release for release in config.lock.sources if _is_complete(config, stores, release)]
+    if not complete:
+        raise PinError(
+            "the bundle holds no release as this lock pins it",
+            where=f"{file}, {config.lock_file}",
+            hint="make it with invoke bundle from the same checkout",
+        )
+    report(f"{file} holds everything for {', '.join(complete)}")
+
+
+def _is_complete(config: Config, stores: Mapping[str, Store], release: str) -> bool:
+    return all(
+        store.holds(wanted)
+        for name, store in stores.items()
+        for wanted in wanted_objects(config, name, [release])
+    )
+
+
+def _write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], report: Reporter) -> None:
+    """Put what the stores hold of `contents` by repository name into `file`."""
     fresh = file.with_name(f"{file.name}.new")
     try:
         with tarfile.open(fresh, "w") as tar:
@@ -40,11 +84,8 @@ def write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], re
         fresh.unlink(missing_ok=True)
 
 
-def read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
-    """Take the packs of `file` into the stores of the same names; others are left out.
-
-    Raises PinError when the file is missing, cut short or something else.
-    """
+def _read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
+    """Unpack the packs of `file` into the stores of the same names; leave out the others."""
     try:
         with tarfile.open(file) as tar:
             for name in _manifest(tar):
@@ -55,7 +96,7 @@ def read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
         raise PinError("the bundle does not exist", where=str(file)) from missing
     except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, CommandFailed) as broken:
         raise PinError(
-            "the file is no bundle of sources, or not all of it arrived",
+            "the file is not a bundle of sources, or is cut short",
             where=str(file),
             hint="copy it again, or make it again with invoke bundle",
         ) from broken
@@ -77,7 +118,7 @@ def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """No owner and no time of this machine."""
+    """Remove owner and time of this machine."""
     entry.uid = entry.gid = entry.mtime = 0
     entry.uname = entry.gname = ""
     entry.mode = 0o644

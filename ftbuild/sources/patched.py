@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ftbuild.config.schema import Config
-from ftbuild.sources import lock
+from ftbuild.sources import fetch, repositories
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import Entry, PatchStatus
 from ftbuild.text.reporter import Reporter
@@ -18,13 +18,13 @@ def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, 
 
     Raises PatchError naming patch, file and hunk at the first entry that does not apply.
     """
-    for component, entries in series.series(config).items():
+    for component, entries in series.read_series(config).items():
         version = config.version(release, component)
         wanted = series.applicable(entries, version)
         if wanted:
             report(f"patching {component} {version} ({len(wanted)} entries)")
         for entry in wanted:
-            diff = lock.diff(config, entry, cache, report=report)
+            diff = fetch.entry_diff(config, entry, cache, report=report)
             series.apply(trees[component], entry, diff, version=version)
 
 
@@ -34,17 +34,17 @@ def survey(config: Config, releases: Collection[str], cache: Path, report: Repor
 
     def diff_of(entry: Entry) -> bytes:
         if entry.name not in diffs:
-            diffs[entry.name] = lock.diff(config, entry, cache, report=report)
+            diffs[entry.name] = fetch.entry_diff(config, entry, cache, report=report)
         return diffs[entry.name]
 
-    for release in lock.chosen(config, releases):
+    for release in repositories.chosen_releases(config, releases):
         report(f"{release}: fetching and trying the series")
-        lock.fetch(config, release, cache, report=report)
-        for component, entries in series.series(config).items():
+        fetch.fetch_release(config, release, cache, report=report)
+        for component, entries in series.read_series(config).items():
             if component not in config.sources.releases[release]:
                 continue
             with tempfile.TemporaryDirectory(prefix="ftbuild-") as tree:
-                lock.export(config, release, component, cache, Path(tree), report=report)
+                fetch.export(config, release, component, cache, Path(tree), report=report)
                 yield from series.status(
                     entries,
                     Path(tree),

@@ -18,7 +18,7 @@ from benchmarks.tools.transfer import send
 from benchmarks.topics import sources
 from ftbuild.build import context
 from ftbuild.engine import daemon
-from ftbuild.sources import lock as product
+from ftbuild.sources import fetch
 from testing.sample import SAMPLE, sample_plan
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def test_a_second_transfer_sends_only_what_has_changed(
 
 def test_what_is_fetched_is_counted_and_a_missing_submodule_named(stage: Stage) -> None:
     config, plan, cache = stage.load(), stage.plan(), stage.work / "cache"
-    product.fetch(config, plan.cell.triton, cache, report=lambda line: None)
+    fetch.fetch_release(config, plan.cell.triton, cache, report=lambda line: None)
     assert sources.packed(cache) > 10_000
     cloned, absent = sources.clones(config, plan, stage.work / "clones")
     assert set(cloned) == {s.repository for s in plan.sources} - {"cutlass"}

@@ -29,7 +29,7 @@ from ftbuild.errors import ConfigError, FtbuildError, SmokeError
 from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import Options
 from ftbuild.plan import Plan
-from ftbuild.sources import lock
+from ftbuild.sources import fetch
 from testing import ROOT, bytelevel
 from testing.sample import SAMPLE
 
@@ -207,7 +207,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upstream") / "backend"
     real = loader.load(ROOT / "buildcfg")
     try:
-        lock.export(real, "22.12", "backend", cache_folder(), folder, report=print)
+        fetch.export(real, "22.12", "backend", cache_folder(), folder, report=print)
     except FtbuildError as missing:
         pytest.skip(f"the real sources are not on this machine: {missing.what}")
     return folder / "all_models"

@@ -39,14 +39,16 @@ if TYPE_CHECKING:
 FOREGROUND = """\
 import sys
 from pathlib import Path
-from ftbuild import config, engine
-from ftbuild.serving import deployment, images, launch, needs
+from ftbuild.config.loader import load
+from ftbuild.engine import daemon
+from ftbuild.serving import deployment, docker, image_choice, requirements
 folder, name, *ports = sys.argv[1:]
-client, models = engine.connect(), Path(folder)
+client, models = daemon.connect(), Path(folder)
 options = deployment.Options(models, ports=deployment.Ports(*map(int, ports)), name=name)
-found, _ = images.find(client, config.load(Path("buildcfg/sample")), images.ImageChoice(sm="80"), None)
-how = deployment.decide(options, needs.read(models), found, "cpu")
-launch.serve(client, how, found, lambda line: print(line, flush=True))
+choice = image_choice.ImageChoice(sm="80")
+found, _ = image_choice.find(client, load(Path("buildcfg/sample")), choice, None)
+planned = deployment.decide(options, requirements.read(models), found, "cpu")
+docker.serve(client, planned, found, lambda line: print(line, flush=True))
 """
 
 

@@ -20,9 +20,11 @@ from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
 from ftbuild.sm import Sm
-from ftbuild.sources import lock as sources
-from ftbuild.sources.patches import series as patches
-from ftbuild.sources.store import Snapshot, Store
+from ftbuild.sources import fetch, lock
+from ftbuild.sources.bundle import read_bundle, write_bundle
+from ftbuild.sources.objects import Snapshot
+from ftbuild.sources.patches import series
+from ftbuild.sources.store import Store
 
 MATRIX = """\
 image: test
@@ -123,15 +125,15 @@ class World:
         )
 
     def lock(self) -> None:
-        sources.lock(self.config, self.cache, report=quiet)
+        lock.write_lock(self.config, self.cache, report=quiet)
 
     def fetch(self) -> None:
-        sources.fetch(self.config, "22.12", self.cache, report=quiet)
+        fetch.fetch_release(self.config, "22.12", self.cache, report=quiet)
 
     def export(self, repository: str = "ft", *sms: int) -> Path:
         folder = self.root / "out" / repository
         shutil.rmtree(folder, ignore_errors=True)
-        sources.export(
+        fetch.export(
             self.config, "22.12", repository, self.cache, folder, sms=tuple(map(Sm, sms)), report=quiet
         )
         return folder
@@ -191,7 +193,7 @@ def test_the_lock_holds_commit_and_tree_of_what_an_annotated_tag_names(world: Wo
     locked = world.config.lock.sources["22.12"]["ft"]
     assert locked.commit == world.ft.git("rev-parse", "v1^{commit}")
     assert locked.tree == world.ft.git("rev-parse", "v1^{tree}")
-    sources.check(world.config, world.cache, report=quiet)
+    lock.check_lock(world.config, world.cache, report=quiet)
 
 
 def test_locking_twice_writes_the_same_file_and_keeps_what_it_does_not_decide(world: World) -> None:
@@ -214,13 +216,13 @@ def test_check_lists_every_difference_at_once(world: World) -> None:
     locked = world.config.lock.sources["22.12"]["ft"]
     world.edit_lock(locked.tree, "f" * 40)
     with pytest.raises(PinError) as refused:
-        sources.check(world.config, world.cache, report=quiet)
+        lock.check_lock(world.config, world.cache, report=quiet)
     assert (
-        f"22.12 cutlass commit: the lock says {world.config.lock.sources['22.12']['cutlass'].commit}"
+        f"22.12 cutlass commit: the lock has {world.config.lock.sources['22.12']['cutlass'].commit}"
         in str(refused.value)
     )
     assert moved in str(refused.value)
-    assert f"22.12 ft tree: the lock says {'f' * 40}, upstream {locked.tree}" in str(refused.value)
+    assert f"22.12 ft tree: the lock has {'f' * 40}, upstream {locked.tree}" in str(refused.value)
 
 
 def test_a_ref_that_is_not_upstream_is_named(world: World) -> None:
@@ -258,7 +260,7 @@ def test_without_a_pin_nothing_is_fetched(world: World) -> None:
 def test_a_lock_made_for_another_ref_is_refused(world: World) -> None:
     world.lock()
     world.configure(ref="refs/heads/main")
-    with pytest.raises(PinError, match=r"locked for refs/tags/v1, sources\.yaml says refs/heads/main"):
+    with pytest.raises(PinError, match=r"locked for refs/tags/v1, sources\.yaml has refs/heads/main"):
         world.fetch()
 
 
@@ -276,7 +278,7 @@ def test_a_commit_that_upstream_has_but_the_lock_does_not_mean_is_refused(world:
     world.lock()
     locked = world.config.lock.sources["22.12"]["ft"]
     world.edit_lock(locked.commit, world.ft.git("rev-parse", "v1~1"))
-    with pytest.raises(PinError, match=f"the lock says {locked.tree}"):
+    with pytest.raises(PinError, match=f"the lock has {locked.tree}"):
         world.fetch()
 
 
@@ -439,8 +441,9 @@ def test_what_got_lost_in_the_cache_is_fetched_again(world: World) -> None:
 FETCH = """
 import sys
 from pathlib import Path
-from ftbuild import config, sources
-sources.fetch(config.load(Path(sys.argv[1])), "22.12", Path(sys.argv[2]))
+from ftbuild.config.loader import load
+from ftbuild.sources.fetch import fetch_release
+fetch_release(load(Path(sys.argv[1])), "22.12", Path(sys.argv[2]))
 """
 
 
@@ -472,6 +475,7 @@ def test_a_fetch_that_was_ended_half_way_is_taken_up(world: World, slow: Path, s
     slow.unlink()
     with fetching(world) as child:
         while not slow.exists():
+            assert child.poll() is None, child.communicate()[0]
             time.sleep(0.02)
         child.send_signal(sign)
         child.communicate(timeout=20)
@@ -503,8 +507,8 @@ def backport_world(world: World, extra: str = "") -> str:
 
 
 def backport_diff(world: World) -> bytes:
-    (entry,) = patches.series(world.config)["ft"]
-    return sources.backport_diff(world.config, entry, world.cache, report=quiet)
+    (entry,) = series.read_series(world.config)["ft"]
+    return fetch.backport_diff(world.config, entry, world.cache, report=quiet)
 
 
 def test_a_backports_diff_does_not_depend_on_the_users_settings(world: World, git_config: Path) -> None:
@@ -555,27 +559,27 @@ def test_the_first_commit_of_a_history_can_be_a_backport(world: World) -> None:
 def test_a_bundle_replaces_the_network(world: World) -> None:
     backport_world(world)
     file = world.root / "sources.tar"
-    sources.bundle(world.config, file, world.cache, report=quiet)
+    write_bundle(world.config, file, world.cache, report=quiet)
     diff = backport_diff(world)
     shutil.rmtree(world.cache)
     world.vanish()
-    sources.unbundle(world.config, file, world.cache, report=quiet)
+    read_bundle(world.config, file, world.cache, report=quiet)
     world.fetch()
     assert (world.export() / "src" / "a.cc").exists()
     assert (world.export("cutlass") / "include" / "c.h").exists()
     assert backport_diff(world) == diff
-    sources.unbundle(world.config, file, world.cache, report=quiet)
+    read_bundle(world.config, file, world.cache, report=quiet)
     again = world.root / "again.tar"
-    sources.bundle(world.config, again, world.cache, report=quiet)  # also out of a cache made from a bundle
+    write_bundle(world.config, again, world.cache, report=quiet)  # also out of a cache made from a bundle
     assert again.stat().st_size > 0
 
 
 def test_a_bundle_and_the_network_share_a_cache(world: World) -> None:
     world.lock()
     file = world.root / "sources.tar"
-    sources.bundle(world.config, file, world.cache, report=quiet)
+    write_bundle(world.config, file, world.cache, report=quiet)
     shutil.rmtree(world.cache)
-    sources.unbundle(world.config, file, world.cache, report=quiet)
+    read_bundle(world.config, file, world.cache, report=quiet)
     backport_world(world)
     world.configure(ref="refs/heads/main")
     world.lock()
@@ -586,27 +590,27 @@ def test_a_bundle_and_the_network_share_a_cache(world: World) -> None:
 def test_a_damaged_or_foreign_bundle_is_refused(world: World, damage: str) -> None:
     world.lock()
     file = world.root / "sources.tar"
-    sources.bundle(world.config, file, world.cache, report=quiet)
+    write_bundle(world.config, file, world.cache, report=quiet)
     if damage == "cut":
         file.write_bytes(file.read_bytes()[:1500])
     elif damage == "absent":
         file.unlink()
     else:
         file.write_bytes(b"" if damage == "empty" else b"PK" * 4000)
-    with pytest.raises(PinError, match=r"no bundle of sources|does not exist") as refused:
-        sources.unbundle(world.config, file, world.root / "other", report=quiet)
+    with pytest.raises(PinError, match=r"not a bundle of sources|does not exist") as refused:
+        read_bundle(world.config, file, world.root / "other", report=quiet)
     assert str(file) in str(refused.value)
 
 
 def test_a_bundle_of_other_pins_is_refused(world: World) -> None:
     world.lock()
     file = world.root / "sources.tar"
-    sources.bundle(world.config, file, world.cache, report=quiet)
+    write_bundle(world.config, file, world.cache, report=quiet)
     world.ft.commit(other="file\n")
     world.configure(ref="refs/heads/main")
     world.lock()
     with pytest.raises(PinError, match="no release as this lock pins it"):
-        sources.unbundle(world.config, file, world.root / "other", report=quiet)
+        read_bundle(world.config, file, world.root / "other", report=quiet)
 
 
 def test_a_full_disk_is_named_with_the_space_left(world: World) -> None:
@@ -622,9 +626,9 @@ def test_a_full_disk_is_named_with_the_space_left(world: World) -> None:
     if mounted.returncode:
         pytest.skip(f"needs the right to mount a small disk: {mounted.stderr.decode().strip()}")
     actions: tuple[Callable[[], object], ...] = (
-        lambda: sources.fetch(world.config, "22.12", small / "cache", report=quiet),
-        lambda: sources.export(world.config, "22.12", "ft", world.cache, small / "out", report=quiet),
-        lambda: sources.bundle(world.config, small / "sources.tar", world.cache, report=quiet),
+        lambda: fetch.fetch_release(world.config, "22.12", small / "cache", report=quiet),
+        lambda: fetch.export(world.config, "22.12", "ft", world.cache, small / "out", report=quiet),
+        lambda: write_bundle(world.config, small / "sources.tar", world.cache, report=quiet),
     )
     try:
         for action in actions:
@@ -653,11 +657,11 @@ def test_an_optional_source_is_locked_but_only_fetched_when_it_is_asked_for(worl
     world.lock()
     assert "cutlass" in world.config.lock.sources["22.12"]
     shutil.rmtree(world.cache)
-    bundle = world.root / "sources.bundle"
+    bundle = world.root / "bundle.write_bundle"
     gone = world.cutlass.folder.rename(world.root / "gone")
     world.fetch()
-    sources.bundle(world.config, bundle, world.cache, report=quiet)
-    sources.unbundle(world.config, bundle, world.root / "other", report=quiet)
+    write_bundle(world.config, bundle, world.cache, report=quiet)
+    read_bundle(world.config, bundle, world.root / "other", report=quiet)
     with pytest.raises(PinError, match="cutlass"):
         world.export("cutlass")
     gone.rename(world.cutlass.folder)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
-from ftbuild.matrix import as_github, as_json, matrix, select
+from ftbuild.matrix import as_github, as_json, make_matrix, select
 
 
 def ids(config: Config, **options: object) -> list[str]:
@@ -16,11 +16,11 @@ def ids(config: Config, **options: object) -> list[str]:
 
 
 def reasons(config: Config, cell_id: str, base: str | None = None) -> str:
-    return "\n".join(next(e.reasons for e in matrix(config, base).excluded if e.cell.id == cell_id))
+    return "\n".join(next(e.reasons for e in make_matrix(config, base).excluded if e.cell.id == cell_id))
 
 
 def test_every_pair_of_release_and_sm_is_either_a_cell_or_excluded_with_a_reason(config: Config) -> None:
-    table = matrix(config)
+    table = make_matrix(config)
     assert len(table.cells) + len(table.excluded) == len(config.matrix.releases) * len(config.matrix.sms)
     assert {c.id for c in table.cells}.isdisjoint(e.cell.id for e in table.excluded)
     assert all(entry.reasons for entry in table.excluded)
@@ -117,7 +117,7 @@ def test_options_that_contradict_each_other_select_nothing(config: Config) -> No
 
 def test_an_unknown_base_names_the_known_ones(config: Config) -> None:
     with pytest.raises(ConfigError, match="ngc, open"):
-        matrix(config, "ubuntu")
+        make_matrix(config, "ubuntu")
 
 
 def test_github_output_is_a_matrix_on_one_line_and_a_count(config: Config) -> None:
@@ -129,7 +129,7 @@ def test_github_output_is_a_matrix_on_one_line_and_a_count(config: Config) -> No
 
 
 def test_json_holds_cells_and_reasons(config: Config) -> None:
-    data = json.loads(as_json(matrix(config)))
+    data = json.loads(as_json(make_matrix(config)))
     assert {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "ngc"} in data["cells"]
     assert next(e for e in data["excluded"] if e["id"] == "22.03-sm90")["reasons"]
 

@@ -13,14 +13,14 @@ from ftbuild.config import loader
 from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, plan
+from ftbuild.plan import Plan, Revision, make_plan
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00", url="https://example.invalid/ftbuild")
 
 
 def plan_of(config: Config, triton: str = "22.12", sm: str = "80", base: str | None = None) -> Plan:
     (cell,) = select(config, triton=[triton], sms=[sm], base=base)
-    return plan(config, cell, REVISION)
+    return make_plan(config, cell, REVISION)
 
 
 def copied(config: Config, folder: Path, file: str, old: str, new: str) -> Config:
@@ -63,7 +63,7 @@ def test_cells_differ_in_their_keys(config: Config) -> None:
 
 def test_the_state_of_this_repository_is_a_label_but_no_input(config: Config) -> None:
     (cell,) = select(config, triton=["22.12"], sms=["80"])
-    other = plan(config, cell, replace(REVISION, commit="b" * 40))
+    other = make_plan(config, cell, replace(REVISION, commit="b" * 40))
     assert other.key == plan_of(config).key
     assert other.labels("runtime")["org.opencontainers.image.revision"] == "b" * 40
 

@@ -21,7 +21,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import conversion, weights
 from ftbuild.models.conversion import Conversion, ConversionRequest
-from ftbuild.sources import lock
+from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
 
 Array = np.ndarray[Any, Any]
@@ -81,11 +81,11 @@ def tree(config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) 
     def make(release: str) -> Path:
         if release not in trees:
             folder = tmp_path_factory.mktemp(f"ft-{release}")
-            lock.fetch(config, release, cache)
-            lock.export(config, release, "ft", cache, folder)
+            fetch.fetch_release(config, release, cache)
+            fetch.export(config, release, "ft", cache, folder)
             version = config.version(release, "ft")
-            for entry in series.applicable(series.series(config)["ft"], version):
-                series.apply(folder, entry, lock.diff(config, entry, cache), version=version)
+            for entry in series.applicable(series.read_series(config)["ft"], version):
+                series.apply(folder, entry, fetch.entry_diff(config, entry, cache), version=version)
             trees[release] = folder
         return trees[release]
 

@@ -11,7 +11,7 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import Options
-from ftbuild.sources import lock
+from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
 from testing import bytelevel
 
@@ -59,11 +59,11 @@ def release(request: pytest.FixtureRequest) -> str:
 def all_models(release: str, config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """all_models of the patched backend."""
     folder = tmp_path_factory.mktemp(release) / BACKEND
-    lock.fetch(config, release, cache, report=print)
-    lock.export(config, release, BACKEND, cache, folder, report=print)
+    fetch.fetch_release(config, release, cache, report=print)
+    fetch.export(config, release, BACKEND, cache, folder, report=print)
     version = config.version(release, BACKEND)
-    for entry in series.applicable(series.series(config)[BACKEND], version):
-        series.apply(folder, entry, lock.diff(config, entry, cache, report=print), version=version)
+    for entry in series.applicable(series.read_series(config)[BACKEND], version):
+        series.apply(folder, entry, fetch.entry_diff(config, entry, cache, report=print), version=version)
     return folder / "all_models"
 
 

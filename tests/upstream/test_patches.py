@@ -20,4 +20,4 @@ def test_every_entry_applies_somewhere(survey: list[PatchStatus]) -> None:
 
 
 def test_the_lock_is_what_upstream_says(config: Config, cache: Path) -> None:
-    lock.check(config, cache, report=print)
+    lock.check_lock(config, cache, report=print)

@@ -3,14 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from ftbuild.config.schema import Config
-from ftbuild.sources import lock
+from ftbuild.sources import bundle, fetch
 
 
 def test_what_cmake_looks_for_lies_where_it_looks(config: Config, cache: Path, tmp_path: Path) -> None:
     release = "22.12"
-    lock.fetch(config, release, cache)
+    fetch.fetch_release(config, release, cache)
     for name in sorted(config.sources.releases[release], key=lambda n: config.sources.repositories[n].path):
-        lock.export(config, release, name, cache, tmp_path / config.sources.repositories[name].path)
+        fetch.export(config, release, name, cache, tmp_path / config.sources.repositories[name].path)
     for file in (
         "ft/CMakeLists.txt",
         "ft/3rdparty/cutlass/include/cutlass/cutlass.h",
@@ -28,8 +28,8 @@ def test_a_bundle_of_one_release_carries_it_without_network(
     config: Config, cache: Path, tmp_path: Path
 ) -> None:
     file, other = tmp_path / "sources.tar", tmp_path / "cache"
-    lock.bundle(config, file, cache, releases=["22.12"])
-    lock.unbundle(config, file, other)
+    bundle.write_bundle(config, file, cache, releases=["22.12"])
+    bundle.read_bundle(config, file, other)
     messages: list[str] = []
-    lock.fetch(config, "22.12", other, report=messages.append)
+    fetch.fetch_release(config, "22.12", other, report=messages.append)
     assert messages == [], "nothing was fetched"

@@ -17,7 +17,7 @@ import pytest
 
 from ftbuild.client.acceptance import TEXTS
 from ftbuild.config.schema import Config
-from ftbuild.sources import lock
+from ftbuild.sources import fetch
 
 RELEASE = "22.12"
 # What upstream's end_to_end_test.py sends, and what tells a careful reader of CSV from a careless one.
@@ -29,8 +29,8 @@ WORD_LIST = "word_list"
 @pytest.fixture(scope="module")
 def all_models(config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("upstream") / "backend"
-    lock.fetch(config, RELEASE, cache, report=print)
-    lock.export(config, RELEASE, "backend", cache, folder, report=print)
+    fetch.fetch_release(config, RELEASE, cache, report=print)
+    fetch.export(config, RELEASE, "backend", cache, folder, report=print)
     return folder / "all_models"
 
 

@@ -22,7 +22,7 @@ from ftbuild.errors import BuildError, NothingSelected
 from ftbuild.gates.subject import Subject
 from ftbuild.host import disk
 from ftbuild.plan import LABELS, Plan, digest_of
-from ftbuild.sources import lock
+from ftbuild.sources import fetch, lock
 
 PRODUCT, GOOGLETEST, PREFIX = "unittests", "googletest", "unittests-"
 LABEL = f"{LABELS}.{PRODUCT}"
@@ -106,7 +106,7 @@ def _stage(subject: Subject, made_of: Recipe) -> None:
     shutil.copyfile(RUNNER, folder / context.RECIPE / f"{PRODUCT}.py")
     shutil.rmtree(folder / GOOGLETEST, ignore_errors=True)
     if made_of.googletest:
-        lock.export(
+        fetch.export(
             subject.config,
             subject.plan.cell.triton,
             GOOGLETEST,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ftbuild.gates.subject import Subject
-from ftbuild.sources import lock, patched
+from ftbuild.sources import fetch, patched
 from ftbuild.sources.patches import hunks, series
 
 Place = tuple[str, str]  # component, path in its tree
@@ -110,7 +110,7 @@ def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
         names = [name for name in config.patches.ranges if name in config.sources.releases[release]]
         trees = {name: Path(scratch) / name for name in names}
         for name, folder in trees.items():
-            lock.export(config, release, name, cache, folder, sms=plan.cell.sms, report=report)
+            fetch.export(config, release, name, cache, folder, sms=plan.cell.sms, report=report)
         patched.apply(config, release, trees, cache, report)
         yield trees
 
@@ -119,11 +119,13 @@ def _touched(subject: Subject) -> dict[str, set[Place]]:
     """Return the files that each patch changes."""
     config = subject.config
     found: dict[str, set[Place]] = {}
-    for component, entries in series.series(config).items():
+    for component, entries in series.read_series(config).items():
         version = config.version(subject.plan.cell.triton, component)
         for entry in series.applicable(entries, version):
-            diff = lock.diff(config, entry, subject.cache, report=subject.report).decode("utf-8", "replace")
-            found[entry.name] = {(component, hunk.file) for hunk in hunks.hunks(diff)}
+            diff = fetch.entry_diff(config, entry, subject.cache, report=subject.report).decode(
+                "utf-8", "replace"
+            )
+            found[entry.name] = {(component, hunk.file) for hunk in hunks.parse_hunks(diff)}
     return found
 
 

@@ -33,7 +33,7 @@ class Conflict:
         return f"{self.file}: {self.reason}"
 
 
-def hunks(diff: str) -> Iterator[Hunk]:
+def parse_hunks(diff: str) -> Iterator[Hunk]:
     """Every hunk of a unified diff, in order."""
     file, number, remaining = "", 0, 0
     for line in diff.splitlines():
@@ -50,7 +50,7 @@ def hunks(diff: str) -> Iterator[Hunk]:
 
 def conflicts(diff: str, complaint: str) -> tuple[Conflict, ...]:
     """What `git apply` complained about, with hunk number and header where one hunk is to blame."""
-    by_start = {(hunk.file, hunk.start): hunk for hunk in hunks(diff)}
+    by_start = {(hunk.file, hunk.start): hunk for hunk in parse_hunks(diff)}
     found: dict[str, Conflict] = {}
     for line in complaint.splitlines():
         if match := _FAILED.fullmatch(line):

@@ -94,7 +94,7 @@ class ConflictError(PatchError):
         self.conflicts = tuple(conflicts)
 
 
-def series(config: Config) -> dict[str, tuple[Entry, ...]]:
+def read_series(config: Config) -> dict[str, tuple[Entry, ...]]:
     """The series of every component, in order of application.
 
     Raises PatchError, with file and line, where series, files and ranges disagree or a header is wrong.
@@ -286,7 +286,7 @@ def _names(folder: Path) -> Iterator[tuple[str, int]]:
 def _entry(path: Path, versions: SpecifierSet) -> Entry:
     header, diff = dep3.split(path.read_bytes(), str(path))
     component = path.parent.name
-    has_diff = next(hunks.hunks(diff.decode("utf-8", "replace")), None) is not None
+    has_diff = next(hunks.parse_hunks(diff.decode("utf-8", "replace")), None) is not None
     if path.suffix == ".backport":
         if diff.strip():
             raise PatchError("a backport holds no diff: its commit is the diff", where=str(path))

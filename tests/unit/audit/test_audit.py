@@ -13,8 +13,9 @@ from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
+from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches.series import PatchStatus, Status
-from ftbuild.sources.store import Snapshot, Store
+from ftbuild.sources.store import Store
 
 OLD, NEW = "a" * 40, "b" * 40
 REF = "refs/heads/r22.12"

@@ -77,7 +77,7 @@ def test_without_options_a_night_covers_every_pair_once(config: Config) -> None:
     table = matrix.select_with_excluded(config)
     everything = {(c.triton, c.sms) for c in (*table.cells, *(e.cell for e in table.excluded))}
     assert everything == {(r, (sm,)) for r in config.matrix.releases for sm in config.matrix.sms}
-    assert table == matrix.matrix(config)
+    assert table == matrix.make_matrix(config)
 
 
 def test_what_cannot_exist_is_told_within_the_options(config: Config) -> None:

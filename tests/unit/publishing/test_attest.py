@@ -16,7 +16,7 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 
 from ftbuild.config.schema import Config
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, plan
+from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.publishing.attest import inventory, manifests, provenance, sbom
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
@@ -60,7 +60,7 @@ python\t{"name": null, "version": null, "licence": "", "classifiers": [], "folde
 
 def plans(config: Config, base: str) -> list[Plan]:
     cells = [select(config, triton=[r], sms=["80"], base=base)[0] for r in ("22.03", "22.07", "22.12")]
-    return [plan(config, cell, REVISION) for cell in cells]
+    return [make_plan(config, cell, REVISION) for cell in cells]
 
 
 def sbom_of(planned: Plan, product: str = "runtime", **changes: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import select
-from ftbuild.plan import PRODUCTS, Plan, Revision, plan
+from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
 from ftbuild.publishing import gates, index, names, push, retry, signing
 from ftbuild.publishing.index import Entry
 from ftbuild.publishing.status import PublishStatus
@@ -37,7 +37,7 @@ def cell(config: Config) -> Plan:
 
 def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
     (found,) = select(config, triton=["22.12"], sms=[sm], base=base)
-    return plan(config, found, REVISION)
+    return make_plan(config, found, REVISION)
 
 
 def judge(

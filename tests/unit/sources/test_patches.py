@@ -11,8 +11,7 @@ from packaging.specifiers import SpecifierSet
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError
-from ftbuild.sources.patches import dep3, hunks
-from ftbuild.sources.patches import series as patches
+from ftbuild.sources.patches import dep3, hunks, series
 from ftbuild.sources.patches.series import Entry, Status
 
 HEADER = "Description: test\nAuthor: ftbuild\nForwarded: no\nLast-Update: 2026-01-01\n\n"
@@ -50,11 +49,11 @@ class Series:
         return loader.load(self.folder)
 
     def entries(self) -> tuple[Entry, ...]:
-        return patches.series(self.config)["ft"]
+        return series.read_series(self.config)["ft"]
 
 
 @pytest.fixture
-def series(config_folder: Path) -> Series:
+def ft_series(config_folder: Path) -> Series:
     return Series(config_folder)
 
 
@@ -66,19 +65,19 @@ def tree(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_series_is_read_in_order_with_comments_and_blank_lines(series: Series) -> None:
-    series.write(
+def test_a_series_is_read_in_order_with_comments_and_blank_lines(ft_series: Series) -> None:
+    ft_series.write(
         "# comment\n\n0001-one.patch  # why\n0002-two.backport\n",
         {"0001-one.patch": HEADER + diff("234", "x"), "0002-two.backport": BACKPORT},
         {"0001-one.patch": ">=5.0,<=5.2", "0002-two.backport": "==5.3"},
     )
-    one, two = series.entries()
+    one, two = ft_series.entries()
     assert (one.name, one.commit, one.origin) == ("ft/0001-one.patch", None, "by ftbuild")
     assert two.commit == COMMIT
     assert two.origin == f"backport, https://example.invalid/o/r/commit/{COMMIT}"
-    assert patches.applicable((one, two), "5.2") == (one,)
-    assert patches.applicable((one, two), "5.3") == (two,)
-    assert patches.applicable((one, two), "") == ()
+    assert series.applicable((one, two), "5.2") == (one,)
+    assert series.applicable((one, two), "5.3") == (two,)
+    assert series.applicable((one, two), "") == ()
 
 
 @pytest.mark.parametrize(
@@ -91,33 +90,33 @@ def test_a_series_is_read_in_order_with_comments_and_blank_lines(series: Series)
         ("", "not in the series"),
     ],
 )
-def test_a_wrong_series_is_refused(series: Series, text: str, message: str) -> None:
-    series.write(text, {"0001-one.patch": HEADER + diff("234", "x")})
+def test_a_wrong_series_is_refused(ft_series: Series, text: str, message: str) -> None:
+    ft_series.write(text, {"0001-one.patch": HEADER + diff("234", "x")})
     with pytest.raises(PatchError, match=message):
-        series.entries()
+        ft_series.entries()
 
 
-def test_series_and_ranges_must_agree(series: Series) -> None:
+def test_series_and_ranges_must_agree(ft_series: Series) -> None:
     files = {"0001-one.patch": HEADER + diff("234", "x")}
-    series.write("0001-one.patch\n", files, {})
+    ft_series.write("0001-one.patch\n", files, {})
     with pytest.raises(PatchError, match="has no range of versions") as refused:
-        series.entries()
+        ft_series.entries()
     assert "series:1" in str(refused.value)
-    series.write("0001-one.patch\n", files, {"0001-one.patch": ">=5", "0002-two.patch": ">=5"})
+    ft_series.write("0001-one.patch\n", files, {"0001-one.patch": ">=5", "0002-two.patch": ">=5"})
     with pytest.raises(PatchError, match=r"0002-two\.patch has a range, but is not in the series"):
-        series.entries()
+        ft_series.entries()
 
 
-def test_a_component_without_ranges_or_without_a_version_is_refused(series: Series) -> None:
-    series.write("0001-one.patch\n", {"0001-one.patch": HEADER + diff("234", "x")})
-    ranges = series.folder / "patches.yaml"
+def test_a_component_without_ranges_or_without_a_version_is_refused(ft_series: Series) -> None:
+    ft_series.write("0001-one.patch\n", {"0001-one.patch": HEADER + diff("234", "x")})
+    ranges = ft_series.folder / "patches.yaml"
     text = ranges.read_text()
     ranges.write_text("directory: ../patches\nranges: {}\n")
     with pytest.raises(PatchError, match="ft has a series, but no ranges"):
-        patches.series(series.config)
+        series.read_series(ft_series.config)
     ranges.write_text(text.replace("  ft:", "  core:"))
     with pytest.raises(PatchError, match=r"core of release 22\.03 has patches, but no version"):
-        patches.series(series.config)
+        series.read_series(ft_series.config)
 
 
 @pytest.mark.parametrize(
@@ -144,12 +143,12 @@ def test_a_component_without_ranges_or_without_a_version_is_refused(series: Seri
     ],
 )
 def test_a_wrong_entry_is_refused_with_its_file(
-    series: Series, name: str, content: str, message: str
+    ft_series: Series, name: str, content: str, message: str
 ) -> None:
-    series.write(f"{name}\n", {name: content})
+    ft_series.write(f"{name}\n", {name: content})
     with pytest.raises(PatchError, match=message) as refused:
-        series.entries()
-    assert str(series.patches / name) in str(refused.value)
+        ft_series.entries()
+    assert str(ft_series.patches / name) in str(refused.value)
 
 
 def test_a_header_keeps_its_continued_lines_and_the_diff_its_bytes() -> None:
@@ -161,12 +160,12 @@ def test_a_header_keeps_its_continued_lines_and_the_diff_its_bytes() -> None:
     assert body.endswith(b"-\xe9\r\n+\xe8\r\n")
 
 
-def test_the_fingerprint_is_that_of_the_change_and_not_of_its_header(series: Series) -> None:
+def test_the_fingerprint_is_that_of_the_change_and_not_of_its_header(ft_series: Series) -> None:
     def fingerprint(name: str, content: str) -> str:
-        for old in series.patches.iterdir():
+        for old in ft_series.patches.iterdir():
             old.unlink()
-        series.write(f"{name}\n", {name: content})
-        return patches.fingerprint(series.entries()[0])
+        ft_series.write(f"{name}\n", {name: content})
+        return series.fingerprint(ft_series.entries()[0])
 
     one = fingerprint("0001-a.patch", HEADER + diff("234", "x"))
     assert one == fingerprint("0002-b.patch", HEADER.replace("test", "other") + diff("234", "x"))
@@ -183,7 +182,7 @@ def entry(text: str, versions: str = ">=5", name: str = "0001-a.patch") -> Entry
 
 def apply(tree: Path, text: str) -> None:
     made = entry(text)
-    patches.apply(tree, made, made.diff, version="5.3")
+    series.apply(tree, made, made.diff, version="5.3")
 
 
 def test_a_patch_changes_the_tree(tree: Path) -> None:
@@ -252,7 +251,7 @@ def test_the_status_table_knows_all_four_outcomes(tree: Path) -> None:
         entry(diff("456", "q", start=4), name="0005-conflict.patch"),
         entry(diff(["6", "seven", "8"], "7", start=6), name="0006-in-range.patch"),
     ]
-    rows = list(patches.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
+    rows = list(series.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
     assert [row.status for row in rows] == [
         Status.APPLIES,
         Status.APPLIES,
@@ -262,16 +261,16 @@ def test_the_status_table_knows_all_four_outcomes(tree: Path) -> None:
         Status.UPSTREAM,
     ]
     assert [row.stops for row in rows] == [False] * 4 + [True, True]
-    assert patches.exit_code(rows) == 6
-    assert patches.exit_code(rows[:4]) == 0
-    table = patches.table(rows)
+    assert series.exit_code(rows) == 6
+    assert series.exit_code(rows[:4]) == 0
+    table = series.table(rows)
     assert "0005-conflict.patch on 22.12: conflict: a.cc: hunk 1, @@ -4,3 +4,3 @@ does not match" in table
-    assert json.loads(patches.as_json(rows))[3]["status"] == "already upstream"
+    assert json.loads(series.as_json(rows))[3]["status"] == "already upstream"
 
 
 def test_what_an_earlier_entry_brings_is_not_called_upstreams(tree: Path) -> None:
     entries = [entry(diff("234", "x")), entry(diff("234", "x"), "<5", name="0002-old.patch")]
-    rows = list(patches.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
+    rows = list(series.status(entries, tree, release="22.12", version="5.3", diff_of=lambda e: e.diff))
     assert rows[1].status is Status.OUT_OF_RANGE
 
 
@@ -280,7 +279,7 @@ def test_hunks_are_counted_by_file_and_lines_that_look_like_headers_are_content(
         "--- a/one\n+++ b/one\n@@ -1,2 +1,2 @@\n--- gone\n+++ come\n same\n@@ -9 +9 @@ f()\n-a\n+b\n"
         "\\ No newline at end of file\n--- /dev/null\n+++ b/two\n@@ -0,0 +1 @@\n+new\n"
     )
-    assert [(h.file, h.number, h.start) for h in hunks.hunks(text)] == [
+    assert [(h.file, h.number, h.start) for h in hunks.parse_hunks(text)] == [
         ("one", 1, 1),
         ("one", 2, 9),
         ("two", 1, 0),

@@ -1,0 +1,102 @@
+"""Pinned sources from the shared cache: fetched when missing, verified against the lock, written out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import PatchError, PinError
+from ftbuild.host.git import report_disk_full
+from ftbuild.sm import Sm
+from ftbuild.sources.lock import RELOCK, pinned, pinned_backport
+from ftbuild.sources.objects import Change, Pinned, Snapshot
+from ftbuild.sources.patches.series import Entry
+from ftbuild.sources.repositories import backports, read_backport, read_diff, snapshot_of, store_of
+from ftbuild.sources.store import Store
+from ftbuild.text.reporter import Reporter
+
+
+def fetch_release(
+    config: Config, release: str, cache: Path, *, sms: Collection[Sm] = (), report: Reporter = print
+) -> None:
+    """Bring everything that builds of `release` for `sms` (none: any) read into the cache, and verify it.
+
+    Needs no network when the cache has it all. Raises PinError naming repository and URLs when a source
+    cannot be had, and both ids where one differs from the lock.
+    """
+    with report_disk_full(cache):
+        for repository in config.sources.built(release):
+            _obtain(config, release, repository, cache, sms, report)
+        for entry in backports(config, [release]):
+            backport_diff(config, entry, cache, report=report)
+
+
+def export(
+    config: Config,
+    release: str,
+    repository: str,
+    cache: Path,
+    destination: Path,
+    *,
+    sms: Collection[Sm] = (),
+    report: Reporter = print,
+) -> None:
+    """Write a source's verified tree, as far as builds for `sms` (none: any) read it, into `destination`."""
+    with report_disk_full(destination):
+        store, snapshot = _obtain(config, release, repository, cache, sms, report)
+        store.checkout(snapshot, destination)
+
+
+def entry_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:
+    """Return the diff of a series entry: its own, or that of the commit it names."""
+    return entry.diff if entry.commit is None else backport_diff(config, entry, cache, report=report)
+
+
+def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:
+    """Return the diff of a backport's commit, verified against the lock, restricted to the entry's paths.
+
+    Raises PinError when the commit cannot be had or differs from the lock, PatchError when a path of the
+    entry matches nothing that the commit changes.
+    """
+    locked = pinned_backport(config, entry)
+    store, commit = store_of(config, entry.component, cache), entry.commit or ""
+    found, whole = read_backport(store, commit, report)
+    if found != locked:
+        raise _mismatch(config, entry.name, commit, str(found), str(locked))
+    for glob in entry.paths:
+        if not store.changes_any(commit, glob):
+            raise PatchError(f"{entry.name}: {glob} matches no file that {commit} changes")
+    return read_diff(store, commit, entry.paths) if entry.paths else whole
+
+
+def wanted_objects(config: Config, repository: str, releases: Collection[str]) -> Iterator[Pinned]:
+    """Yield everything that builds of the releases read from one repository."""
+    for release in releases:
+        if repository in config.sources.built(release):
+            locked = pinned(config, release, repository)
+            yield snapshot_of(config, repository, locked.commit, locked.ref)
+    for entry in backports(config, releases):
+        if entry.component == repository:
+            yield Change(entry.commit or "")
+
+
+def _obtain(
+    config: Config, release: str, repository: str, cache: Path, sms: Collection[Sm], report: Reporter
+) -> tuple[Store, Snapshot]:
+    locked = pinned(config, release, repository)
+    store = store_of(config, repository, cache)
+    snapshot = snapshot_of(config, repository, locked.commit, locked.ref, sms)
+    store.obtain(snapshot, report)
+    tree = store.tree(locked.commit)
+    if tree != locked.tree:
+        raise _mismatch(config, f"{repository} of release {release}", locked.commit, tree, locked.tree)
+    return store, snapshot
+
+
+def _mismatch(config: Config, what: str, commit: str, found: str, locked: str) -> PinError:
+    return PinError(
+        f"{what} does not match the lock: commit {commit} has {found}, the lock has {locked}",
+        where=str(config.lock_file),
+        hint=f"restore the lock from git, or {RELOCK} if the change is intended",
+    )

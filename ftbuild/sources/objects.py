@@ -1,0 +1,248 @@
+"""Git objects of a bare repository: completeness, checkout, diff and packs of pinned commits.
+
+Histories are cut and, where only part of a tree is needed, blobs are left out (partial clone,
+https://git-scm.com/docs/partial-clone).
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from ftbuild.host.git import git
+from ftbuild.host.shell import CommandFailed, Result
+
+# Git's id of the empty tree, which every repository knows: what a first commit is compared with.
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+_GITLINK = "160000"
+_NO_OBJECT = "0" * 40
+# Attributes inside a tree (line ends, keywords, filters) must not change what is checked out: this file of
+# the repository comes before them (gitattributes(5)).
+_ATTRIBUTES = "* -text -ident -filter -working-tree-encoding !diff\n"
+_COMPARE = ("diff-tree", "-r", "--no-renames")
+# Every option that a git setting or a version of git could decide otherwise.
+_AS_PATCH = (
+    "--patch",
+    "--binary",
+    "--full-index",
+    "--no-ext-diff",
+    "--no-textconv",
+    "--no-color",
+    "--unified=3",
+    "--inter-hunk-context=0",
+    "--diff-algorithm=myers",
+    "--indent-heuristic",
+    "--src-prefix=a/",
+    "--dst-prefix=b/",
+    "--submodule=short",
+)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The tree of a commit, or only the folders `paths` of it, less the files that match `without` (fnmatch).
+
+    `ref` leads to it on a server without ids.
+    """
+
+    commit: str
+    paths: tuple[str, ...] = ()
+    ref: str | None = None
+    without: tuple[str, ...] = ()
+
+    depth = 1
+
+    @property
+    def partial(self) -> bool:
+        """Whether blobs can stay behind."""
+        return bool(self.paths or self.without)
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The paths to walk; the empty one is the whole tree."""
+        return self.paths or ("",)
+
+    def leaves_out(self, path: str) -> bool:
+        """Whether a file of the tree is not wanted."""
+        return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.without)
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a commit changes against its first parent: both trees, and the files that differ."""
+
+    commit: str
+
+    ref = None
+    depth = 2
+    partial = True
+    roots = ("",)
+
+
+Pinned = Snapshot | Change
+
+
+class _Entry(NamedTuple):
+    """A line of `git ls-tree`, which `git update-index --index-info` takes as it is."""
+
+    kind: str
+    name: str
+    path: str
+    line: str
+
+
+class Objects:
+    """A bare repository as a container of objects."""
+
+    def __init__(self, folder: Path) -> None:
+        """The repository need not exist yet."""
+        self.folder = folder
+
+    def holds(self, wanted: Pinned) -> bool:
+        """Whether every object of `wanted` is here."""
+        return self.folder.is_dir() and self.missing(wanted) == frozenset()
+
+    def missing(self, wanted: Pinned) -> frozenset[str] | None:
+        """Ids of the blobs of `wanted` that are not here; None when not even its commits and trees are."""
+        try:
+            roots = [f"{commit}:{path}" for commit in self._commits(wanted) for path in wanted.roots]
+            walk = self.git("rev-list", "--objects", "--no-object-names", "--missing=print", *roots).stdout
+            missing = frozenset(line[1:] for line in walk.splitlines() if line.startswith("?"))
+            if missing and (isinstance(wanted, Change) or wanted.without):
+                missing &= self._blobs(wanted)
+        except CommandFailed:
+            return None
+        return missing
+
+    def tree(self, commit: str) -> str:
+        """The id of the tree of a commit that is here."""
+        return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.strip()
+
+    def diff(self, commit: str, file: Path, globs: Sequence[str] = ()) -> None:
+        """Write to `file` what `commit` changes, in a form that no git setting alters.
+
+        Written by git, since a diff may hold bytes that are no text. `globs` as in gitglossary(7), magic
+        `glob`; none: all of it.
+        """
+        specs = map(_pathspec, globs)
+        self.git(*_COMPARE, *_AS_PATCH, f"--output={file}", *self._ends(commit), "--", *specs)
+
+    def changes_any(self, commit: str, glob: str) -> bool:
+        """Whether `commit` changes a file that `glob` matches."""
+        return bool(self.git(*_COMPARE, "--name-only", *self._ends(commit), "--", _pathspec(glob)).stdout)
+
+    def checkout(self, wanted: Snapshot, destination: Path) -> None:
+        """Write the files of `wanted` into `destination`: modes kept, submodules empty folders, no `.git`."""
+        destination.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
+            env = {"GIT_INDEX_FILE": f"{scratch}/index", "GIT_WORK_TREE": str(destination.absolute())}
+            index = "".join(f"{entry.line}\n" for entry in self._files(wanted))
+            self.git("update-index", "--index-info", env=env, stdin=index)
+            self.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
+
+    def pack(self, wanted: Iterable[Pinned], folder: Path) -> Path:
+        """All objects of `wanted`, which are here, as one pack file in `folder` (on the same disk)."""
+        names = frozenset().union(*(self._objects(want) for want in wanted))
+        listing = "".join(f"{name}\n" for name in sorted(names))
+        digest = self.git("pack-objects", "--quiet", str(folder / "pack"), stdin=listing).stdout.strip()
+        return folder / f"pack-{digest}.pack"
+
+    def index(self, pack: IO[bytes]) -> None:
+        """Take in a pack; CommandFailed when it is not whole."""
+        mine = self.folder / "objects" / "pack" / "incoming.pack"
+        with mine.open("wb") as file:
+            shutil.copyfileobj(pack, file)
+        digest = self.git("index-pack", str(mine)).stdout.split()[-1]
+        mine.rename(mine.with_name(f"pack-{digest}.pack"))
+        mine.with_suffix(".idx").rename(mine.with_name(f"pack-{digest}.idx"))
+
+    def make(self) -> None:
+        """Make the repository, or complete one whose making was cut short."""
+        git("init", "--bare", "--quiet", "--template=", "--object-format=sha1", str(self.folder))
+        # The objects hang on no ref: whoever runs `git gc` here must not lose them.
+        self.git("config", "gc.pruneExpire", "never")
+        attributes = self.folder / "info" / "attributes"
+        attributes.parent.mkdir(exist_ok=True)
+        attributes.write_text(_ATTRIBUTES)
+
+    def git(
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
+        stdin: str | None = None,
+        check: bool = True,
+    ) -> Result:
+        """Run git on this repository."""
+        return git(
+            *arguments,
+            cwd=cwd or self.folder,
+            env={"GIT_DIR": str(self.folder), **(env or {})},
+            stdin=stdin,
+            check=check,
+        )
+
+    def _objects(self, wanted: Pinned) -> frozenset[str]:
+        """Ids of all that a checkout of a snapshot, or the diff of a change, reads."""
+        names = set(self._blobs(wanted))
+        for commit in self._commits(wanted):
+            names |= {commit, self.tree(commit)}
+            names |= {entry.name for entry in self._entries(commit, wanted.roots) if entry.kind == "tree"}
+        return frozenset(names)
+
+    def _blobs(self, wanted: Pinned) -> frozenset[str]:
+        """Ids of the files that a checkout of a snapshot, or the diff of a change, reads."""
+        if isinstance(wanted, Change):
+            return self._changed(wanted)
+        return frozenset(entry.name for entry in self._files(wanted) if entry.kind == "blob")
+
+    def _files(self, wanted: Snapshot) -> Iterator[_Entry]:
+        """The files of a snapshot, and its submodules."""
+        for entry in self._entries(wanted.commit, wanted.roots):
+            if entry.kind != "tree" and not wanted.leaves_out(entry.path):
+                yield entry
+
+    def _entries(self, commit: str, roots: Iterable[str]) -> Iterator[_Entry]:
+        """Everything below some paths of a commit."""
+        for line in self.git("ls-tree", "-r", "-t", commit, "--", *filter(None, roots)).stdout.splitlines():
+            described, path = line.split("\t")
+            _, kind, name = described.split()
+            yield _Entry(kind, name, path, line)
+
+    def _changed(self, change: Change) -> frozenset[str]:
+        """Ids of the blobs on either side of a change."""
+        names = set()
+        for line in self.git(*_COMPARE, "--raw", *self._ends(change.commit)).stdout.splitlines():
+            before_mode, after_mode, before, after, _ = line.lstrip(":").split("\t")[0].split()
+            names |= {name for name, mode in ((before, before_mode), (after, after_mode)) if mode != _GITLINK}
+        return frozenset(names - {_NO_OBJECT})
+
+    def _commits(self, wanted: Pinned) -> tuple[str, ...]:
+        """The commits that `wanted` is made of."""
+        if isinstance(wanted, Snapshot):
+            return (wanted.commit,)
+        return (*self._parents(wanted.commit)[:1], wanted.commit)
+
+    def _ends(self, commit: str) -> tuple[str, str]:
+        """What a commit is compared with, and the commit."""
+        return next(iter(self._parents(commit)), EMPTY_TREE), commit
+
+    def _parents(self, commit: str) -> tuple[str, ...]:
+        """The parents as written in the commit: git itself shows none where the history is cut."""
+        header = self.git("cat-file", "commit", commit).stdout.split("\n\n")[0]
+        return tuple(line.split()[1] for line in header.splitlines() if line.startswith("parent "))
+
+
+def is_commit(ref: str) -> bool:
+    """Whether a ref of sources.yaml is a full commit id."""
+    return re.fullmatch(r"[0-9a-f]{40}", ref) is not None
+
+
+def _pathspec(glob: str) -> str:
+    return f":(glob){glob}"
