@@ -50,6 +50,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     if "<!-- keys -->" in markdown:
         markdown = markdown.replace("<!-- keys -->", "\n".join(keys()))
     source = page.file.src_uri
+    if page.is_homepage:
+        page.meta["hide"] = ["navigation"]  # it would hold the page itself alone
     repository = source if source in _outside() else f"docs/{source}"
     # Code is left alone: split() gives text and code in turn.
     parts = _CODE.split(markdown)
@@ -73,9 +75,9 @@ def commands() -> Iterator[str]:
         yield f"## invoke {name}\n\n{' '.join((task.__doc__ or '').split())}\n"
         options = task.get_arguments()
         if options:
-            yield "| option | default | meaning |\n|---|---|---|"
+            yield "| option | meaning | default |\n|---|---|---|"
             for option in options:
-                yield f"| `{_flags(option)}` | {_default(option.default)} | {_cell(option.help or '')} |"
+                yield f"| `{_flags(option)}` | {_cell(option.help or '')} | {_default(option.default)} |"
             yield ""
 
 
@@ -136,10 +138,10 @@ def _default(value: Any) -> str:
 
 def _object(schema: dict[str, Any]) -> Iterator[str]:
     required = schema.get("required", ())
-    yield "| key | type | default | meaning |\n|---|---|---|---|"
+    yield "| key | meaning | type | default |\n|---|---|---|---|"
     for name, value in schema.get("properties", {}).items():
         default = json.dumps(value["default"]) if name not in required and "default" in value else ""
-        columns = (f"`{name}`", _type(value), default and f"`{default}`", value.get("description", ""))
+        columns = (f"`{name}`", value.get("description", ""), _type(value), default and f"`{default}`")
         yield f"| {' | '.join(map(_cell, columns))} |"
     yield ""
 

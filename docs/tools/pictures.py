@@ -31,7 +31,7 @@ COLUMNS = 112
 # What is shown of each recording: command line, lines of its output.
 RECORDINGS = {
     "matrix": ("invoke matrix --base open", None),
-    "dry-run": ("invoke build --sm 90 --triton 22.12 --base open --dry-run", 16),
+    "dry-run": ("invoke build --sm 90 --triton 22.12 --base open --dry-run", 14),
 }
 SCREEN = {"width": 1100, "height": 900}
 # rich's template loads its font from another host.
