@@ -19,6 +19,8 @@ from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from ftbuild.cli.arguments import Option
+
 ROOT = Path(__file__).resolve().parents[2]
 # Pages and files that stand elsewhere in the checkout, by their path there.
 PAGES = (
@@ -68,16 +70,19 @@ def on_post_build(config: MkDocsConfig) -> None:
 
 
 def commands() -> Iterator[str]:
-    """The commands with their options, as Invoke knows them."""
-    namespace = _namespace()
-    for name in sorted(namespace.task_names):
-        task = namespace[name]
-        yield f"## invoke {name}\n\n{' '.join((task.__doc__ or '').split())}\n"
-        options = task.get_arguments()
-        if options:
-            yield "| option | meaning | default |\n|---|---|---|"
-            for option in options:
-                yield f"| `{_flags(option)}` | {_cell(option.help or '')} | {_default(option.default)} |"
+    """The commands with their options, in the groups of `invoke --list`."""
+    sys.path.insert(0, str(ROOT))
+    import tasks
+
+    for heading, members in tasks.namespace.groups.items():
+        yield f"## {heading}\n"
+        for member in members:
+            yield f"### invoke {member.typed}\n\n{' '.join((member.__doc__ or '').split())}\n"
+            if member.signature.options:
+                yield "| option | meaning | default |\n|---|---|---|"
+            for option in member.signature.options:
+                columns = (f"`{_flag(option)}`", _cell(option.help), _default(option))
+                yield f"| {' | '.join(columns)} |"
             yield ""
 
 
@@ -110,30 +115,19 @@ def _rewritten(link: re.Match[str], repository: str, source: str) -> str:
     return f"{link[1]}{place}{link[3]}"
 
 
-def _namespace() -> Any:
-    from invoke.collection import Collection
-
-    sys.path.insert(0, str(ROOT))
-    try:
-        import tasks
-
-        found = getattr(tasks, "namespace", None) or getattr(tasks, "ns", None)
-        return found or Collection.from_module(tasks)
-    finally:
-        sys.path.remove(str(ROOT))
+def _flag(option: Option) -> str:
+    if option.kind is bool and not option.repeatable:
+        return f"--no-{option.flag[2:]}" if option.default else option.flag
+    nouns = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
+    return f"{option.flag} {'|'.join(option.choices) or nouns.get(option.kind, 'TEXT')}"
 
 
-def _flags(option: Any) -> str:
-    name = option.name.replace("_", "-")
-    if option.kind is bool:
-        return f"--no-{name}" if option.default else f"--{name}"
-    return f"--{name} {'NUMBER' if option.kind is int else 'TEXT'}"
-
-
-def _default(value: Any) -> str:
-    if value in (None, False, True, "", 0, [], ()):
+def _default(option: Option) -> str:
+    if option.required:
+        return "required"
+    if option.default in (None, False, True, "", ()):
         return ""
-    return f"`{str(value).replace(f'{ROOT}/', '').replace(str(ROOT), '.')}`"
+    return f"`{str(option.default).replace(f'{ROOT}/', '').replace(str(ROOT), '.')}`"
 
 
 def _object(schema: dict[str, Any]) -> Iterator[str]:

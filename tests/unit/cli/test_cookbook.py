@@ -1,4 +1,4 @@
-"""The cookbook's commands: each exists with its options, and what has a dry run gets past its options."""
+"""The cookbook's commands: those with a dry run make their plan, the others get past their options."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ TEXT = (ROOT / "docs" / "cookbook.md").read_text()
 COMMANDS = [line.strip() for line in TEXT.splitlines() if line.startswith("    invoke ")]
 # Their options are read before anything is looked for: a folder or an engine that is not there ends them so.
 LOOKED_FOR = (2, 4)
+# What a command line that is wrong in itself ends with, also with 2.
+WRONG_USAGE = ("error: unknown", "error: --", "error: convert needs")
 
 
 def run(command: str, *more: str, folder: Path) -> subprocess.CompletedProcess[str]:
@@ -45,4 +47,9 @@ def test_a_command_gets_past_its_options(command: str, tmp_path: Path) -> None:
         assert done.returncode in (*LOOKED_FOR, 9), done.stderr
         assert done.stderr.startswith("error: "), done.stderr
         assert "Traceback" not in done.stderr
-        assert "did not receive" not in done.stderr
+        assert not done.stderr.startswith(WRONG_USAGE), done.stderr
+
+
+def test_a_command_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    for wrong in ("invoke compose --out x", "invoke serve --bogus", "invoke convert --model gpt"):
+        assert run(wrong, folder=tmp_path).stderr.startswith(WRONG_USAGE), wrong

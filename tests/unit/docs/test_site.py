@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
+import tasks
 from testing import ROOT
 
 # What a browser loads by itself, as opposed to links that a reader follows.
@@ -106,10 +107,13 @@ def test_the_reference_has_every_key_of_the_configuration(site: Path) -> None:
 
 def test_the_reference_has_every_command_with_its_options(site: Path) -> None:
     text = (site / "commands.html").read_text()
-    for command in ("build", "model-repo", "nightly"):
-        assert f'id="invoke-{command}"' in text
-    assert "<code>--dry-run</code>" in text
-    assert "<code>--triton TEXT</code>" in text
+    for members in tasks.namespace.groups.values():
+        for member in members:
+            start = text.index(f'<h3 id="invoke-{member.typed.replace(".", "")}">')
+            section = text[start : text.find("<h3", start + 1)]
+            for option in member.signature.options:
+                name = option.flag[2:]
+                assert re.search(rf"<code>--(no-)?{name}[ <]", section), f"{member.typed} {option.flag}"
     assert str(ROOT) not in text
 
 
