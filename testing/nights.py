@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ftbuild.audit.finding import Finding
 from ftbuild.nightly.record import (
     CellRecord,
     Image,
@@ -22,6 +21,8 @@ from ftbuild.nightly.record import (
     Unit,
     outcome,
 )
+from ftbuild.text.results import CheckResult
+from ftbuild.text.results import State as Verdict
 
 REGISTRY = "registry.example.org/inference"
 GB = 10**9
@@ -163,7 +164,7 @@ def past(cells: Sequence[CellRecord], count: int = 9) -> tuple[PastRun, ...]:
 
 
 def night(
-    cells: Sequence[CellRecord], exit_code: int, audit: Sequence[Finding], **more: object
+    cells: Sequence[CellRecord], exit_code: int, audit: Sequence[CheckResult], **more: object
 ) -> NightlyRun:
     made = NightlyRun(
         id="20261121T020000Z",
@@ -203,7 +204,7 @@ def good() -> NightlyRun:
         passed("22.12", 80, 2700, 1.61),
         passed("22.12", 90, 5400, 1.58, notes=("the first night of this cell",)),
     ]
-    return night(cells, 0, [Finding("licences of runtime images", "ok", "41 packages, all known")])
+    return night(cells, 0, [CheckResult("licences of runtime images", Verdict.OK, "41 packages, all known")])
 
 
 def bad() -> NightlyRun:
@@ -302,9 +303,13 @@ def bad() -> NightlyRun:
         ),
     ]
     audit = [
-        Finding("images of cells that left the matrix", "warn", "22.07-sm61 is 40 days old " + MARKUP),
-        Finding("digests of base images", "fail", "nvcr.io/nvidia/tritonserver:22.12-py3 | moved"),
-        Finding("sources still on their pins", "ok", "12 repositories, see https://github.com/NVIDIA."),
+        CheckResult(
+            "images of cells that left the matrix", Verdict.WARN, "22.07-sm61 is 40 days old " + MARKUP
+        ),
+        CheckResult("digests of base images", Verdict.FAIL, "nvcr.io/nvidia/tritonserver:22.12-py3 | moved"),
+        CheckResult(
+            "sources still on their pins", Verdict.OK, "12 repositories, see https://github.com/NVIDIA."
+        ),
     ]
     return night(cells, 10, audit)
 

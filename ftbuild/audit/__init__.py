@@ -1,1 +1,4 @@
-"""What the world outside still has of what the lock pins: asked nightly, since both upstreams are dead."""
+"""The audit: availability of pinned sources and bases, and the series on every release.
+
+It runs nightly, since both upstreams are dead.
+"""

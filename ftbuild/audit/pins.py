@@ -1,4 +1,4 @@
-"""Pinned commits against what each URL of their repository says: findings for every repository."""
+"""Pinned commits, compared with what each URL of their repository serves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from ftbuild.audit import remote
-from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
 from ftbuild.doctor import network
@@ -19,13 +18,14 @@ from ftbuild.sources.objects import Change, Pinned, is_commit
 from ftbuild.sources.patches import series
 from ftbuild.sources.store import Store
 from ftbuild.text.reporter import Reporter
+from ftbuild.text.results import CheckResult, State
 
 SUBJECT = "source"
 
 
 @dataclass(frozen=True)
 class Pin:
-    """A commit that builds need, and what needs it: releases, or the entry of a series."""
+    """A commit that builds need, and its users: releases, or the entry of a series."""
 
     wanted: Pinned
     users: tuple[str, ...]
@@ -37,7 +37,7 @@ class Pin:
 
     @property
     def ref(self) -> str | None:
-        """The ref that led to it when it was locked; None where none is named."""
+        """The ref that it was locked from; None where none is named."""
         return None if self.wanted.ref is None or is_commit(self.wanted.ref) else self.wanted.ref
 
     def __str__(self) -> str:
@@ -45,7 +45,7 @@ class Pin:
 
 
 def pins(config: Config, repository: str) -> tuple[Pin, ...]:
-    """Every commit of a repository that the lock pins; PinError where it lacks a pin."""
+    """Return every commit of a repository that the lock pins; PinError where it lacks a pin."""
     users: dict[Pinned, list[str]] = {}
     for release, named in config.sources.releases.items():
         if repository in named:
@@ -59,8 +59,8 @@ def pins(config: Config, repository: str) -> tuple[Pin, ...]:
     return tuple(Pin(wanted, tuple(names)) for wanted, names in users.items())
 
 
-def ask(config: Config, cache: Path, scratch: Path, report: Reporter) -> Callable[[], Iterator[Finding]]:
-    """Start asking every URL of every repository; calling the result waits and tells.
+def ask(config: Config, cache: Path, scratch: Path, report: Reporter) -> Callable[[], Iterator[CheckResult]]:
+    """Start asking every URL of every repository; the returned function waits for the answers.
 
     Each wait ends: git is given `remote.LISTING_SECONDS` and `remote.FETCH_SECONDS` for each call.
     """
@@ -70,7 +70,7 @@ def ask(config: Config, cache: Path, scratch: Path, report: Reporter) -> Callabl
         name: _start(stores[name], found, scratch / name, report) for name, found in pinned.items() if found
     }
 
-    def collect() -> Iterator[Finding]:
+    def collect() -> Iterator[CheckResult]:
         for name, futures in running.items():
             answers = [future.result() for future in futures]
             yield from judge(name, pinned[name], answers, stores[name])
@@ -79,27 +79,29 @@ def ask(config: Config, cache: Path, scratch: Path, report: Reporter) -> Callabl
     return collect
 
 
-def judge(name: str, pinned: Sequence[Pin], answers: Sequence[Answer], store: Store) -> Iterator[Finding]:
-    """One finding for each URL, one for the commits that nobody has, one for each ref that moved."""
+def judge(name: str, pinned: Sequence[Pin], answers: Sequence[Answer], store: Store) -> Iterator[CheckResult]:
+    """Yield a result for each URL, one for the commits that no URL has, and one for each ref that moved."""
     for answer in answers:
         yield _address(name, pinned, answer)
     anywhere = frozenset[str]().union(*(answer.commits for answer in answers))
     lost = [pin for pin in pinned if pin.commit not in anywhere]
     if lost:
-        yield Finding(f"{SUBJECT} {name}: commits", "fail", _loss(lost, store))
+        yield CheckResult(f"{SUBJECT} {name}: commits", State.FAIL, _loss(lost, store))
     else:
-        yield Finding(f"{SUBJECT} {name}: commits", "ok", f"pinned: {len(_ids(pinned))}, all can be fetched")
+        yield CheckResult(
+            f"{SUBJECT} {name}: commits", State.OK, f"pinned: {len(_ids(pinned))}, all can be fetched"
+        )
     answered = next((answer for answer in answers if not answer.problem), None)
     if answered:
         yield from _moved(name, pinned, answered.refs)
 
 
-def mirrors(name: str, urls: Sequence[str]) -> Finding:
-    """Whether a source would outlive its upstream."""
+def mirrors(name: str, urls: Sequence[str]) -> CheckResult:
+    """Return whether a source would outlive its upstream."""
     if urls:
-        return Finding(f"{SUBJECT} {name}: mirrors", "ok", f"configured: {len(urls)}")
+        return CheckResult(f"{SUBJECT} {name}: mirrors", State.OK, f"configured: {len(urls)}")
     advice = "none: add one to sources.yaml, or keep a file of invoke bundle, before upstream vanishes"
-    return Finding(f"{SUBJECT} {name}: mirrors", "warn", advice)
+    return CheckResult(f"{SUBJECT} {name}: mirrors", State.WARN, advice)
 
 
 def _start(store: Store, pinned: Collection[Pin], scratch: Path, report: Reporter) -> list[Future[Answer]]:
@@ -113,19 +115,19 @@ def _start(store: Store, pinned: Collection[Pin], scratch: Path, report: Reporte
     return list(network.start(tasks).values())
 
 
-def _address(name: str, pinned: Sequence[Pin], answer: Answer) -> Finding:
+def _address(name: str, pinned: Sequence[Pin], answer: Answer) -> CheckResult:
     what = f"{SUBJECT} {name}: {answer.url}"
     if answer.problem:
-        return Finding(what, "warn", f"does not answer: {answer.problem}")
+        return CheckResult(what, State.WARN, f"does not answer: {answer.problem}")
     if lacking := [pin for pin in pinned if pin.commit not in answer.commits]:
-        return Finding(what, "warn", f"lacks {_listed(lacking)}")
-    return Finding(what, "ok", f"pinned commits that it has: {len(answer.commits)}")
+        return CheckResult(what, State.WARN, f"lacks {_listed(lacking)}")
+    return CheckResult(what, State.OK, f"pinned commits available: {len(answer.commits)}")
 
 
 def _loss(lost: Sequence[Pin], store: Store) -> str:
-    """What nobody has, and whether this machine's cache can still give it away."""
+    """Return which commits no URL has, and whether this machine's cache still has them."""
     kept = [pin for pin in lost if store.holds(pin.wanted)]
-    lines = [f"nobody gives {_listed(lost)}"]
+    lines = [f"no URL has {_listed(lost)}"]
     if kept:
         whole = "it all" if len(kept) == len(lost) else _listed(kept)
         lines.append(f"the cache here still holds {whole}: save it now with invoke bundle, and add a mirror")
@@ -134,14 +136,14 @@ def _loss(lost: Sequence[Pin], store: Store) -> str:
     return "\n".join(lines)
 
 
-def _moved(name: str, pinned: Sequence[Pin], refs: Mapping[str, str]) -> Iterator[Finding]:
+def _moved(name: str, pinned: Sequence[Pin], refs: Mapping[str, str]) -> Iterator[CheckResult]:
     for pin in pinned:
         now = refs.get(pin.ref or "")
         if pin.ref is None or now == pin.commit:
             continue
-        detail = f"leads to {now[:12]} now" if now else "is gone"
-        yield Finding(
-            f"{SUBJECT} {name}: {pin.ref}", "warn", f"{detail}; the lock has {pin}: invoke lock --check"
+        detail = f"points to {now[:12]} now" if now else "is gone"
+        yield CheckResult(
+            f"{SUBJECT} {name}: {pin.ref}", State.WARN, f"{detail}; the lock has {pin}: invoke lock --check"
         )
 
 

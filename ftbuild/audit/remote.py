@@ -1,4 +1,4 @@
-"""One git URL asked what it has: where refs lead, and whether it still hands out pinned commits.
+"""Queries to one git URL: where refs point, and which pinned commits it still serves.
 
 The server itself is asked, never the shared cache: commits come into a throw-away repository, without
 trees and blobs where the server filters (https://git-scm.com/docs/partial-clone).
@@ -20,14 +20,14 @@ LISTING_SECONDS = 60.0
 # A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.
 FETCH_SECONDS = 600.0
 _REMOTE = "audit"
-# What git says of a commit that a server lacks, and of a server that serves no commit by its id.
+# git's messages for a commit that a server lacks, and for a server that serves no commit by its id.
 _NOT_OURS = re.compile(r"not our ref ([0-9a-f]{40})")
 _SERVES_NO_IDS = "unadvertised object"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a URL says: the commits that refs lead to, the commits it hands out, or why it says nothing."""
+    """The answer of a URL: the commits that refs point to, the commits it serves, or the problem."""
 
     url: str
     problem: str = ""
@@ -46,7 +46,7 @@ def ask(url: str, refs: Collection[str], commits: Collection[str], scratch: Path
 
 
 def _served(url: str, commits: frozenset[str], scratch: Path) -> frozenset[str]:
-    """Those of `commits` that the server hands out. It names one that it lacks at a time."""
+    """Return those of `commits` that the server serves. It names one missing commit at a time."""
     repository = Objects(scratch)
     repository.make()
     wanted = set(commits)
@@ -65,7 +65,7 @@ def _served(url: str, commits: frozenset[str], scratch: Path) -> frozenset[str]:
 
 
 def _in_history(url: str, commits: frozenset[str], repository: Objects) -> frozenset[str]:
-    """For a server that serves no ids: what leads to its branches and tags, as a build would fetch it."""
+    """Return those of `commits` in the history of branches and tags, for a server that serves no ids."""
     _fetch(url, repository, "+refs/heads/*:refs/audit/heads/*", "+refs/tags/*:refs/audit/tags/*")
     listing = repository.git("rev-list", "--all").stdout.split()
     return commits & frozenset(listing)

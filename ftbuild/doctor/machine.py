@@ -1,7 +1,7 @@
-"""What this machine lacks for a build, and how to mend it.
+"""Checks of this machine: what it lacks for a build, and what to do about it.
 
-Each check looks at one thing and never raises. A `fail` stops every build; a `warn` stops only some work, as
-its text says.
+Each check looks at one thing and never raises. A failure stops every build, a warning only the work that its
+hint names.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import platform
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from packaging.version import Version
 
@@ -28,10 +27,10 @@ from ftbuild.engine.gpu import Installed
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import shell
 from ftbuild.host.disk import free_bytes, nearest
-from ftbuild.text import tables
+from ftbuild.text import results
+from ftbuild.text.results import CheckResult, State
 from ftbuild.text.units import GIB
 
-State = Literal["ok", "warn", "fail"]
 EngineInfo = Mapping[str, Any]
 
 OLDEST_PYTHON = (3, 11)
@@ -40,24 +39,14 @@ OLDEST_GIT = (2, 25)
 LOCAL_COMMAND_SECONDS = 10.0
 # addr_assign_type of an interface whose address was chosen (include/uapi/linux/netdevice.h, NET_ADDR_SET).
 CHOSEN_ADDRESS = 3
-# What `docker info` does not say: the interface of the default network.
+# A key of our own: the interface of the default network, which `docker info` lacks.
 BRIDGE = "DefaultBridge"
-# What names a CA bundle to OpenSSL and us, to requests, curl, git and pip.
+# The variables that name a CA bundle to OpenSSL and us, to requests, curl, git and pip.
 _CA_VARIABLES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO", "PIP_CERT")
 
 
-@dataclass(frozen=True)
-class Check:
-    """One thing looked at: what was found and, unless all is well, what to do about it."""
-
-    name: str
-    state: State
-    found: str
-    mend: str = ""
-
-
-def checks(config: Config, work: Path) -> list[Check]:
-    """Look at everything. Takes as long as the slowest answer, at most `reach.PATIENCE_SECONDS`."""
+def checks(config: Config, work: Path) -> list[CheckResult]:
+    """Run all checks. Takes as long as the slowest answer, at most `network.PATIENCE_SECONDS`."""
     collect = network.ask(network.endpoints(config))
     connected, info = _engine(network.start({"engine": _engine_info})["engine"])
     return [
@@ -74,105 +63,93 @@ def checks(config: Config, work: Path) -> list[Check]:
     ]
 
 
-def exit_code(found: Iterable[Check]) -> int:
-    """HostError's code when anything failed; a warning is no failure."""
-    return HostError.exit_code if any(check.state == "fail" for check in found) else 0
+def exit_code(found: Iterable[CheckResult]) -> int:
+    """Return HostError's code when a check failed, else 0."""
+    return HostError.exit_code if results.failed(found) else 0
 
 
-def render(found: Sequence[Check], output: str) -> str:
-    """The checks as a table for people, or as JSON: a list of name, state, found, mend.
-
-    The table says what mends several checks in a row once, below the last of them.
-    """
-    if output == "json":
-        return json.dumps([asdict(check) for check in found], indent=2)
-    following = [check.mend for check in found[1:]] + [""]
-    rows = [
-        (
-            check.state,
-            check.name,
-            check.found if check.mend in ("", after) else f"{check.found}\n-> {check.mend}",
-        )
-        for check, after in zip(found, following, strict=True)
-    ]
-    count = {state: sum(check.state == state for check in found) for state in ("fail", "warn")}
-    return (
-        f"{tables.render(('', 'Check', 'Found'), rows)}\nfailed: {count['fail']}, warnings: {count['warn']}"
-    )
+def render(found: Sequence[CheckResult], output: str) -> str:
+    """Return the checks as a table (`human`), or as a JSON list of name, state, found and hint (`json`)."""
+    if output != "json":
+        return results.render(found)
+    records = [{"name": r.check, "state": r.state.value, "found": r.detail, "hint": r.hint} for r in found]
+    return json.dumps(records, indent=2)
 
 
-def python_version(version: tuple[int, ...]) -> Check:
-    """Whether Python runs ftbuild."""
+def python_version(version: tuple[int, ...]) -> CheckResult:
+    """Check that Python is recent enough for ftbuild."""
     text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
-        return Check("python", "fail", text, "install Python 3.11 or later, or run ./bootstrap")
-    return Check("python", "ok", text)
+        return CheckResult("python", State.FAIL, text, "install Python 3.11 or later, or run ./bootstrap")
+    return CheckResult("python", State.OK, text)
 
 
-def git_version(text: str) -> Check:
-    """Whether the output of `git --version` names a git that can fetch the sources."""
+def git_version(text: str) -> CheckResult:
+    """Check the output of `git --version` for a git that can fetch the sources."""
     wanted = f"git {'.'.join(map(str, OLDEST_GIT))} or later is needed"
     numbers = re.search(r"(\d+)\.(\d+)[\w.]*", text)
     if numbers is None:
-        return Check("git", "warn", f"unknown version: {text}", wanted)
+        return CheckResult("git", State.WARN, f"unknown version: {text}", wanted)
     if tuple(map(int, numbers.groups())) < OLDEST_GIT:
-        return Check("git", "fail", numbers[0], wanted)
-    return Check("git", "ok", numbers[0])
+        return CheckResult("git", State.FAIL, numbers[0], wanted)
+    return CheckResult("git", State.OK, numbers[0])
 
 
-def storage(info: EngineInfo) -> Check:
-    """The engine of that `docker info`: its version, and whether its storage driver is one to build on."""
+def storage(info: EngineInfo) -> CheckResult:
+    """Check the engine of that `docker info`: its version and storage driver."""
     driver = str(info.get("Driver", "unknown"))
     found = f"{info.get('ServerVersion', 'unknown version')}, storage driver {driver}"
     if driver == "vfs":
         hint = "vfs copies every layer, which costs time and disk: put the engine's data on ext4 or xfs"
-        return Check("engine", "warn", found, hint)
-    return Check("engine", "ok", found)
+        return CheckResult("engine", State.WARN, found, hint)
+    return CheckResult("engine", State.OK, found)
 
 
-def build_cache(keeps: int) -> Check:
-    """Whether the builder, which keeps so many bytes, keeps what makes the next build fast."""
+def build_cache(keeps: int) -> CheckResult:
+    """Check that a builder that keeps so many bytes keeps what makes the next build fast."""
     found = f"{keeps / GIB:.0f} GiB are kept"
     if keeps >= builds.CACHE_BYTES:
-        return Check("build cache", "ok", found)
+        return CheckResult("build cache", State.OK, found)
     hint = (
-        f"builds want {builds.CACHE_BYTES / GIB:.0f} GiB: of more the oldest goes, compiled objects too: "
+        f"builds want {builds.CACHE_BYTES / GIB:.0f} GiB, or compiled objects are removed, too: "
         '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}} in /etc/docker/daemon.json'
     )
-    return Check("build cache", "warn", found, hint)
+    return CheckResult("build cache", State.WARN, found, hint)
 
 
-def bridge(name: str, assigned: int) -> Check:
-    """Whether that bridge keeps its hardware address; `assigned` is its addr_assign_type in sysfs.
+def bridge(name: str, assigned: int) -> CheckResult:
+    """Check that a bridge keeps its hardware address; `assigned` is its addr_assign_type in sysfs.
 
-    One that nobody chose is the lowest among the bridge's ports (net/bridge/br_stp_if.c,
+    One that was not set explicitly is the lowest among the bridge's ports (net/bridge/br_stp_if.c,
     br_stp_recalculate_bridge_id), which come and go with containers. Those that are left send to the old one
     until ARP asks again.
     """
     if assigned == CHOSEN_ADDRESS:
-        return Check("network", "ok", f"bridge {name}")
+        return CheckResult("network", State.OK, f"bridge {name}")
     found = f"the hardware address of bridge {name} changes as containers come and go"
     hint = (
         "steps of a build lose their connections (CCACHE_REMOTE_STORAGE): "
         f"`ip link set dev {name} address 02:42:ac:11:00:01` keeps it"
     )
-    return Check("network", "warn", found, hint)
+    return CheckResult("network", State.WARN, found, hint)
 
 
-def memory(cores: int, memory_bytes: int) -> Check:
-    """Cores and memory of the engine's machine, and how many compile jobs a build therefore runs."""
+def memory(cores: int, memory_bytes: int) -> CheckResult:
+    """Check cores and memory of the engine's machine, which decide the number of compile jobs."""
     jobs = cmake.jobs(cores, memory_bytes)
     found = f"{cores} cores, {memory_bytes / GIB:.1f} GiB: {jobs} compile jobs at a time"
     per_job = f"one job of the real sources takes up to {cmake.MEMORY_PER_JOB_BYTES / GIB:.0f} GiB"
     if memory_bytes < cmake.MEMORY_PER_JOB_BYTES:
-        return Check("cpu, memory", "warn", found, f"{per_job}: add memory, or the compiler may be killed")
+        return CheckResult(
+            "cpu, memory", State.WARN, found, f"{per_job}: add memory, or the compiler may be killed"
+        )
     if jobs < cores:
-        return Check("cpu, memory", "warn", found, f"{per_job}: more memory would use all cores")
-    return Check("cpu, memory", "ok", found)
+        return CheckResult("cpu, memory", State.WARN, found, f"{per_job}: more memory would use all cores")
+    return CheckResult("cpu, memory", State.OK, found)
 
 
-def gpus(config: Config, installed: Iterable[Installed]) -> list[Check]:
-    """One check for each GPU: what it can run."""
+def gpus(config: Config, installed: Iterable[Installed]) -> list[CheckResult]:
+    """Check for each GPU what it can run."""
     found = []
     for device in installed:
         text = f"{device.name}, {device.sm.code}, driver {device.driver}"
@@ -183,47 +160,57 @@ def gpus(config: Config, installed: Iterable[Installed]) -> list[Check]:
         ]
         if device.sm not in config.matrix.sms:
             found.append(
-                Check("gpu", "warn", text, "no image is built for this SM: invoke matrix lists them")
+                CheckResult(
+                    "gpu", State.WARN, text, "no image is built for this SM: invoke matrix lists them"
+                )
             )
         elif late:
             found.append(
-                Check("gpu", "warn", text, f"the driver is too old for {', '.join(late)}: update it")
+                CheckResult(
+                    "gpu", State.WARN, text, f"the driver is too old for {', '.join(late)}: update it"
+                )
             )
         else:
-            found.append(Check("gpu", "ok", text))
+            found.append(CheckResult("gpu", State.OK, text))
     return found
 
 
-def gpu_in_containers(info: EngineInfo, cdi_specs: Sequence[str]) -> Check:
-    """Whether the engine can hand a GPU to a container, by NVIDIA's runtime or by CDI."""
+def gpu_in_containers(info: EngineInfo, cdi_specs: Sequence[str]) -> CheckResult:
+    """Check that the engine can give a container a GPU, by NVIDIA's runtime or by CDI."""
     if "nvidia" in (info.get("Runtimes") or {}):
-        return Check("gpu in containers", "ok", "runtime nvidia")
+        return CheckResult("gpu in containers", State.OK, "runtime nvidia")
     if cdi_specs:
-        return Check("gpu in containers", "ok", f"CDI: {', '.join(cdi_specs)}")
+        return CheckResult("gpu in containers", State.OK, f"CDI: {', '.join(cdi_specs)}")
     hint = "install nvidia-container-toolkit, run `nvidia-ctk runtime configure`, restart the engine"
-    return Check("gpu in containers", "warn", "neither NVIDIA's runtime nor a CDI specification", hint)
+    return CheckResult(
+        "gpu in containers", State.WARN, "neither NVIDIA's runtime nor a CDI specification", hint
+    )
 
 
-def certificates(environment: Mapping[str, str]) -> list[Check]:
-    """The CA bundle that builds get, where one is set; nothing to say where none is."""
+def certificates(environment: Mapping[str, str]) -> list[CheckResult]:
+    """Check the CA bundle that builds get, if one is set."""
     named = {name: environment[name] for name in _CA_VARIABLES if environment.get(name)}
     missing = [f"{name}={file}" for name, file in named.items() if not Path(file).is_file()]
     if missing:
-        return [Check("ca", "fail", f"no such file: {', '.join(missing)}", "correct or unset the variable")]
+        return [
+            CheckResult(
+                "ca", State.FAIL, f"no such file: {', '.join(missing)}", "correct or unset the variable"
+            )
+        ]
     if "SSL_CERT_FILE" in named:
-        return [Check("ca", "ok", f"{named['SSL_CERT_FILE']}, for downloads during builds too")]
+        return [CheckResult("ca", State.OK, f"{named['SSL_CERT_FILE']}, for downloads during builds too")]
     if named:
-        hint = "downloads during builds know SSL_CERT_FILE and --ca only: name the same file there"
-        return [Check("ca", "warn", f"{', '.join(named)} set, but not SSL_CERT_FILE", hint)]
+        hint = "downloads during builds use SSL_CERT_FILE and --ca only: name the same file there"
+        return [CheckResult("ca", State.WARN, f"{', '.join(named)} set, but not SSL_CERT_FILE", hint)]
     return []
 
 
-def reached(answer: network.Probe) -> Check:
-    """A host that is silent stops only what needs it, so it is a warning."""
+def reached(answer: network.Probe) -> CheckResult:
+    """Return a warning for a host that does not answer, as it stops only what needs it."""
     target = answer.target
     if answer.problem is None:
-        return Check(target.name, "ok", target.address)
-    return Check(target.name, "warn", f"{target.address}: {answer.problem}", target.hint)
+        return CheckResult(target.name, State.OK, target.address)
+    return CheckResult(target.name, State.WARN, f"{target.address}: {answer.problem}", target.hint)
 
 
 def _engine_info() -> EngineInfo:
@@ -235,28 +222,28 @@ def _engine_info() -> EngineInfo:
     return info
 
 
-def _engine(asked: Future[EngineInfo]) -> tuple[Check, EngineInfo]:
+def _engine(asked: Future[EngineInfo]) -> tuple[CheckResult, EngineInfo]:
     try:
         info = asked.result(network.PATIENCE_SECONDS)
     except TimeoutError:
         where = shell.redact(os.environ.get("DOCKER_HOST", "the local engine"))
         hint = "restart the engine, or correct DOCKER_HOST"
-        return Check("engine", "fail", f"{where} does not answer", hint), {}
+        return CheckResult("engine", State.FAIL, f"{where} does not answer", hint), {}
     except FtbuildError as silent:
         return _failed("engine", silent), {}
     return storage(info), info
 
 
-def _git() -> Check:
+def _git() -> CheckResult:
     try:
         return git_version(shell.run(["git", "--version"], timeout=LOCAL_COMMAND_SECONDS).stdout.strip())
     except FtbuildError as missing:
         return _failed("git", missing)
 
 
-def _buildx() -> Iterator[Check]:
+def _buildx() -> Iterator[CheckResult]:
     try:
-        yield Check("buildx", "ok", ".".join(map(str, buildx.version())))
+        yield CheckResult("buildx", State.OK, ".".join(map(str, buildx.version())))
         keeps = buildx.gc_limit()
     except FtbuildError as missing:
         yield _failed("buildx", missing)
@@ -269,43 +256,43 @@ def _local() -> bool:
     return os.environ.get("DOCKER_HOST", "unix://").startswith("unix://")
 
 
-def _bridge(info: EngineInfo) -> Iterator[Check]:
-    """The engine's default network, where that is on this machine."""
+def _bridge(info: EngineInfo) -> Iterator[CheckResult]:
+    """Check the engine's default network, if it is on this machine."""
     name = info.get(BRIDGE, "")
     file = Path("/sys/class/net", name, "addr_assign_type")
     if name and _local() and file.is_file():
         yield bridge(name, int(file.read_text()))
 
 
-def _disks(work: Path, info: EngineInfo) -> Iterator[Check]:
-    """The work folder, and the engine's folder where that is on this machine."""
+def _disks(work: Path, info: EngineInfo) -> Iterator[CheckResult]:
+    """Check the work folder, and the engine's folder if it is on this machine."""
     yield disk("disk: work folder", work, builds.CELL_BYTES)
     root = Path(info.get("DockerRootDir", "/nonexistent"))
     if _local() and root.is_dir():
         yield disk("disk: engine", root, builds.CELL_BYTES + base.LOCAL_BASE_BYTES)
 
 
-def disk(name: str, folder: Path, wanted_bytes: int) -> Check:
-    """`fail` where not even one cell fits, `warn` where it fits only once its base is there."""
+def disk(name: str, folder: Path, wanted_bytes: int) -> CheckResult:
+    """Fail when not even one cell fits, warn when it fits only without its base."""
     free = free_bytes(folder)
     found = f"{free / GIB:.0f} GiB free at {nearest(folder)}"
     if free >= wanted_bytes:
-        return Check(name, "ok", found)
+        return CheckResult(name, State.OK, found)
     hint = (
         f"a first build wants {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
         "FTBUILD_WORK moves our folder, data-root in /etc/docker/daemon.json the engine's"
     )
-    return Check(name, "fail" if free < builds.CELL_BYTES else "warn", found, hint)
+    return CheckResult(name, State.FAIL if free < builds.CELL_BYTES else State.WARN, found, hint)
 
 
 def _size(info: EngineInfo) -> tuple[int, int]:
-    """Cores, and memory in bytes, of the engine's machine, else of this one."""
+    """Return cores, and memory in bytes, of the engine's machine, else of this one."""
     if info:
         return int(info["NCPU"]), int(info["MemTotal"])
     return os.cpu_count() or 1, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _gpus(config: Config, info: EngineInfo) -> Iterator[Check]:
+def _gpus(config: Config, info: EngineInfo) -> Iterator[CheckResult]:
     try:
         found = gpu.installed()
     except FtbuildError:
@@ -317,14 +304,14 @@ def _gpus(config: Config, info: EngineInfo) -> Iterator[Check]:
         yield gpu_in_containers(info, [str(spec) for spec in specs])
 
 
-def no_gpu(nodes: Sequence[str]) -> Check:
-    """What to say when `nvidia-smi` does not answer; `nodes` are NVIDIA's device nodes."""
+def no_gpu(nodes: Sequence[str]) -> CheckResult:
+    """Return a warning for an `nvidia-smi` that does not answer; `nodes` are NVIDIA's device nodes."""
     if nodes:
-        hint = "install NVIDIA's driver with its nvidia-smi, or mend it"
-        return Check("gpu", "warn", f"{', '.join(nodes)}, but nvidia-smi does not answer", hint)
-    return Check("gpu", "warn", "none", "smoke tests will be skipped; building needs no GPU")
+        hint = "install NVIDIA's driver with its nvidia-smi, or repair it"
+        return CheckResult("gpu", State.WARN, f"{', '.join(nodes)}, but nvidia-smi does not answer", hint)
+    return CheckResult("gpu", State.WARN, "none", "smoke tests will be skipped; building needs no GPU")
 
 
-def _failed(name: str, error: FtbuildError) -> Check:
+def _failed(name: str, error: FtbuildError) -> CheckResult:
     found = f"{error.what} ({error.where})" if error.where else error.what
-    return Check(name, "fail", found, error.hint or "")
+    return CheckResult(name, State.FAIL, found, error.hint or "")

@@ -56,7 +56,7 @@ def payload(night: NightlyRun) -> dict[str, Any]:
         "exit_code": night.exit_code,
         "counts": night.counts,
         "failed": [_failed(cell) for cell in wording.troubled(night)],
-        "audit": [{"what": f.what, "detail": first_line(f.detail)} for f in wording.findings(night)],
+        "audit": [{"what": f.check, "detail": first_line(f.detail)} for f in wording.findings(night)],
         "registry": night.registry,
         "revision": night.revision,
         "ftbuild": night.ftbuild,
@@ -84,7 +84,7 @@ def _text(night: NightlyRun) -> str:
             f"{counts} in {units.duration(night.seconds)}, exit code {night.exit_code}",
             *(_said(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_TOLD_CELLS]),
             *more,
-            *(_said(f"• audit: {f.what}: {first_line(f.detail)}") for f in found[:_TOLD_CELLS]),
+            *(_said(f"• audit: {f.check}: {first_line(f.detail)}") for f in found[:_TOLD_CELLS]),
         ]
     )
 

@@ -10,15 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import TypeAdapter
+from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
 
 from ftbuild import errors
-from ftbuild.audit.finding import Finding
+from ftbuild.audit import record as audit_record
 from ftbuild.host import files
+from ftbuild.text.results import CheckResult
 
 FILE = "report.json"
+# With the keys of `invoke audit --format json`.
+AuditResult = Annotated[
+    CheckResult, PlainSerializer(audit_record.as_dict), BeforeValidator(audit_record.from_dict)
+]
 
 
 class State(StrEnum):
@@ -164,7 +169,7 @@ class NightlyRun:
     memory_bytes: int
     jobs: int
     cells: tuple[CellRecord, ...]
-    audit: tuple[Finding, ...] = ()
+    audit: tuple[AuditResult, ...] = ()
     past: tuple[PastRun, ...] = ()
 
     @property

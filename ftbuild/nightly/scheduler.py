@@ -15,7 +15,6 @@ from threading import Event, Lock
 from typing import TYPE_CHECKING
 
 from ftbuild.audit import job
-from ftbuild.audit.finding import Finding
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.host import shell
 from ftbuild.nightly import artifacts
@@ -25,11 +24,13 @@ from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, Step, 
 from ftbuild.nightly.report.write import write
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter
+from ftbuild.text.results import CheckResult
+from ftbuild.text.results import State as CheckState
 
 if TYPE_CHECKING:
     import docker
 
-Audit = Callable[[], Sequence[Finding]]
+Audit = Callable[[], Sequence[CheckResult]]
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ class _Recorder:
         self._shift.say(f"[{record.cell}] {record.state} {record.reason}".rstrip())
         self.write()
 
-    def audited(self, findings: Sequence[Finding]) -> None:
+    def audited(self, findings: Sequence[CheckResult]) -> None:
         """What the audit found."""
         self._night = replace(self._night, audit=tuple(findings))
 
@@ -172,8 +173,8 @@ def _cancel(running: Iterable[Future[CellRecord]]) -> None:
         waiting.cancel()
 
 
-def _findings(looking: Future[Sequence[Finding]]) -> Sequence[Finding]:
+def _findings(looking: Future[Sequence[CheckResult]]) -> Sequence[CheckResult]:
     try:
         return looking.result()
     except FtbuildError as broken:
-        return (Finding("audit", "warn", f"could not be made: {broken.what}"),)
+        return (CheckResult("audit", CheckState.WARN, f"could not be made: {broken.what}"),)

@@ -11,9 +11,9 @@ import pytest
 import requests
 
 from ftbuild.audit import bases, job
-from ftbuild.audit.finding import Finding
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
+from ftbuild.text.results import CheckResult
 from testing import ROOT, registries
 from testing.sample import SAMPLE
 
@@ -38,13 +38,13 @@ def pinned(world: World) -> World:
     return world
 
 
-def audit(world: World) -> dict[str, Finding]:
+def audit(world: World) -> dict[str, CheckResult]:
     """Findings by what they are about. The base's registry does not exist: that one is left out."""
     findings = job.audit(world.config, world.cache, report=made.quiet)
-    return {finding.what: finding for finding in findings if not finding.what.startswith("base")}
+    return {finding.check: finding for finding in findings if not finding.check.startswith("base")}
 
 
-def states(found: dict[str, Finding]) -> dict[str, str]:
+def states(found: dict[str, CheckResult]) -> dict[str, str]:
     return {what: finding.state for what, finding in found.items() if finding.state != "ok"}
 
 
@@ -66,7 +66,7 @@ def test_sources_as_they_were_locked_are_fine_but_for_mirrors(pinned: World) -> 
 
 def test_the_sample_stack_is_fine_but_for_mirrors(tmp_path: Path, sample_repositories: None) -> None:
     findings = job.audit(loader.load(SAMPLE), tmp_path / "cache", report=made.quiet)
-    odd = {finding.what: finding.state for finding in findings if finding.state != "ok"}
+    odd = {finding.check: finding.state for finding in findings if finding.state != "ok"}
     assert set(odd.values()) == {"warn"}
     assert all(what.endswith(": mirrors") for what in odd)
 
@@ -161,7 +161,7 @@ def push(host: str, tag: str, note: str) -> str:
     return answer.headers["Docker-Content-Digest"]
 
 
-def base_finding(host: str, digest: str | None) -> Finding:
+def base_finding(host: str, digest: str | None) -> CheckResult:
     config: Config = loader.load(ROOT / "buildcfg")
     ngc = config.bases.bases["ngc"].model_copy(
         update={"image": f"{host}/base/server:{{release}}-py3", "releases": ("22.12",)}
@@ -191,6 +191,6 @@ def test_a_base_whose_tag_is_gone_fails_only_when_its_digest_is_gone_too(host: s
     kept = push(host, "other", "kept")
     gone = base_finding(host, kept)
     assert gone.state == "warn"
-    assert "still there" in gone.detail
+    assert "still available" in gone.detail
     assert base_finding(host, f"sha256:{'0' * 64}").state == "fail"
     assert base_finding(host, None).state == "fail"

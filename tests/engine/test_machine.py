@@ -8,14 +8,14 @@ import time
 
 import pytest
 
-from ftbuild.doctor.machine import Check
 from ftbuild.host import shell
+from ftbuild.text.results import CheckResult, State
 from testing import ROOT
 
 NOWHERE = "127.0.0.1:9"  # the port of discard (RFC 863), on which nothing listens
 
 
-def doctor(**environment: str) -> tuple[int, dict[str, Check]]:
+def doctor(**environment: str) -> tuple[int, dict[str, CheckResult]]:
     """The exit code and the checks, by name."""
     result = shell.run(
         [sys.executable, "-m", "invoke", "doctor", "--format", "json"],
@@ -25,7 +25,10 @@ def doctor(**environment: str) -> tuple[int, dict[str, Check]]:
         check=False,
     )
     assert "Traceback" not in result.stderr
-    return result.code, {check["name"]: Check(**check) for check in json.loads(result.stdout)}
+    return result.code, {
+        check["name"]: CheckResult(check["name"], State(check["state"]), check["found"], check["hint"])
+        for check in json.loads(result.stdout)
+    }
 
 
 @pytest.mark.usefixtures("client")
@@ -33,9 +36,9 @@ def test_an_engine_that_answers_is_fit_to_build_on() -> None:
     _, checks = doctor()
     for name in ("python", "git", "engine", "buildx", "cpu, memory"):
         assert checks[name].state in ("ok", "warn"), checks[name]
-    assert "storage driver" in checks["engine"].found
+    assert "storage driver" in checks["engine"].detail
     assert "disk: engine" in checks
-    assert "compile jobs" in checks["cpu, memory"].found
+    assert "compile jobs" in checks["cpu, memory"].detail
 
 
 @pytest.mark.parametrize("host", [f"tcp://{NOWHERE}", "unix:///nowhere/docker.sock", "ssh-less-nonsense"])
@@ -43,7 +46,7 @@ def test_no_engine_is_an_environment_error_with_a_way_out(host: str) -> None:
     code, checks = doctor(DOCKER_HOST=host)
     assert code == 4
     assert checks["engine"].state == "fail"
-    assert "./bootstrap" in checks["engine"].mend
+    assert "./bootstrap" in checks["engine"].hint
     assert checks["buildx"].state == "ok"
     assert "disk: engine" not in checks
 
@@ -59,7 +62,7 @@ def test_a_dead_network_costs_seconds_and_is_no_failure() -> None:
     }
     assert silent
     assert {check.state for check in silent.values()} == {"warn"}
-    assert all(check.mend for check in silent.values())
+    assert all(check.hint for check in silent.values())
     failed = {name for name, check in checks.items() if check.state == "fail"}
     assert code == (4 if failed else 0)
     assert failed <= {"disk: work folder", "disk: engine"}

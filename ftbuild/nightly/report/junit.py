@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from itertools import groupby
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from ftbuild.audit.finding import Finding
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, Step, outcome
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.nightly.report.wording import advice, complaint, means
+from ftbuild.text import results
+from ftbuild.text.results import CheckResult
 
 # The step that a reason without a step of its own belongs to; all others belong to the build.
 _STEP: Mapping[Reason, str] = {
@@ -132,8 +133,10 @@ def _output(tries: Sequence[Step], tail: Sequence[str]) -> str:
     return "\n".join([*told, *(clip(line, _LINE) for line in tail)])
 
 
-def _audited(finding: Finding) -> _Case:
+def _audited(finding: CheckResult) -> _Case:
     """A warning passes, and says so in its output."""
-    state = State.FAILED if finding.state == "fail" else State.PASSED
+    state = State.FAILED if finding.state is results.State.FAIL else State.PASSED
     said = f"{finding.state}: {finding.detail}" if finding.detail else finding.state
-    return _Case("audit", finding.what, 0.0, state, "audit", first_line(finding.detail), finding.detail, said)
+    return _Case(
+        "audit", finding.check, 0.0, state, "audit", first_line(finding.detail), finding.detail, said
+    )

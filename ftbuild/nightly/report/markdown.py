@@ -6,11 +6,11 @@ import html
 import re
 from collections.abc import Iterator
 
-from ftbuild.audit.finding import worst_first
 from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
+from ftbuild.text.results import worst_first
 
 # What GitHub takes for one step's summary (docs.github.com, "Step isolation and limits").
 LIMIT_BYTES = 1024 * 1024
@@ -95,7 +95,7 @@ def _row(cell: CellRecord) -> Iterator[str]:
 def _audit(night: NightlyRun) -> str:
     rows = ["| Looked at | State | Detail |", "|---|---|---|"]
     for finding in worst_first(night.audit):
-        cells = (_text(finding.what), _text(finding.state), _text(first_line(finding.detail)))
+        cells = (_text(finding.check), _text(finding.state), _text(first_line(finding.detail)))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

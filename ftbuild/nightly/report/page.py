@@ -12,11 +12,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from ftbuild.audit.finding import worst_first
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason
 from ftbuild.nightly.report import gantt, grid, trend, wording
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
+from ftbuild.text.results import worst_first
 
 if TYPE_CHECKING:
     from jinja2 import Environment

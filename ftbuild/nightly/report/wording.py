@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ftbuild.audit.finding import Finding
 from ftbuild.errors import Interrupted
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
+from ftbuild.text import results
+from ftbuild.text.results import CheckResult
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,9 @@ def troubled(night: NightlyRun) -> tuple[CellRecord, ...]:
     return tuple(cell for state in _TROUBLE for cell in night.cells if cell.state is state)
 
 
-def findings(night: NightlyRun) -> tuple[Finding, ...]:
-    """What the audit did not like."""
-    return tuple(f for f in night.audit if f.state == "fail")
+def findings(night: NightlyRun) -> tuple[CheckResult, ...]:
+    """Return the failures of the audit."""
+    return results.failed(night.audit)
 
 
 def status(night: NightlyRun) -> str:

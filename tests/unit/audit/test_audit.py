@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ftbuild.audit import bases, job, pins, series
-from ftbuild.audit.finding import Finding
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
 from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches.series import PatchStatus, Status
 from ftbuild.sources.store import Store
+from ftbuild.text.results import CheckResult, State
 
 OLD, NEW = "a" * 40, "b" * 40
 REF = "refs/heads/r22.12"
@@ -24,9 +24,9 @@ URL, MIRROR = "https://example.invalid/ft.git", "https://mirror.example.invalid/
 ALL = Answer(URL, "", {REF: OLD}, frozenset((OLD, NEW)))
 
 
-def judged(folder: Path, *answers: Answer) -> dict[str, Finding]:
+def judged(folder: Path, *answers: Answer) -> dict[str, CheckResult]:
     store = Store(folder, "ft", [answer.url for answer in answers])
-    return {finding.what: finding for finding in pins.judge("ft", PINNED, answers, store)}
+    return {finding.check: finding for finding in pins.judge("ft", PINNED, answers, store)}
 
 
 def test_an_upstream_that_has_everything_is_fine(tmp_path: Path) -> None:
@@ -36,8 +36,8 @@ def test_an_upstream_that_has_everything_is_fine(tmp_path: Path) -> None:
 
 def test_a_silent_upstream_is_a_warning_while_a_mirror_has_everything(tmp_path: Path) -> None:
     found = judged(tmp_path, Answer(URL, "fatal: not found"), replace(ALL, url=MIRROR))
-    assert found[f"source ft: {URL}"] == Finding(
-        f"source ft: {URL}", "warn", "does not answer: fatal: not found"
+    assert found[f"source ft: {URL}"] == CheckResult(
+        f"source ft: {URL}", State.WARN, "does not answer: fatal: not found"
     )
     assert found[f"source ft: {MIRROR}"].state == "ok"
     assert found["source ft: commits"].state == "ok"
@@ -53,12 +53,12 @@ def test_two_urls_that_complete_each_other_lose_nothing(tmp_path: Path) -> None:
 def test_a_commit_that_nobody_has_fails_and_names_who_needs_it(tmp_path: Path) -> None:
     lost = judged(tmp_path, replace(ALL, commits=frozenset((NEW,))))["source ft: commits"]
     assert lost.state == "fail"
-    assert f"nobody gives {OLD[:12]} (22.12)" in lost.detail
+    assert f"no URL has {OLD[:12]} (22.12)" in lost.detail
     assert "the cache lacks" in lost.detail
 
 
 @pytest.mark.parametrize(
-    ("refs", "says"), [({REF: NEW}, f"leads to {NEW[:12]} now"), ({}, "is gone")], ids=["moved", "gone"]
+    ("refs", "says"), [({REF: NEW}, f"points to {NEW[:12]} now"), ({}, "is gone")], ids=["moved", "gone"]
 )
 def test_a_ref_that_moved_or_went_is_a_warning(tmp_path: Path, refs: dict[str, str], says: str) -> None:
     found = judged(tmp_path, replace(ALL, refs=refs))[f"source ft: {REF}"]
@@ -96,8 +96,10 @@ def test_a_registry_that_cannot_be_asked_is_a_warning_that_says_so(config: Confi
     ngc = config.bases.bases["ngc"].model_copy(update={"image": "127.0.0.1:9/nothing:{release}"})
     config = replace(config, bases=config.bases.model_copy(update={"bases": {"ngc": ngc}}))
     found = list(bases.ask(config)())
-    assert [(f.what, f.state) for f in found] == [(f"base ngc {release}", "warn") for release in ngc.releases]
-    assert "cannot be asked for" in found[0].detail
+    assert [(f.check, f.state) for f in found] == [
+        (f"base ngc {release}", "warn") for release in ngc.releases
+    ]
+    assert "cannot be looked up" in found[0].detail
 
 
 def test_an_entry_that_stops_a_build_is_a_failure_and_the_rest_is_counted() -> None:
@@ -106,7 +108,7 @@ def test_an_entry_that_stops_a_build_is_a_failure_and_the_rest_is_counted() -> N
     assert (fine.state, fine.detail) == ("ok", "applies: 2")
     stopping = replace(row, status=Status.UPSTREAM, stops=True, detail="narrow its range in patches.yaml")
     (bad,) = series.judge("22.12", [row, stopping])
-    assert bad.what == "patches 22.12: ft/0040-sm-89.patch"
+    assert bad.check == "patches 22.12: ft/0040-sm-89.patch"
     assert (bad.state, bad.detail) == ("fail", "already upstream: narrow its range in patches.yaml")
 
 
@@ -117,12 +119,19 @@ def test_an_entry_that_stops_a_build_is_a_failure_and_the_rest_is_counted() -> N
 def test_warnings_never_fail_and_failures_have_the_code_of_their_kind(
     failed: tuple[str, ...], code: int
 ) -> None:
-    findings = [Finding("source ft: mirrors", "warn"), *(Finding(what, "fail") for what in failed)]
+    findings = [
+        CheckResult("source ft: mirrors", State.WARN),
+        *(CheckResult(what, State.FAIL) for what in failed),
+    ]
     assert job.exit_code(findings) == code
 
 
 def test_the_table_begins_with_the_worst_and_ends_with_the_counts() -> None:
-    findings = [Finding("a", "ok", "fine"), Finding("b", "warn", "hm"), Finding("c", "fail", "[lost]")]
+    findings = [
+        CheckResult("a", State.OK, "fine"),
+        CheckResult("b", State.WARN, "hm"),
+        CheckResult("c", State.FAIL, "[lost]"),
+    ]
     lines = job.render(findings, "human").splitlines()
     assert [line.split()[0] for line in lines if line.endswith(("fine", "hm", "[lost]"))] == [
         "fail",

@@ -15,9 +15,9 @@ from ftbuild.build import run as builds
 from ftbuild.cmake import MEMORY_PER_JOB_BYTES
 from ftbuild.config.schema import Config
 from ftbuild.doctor import machine, network
-from ftbuild.doctor.machine import Check
 from ftbuild.engine.gpu import listed
 from ftbuild.errors import HostError
+from ftbuild.text.results import CheckResult, State
 from ftbuild.text.units import GIB
 from testing import ROOT
 
@@ -38,7 +38,7 @@ H100 = "NVIDIA H100 80GB HBM3, 9.0, 535.104.05"
 def test_a_git_that_cannot_fetch_the_sources_fails(text: str, state: str) -> None:
     check = machine.git_version(text)
     assert check.state == state
-    assert (state == "ok") == (check.mend == "")
+    assert (state == "ok") == (check.hint == "")
 
 
 def test_python_before_3_11_fails() -> None:
@@ -51,21 +51,21 @@ def test_a_storage_driver_that_copies_layers_is_a_warning() -> None:
     assert machine.storage({"ServerVersion": "26.1.5", "Driver": "overlay2"}).state == "ok"
     vfs = machine.storage({"ServerVersion": "26.1.5", "Driver": "vfs"})
     assert vfs.state == "warn"
-    assert "ext4" in vfs.mend
+    assert "ext4" in vfs.hint
 
 
 def test_a_builder_that_forgets_compiled_objects_is_a_warning() -> None:
     assert machine.build_cache(builds.CACHE_BYTES).state == "ok"
     check = machine.build_cache(builds.CACHE_BYTES - 1)
     assert check.state == "warn"
-    assert "defaultKeepStorage" in check.mend
+    assert "defaultKeepStorage" in check.hint
 
 
 def test_a_bridge_whose_address_changes_is_a_warning() -> None:
     assert machine.bridge("docker0", 3).state == "ok"
     check = machine.bridge("br-lan", 1)
     assert check.state == "warn"
-    assert "ip link set dev br-lan address" in check.mend
+    assert "ip link set dev br-lan address" in check.hint
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_memory_tells_how_many_jobs_a_build_runs(
 ) -> None:
     check = machine.memory(cores, int(memory_in_jobs * MEMORY_PER_JOB_BYTES))
     assert check.state == state
-    assert f"{jobs} compile jobs" in check.found
+    assert f"{jobs} compile jobs" in check.detail
 
 
 def test_a_full_disk_fails_and_a_tight_one_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,31 +88,31 @@ def test_a_full_disk_fails_and_a_tight_one_warns(tmp_path: Path, monkeypatch: py
         return machine.disk("disk", folder, 28 * GIB).state
 
     assert [free(1 * GIB), free(20 * GIB), free(30 * GIB)] == ["fail", "warn", "ok"]
-    assert str(tmp_path) in machine.disk("disk", folder, 28 * GIB).found
+    assert str(tmp_path) in machine.disk("disk", folder, 28 * GIB).detail
 
 
 def test_a_gpu_is_named_with_its_sm(config: Config) -> None:
     (check,) = machine.gpus(config, listed(H100))
-    assert check == Check("gpu", "ok", "NVIDIA H100 80GB HBM3, sm_90, driver 535.104.05")
+    assert check == CheckResult("gpu", State.OK, "NVIDIA H100 80GB HBM3, sm_90, driver 535.104.05")
 
 
 def test_an_old_driver_names_the_releases_it_cannot_run(config: Config) -> None:
     (check,) = machine.gpus(config, listed("NVIDIA A100-SXM4-80GB, 8.0, 470.57.02"))
     assert check.state == "warn"
-    assert "22.12 (from" in check.mend
+    assert "22.12 (from" in check.hint
 
 
 def test_a_gpu_without_an_image_is_a_warning(config: Config) -> None:
     first, second = machine.gpus(config, listed(f"NVIDIA B200, 10.0, 570.86.10\n{H100}\n"))
     assert (first.state, second.state) == ("warn", "ok")
-    assert "sm_100" in first.found
+    assert "sm_100" in first.detail
 
 
 def test_no_gpu_only_skips_the_smoke_tests() -> None:
     none = machine.no_gpu([])
     assert none.state == "warn"
-    assert "skipped" in none.mend
-    assert "nvidia-smi" in machine.no_gpu(["/dev/nvidia0"]).found
+    assert "skipped" in none.hint
+    assert "nvidia-smi" in machine.no_gpu(["/dev/nvidia0"]).detail
 
 
 @pytest.mark.parametrize(
@@ -138,17 +138,20 @@ def test_a_ca_bundle_must_exist_and_reach_builds(tmp_path: Path) -> None:
     assert machine.certificates({"REQUESTS_CA_BUNDLE": str(bundle)})[0].state == "warn"
     (missing,) = machine.certificates({"SSL_CERT_FILE": str(bundle), "PIP_CERT": "/nowhere/ca.pem"})
     assert missing.state == "fail"
-    assert "PIP_CERT=/nowhere/ca.pem" in missing.found
+    assert "PIP_CERT=/nowhere/ca.pem" in missing.detail
 
 
 def test_only_a_failed_check_is_an_environment_error() -> None:
-    warnings = [Check("a", "ok", ""), Check("b", "warn", "", "")]
+    warnings = [CheckResult("a", State.OK), CheckResult("b", State.WARN)]
     assert machine.exit_code(warnings) == 0
-    assert machine.exit_code([*warnings, Check("c", "fail", "")]) == HostError.exit_code
+    assert machine.exit_code([*warnings, CheckResult("c", State.FAIL)]) == HostError.exit_code
 
 
-def test_the_report_says_how_to_mend() -> None:
-    found = [Check("git", "ok", "2.39.5"), Check("gpu", "warn", "none [red]", "plug one in")]
+def test_the_report_gives_a_hint_below_the_check_it_belongs_to() -> None:
+    found = [
+        CheckResult("git", State.OK, "2.39.5"),
+        CheckResult("gpu", State.WARN, "none [red]", "plug one in"),
+    ]
     human = machine.render(found, "human")
     assert re.search(r"warn +gpu +none \[red\]\n +-> plug one in", human)
     assert "failed: 0, warnings: 1" in human
@@ -156,12 +159,12 @@ def test_the_report_says_how_to_mend() -> None:
         "name": "gpu",
         "state": "warn",
         "found": "none [red]",
-        "mend": "plug one in",
+        "hint": "plug one in",
     }
 
 
-def test_the_report_says_once_what_mends_several() -> None:
-    found = [Check("source", "warn", name, "check the network") for name in ("a", "b", "c")]
+def test_the_report_gives_a_hint_that_several_checks_share_once() -> None:
+    found = [CheckResult("source", State.WARN, name, "check the network") for name in ("a", "b", "c")]
     assert machine.render(found, "human").count("check the network") == 1
 
 
@@ -172,7 +175,7 @@ def test_buildx_that_is_missing_fails(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     (check,) = machine._buildx()
     assert check.state == "fail"
-    assert "./bootstrap" in check.mend
+    assert "./bootstrap" in check.hint
 
 
 def test_every_registry_and_source_of_the_configuration_is_asked_once(config: Config) -> None:
@@ -221,7 +224,7 @@ def test_an_answer_that_is_an_error_is_a_problem(server: str) -> None:
     assert there.problem is None
     assert missing.problem == "status 404"
     assert machine.reached(there).state == "ok"
-    assert machine.reached(missing) == Check("thing", "warn", "somewhere: status 404", "mend it")
+    assert machine.reached(missing) == CheckResult("thing", State.WARN, "somewhere: status 404", "mend it")
 
 
 def test_a_repository_that_is_not_there_is_a_problem_in_gits_words(tmp_path: Path) -> None:
