@@ -195,7 +195,8 @@ def client_test(
     format: Format = "human",  # noqa: A002
 ) -> int:
     """Check what a running server answers over HTTP and gRPC, and how fast; exits with 9 if it is wrong."""
-    from ftbuild.client import acceptance
+    from ftbuild.client.acceptance import runner
+    from ftbuild.client.acceptance.options import AcceptanceOptions, BleuOptions
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError
     from ftbuild.models import repository
@@ -206,19 +207,19 @@ def client_test(
         raise ConfigError("--bleu needs --source and --target, files with a sentence a line")
     if not (http or grpc):
         http, grpc = "localhost:8000", "localhost:8001"
-    report = acceptance.run(
-        acceptance.Options(
+    report = runner.run(
+        AcceptanceOptions(
             tensors=loaded.models.families[model].tensors,
             addresses={**({"http": http} if http else {}), **({"grpc": grpc} if grpc else {})},
             batch_size=batch_size,
             requests=requests,
             tokenizer=tokenizer,
             expect=expect,
-            bleu=acceptance.Bleu(source, target, threshold) if bleu and source and target else None,
+            bleu=BleuOptions(source, target, threshold) if bleu and source and target else None,
         )
     )
-    print(json.dumps(report.as_dict(), indent=2) if format == "json" else acceptance.summary(report))
-    report.verdict()
+    print(json.dumps(report.as_dict(), indent=2) if format == "json" else report.render())
+    report.require()
     return 0
 
 

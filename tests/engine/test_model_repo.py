@@ -19,7 +19,10 @@ import numpy as np
 import pytest
 
 from ftbuild.cli.selection import cache_folder
-from ftbuild.client import acceptance, golden, server_container
+from ftbuild.client import golden, server_container
+from ftbuild.client.acceptance import runner
+from ftbuild.client.acceptance.options import AcceptanceOptions
+from ftbuild.client.acceptance.report import AcceptanceReport
 from ftbuild.client.connection import Client, Refused
 from ftbuild.client.server_container import Server
 from ftbuild.config import loader
@@ -105,11 +108,9 @@ def options(checkpoint: Mapping[str, Path], family: str, out: Path, **more: Any)
     )
 
 
-def checked(running: Server, family: str, tokenizer: Path | None) -> acceptance.Report:
+def checked(running: Server, family: str, tokenizer: Path | None) -> AcceptanceReport:
     addresses: Any = {"http": running.http, "grpc": running.grpc}
-    return acceptance.run(
-        acceptance.Options(FAMILIES[family].tensors, addresses, requests=3, tokenizer=tokenizer)
-    )
+    return runner.run(AcceptanceOptions(FAMILIES[family].tensors, addresses, requests=3, tokenizer=tokenizer))
 
 
 def text(*lines: str) -> np.ndarray[Any, Any]:
@@ -124,7 +125,7 @@ def test_a_family_without_an_ensemble_is_served_bare(
     assert made.gpus == GPUS
     with server_container.serve(image, made.folder) as running:
         report = checked(running, "gpt", None)
-    report.verdict()
+    report.require()
     assert report.notes == ["no ensemble is served: text was not tested"]
 
 
@@ -140,8 +141,8 @@ def test_text_goes_through_the_ensemble_of_the_sample_stack(
     made = repository.make(found, options(checkpoint, "gptneox", tmp_path / "models"))
     with server_container.serve(image, made.folder) as running:
         report = checked(running, "gptneox", checkpoint["gptneox"])
-        report.verdict()
-        assert {check.test for check in report.checks} == {"identity", "end to end"}
+        report.require()
+        assert {result.subject for result in report.results} == {"identity", "end to end"}
 
         asking = Client(running.http, "http")
         asked = {"INPUT_0": text("Hi", "Hello there"), "INPUT_1": np.array([[6], [6]], np.uint32)}
@@ -186,12 +187,10 @@ def test_weights_of_another_model_answer_wrong_and_are_found_out(
     found = repository.templates(client, built.tag("sdk"), "gpt")
     made = repository.make(found, options(checkpoint, "gpt", tmp_path / "models", bare=True))
     with server_container.serve(image, made.folder) as running:
-        asked = acceptance.Options(
-            FAMILIES["gpt"].tensors, {"http": running.http}, requests=1, expect=answers
-        )
-        report = acceptance.run(asked)
+        asked = AcceptanceOptions(FAMILIES["gpt"].tensors, {"http": running.http}, requests=1, expect=answers)
+        report = runner.run(asked)
     with pytest.raises(SmokeError, match="reference's answers to 'eight' over http: prompt 1: token"):
-        report.verdict()
+        report.require()
 
 
 def test_an_image_without_templates_is_named(client: docker.DockerClient, built: Plan) -> None:
@@ -236,7 +235,7 @@ def test_upstreams_ensembles_with_our_models_on_the_sample_backend(
         "is_return_log_probs": np.array([[True]] * 2),
     }
     with server_container.serve(image, made.folder) as running:
-        checked(running, family, checkpoint[family]).verdict()
+        checked(running, family, checkpoint[family]).require()
         asking = Client(running.http, "http")
         answers = asking.infer(ensemble.ENSEMBLE, asked)["OUTPUT_0"].tolist()
         asking.close()

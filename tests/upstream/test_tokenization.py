@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftbuild.client.acceptance import TEXTS
+from ftbuild.client.acceptance.end_to_end import TEXTS
 from ftbuild.config.schema import Config
 from ftbuild.sources import fetch
 

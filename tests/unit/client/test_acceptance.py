@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ftbuild.client import acceptance, bleu, golden, latency, model_metadata
-from ftbuild.client.acceptance import Bleu, Options
+from ftbuild.client import bleu, golden, latency, model_metadata
+from ftbuild.client.acceptance import runner, translation
+from ftbuild.client.acceptance.options import AcceptanceOptions, BleuOptions
 from ftbuild.client.connection import Refused
 from ftbuild.errors import ConfigError, SmokeError
 from tests.unit.models.test_converters import DECODER
@@ -149,34 +150,38 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
         def close(self) -> None:
             pass
 
-    monkeypatch.setattr(acceptance, "Client", Client)
+    monkeypatch.setattr(runner, "Client", Client)
     return fake
 
 
 @pytest.fixture
-def options() -> Options:
+def options() -> AcceptanceOptions:
     addresses: Any = {"http": "h:1", "grpc": "h:2"}
-    return Options(tensors=DECODER, addresses=addresses, batch_size=3, requests=4, length=5)
+    return AcceptanceOptions(tensors=DECODER, addresses=addresses, batch_size=3, requests=4, length=5)
 
 
-def wrong(options: Options) -> list[tuple[str, str]]:
+def wrong(options: AcceptanceOptions) -> list[tuple[str, str]]:
     """Test and expectation of every failed check."""
-    return [(check.test, check.what) for check in acceptance.run(options).checks if check.wrong]
+    return [(result.subject, result.check) for result in runner.run(options).failed]
 
 
-def test_a_right_server_passes_and_is_measured(server: Server, options: Options) -> None:
-    report = acceptance.run(options)
-    report.verdict()
-    assert len(report.checks) == 14
+def test_a_right_server_passes_and_is_measured(server: Server, options: AcceptanceOptions) -> None:
+    report = runner.run(options)
+    report.require()
+    assert len(report.results) == 14
     assert {name: figures["requests"] for name, figures in report.latencies.items()} == {
         "identity http": 4, "identity grpc": 4, "end to end http": 4, "end to end grpc": 4,
     }  # fmt: skip
-    assert json.loads(json.dumps(report.as_dict()))["passed"] is True
-    assert "end to end grpc" in acceptance.summary(report)
+    record = json.loads(json.dumps(report.as_dict()))
+    assert record["passed"] is True
+    assert record["checks"][0] == {"test": "identity", "what": "shape over http", "wrong": None}
+    assert "end to end grpc" in report.render()
 
 
-def test_requests_are_greedy_and_have_what_the_models_demand(server: Server, options: Options) -> None:
-    acceptance.run(options)
+def test_requests_are_greedy_and_have_what_the_models_demand(
+    server: Server, options: AcceptanceOptions
+) -> None:
+    runner.run(options)
     asked = {model: inputs for model, _, inputs in server.asked}
     assert asked["ensemble"].keys() == {"INPUT_0", "INPUT_1", "random_seed"}
     assert asked["ensemble"]["random_seed"].dtype == np.int32
@@ -186,7 +191,9 @@ def test_requests_are_greedy_and_have_what_the_models_demand(server: Server, opt
     assert "temperature" not in first
 
 
-def test_an_answer_that_changes_from_time_to_time_is_wrong(server: Server, options: Options) -> None:
+def test_an_answer_that_changes_from_time_to_time_is_wrong(
+    server: Server, options: AcceptanceOptions
+) -> None:
     def spoil(model: str, protocol: str, count: int, outputs: dict[str, Any]) -> dict[str, Any]:
         if model == "fastertransformer" and count == 3:
             outputs["output_ids"][1, 0, -1] = 7
@@ -196,7 +203,7 @@ def test_an_answer_that_changes_from_time_to_time_is_wrong(server: Server, optio
     assert wrong(options) == [("identity", "4 repeats equal over http")]
 
 
-def test_protocols_that_disagree_are_wrong(server: Server, options: Options) -> None:
+def test_protocols_that_disagree_are_wrong(server: Server, options: AcceptanceOptions) -> None:
     def spoil(model: str, protocol: str, count: int, outputs: dict[str, Any]) -> dict[str, Any]:
         return {**outputs, "output_ids": outputs["output_ids"] ^ 1} if protocol == "grpc" and model == (
             "fastertransformer"
@@ -211,10 +218,10 @@ def test_protocols_that_disagree_are_wrong(server: Server, options: Options) -> 
     with pytest.raises(
         SmokeError, match=r"3 of 14 checks failed\nidentity: prompts repeated over grpc: row 1"
     ):
-        acceptance.run(options).verdict()
+        runner.run(options).require()
 
 
-def test_an_answer_of_another_shape_or_none_is_wrong(server: Server, options: Options) -> None:
+def test_an_answer_of_another_shape_or_none_is_wrong(server: Server, options: AcceptanceOptions) -> None:
     server.models = {"fastertransformer": BARE}
     server.spoil = lambda model, protocol, count, outputs: {"output_ids": outputs["output_ids"][:, :, :-1]}
     assert wrong(options) == [("identity", "shape over http"), ("identity", "shape over grpc")]
@@ -222,7 +229,7 @@ def test_an_answer_of_another_shape_or_none_is_wrong(server: Server, options: Op
     assert wrong(options) == [("identity", "answer over http"), ("identity", "answer over grpc")]
 
 
-def test_an_ensemble_that_garbles_the_text_is_wrong(server: Server, options: Options) -> None:
+def test_an_ensemble_that_garbles_the_text_is_wrong(server: Server, options: AcceptanceOptions) -> None:
     def spoil(model: str, protocol: str, count: int, outputs: dict[str, Any]) -> dict[str, Any]:
         if model == "ensemble":
             outputs["OUTPUT_0"] = np.array([text[1:] for text in outputs["OUTPUT_0"]], object)
@@ -235,32 +242,32 @@ def test_an_ensemble_that_garbles_the_text_is_wrong(server: Server, options: Opt
     ]
 
 
-def test_without_an_ensemble_the_report_says_so(server: Server, options: Options) -> None:
+def test_without_an_ensemble_the_report_says_so(server: Server, options: AcceptanceOptions) -> None:
     server.models = {"fastertransformer": BARE}
-    report = acceptance.run(options)
+    report = runner.run(options)
     assert report.notes == ["no ensemble is served: text was not tested"]
-    assert {check.test for check in report.checks} == {"identity"}
+    assert {result.subject for result in report.results} == {"identity"}
 
 
-def test_a_model_of_another_family_is_no_crash(server: Server, options: Options) -> None:
+def test_a_model_of_another_family_is_no_crash(server: Server, options: AcceptanceOptions) -> None:
     t5 = DECODER.model_copy(update={"prompt_length": "sequence_length", "answer_length": "max_output_len"})
     with pytest.raises(ConfigError, match="takes no sequence_length, max_output_len"):
-        acceptance.run(replace(options, tensors=t5))
+        runner.run(replace(options, tensors=t5))
 
 
-def test_a_streamed_model_is_asked_over_grpc_alone(server: Server, options: Options) -> None:
+def test_a_streamed_model_is_asked_over_grpc_alone(server: Server, options: AcceptanceOptions) -> None:
     server.models["fastertransformer"] = {**BARE, "model_transaction_policy": {"decoupled": True}}
-    report = acceptance.run(options)
-    report.verdict()
+    report = runner.run(options)
+    report.require()
     assert {protocol for _, protocol, _ in server.asked} == {"grpc"}
     assert "HTTP" in report.notes[0]
     with pytest.raises(ConfigError, match="over gRPC"):
-        acceptance.run(replace(options, addresses={"http": "h:1"}))
+        runner.run(replace(options, addresses={"http": "h:1"}))
 
 
 @pytest.mark.parametrize("token", [None, 9])
 def test_a_references_answers_are_compared_token_by_token(
-    server: Server, options: Options, tmp_path: Path, token: int | None
+    server: Server, options: AcceptanceOptions, tmp_path: Path, token: int | None
 ) -> None:
     rows = [[(prompt[-1] + step) % 256 for step in range(1, golden.LENGTH + 1)] for prompt in golden.PROMPTS]
     if token is not None:
@@ -274,9 +281,11 @@ def test_a_references_answers_are_compared_token_by_token(
     assert failed == ([] if token is None else expected)
 
 
-def test_a_missing_file_of_answers_is_named(server: Server, options: Options, tmp_path: Path) -> None:
+def test_a_missing_file_of_answers_is_named(
+    server: Server, options: AcceptanceOptions, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigError, match="no reference answers"):
-        acceptance.run(replace(options, expect=tmp_path / "none.json"))
+        runner.run(replace(options, expect=tmp_path / "none.json"))
 
 
 def test_percentiles_are_measured_values() -> None:
@@ -299,16 +308,16 @@ def test_sentences_in_pieces_become_text(tmp_path: Path) -> None:
         bleu.pairs(file, tmp_path / "test.de")
 
 
-def test_a_translation_needs_a_tokenizer(server: Server, options: Options, tmp_path: Path) -> None:
-    asked = Bleu(tmp_path / "a", tmp_path / "b")
+def test_a_translation_needs_a_tokenizer(server: Server, options: AcceptanceOptions, tmp_path: Path) -> None:
+    asked = BleuOptions(tmp_path / "a", tmp_path / "b")
     with pytest.raises(ConfigError, match="needs the model's tokenizer"):
-        acceptance.run(replace(options, bleu=asked))
+        runner.run(replace(options, bleu=asked))
 
 
 @pytest.mark.parametrize(("threshold", "failed"), [(99.0, False), (None, False), (100.1, True)])
 def test_translations_are_judged_by_bleu(
     server: Server,
-    options: Options,
+    options: AcceptanceOptions,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     threshold: float | None,
@@ -319,7 +328,7 @@ def test_translations_are_judged_by_bleu(
     from testing import bytelevel
 
     # The fake server repeats its prompt, so a reference is the source; length 0 is what makes it end there.
-    monkeypatch.setattr(acceptance, "TRANSLATION_LENGTH", 0)
+    monkeypatch.setattr(translation, "LENGTH", 0)
     lines = [
         "The cat sat on the mat today.",
         "Who goes there at night?",
@@ -327,12 +336,12 @@ def test_translations_are_judged_by_bleu(
         "No more.",
     ]
     (tmp_path / "source").write_text("\n".join(lines))
-    asked = Bleu(tmp_path / "source", tmp_path / "source", threshold, prefix="")
+    asked = BleuOptions(tmp_path / "source", tmp_path / "source", threshold, prefix="")
     tokenizer = bytelevel.write(tmp_path / "tokenizer")
     server.models = {"fastertransformer": BARE}
-    report = acceptance.run(replace(options, bleu=asked, tokenizer=tokenizer))
+    report = runner.run(replace(options, bleu=asked, tokenizer=tokenizer))
     assert report.bleu == 100.0
-    assert [check.test for check in report.checks if check.wrong] == (["translation"] if failed else [])
+    assert [result.subject for result in report.failed] == (["translation"] if failed else [])
     assert report.latencies["translation http"]["requests"] == 2
 
 
