@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from collections.abc import Callable
@@ -11,7 +12,16 @@ from invoke.tasks import Task
 
 from ftbuild.cli import streams
 from ftbuild.cli.arguments import signature
-from ftbuild.errors import FtbuildError, Interrupted
+from ftbuild.errors import FtbuildError, HostError, Interrupted
+
+# What a path of the user's may run into anywhere; other errors of the operating system are ftbuild's own.
+_FILE_SYSTEM = {
+    getattr(errno, name)
+    for name in (
+        "EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "ELOOP",
+        "ENAMETOOLONG",
+    )
+}  # fmt: skip
 
 Body = Callable[..., int | None]
 
@@ -71,6 +81,13 @@ def _guarded(body: Callable[[], int | None]) -> int:
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
+    except OSError as refused:
+        if refused.errno not in _FILE_SYSTEM:
+            raise
+        where = None if refused.filename is None else str(refused.filename)
+        unusable = HostError(f"cannot use a file or folder: {refused.strerror}", where=where)
+        print(f"error: {unusable}", file=sys.stderr)
+        return unusable.exit_code
     except KeyboardInterrupt:
         print("interrupted: the same command resumes", file=sys.stderr)
         return Interrupted.exit_code

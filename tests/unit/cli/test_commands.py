@@ -216,6 +216,13 @@ def test_closed_streams_change_nothing(closed: str, tmp_path: Path) -> None:
     assert (tmp_path / ".gitlab-ci.yml").exists()
 
 
+@pytest.mark.parametrize("out", ["/dev/null", "/proc/nothing", "x" * 300])
+def test_a_path_that_cannot_be_used_is_named_without_a_traceback(out: str) -> None:
+    done = invoke("dev.ci", "--out", out)
+    assert (done.returncode, "Traceback" in done.stderr) == (4, False), done.stderr
+    assert out in done.stderr
+
+
 def test_invoke_of_the_checkout_works_from_any_folder(tmp_path: Path) -> None:
     command = [str(ROOT / "invoke"), "matrix", "--format", "json"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
