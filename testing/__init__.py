@@ -1,4 +1,4 @@
-"""What tests and benchmarks share: the sample stack, registries, faults, recorded nights."""
+"""Helpers that tests and benchmarks share: the sample stack, registries, faults, recorded runs."""
 
 from pathlib import Path
 

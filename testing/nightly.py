@@ -1,4 +1,4 @@
-"""Nights of the sample stack: started, ended by signals, and read back with all that they leave behind."""
+"""Nightly runs of the sample stack: start them, end them by signals, and read back what they leave."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from ftbuild.registry.client import Repository
 from testing import ROOT
 from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt
 
-# A name of their own: nights move tags, and other tests have images under the sample's name.
+# A name of its own: nightly runs move tags, and other tests have images under the sample's name.
 IMAGE = "triton_with_ft_sample_night"
-# What a killed run has started must be gone after this; BuildKit's client alone may take ten.
+# Time for the processes of a killed run to end; BuildKit's client alone may take ten seconds.
 GONE_SECONDS = 40.0
 DECODING = "src/fastertransformer/kernels/decoding_kernels.cu"
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A night that has ended: exit code, output, record, reports by file name, tags in the registry."""
+    """A run that has ended: exit code, output, record, reports by file name, tags in the registry."""
 
     code: int
     output: str
     folder: Path
-    night: NightlyRun
+    run: NightlyRun
     reports: Mapping[str, str]
     tags: frozenset[str]
 
     def cell(self, name: str) -> CellRecord:
-        """The record of a cell."""
-        return next(record for record in self.night.cells if record.cell == name)
+        """Return the record of a cell."""
+        return next(record for record in self.run.cells if record.cell == name)
 
     @property
     def outcomes(self) -> dict[str, tuple[str, str]]:
-        """State and reason by cell."""
-        return {record.cell: (record.state.value, record.reason.value) for record in self.night.cells}
+        """Return state and reason by cell."""
+        return {record.cell: (record.state.value, record.reason.value) for record in self.run.cells}
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where nights run: a configuration, a work folder, a registry, and the cells that they are about."""
+    """The place of nightly runs: a configuration, a work folder, a registry, and their cells."""
 
     config: Path
     work: Path
@@ -55,11 +55,11 @@ class Place:
     cells: tuple[str, ...]
 
     def only(self, *cells: str) -> Place:
-        """The same place, for other cells."""
+        """Return the same place for other cells."""
         return replace(self, cells=cells)
 
     def start(self, *more: str) -> subprocess.Popen[str]:
-        """Begin a night."""
+        """Start a run."""
         chosen = [word for cell in self.cells for word in ("--cell", cell)]
         options = ["--config", str(self.config), "--registry", self.registry, "--no-audit", *chosen, *more]
         return subprocess.Popen(
@@ -72,62 +72,62 @@ class Place:
         )
 
     def run(self, *more: str) -> Ended:
-        """A night from its beginning to its end."""
+        """Start a run and wait for its end."""
         return self.end(self.start(*more))
 
     def end(self, process: subprocess.Popen[str], before: str = "") -> Ended:
-        """Wait for a night, and read what it leaves; `before` is its output so far."""
+        """Wait for the end of a run, and read what it leaves; `before` is its output so far."""
         output = before + process.communicate(timeout=900)[0]
         assert "Traceback" not in output, output[-5000:]
         found = history.last(self.work)
         assert found is not None, output[-5000:]
-        folder, night = found
+        folder, run = found
         reports = {name: (folder / name).read_text() for name in RENDERERS}
-        return Ended(process.returncode, output, folder, night, reports, self.tags())
+        return Ended(process.returncode, output, folder, run, reports, self.tags())
 
     def tags(self) -> frozenset[str]:
-        """What the registry has."""
+        """Return the tags in the registry."""
         return frozenset(Repository(self.repository).tags())
 
     @property
     def repository(self) -> str:
-        """The repository that the cells are published to."""
+        """Return the repository to which the cells are published."""
         return f"{self.registry}/{IMAGE}"
 
     def signalled(self, sign: signal.Signals, shows: str, *more: str) -> Ended:
-        """A night that gets a signal as soon as a line of its output holds `shows`."""
+        """Start a run, and send a signal as soon as a line of its output contains `shows`."""
         process = self.start(*more)
-        said = said_until(process, shows)
+        before = output_until(process, shows)
         process.send_signal(sign)
-        return self.end(process, said)
+        return self.end(process, before)
 
     def logs(self, text: str) -> bool:
-        """Whether a command of a night has said this."""
+        """Return whether the log of a cell's command contains `text`."""
         return any(text in log.read_text() for log in self.work.glob(f"{history.FOLDER}/*/cells/*/*.log"))
 
     def children(self) -> list[str]:
-        """The command lines of all processes that nights of this place have started and that still run."""
+        """Return the command lines of all live processes that runs of this place have started."""
         mark = f"FTBUILD_WORK={self.work}\0".encode()
         return [line for pid in Path("/proc").glob("[0-9]*") if (line := _command_line(pid, mark))]
 
     def quiet(self) -> bool:
-        """Whether nothing runs any more, now or soon."""
+        """Return whether all its processes end within `GONE_SECONDS`."""
         return soon(lambda: not self.children())
 
 
-def said_until(process: subprocess.Popen[str], shows: str) -> str:
-    """The output up to the first line that holds `shows`."""
+def output_until(process: subprocess.Popen[str], shows: str) -> str:
+    """Return the output up to the first line that contains `shows`."""
     assert process.stdout is not None
-    said = ""
+    output = ""
     for line in process.stdout:
-        said += line
+        output += line
         if shows in line:
-            return said
-    raise AssertionError(f"{shows!r} never showed: {said[-5000:]}")
+            return output
+    raise AssertionError(f"{shows!r} never showed: {output[-5000:]}")
 
 
 def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
-    """Whether something gets true in that time."""
+    """Return whether a condition becomes true within this time."""
     deadline = time.monotonic() + seconds
     while not is_so():
         if time.monotonic() > deadline:
@@ -137,7 +137,7 @@ def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
 
 
 def copied(parent: Path) -> Path:
-    """The sample configuration with its patches, for one model family, below `parent`."""
+    """Copy the sample configuration with its patches, for one model family, below `parent`."""
     folder = copy_of_sample(parent)
     matrix = folder / "matrix.yaml"
     matrix.write_text(matrix.read_text().replace("image: triton_with_ft_sample\n", f"image: {IMAGE}\n"))
@@ -154,43 +154,43 @@ def patch(config: Path, versions: str, name: str, diff: str) -> None:
 
 
 def repatch(config: Path, name: str, diff: str) -> None:
-    """Give a patch that was added before another diff."""
+    """Replace the diff of a patch that was added before."""
     file = config.parent / "patches" / "ft" / name
     header, _, _ = file.read_text().partition("\n\n")
     file.write_text(f"{header}\n\n{diff}")
 
 
 def new_source() -> str:
-    """A diff that gives one source a content that no cache has, so that it is compiled."""
+    """Return a diff that makes one source new to every cache, so that it is compiled."""
     first = '#include "src/fastertransformer/kernels/decoding_kernels.h"'
     line = f'static const char* touched_by_a_test = "{time.time()}";'
     return f"--- a/{DECODING}\n+++ b/{DECODING}\n@@ -1,1 +1,2 @@\n+{line}\n {first}\n"
 
 
 def new_to_every_cache() -> str:
-    """A diff that lets a build compile every source of FasterTransformer."""
+    """Return a diff that makes a build compile every source of FasterTransformer."""
     before = "set(CMAKE_POSITION_INDEPENDENT_CODE ON)"
     after = "set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)"
-    # ccache goes by what the preprocessor gives, which a macro that nobody uses does not change.
+    # ccache hashes the preprocessor's output, which an unused macro does not change.
     seed = f'string(APPEND CMAKE_CXX_FLAGS " -frandom-seed={time.time_ns()}-${{SM}}")'
     return _in_cmake(before, after, seed)
 
 
 def linked_with(*lines: str) -> str:
-    """A diff that adds lines of CMake below the library `transformer-shared`."""
+    """Return a diff that adds lines of CMake below the library `transformer-shared`."""
     before = "set_target_properties(transformer-shared PROPERTIES LINKER_LANGUAGE CXX)"
     return _in_cmake(before, "target_link_libraries(transformer-shared PUBLIC cudart)", *lines)
 
 
 def _in_cmake(before: str, after: str, *lines: str) -> str:
-    """A diff that puts lines between two neighbours in FasterTransformer's CMakeLists.txt."""
+    """Return a diff that inserts lines between two neighbours in FasterTransformer's CMakeLists.txt."""
     hunk = [f" {before}", *(f"+{line}" for line in lines), f" {after}"]
     head = ["--- a/CMakeLists.txt", "+++ b/CMakeLists.txt", f"@@ -99,2 +99,{len(hunk)} @@"]
     return "\n".join([*head, *hunk, ""])
 
 
 def _command_line(process: Path, mark: bytes) -> str:
-    """The command line of a process that has `mark` in its environment; empty for any other."""
+    """Return the command line of a process that has `mark` in its environment; empty for any other."""
     try:
         if mark in (process / "environ").read_bytes():
             return (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()

@@ -3,7 +3,7 @@
     python -m docs.tools.pictures            # all of them; the page needs Chromium
 
 Recordings are the real output of the commands in this checkout; the page is rendered by the program itself
-from a nightly run of testing/nights.py, without the texts that test its escaping.
+from a nightly run of testing/recorded_runs.py, without the texts that test its escaping.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text
 
 from ftbuild.nightly.record import NightlyRun
-from ftbuild.nightly.report.write import write
-from testing import ROOT, nights
+from ftbuild.nightly.report.write import write_reports
+from testing import ROOT, recorded_runs
 
 IMAGES = ROOT / "docs" / "images"
 COLUMNS = 112
@@ -67,7 +67,7 @@ def screenshots() -> None:
 
     chromium = shutil.which("chromium")
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        write(_night(), Path(folder))
+        write_reports(_night(), Path(folder))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         for scheme in ("light", "dark"):
             page = browser.new_page(viewport=SCREEN, color_scheme=scheme)  # type: ignore[arg-type]
@@ -78,12 +78,14 @@ def screenshots() -> None:
 
 def _night() -> NightlyRun:
     """A run in which two cells fail."""
-    good = nights.good()
+    good = recorded_runs.good()
     cells = (
         *(cell for cell in good.cells if not cell.cell.startswith("22.12")),
-        nights.cell("22.07", [86], 2500, {"build": 6}, detail="ft/0040-sm-89.patch does not apply to v5.2"),
-        nights.passed("22.12", 80, 2700, 1.61),
-        nights.cell(
+        recorded_runs.cell(
+            "22.07", [86], 2500, {"build": 6}, detail="ft/0040-sm-89.patch does not apply to v5.2"
+        ),
+        recorded_runs.passed("22.12", 80, 2700, 1.61),
+        recorded_runs.cell(
             "22.12",
             [86],
             3600,
@@ -91,9 +93,11 @@ def _night() -> NightlyRun:
             detail="gpt answers wrongly: token 7 of 16",
             tail=("FAILED test_answers.py::test_greedy[gptj-fp16]", "server ended"),
         ),
-        nights.passed("22.12", 90, 5400, 1.58),
+        recorded_runs.passed("22.12", 90, 5400, 1.58),
     )
-    return replace(good, cells=cells, exit_code=9, command=f"invoke nightly --registry {nights.REGISTRY}")
+    return replace(
+        good, cells=cells, exit_code=9, command=f"invoke nightly --registry {recorded_runs.REGISTRY}"
+    )
 
 
 def _run(command: str) -> str:

@@ -58,4 +58,4 @@ def nightly(
         ca=ca_bundle(ca),
         builder=builder,
     )
-    return nightly_run.run(request, options).exit_code
+    return nightly_run.execute(request, options).exit_code

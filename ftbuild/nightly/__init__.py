@@ -1,1 +1,1 @@
-"""The whole matrix in one night: schedule, budget, records, reports."""
+"""Nightly runs over the whole matrix: schedule, budget, records, reports."""

@@ -1,4 +1,4 @@
-"""What the commands of a cell leave behind, read for the report: images, tags, compiles, figures, logs."""
+"""Artifacts of a cell's commands, read for the report: images, tags, compiles, figures, logs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     import docker
 
 TAIL_LINES = 60
-_COMPLAINT = re.compile(r"^(?:\[[^\]]+\] failed|error): ")
-_COMPLAINT_LINES = 8
-# A gate's report ends with these, one for each check that failed (`verdict.Report.render`).
+_ERROR = re.compile(r"^(?:\[[^\]]+\] failed|error): ")
+_ERROR_LINES = 8
+# A gate's report ends with these lines, one for each failed check.
 _FAILED_CHECK = re.compile(r"^next for (?P<check>.+? \(\w+\)): (?P<hint>.+)")
 
 
 def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
-    """The images that a build has made, with the tags that publishing has given them."""
+    """Return the images of a cell by kind, with the tags under which they were published."""
     published: Mapping[str, Mapping[str, str]] = _read(folder / RECORD)
     found = {}
     for product in PRODUCTS:
@@ -44,47 +44,47 @@ def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, I
 
 
 def patches(plan: Plan) -> tuple[Patch, ...]:
-    """The patches of a plan."""
+    """Return the patches of a plan."""
     return tuple(Patch(f"{p.component}/{p.file}", p.origin) for p in plan.patches)
 
 
 def compiles(plan: Plan, folder: Path) -> dict[str, tuple[Unit, ...]]:
-    """What each build tree was made of; nothing for a tree that was not compiled."""
+    """Return the compiled units of each build tree; a tree that was not compiled is left out."""
     found = {tree.name: _units(folder / "info" / tree.name) for tree in plan.trees}
     return {name: units for name, units in found.items() if units}
 
 
 def figures(folder: Path) -> Mapping[str, Mapping[str, float]]:
-    """What the smoke test measured, by variant."""
+    """Return the figures that the smoke test measured, by variant."""
     found: Mapping[str, Mapping[str, float]] = _read(folder / SMOKE.record).get("figures") or {}
     return found
 
 
 def tail(log: Path) -> tuple[str, ...]:
-    """The last lines of a log."""
+    """Return the last `TAIL_LINES` lines of a log."""
     return tuple(_lines(log)[-TAIL_LINES:])
 
 
-def complaint(log: Path) -> str:
-    """Why a command failed: the last message of ours in its log, else failed checks, else the last line."""
+def error_message(log: Path) -> str:
+    """Return why a command failed: ftbuild's last message in its log, else failed checks or the last line."""
     lines = _lines(log)
-    starts = [n for n, line in enumerate(lines) if _COMPLAINT.match(line)]
+    starts = [n for n, line in enumerate(lines) if _ERROR.match(line)]
     if not starts:
         last = next((line for line in reversed(lines) if line.strip()), "")
         return _failed_checks(lines) or last
-    first, *more = lines[starts[-1] :][:_COMPLAINT_LINES]
-    return "\n".join([_COMPLAINT.sub("", first), *(line for line in more if line.startswith("  "))])
+    first, *more = lines[starts[-1] :][:_ERROR_LINES]
+    return "\n".join([_ERROR.sub("", first), *(line for line in more if line.startswith("  "))])
 
 
 def _failed_checks(lines: Sequence[str]) -> str:
-    """What a gate's report names as failed, and what to do about the first; empty where it names nothing."""
+    """Return the failed checks that a gate's report names, with the hint of the first; empty if none."""
     hints = {found["check"]: found["hint"] for line in lines if (found := _FAILED_CHECK.match(line))}
     advice = [f"  next:  {hint}" for hint in hints.values()][:1]
     return "\n".join([f"failed: {', '.join(hints)}", *advice]) if hints else ""
 
 
 def _units(info: Path) -> tuple[Unit, ...]:
-    """Ninja's edges; where one waited for a slot (dockerfiles/steps/slot.py), the time of its compiler."""
+    """Return ninja's edges, without the time that they waited for a slot (dockerfiles/steps/slot.py)."""
     found = ninja.units("\n".join(_lines(info / "ninja_log")))
     try:
         ran = _slots(_lines(info / "slots.tsv"), int((info / "started").read_text()))
@@ -96,7 +96,7 @@ def _units(info: Path) -> tuple[Unit, ...]:
 
 
 def _slots(lines: Sequence[str], zero: int) -> dict[str, tuple[float, float]]:
-    """Output -> start and end of its compiler, in seconds since ninja began."""
+    """Return start and end of each output's compiler, in seconds since ninja began."""
     rows = (line.split("\t") for line in lines)
     return {row[3]: ((int(row[0]) - zero) / 1000, (int(row[1]) - zero) / 1000) for row in rows}
 

@@ -1,4 +1,4 @@
-"""One cell's night: build, smoke, publish, each the command that a person would type, with its exit code."""
+"""The steps of one cell: build, smoke and publish, each run as its own command."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from ftbuild.plan import Plan
 from ftbuild.sm import sm_list
 from ftbuild.text.reporter import Reporter
 
-# BuildKit's lines, and pytest's for each test: the log has them.
+# BuildKit's lines, and pytest's for each test: kept in the log only.
 _DETAIL = re.compile(r"^\[[^]]+\] #\d+ |::test_\w+")
 ROOT = Path(__file__).parents[2]
 
 
 @dataclass(frozen=True)
 class CellOptions:
-    """What is done for each cell. `registry` None: not published; `build`, `publish`: more options.
+    """The steps of each cell. `registry` None: not published; `build`, `publish`: further options.
 
-    `shares_gpu`: the smoke tests want the same GPUs, so there is one at a time.
+    `shares_gpu`: smoke tests use the same GPUs, so they run one at a time.
     """
 
     config: Path
@@ -45,24 +45,27 @@ class CellOptions:
 
 @dataclass(frozen=True)
 class RunContext:
-    """What the cells of a night share: folder, clock, the word to stop, and the right to test on the GPU."""
+    """State shared by the cells of a run: folder, clock, stop event, and the lock of the GPU.
+
+    `untestable` returns why the images of a plan cannot be smoke-tested here, or None.
+    """
 
     folder: Path
     begun: float
     stop: Event
     gpu: AbstractContextManager[object]
-    unfit: Callable[[Plan], str | None]
-    say: Reporter
+    untestable: Callable[[Plan], str | None]
+    report: Reporter
 
     def now(self) -> float:
-        """Seconds since the night began."""
+        """Return the seconds since the run began."""
         return time.monotonic() - self.begun
 
 
 def blank(
     plan: Plan, state: State = State.SKIPPED, reason: Reason = Reason.NOT_RUN, detail: str = ""
 ) -> CellRecord:
-    """The record of a cell that nothing has been done for."""
+    """Return the record of a cell without any step."""
     cell = plan.cell
     return CellRecord(
         cell.id,
@@ -77,46 +80,46 @@ def blank(
     )
 
 
-def run(plan: Plan, orders: CellOptions, shift: RunContext) -> CellRecord:
-    """Do everything for a cell until a step fails, and say how it ended."""
-    start = shift.now()
-    record = _run(plan, orders, shift, replace(blank(plan), start=start))
-    return replace(record, seconds=shift.now() - start)
+def run(plan: Plan, options: CellOptions, context: RunContext) -> CellRecord:
+    """Run the steps of a cell until one fails, and return its record."""
+    start = context.now()
+    record = _run(plan, options, context, replace(blank(plan), start=start))
+    return replace(record, seconds=context.now() - start)
 
 
-def _run(plan: Plan, orders: CellOptions, shift: RunContext, record: CellRecord) -> CellRecord:
-    record = _build(plan, orders, shift, record)
+def _run(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
+    record = _build(plan, options, context, record)
     if record.state is not State.PASSED:
         return record
-    untested = shift.unfit(plan) if orders.smoke else "the smoke test is switched off"
+    untested = context.untestable(plan) if options.smoke else "the smoke test is off"
     if untested is None:
-        with shift.gpu:
-            record = _add(record, _step(plan, shift, "smoke", _selected(plan, orders)))
-    if record.state is State.PASSED and orders.registry and (untested is None or orders.allow_unsmoked):
-        options = [*_selected(plan, orders), "--registry", orders.registry, *orders.publish]
-        record = _add(record, _step(plan, shift, "publish", options))
-    return _told_untested(record, untested) if untested and record.state is State.PASSED else record
+        with context.gpu:
+            record = _add(record, _step(plan, context, "smoke", _selected(plan, options)))
+    if record.state is State.PASSED and options.registry and (untested is None or options.allow_unsmoked):
+        arguments = [*_selected(plan, options), "--registry", options.registry, *options.publish]
+        record = _add(record, _step(plan, context, "publish", arguments))
+    return _mark_untested(record, untested) if untested and record.state is State.PASSED else record
 
 
-def _told_untested(record: CellRecord, why: str) -> CellRecord:
-    """Good as far as anybody knows, which is not a pass."""
+def _mark_untested(record: CellRecord, why: str) -> CellRecord:
+    """Turn a pass into a skip: an image that no GPU has tested has not passed."""
     done = "built, verified and published as untested" if len(record.steps) > 1 else "built and verified"
     return replace(record, state=State.SKIPPED, reason=Reason.NO_GPU, detail=f"{done}; {why}")
 
 
-def _build(plan: Plan, orders: CellOptions, shift: RunContext, record: CellRecord) -> CellRecord:
-    """Build, and after running out of memory again with fewer jobs."""
-    jobs: int | None = orders.jobs
+def _build(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
+    """Build; after running out of memory, build again with fewer jobs."""
+    jobs: int | None = options.jobs
     while jobs:
-        options = [*_selected(plan, orders), "--jobs", str(jobs), "--progress", "plain", *orders.build]
-        step = replace(_step(plan, shift, "build", options, len(record.steps)), jobs=jobs)
+        arguments = [*_selected(plan, options), "--jobs", str(jobs), "--progress", "plain", *options.build]
+        step = replace(_step(plan, context, "build", arguments, len(record.steps)), jobs=jobs)
         record = _add(record, step)
-        log = plan.folder(orders.work) / bake.LOG
-        if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or shift.stop.is_set():
+        log = plan.folder(options.work) / bake.LOG
+        if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or context.stop.is_set():
             return record
         if jobs := budget.fewer(jobs):
-            note = f"ran out of memory with {step.jobs} compile jobs at a time, tried again with {jobs}"
-            shift.say(f"[{plan.cell.id}] {note}")
+            note = f"ran out of memory with {step.jobs} compile jobs, retried with {jobs}"
+            context.report(f"[{plan.cell.id}] {note}")
             record = replace(record, notes=(*record.notes, note))
     return record
 
@@ -128,35 +131,35 @@ def _ran_out_of_memory(log: Path) -> bool:
         return False
 
 
-def _selected(plan: Plan, orders: CellOptions) -> list[str]:
-    """The options that mean this cell, also one with several SMs."""
+def _selected(plan: Plan, options: CellOptions) -> list[str]:
+    """Return the options that select this cell."""
     sms = sm_list(plan.cell.sms)
     chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base]
-    return [*chosen, "--config", str(orders.config)]
+    return [*chosen, "--config", str(options.config)]
 
 
-def _step(plan: Plan, shift: RunContext, name: str, options: Sequence[str], tries: int = 0) -> Step:
-    """Run one of our own commands; its lines about the cell are passed on, the rest is in the log."""
+def _step(plan: Plan, context: RunContext, name: str, arguments: Sequence[str], tries: int = 0) -> Step:
+    """Run an ftbuild command; report its lines about the cell, and write all of them to the log."""
     log = Path("cells", plan.cell.id, f"{name}-{tries + 1}.log" if tries else f"{name}.log")
-    (shift.folder / log).parent.mkdir(parents=True, exist_ok=True)
-    (shift.folder / log).unlink(missing_ok=True)
-    shown = shell.display(["invoke", name, *options])
-    if shift.stop.is_set():
-        return Step(name, shown, str(log), shift.now(), 0.0, Interrupted.exit_code)
+    (context.folder / log).parent.mkdir(parents=True, exist_ok=True)
+    (context.folder / log).unlink(missing_ok=True)
+    shown = shell.display(["invoke", name, *arguments])
+    if context.stop.is_set():
+        return Step(name, shown, str(log), context.now(), 0.0, Interrupted.exit_code)
 
     def pass_on(line: str) -> None:
         if line.startswith(f"[{plan.cell.id}]") and not _DETAIL.search(line):
-            shift.say(line)
+            context.report(line)
 
-    start = shift.now()
-    argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), name, *options]
-    code = shell.stream(argv, log=shift.folder / log, env={"PYTHONUNBUFFERED": "1"}, on_line=pass_on)
-    return Step(name, shown, str(log), start, shift.now() - start, _code(code, shift))
+    start = context.now()
+    argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), name, *arguments]
+    code = shell.stream(argv, log=context.folder / log, env={"PYTHONUNBUFFERED": "1"}, on_line=pass_on)
+    return Step(name, shown, str(log), start, context.now() - start, _code(code, context))
 
 
-def _code(code: int, shift: RunContext) -> int:
-    """A command that a signal ended, or any once the night is stopped, was interrupted."""
-    return Interrupted.exit_code if code < 0 or (code and shift.stop.is_set()) else code
+def _code(code: int, context: RunContext) -> int:
+    """Return the code of an interruption for a command that a signal ended, or that failed after the stop."""
+    return Interrupted.exit_code if code < 0 or (code and context.stop.is_set()) else code
 
 
 def _add(record: CellRecord, step: Step) -> CellRecord:

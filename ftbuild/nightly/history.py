@@ -1,4 +1,4 @@
-"""Earlier nights on this machine: what they took, where they lie, and when they are thrown away."""
+"""Earlier nightly runs on this machine: their folders, their records, and when they are deleted."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ KEPT = 30
 REMEMBERED = 14
 
 
-def nights(work: Path) -> list[Path]:
-    """The folders of all nights, the oldest first."""
+def folders(work: Path) -> list[Path]:
+    """Return the folders of all runs, oldest first."""
     return sorted(file.parent for file in (work / FOLDER).glob(f"*/{record.FILE}"))
 
 
 def remembered(work: Path) -> tuple[PastRun, ...]:
-    """What the last nights say, the oldest first; a report of another version of ftbuild says nothing."""
-    return tuple(night.summary() for night in _readable(nights(work)[-REMEMBERED:]))
+    """Return the summaries of the last `REMEMBERED` runs, oldest first, skipping unreadable reports."""
+    return tuple(run.summary() for run in _readable(folders(work)[-REMEMBERED:]))
 
 
 def last(work: Path) -> tuple[Path, NightlyRun] | None:
-    """The night that was begun last, if it can be read."""
-    for folder in nights(work)[-1:]:
-        for night in _readable([folder]):
-            return folder, night
+    """Return folder and record of the newest run, or None if there is none or it cannot be read."""
+    for folder in folders(work)[-1:]:
+        for run in _readable([folder]):
+            return folder, run
     return None
 
 
 def forget(work: Path) -> None:
-    """Remove all but the newest KEPT."""
-    for folder in nights(work)[:-KEPT]:
+    """Delete all but the newest `KEPT` runs."""
+    for folder in folders(work)[:-KEPT]:
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,9 +1,9 @@
-"""What a compile was made of: the edges of ninja's last run, from its `.ninja_log`.
+"""The edges of ninja's last run, from its `.ninja_log`.
 
-The format is ninja's own (src/build_log.cc): a signature, then one line for each output with start and end
-in milliseconds since the run began, mtime, path and hash of the command, separated by tabs. The versions 5
-(ninja 1.11), 6 and 7 differ in how the hash is made. Runs are appended to each other, each in the order in
-which its edges ended.
+The format is ninja's own (src/build_log.cc): a signature, then one line per output with start and end in
+milliseconds since the run began, mtime, path and hash of the command, separated by tabs. Versions 5 (ninja
+1.11), 6 and 7 differ in how the hash is computed. Runs are appended, each in the order in which its edges
+ended.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class _Line:
 
 
 def units(log: str) -> tuple[Unit, ...]:
-    """The edges of the last run, by start; none for a text that is no ninja log.
+    """Return the edges of the last run by start; none for a text that is not a ninja log.
 
-    An edge with several outputs has a line for each: the first names it. A line that was cut when ninja was
-    killed is left out.
+    An edge with several outputs has a line for each: the first names it. A line that was cut off when ninja
+    was killed is left out.
     """
     edges: dict[tuple[int, int, str], _Line] = {}
     for line in _last_run(_lines(log)):
@@ -39,7 +39,7 @@ def units(log: str) -> tuple[Unit, ...]:
 
 
 def slots(found: Sequence[Unit]) -> list[int]:
-    """Which job ran each unit, from 0, if a free job with the lowest number always takes the next unit."""
+    """Return the job of each unit, from 0, if the lowest free job always takes the next unit."""
     free_at: list[float] = []
     lanes = [0] * len(found)
     for index in sorted(range(len(found)), key=lambda i: (found[i].start, found[i].end)):
@@ -62,7 +62,7 @@ def _lines(log: str) -> Iterator[_Line]:
 
 
 def _last_run(lines: Iterable[_Line]) -> list[_Line]:
-    """The lines since the clock went back, or since an output was made again: either begins a run."""
+    """Return the lines since the clock went back or an output was made again: either begins a run."""
     run: list[_Line] = []
     outputs: set[str] = set()
     for line in lines:

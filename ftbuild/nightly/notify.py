@@ -1,4 +1,4 @@
-"""Telling a webhook how a night ended: one POST of JSON, which chat systems can show as well."""
+"""Webhook notification of a nightly run's outcome: one POST of JSON that chat systems can show."""
 
 from __future__ import annotations
 
@@ -19,47 +19,47 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 RETRIES = 3
-# Waits of 0, 2 and 4 seconds, or what the server asks for up to this.
+# Waits of 0, 2 and 4 seconds, or what the server asks for, up to this limit.
 BACKOFF_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 60
 # Slack cuts a message at 40,000 characters, Mattermost at 16,383.
-_TOLD_CELLS = 20
+_LISTED_CELLS = 20
 _EXCLUDED = wording.look(State.SKIPPED, Reason.EXCLUDED)
 
 
-def post(url: str, night: NightlyRun) -> str | None:
-    """Send the outcome to `url`. None when it was taken, else one line that says why not.
+def post(url: str, run: NightlyRun) -> str | None:
+    """Send the outcome to `url`; return None if it was accepted, else a one-line warning.
 
-    Never raises for what network or server do, and tries again while the server is busy (429, 5xx) or cannot
-    be reached. The line names the host only: a webhook's path is its password.
+    Never raises for failures of network or server; retries while the server is busy (429, 5xx) or
+    unreachable. The warning names the host only: a webhook's path is its password.
     """
     import requests
 
     try:
         with _unlogged(), _session() as session:
-            # A redirect would turn the POST into a GET, and hand the outcome to somebody else.
-            answer = session.post(url, json=payload(night), timeout=TIMEOUT_SECONDS, allow_redirects=False)
+            # A redirect would turn the POST into a GET, and hand the outcome to another host.
+            answer = session.post(url, json=payload(run), timeout=TIMEOUT_SECONDS, allow_redirects=False)
     except (requests.RequestException, ValueError) as failed:
         return _warning(url, type(failed).__name__)
     return None if answer.status_code // 100 == 2 else _warning(url, f"HTTP {answer.status_code}")
 
 
-def payload(night: NightlyRun) -> dict[str, Any]:
-    """What is sent (docs/reports.md); `text` is what Slack and Mattermost show."""
-    night = cleaned(night)
+def payload(run: NightlyRun) -> dict[str, Any]:
+    """Return the body of the request (docs/reports.md); Slack and Mattermost show its `text`."""
+    run = cleaned(run)
     return {
-        "status": wording.status(night),
-        "text": _text(night),
-        "id": night.id,
-        "started": night.started,
-        "seconds": night.seconds,
-        "exit_code": night.exit_code,
-        "counts": night.counts,
-        "failed": [_failed(cell) for cell in wording.troubled(night)],
-        "audit": [{"what": f.check, "detail": first_line(f.detail)} for f in wording.findings(night)],
-        "registry": night.registry,
-        "revision": night.revision,
-        "ftbuild": night.ftbuild,
+        "status": wording.status(run),
+        "text": _text(run),
+        "id": run.id,
+        "started": run.started,
+        "seconds": run.seconds,
+        "exit_code": run.exit_code,
+        "counts": run.counts,
+        "failed": [_failed(cell) for cell in wording.troubled(run)],
+        "audit": [{"what": f.check, "detail": first_line(f.detail)} for f in wording.findings(run)],
+        "registry": run.registry,
+        "revision": run.revision,
+        "ftbuild": run.ftbuild,
     }
 
 
@@ -68,31 +68,31 @@ def _failed(cell: CellRecord) -> dict[str, str]:
         "cell": cell.cell,
         "state": cell.state.value,
         "reason": cell.reason.value,
-        "detail": first_line(cell.detail) or wording.means(cell),
+        "detail": first_line(cell.detail) or wording.meaning(cell),
     }
 
 
-def _text(night: NightlyRun) -> str:
-    symbol = "✓" if night.is_good else "✗"
-    counts = ", ".join(said for shown, said in wording.tally(night) if shown != _EXCLUDED)
-    trouble = [_failed(cell) for cell in wording.troubled(night)]
-    found = wording.findings(night)
-    more = [f"and {len(trouble) - _TOLD_CELLS} more"] if len(trouble) > _TOLD_CELLS else []
+def _text(run: NightlyRun) -> str:
+    symbol = "✓" if run.is_good else "✗"
+    counts = ", ".join(text for shown, text in wording.tally(run) if shown != _EXCLUDED)
+    trouble = [_failed(cell) for cell in wording.troubled(run)]
+    found = wording.findings(run)
+    more = [f"and {len(trouble) - _LISTED_CELLS} more"] if len(trouble) > _LISTED_CELLS else []
     return "\n".join(
         [
-            f"{symbol} ftbuild nightly {night.id}: {wording.headline(night)}",
-            f"{counts} in {units.duration(night.seconds)}, exit code {night.exit_code}",
-            *(_said(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_TOLD_CELLS]),
+            f"{symbol} ftbuild nightly {run.id}: {wording.headline(run)}",
+            f"{counts} in {units.duration(run.seconds)}, exit code {run.exit_code}",
+            *(_escape(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_LISTED_CELLS]),
             *more,
-            *(_said(f"• audit: {f.check}: {first_line(f.detail)}") for f in found[:_TOLD_CELLS]),
+            *(_escape(f"• audit: {f.check}: {first_line(f.detail)}") for f in found[:_LISTED_CELLS]),
         ]
     )
 
 
-def _said(text: str) -> str:
-    """`text` without what would call people: Slack's `<!channel>`, Mattermost's `@all`.
+def _escape(text: str) -> str:
+    """Return `text` without mentions: Slack's `<!channel>`, Mattermost's `@all`.
 
-    The entities are those that Slack asks for (docs.slack.dev, "Formatting message text").
+    The entities are the ones Slack requires (docs.slack.dev, "Formatting message text").
     """
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return plain.replace("@", "@\u200b")
@@ -119,7 +119,7 @@ def _session() -> requests.Session:
 
 @contextmanager
 def _unlogged() -> Iterator[None]:
-    """Keep urllib3 from logging, as it does the path of every address that it tries again."""
+    """Keep urllib3 from logging: it logs the path of every URL that it retries."""
     log = logging.getLogger("urllib3.connectionpool")
     before, log.disabled = log.disabled, True
     try:
@@ -129,7 +129,7 @@ def _unlogged() -> Iterator[None]:
 
 
 def _warning(url: str, why: str) -> str:
-    return f"the notification to {_host(url)} was not taken: {why}"
+    return f"the notification to {_host(url)} failed: {why}"
 
 
 def _host(url: str) -> str:

@@ -1,6 +1,6 @@
-"""What is known of a night: one record for each cell, and what all reports are made from (`report.json`).
+"""The record of a nightly run, one entry per cell: `report.json`, the source of all reports.
 
-Pure data. Times are in seconds since the night began unless a name says otherwise.
+Pure data. Times are in seconds since the run began unless a name has another unit.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ AuditResult = Annotated[
 
 
 class State(StrEnum):
-    """How a cell ended, in JUnit's terms: a failure is ours, an error is the infrastructure's."""
+    """Outcome of a cell, in JUnit's terms: a failure is the image's fault, an error the infrastructure's."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -36,7 +36,7 @@ class State(StrEnum):
 
 
 class Reason(StrEnum):
-    """Which step decided the state or, for a skip, why there was nothing to do."""
+    """The step that decided the state or, for a skip, why there was nothing to do."""
 
     NONE = ""
     PATCH = "patch"
@@ -53,7 +53,7 @@ class Reason(StrEnum):
     NOT_RUN = "not-run"
 
 
-# By the exit codes of our own commands (docs/exit-codes.md).
+# By the exit codes of ftbuild's commands (docs/exit-codes.md).
 OUTCOMES: Mapping[int, tuple[State, Reason]] = {
     0: (State.PASSED, Reason.NONE),
     errors.HostError.exit_code: (State.ERROR, Reason.MACHINE),
@@ -68,13 +68,13 @@ OUTCOMES: Mapping[int, tuple[State, Reason]] = {
 
 
 def outcome(code: int) -> tuple[State, Reason]:
-    """State and reason of a step that ended with that exit code."""
+    """Return state and reason of a step that ended with this exit code."""
     return OUTCOMES.get(code, (State.ERROR, Reason.UNEXPECTED))
 
 
 @dataclass(frozen=True)
 class Step:
-    """One command that was run for a cell; `log` is a path relative to the report's folder."""
+    """One command run for a cell; `log` is a path relative to the report's folder."""
 
     name: str
     command: str
@@ -87,7 +87,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Unit:
-    """One edge of a build tree, from `.ninja_log`: seconds since the tree's first, and what it made."""
+    """One edge of a build tree, from `.ninja_log`: seconds since the tree's first edge, and its output."""
 
     start: float
     end: float
@@ -96,7 +96,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class Image:
-    """One product of a cell: its id in the engine, bytes unpacked, and where it was published, if it was."""
+    """One image of a cell: id in the engine, bytes unpacked, published reference and digest, if any."""
 
     id: str
     bytes: int
@@ -105,13 +105,13 @@ class Image:
 
     @property
     def pull(self) -> str:
-        """The command that gets this very image; empty when it is not published."""
+        """Return the command that pulls this image by digest; empty if it is not published."""
         return f"docker pull {self.reference.rpartition(':')[0]}@{self.digest}" if self.digest else ""
 
 
 @dataclass(frozen=True)
 class Patch:
-    """A patch in the images of a cell: `component/file`, and where it comes from (DEP-3 Origin)."""
+    """A patch in the images of a cell: `component/file`, and its DEP-3 Origin."""
 
     name: str
     origin: str
@@ -119,7 +119,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """All about one cell: how it ended (`detail` in one line or more), and what is worth showing."""
+    """The record of one cell: its outcome (`detail` has one line or more), steps and artifacts."""
 
     cell: str
     triton: str
@@ -143,7 +143,7 @@ class CellRecord:
 
 @dataclass(frozen=True)
 class PastRun:
-    """An earlier night, for the trends: state, seconds and bytes of the runtime image by cell."""
+    """An earlier run, for the trends: state, seconds and bytes of the runtime image by cell."""
 
     id: str
     seconds: float
@@ -174,16 +174,16 @@ class NightlyRun:
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells ended in each state; every state is a key."""
+        """Return the number of cells in each state; every state is a key."""
         return {state.value: sum(c.state is state for c in self.cells) for state in State}
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing failed."""
+        """Return whether the run ended with 0."""
         return self.exit_code == 0
 
     def summary(self) -> PastRun:
-        """What later nights remember of this one."""
+        """Return the part that later runs keep for their trends."""
         return PastRun(
             self.id,
             self.seconds,
@@ -194,18 +194,18 @@ class NightlyRun:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """The night as plain data."""
-        record: dict[str, Any] = _NIGHT.dump_python(self, mode="json")
+        """Return the run as plain data."""
+        record: dict[str, Any] = _RUN.dump_python(self, mode="json")
         return record
 
     def write(self, folder: Path) -> None:
-        """Put `report.json` into `folder`, whole or not at all."""
+        """Write `report.json` into `folder`, atomically."""
         files.write_atomic(folder / FILE, json.dumps(self.as_dict(), indent=1) + "\n")
 
 
 def read(folder: Path) -> NightlyRun:
-    """What `NightlyRun.write` wrote; ValueError when it is not a report."""
-    return _NIGHT.validate_json((folder / FILE).read_text())
+    """Read what `NightlyRun.write` wrote; ValueError if it is not a report."""
+    return _RUN.validate_json((folder / FILE).read_text())
 
 
-_NIGHT: TypeAdapter[NightlyRun] = TypeAdapter(NightlyRun)
+_RUN: TypeAdapter[NightlyRun] = TypeAdapter(NightlyRun)

@@ -1,4 +1,4 @@
-"""One nightly run: find out what is left to do, do it, and print how it ended."""
+"""The nightly command's work: find out what is left to do, run it, and print the outcome."""
 
 from __future__ import annotations
 
@@ -14,17 +14,14 @@ from filelock import FileLock, Timeout
 
 from ftbuild import __version__
 from ftbuild.audit import job
-from ftbuild.build import bake
-from ftbuild.build import base as bases
+from ftbuild.build import bake, base
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx as builder
-from ftbuild.engine import daemon
+from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.matrix import Excluded, Matrix
-from ftbuild.nightly import budget, history, notify
-from ftbuild.nightly import scheduler as nights
+from ftbuild.nightly import budget, history, notify, scheduler
 from ftbuild.nightly.budget import Budget
 from ftbuild.nightly.cell import CellOptions, blank
 from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
@@ -44,7 +41,7 @@ LOCK = "lock"
 
 @dataclass(frozen=True)
 class Request:
-    """What a nightly run is about: the cells, and the command that asked for it.
+    """The subject of a nightly run: its cells, and the command that requested it.
 
     `selected` are the options that chose the cells, as typed; `cache` holds the sources' git objects.
     """
@@ -59,7 +56,7 @@ class Request:
 
 @dataclass(frozen=True)
 class NightlyOptions:
-    """How a nightly run works; None leaves a decision to ftbuild."""
+    """Settings of a nightly run; None leaves a decision to ftbuild."""
 
     registry: str | None = None
     stage: str | None = None
@@ -77,31 +74,31 @@ class NightlyOptions:
     builder: str | None = None
 
 
-def run(request: Request, options: NightlyOptions) -> NightlyRun:
+def execute(request: Request, options: NightlyOptions) -> NightlyRun:
     """Build, test and publish every selected cell, write the reports, and print how each cell ended.
 
-    Raises HostError when another nightly run is active on this machine, or when no engine answers.
+    Raises HostError if another nightly run is active on this machine, or if no engine answers.
     """
     config, work = request.config, request.work
     with _alone(work):
         client = daemon.connect()
-        builder.version()
+        buildx.version()
         info = client.info()
-        here = budget.budget(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.parallel)
+        here = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.parallel)
         folder, begun = _begin(request, options, here, info)
-        todo = _todo(client, request, options, begun)
+        schedule = _schedule(client, request, options, begun)
         to_stderr(
-            f"{len(todo.plans)} cells, {here.cells} at a time, {here.jobs} compile jobs in all; {folder}"
+            f"{len(schedule.plans)} cells, {here.cells} at a time, {here.jobs} compile jobs in all; {folder}"
         )
-        done = nights.run(
+        done = scheduler.run(
             client,
-            todo,
-            _orders(request, options, here, begun.registry),
+            schedule,
+            _cell_options(request, options, here, begun.registry),
             folder,
             at_a_time=here.cells,
             fail_fast=options.fail_fast,
-            unfit=functools.partial(_unfit, client, config),
-            look=(lambda: job.audit(config, request.cache, report=to_stderr)) if options.audit else None,
+            untestable=functools.partial(_untestable, client, config),
+            audit=(lambda: job.audit(config, request.cache, report=to_stderr)) if options.audit else None,
             report=to_stderr,
         )
         history.forget(work)
@@ -111,34 +108,40 @@ def run(request: Request, options: NightlyOptions) -> NightlyRun:
 
 @contextmanager
 def _alone(work: Path) -> Iterator[None]:
-    """Two nights on one machine would take each other's budget, and move each other's tags."""
+    """Exclude other runs on this machine, which would take each other's budget and move each other's tags."""
     lock = work / history.FOLDER / LOCK
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(lock, timeout=0):
             yield
     except Timeout as busy:
-        raise HostError("another night is running on this machine", where=str(lock)) from busy
+        raise HostError(
+            "another nightly run is active on this machine", where=str(lock), hint="wait until it has ended"
+        ) from busy
 
 
 def _begin(
     request: Request, options: NightlyOptions, here: Budget, info: dict[str, int]
 ) -> tuple[Path, NightlyRun]:
-    """The folder and the record that the night goes on with: the last one's, or new ones."""
+    """Return folder and record to start from: those of the last run when resuming, else new ones."""
     work = request.work
     if options.resume:
         if (found := history.last(work)) is None:
-            raise ConfigError("there is no night to resume", where=str(work / history.FOLDER))
-        folder, night = found
-        to_stderr(f"resuming the night of {night.started}")
-        return folder, replace(night, registry=options.registry or night.registry)
+            raise ConfigError(
+                "there is no nightly run to resume",
+                where=str(work / history.FOLDER),
+                hint="leave out --resume to start one",
+            )
+        folder, run = found
+        to_stderr(f"resuming the nightly run of {run.started}")
+        return folder, replace(run, registry=options.registry or run.registry)
     now = datetime.now(UTC)
-    night = NightlyRun(
+    run = NightlyRun(
         id=now.strftime("%Y-%m-%dT%H-%M-%SZ"),
         started=now.isoformat(timespec="seconds"),
         seconds=0.0,
         exit_code=0,
-        command=shell.display(["invoke", "nightly", *_typed(request, options)]),
+        command=shell.display(["invoke", "nightly", *_recorded_options(request, options)]),
         ftbuild=__version__,
         revision=request.revision.commit,
         registry=options.registry or "",
@@ -148,41 +151,41 @@ def _begin(
         cells=(),
         past=history.remembered(work),
     )
-    return work / history.FOLDER / night.id, night
+    return work / history.FOLDER / run.id, run
 
 
-def _typed(request: Request, options: NightlyOptions) -> list[str]:
-    """Return the options that say what the run is about; a webhook's address is a secret."""
+def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
+    """Return the options for the report: cells, configuration and registry; a webhook's URL is a secret."""
     typed = [*request.selected, "--config", str(request.config.folder)]
     return typed + (["--registry", options.registry] if options.registry else [])
 
 
-def _todo(
-    client: docker.DockerClient, request: Request, options: NightlyOptions, night: NightlyRun
-) -> nights.Schedule:
-    """Return the cells to work on, and how the others stand before anything is done."""
+def _schedule(
+    client: docker.DockerClient, request: Request, options: NightlyOptions, run: NightlyRun
+) -> scheduler.Schedule:
+    """Return the cells to run, and the records of those that are settled beforehand."""
     config, table = request.config, request.table
     plans = [make_plan(config, cell, request.revision) for cell in table.cells]
     if options.resume:
-        plans = [found for found in plans if found.cell.id in {record.cell for record in night.cells}]
+        plans = [found for found in plans if found.cell.id in {record.cell for record in run.cells}]
     settled = {entry.cell.id: _excluded(entry) for entry in table.excluded}
-    settled |= _done_before(plans, night)
-    if night.registry:
-        release = names.names(night.registry, options.stage, config.matrix.image).release
+    settled |= _done_before(plans, run)
+    if run.registry:
+        release = names.names(run.registry, options.stage, config.matrix.image).release
         present = (p for p in survey(plans, Repository(release)) if p.is_complete)
         settled |= {p.plan.cell.id: _published(p, release) for p in present if p.plan.cell.id not in settled}
     left = [found for found in plans if found.cell.id not in settled]
     settled |= _without_base(client, left, options, request.work)
     left = [found for found in left if found.cell.id not in settled]
-    return nights.Schedule(night, budget.longest_first(left, night.past), settled)
+    return scheduler.Schedule(run, budget.longest_first(left, run.past), settled)
 
 
-def _done_before(plans: Sequence[Plan], night: NightlyRun) -> dict[str, CellRecord]:
-    """The cells that a night which is resumed has done, with the inputs that they have now."""
+def _done_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecord]:
+    """Return the cells that the resumed run has finished with their present inputs."""
     keys = {found.cell.id: found.key for found in plans}
     return {
         record.cell: record
-        for record in night.cells
+        for record in run.cells
         if record.key
         and record.key == keys.get(record.cell)
         and (record.state is State.PASSED or record.reason is Reason.PUBLISHED)
@@ -207,7 +210,7 @@ def _published(presence: PublishStatus, release: str) -> CellRecord:
 def _without_base(
     client: docker.DockerClient, plans: Iterable[Plan], options: NightlyOptions, work: Path
 ) -> dict[str, CellRecord]:
-    """Make each local base once, before several cells want it; the cells whose base cannot be made."""
+    """Build each local base once, before the cells that need it; return the cells whose base failed."""
     host = bake.Host(jobs=1, ca=options.ca, builder=options.builder, progress="plain")
     failed: dict[str, CellRecord] = {}
     problems: dict[str, FtbuildError | None] = {}
@@ -215,7 +218,7 @@ def _without_base(
         name = found.base.serving
         if name not in problems:
             try:
-                bases.ensure(client, found, host, work, report=to_stderr)
+                base.ensure(client, found, host, work, report=to_stderr)
                 problems[name] = None
             except FtbuildError as failure:
                 to_stderr(f"base {found.base.name}: {failure}")
@@ -227,7 +230,7 @@ def _without_base(
     return failed
 
 
-def _orders(request: Request, options: NightlyOptions, here: Budget, registry: str) -> CellOptions:
+def _cell_options(request: Request, options: NightlyOptions, here: Budget, registry: str) -> CellOptions:
     ca, builder = options.ca, options.builder
     return CellOptions(
         config=request.config.folder,
@@ -247,8 +250,8 @@ def _orders(request: Request, options: NightlyOptions, here: Budget, registry: s
     )
 
 
-def _unfit(client: docker.DockerClient, config: Config, built: Plan) -> str | None:
-    """Why the images of a cell cannot be smoke-tested here, or None."""
+def _untestable(client: docker.DockerClient, config: Config, built: Plan) -> str | None:
+    """Return why the images of a cell cannot be smoke-tested here, or None."""
     if not gate.needs_gpu(config):
         return None
     try:
@@ -257,8 +260,8 @@ def _unfit(client: docker.DockerClient, config: Config, built: Plan) -> str | No
         return none.what
 
 
-def _announce(night: NightlyRun, folder: Path, hook: str | None) -> None:
-    """The table for people, and the hook's message; what goes wrong with the hook changes nothing else."""
+def _announce(run: NightlyRun, folder: Path, hook: str | None) -> None:
+    """Print the table and notify the webhook, whose failure is only a warning."""
     rows = [
         (
             record.cell,
@@ -267,9 +270,9 @@ def _announce(night: NightlyRun, folder: Path, hook: str | None) -> None:
             units.duration(record.seconds) if record.steps else "",
             next(iter(record.detail.splitlines()), ""),
         )
-        for record in night.cells
+        for record in run.cells
     ]
     print(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
-    print(f"{wording.headline(night)} in {units.duration(night.seconds)}: {folder / 'report.html'}")
-    if hook and (problem := notify.post(hook, night)):
+    print(f"{wording.headline(run)} in {units.duration(run.seconds)}: {folder / 'report.html'}")
+    if hook and (problem := notify.post(hook, run)):
         to_stderr(problem)

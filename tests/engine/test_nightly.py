@@ -1,4 +1,4 @@
-"""Nights on the real engine with a real registry: bad ones, mended ones, interrupted and killed ones."""
+"""Nightly runs on the real engine with a real registry: failing, fixed, interrupted and killed ones."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ BAD = {
     "22.07-sm86": ("failed", "build"),
 }
 QUIET = {"22.03-sm90": ("skipped", "excluded"), "22.12-sm80": ("skipped", "already-published")}
-COMPLAINTS = {
+MESSAGES = {
     "22.03-sm80": "Moved.git",
     "22.07-sm70": "/no/such/folder",
     "22.07-sm80": "greedy tokens are the references (runtime)",
     "22.07-sm86": "error: #error this test wants no sm_86",
     "22.03-sm90": "its FasterTransformer does not know sm_90",
 }
-# Where JUnit tells of each.
+# The step of each cell in JUnit, and its element.
 CASES = {
     "22.03-sm80": ("build", "error"),
     "22.07-sm70": ("build", "failure"),
@@ -99,7 +99,7 @@ HUNGRY = (
 
 @pytest.fixture(scope="module")
 def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    folder = tmp_path_factory.mktemp("nights") / "registry"
+    folder = tmp_path_factory.mktemp("nightly") / "registry"
     with registries.plain(folder) as running:
         yield running
     shutil.rmtree(folder)  # most of a gigabyte, which pytest would keep for three runs
@@ -107,7 +107,7 @@ def registry(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.fixture(scope="module", autouse=True)
 def tidy_images(client: docker.DockerClient, sample_repositories: None) -> Iterator[None]:
-    """At the end no image is left that a night has made, nor a container of one."""
+    """Remove the images of nightly runs, and their containers, at the end."""
     yield
     for container in left_containers(client):
         container.remove(force=True)
@@ -117,13 +117,13 @@ def tidy_images(client: docker.DockerClient, sample_repositories: None) -> Itera
 
 
 def left_containers(client: docker.DockerClient) -> list[Container]:
-    """The containers of images that a night has made."""
+    """Return the containers of images that a nightly run has made."""
     ours = client.containers.list(all=True, filters={"label": f"{LABELS}.role"}, ignore_removed=True)
     return [c for c in ours if c.labels.get("org.opencontainers.image.title", "").startswith(IMAGE)]
 
 
 def place(registry: Registry, folder: Path, *cells: str) -> Place:
-    """A place of its own for nights over `cells`; what it publishes goes below the folder's name."""
+    """Return a new place for runs over `cells`, which publish below the folder's name."""
     # The user's git may serve commits that a test wants to be gone.
     variables = {**registry.environment, "NO_PROXY": "127.0.0.1", "GIT_CONFIG_GLOBAL": os.devnull}
     return Place(copied(folder), folder / "work", f"{registry.host}/{folder.name.lower()}", variables, cells)
@@ -131,13 +131,13 @@ def place(registry: Registry, folder: Path, *cells: str) -> Place:
 
 @dataclass(frozen=True)
 class Story:
-    """A first night of one cell, a bad one of seven, and the same resumed once its causes are mended."""
+    """A first run of one cell, a bad one of seven, and the same resumed once its causes are fixed."""
 
     place: Place
     first: Ended
     bad: Ended
     bad_logs: dict[Path, int]
-    mended: Ended
+    fixed: Ended
     hook: Hook
 
 
@@ -156,12 +156,12 @@ def story(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Story
         for name in ("buildcfg", "patches"):
             shutil.rmtree(folder / name)
             shutil.copytree(folder / "good" / name, folder / name)
-        mended = here.run("--jobs", str(JOBS), "--resume", "--notify", hook.url)
-    return Story(here, first, bad, logs, mended, hook)
+        fixed = here.run("--jobs", str(JOBS), "--resume", "--notify", hook.url)
+    return Story(here, first, bad, logs, fixed, hook)
 
 
 def spoil(config: Path) -> None:
-    """Let one cell not compile, one fail verify, one the smoke test, and one miss its sources."""
+    """Make one cell fail to compile, one fail verify, one the smoke test, and one miss its sources."""
     patch(config, "==5.2", "9010-new.patch", new_to_every_cache())
     patch(config, "==5.2", "9020-not-for-sm-86.patch", NOT_FOR_SM_86)
     patch(config, "==5.2", "9030-search-path.patch", BAD_SEARCH_PATH_FOR_SM_70)
@@ -170,7 +170,7 @@ def spoil(config: Path) -> None:
 
 
 def move_away(config: Path, release: str, name: str) -> None:
-    """Let one release want a commit that no cache has, from a repository that is not there any more."""
+    """Pin one release to a commit that no cache has, in a repository that does not exist."""
     file, lock = config / "sources.yaml", config / "sources.lock.yaml"
     sources, locked = yaml.safe_load(file.read_text()), yaml.safe_load(lock.read_text())
     sources["repositories"]["moved"] = {**sources["repositories"][name], "url": "/nowhere/Moved.git"}
@@ -180,17 +180,17 @@ def move_away(config: Path, release: str, name: str) -> None:
     lock.write_text(yaml.safe_dump(locked, sort_keys=False))
 
 
-def test_a_bad_night_tells_of_every_cell_how_it_ended_and_why(story: Story) -> None:
+def test_a_bad_run_reports_the_outcome_of_every_cell_and_its_reason(story: Story) -> None:
     assert story.first.code == 0, story.first.output[-5000:]
     assert story.bad.outcomes == {**GOOD, **BAD, **QUIET}, story.bad.output[-5000:]
-    for cell, says in COMPLAINTS.items():
-        assert says in story.bad.cell(cell).detail
+    for cell, message in MESSAGES.items():
+        assert message in story.bad.cell(cell).detail
 
 
-def test_a_night_ends_with_the_worst_code(story: Story) -> None:
+def test_a_run_ends_with_the_worst_code(story: Story) -> None:
     codes = [story.bad.cell(cell).exit_code for cell in BAD]
     assert codes == [5, 8, 9, 7]
-    assert story.bad.code == story.bad.night.exit_code == 9
+    assert story.bad.code == story.bad.run.exit_code == 9
 
 
 def test_junit_has_every_cell_with_its_outcome(story: Story) -> None:
@@ -202,13 +202,13 @@ def test_junit_has_every_cell_with_its_outcome(story: Story) -> None:
     assert (root.get("failures"), root.get("errors")) == ("3", "1")
 
 
-def test_markdown_and_page_tell_the_same(story: Story) -> None:
+def test_markdown_and_page_agree(story: Story) -> None:
     markdown, page = story.bad.reports["report.md"], story.bad.reports["report.html"]
     assert "4 of 6 cells went wrong" in markdown
     for cell, (state, reason) in BAD.items():
         assert re.search(rf"^\| {cell} \| \S+ {state} \({reason}\) \|", markdown, re.M)
         assert re.search(rf"{cell}.*?{state}", page, re.S)
-        assert COMPLAINTS[cell] in page
+        assert MESSAGES[cell] in page
     for cell, word in {"22.03-sm90": "excluded", "22.12-sm80": "already published"}.items():
         assert re.search(rf"^\| {cell} \| \S+ {word} \|", markdown, re.M)
         assert word in page
@@ -218,43 +218,43 @@ def test_only_what_passed_both_gates_is_published(story: Story) -> None:
     assert published(story.first) == tags_of(story.first, "22.12-sm80")
     assert published(story.bad) == tags_of(story.bad, "22.12-sm80", "22.12-sm86")
     everything = [cell for cell in story.place.cells if cell != "22.03-sm90"]
-    assert published(story.mended) == tags_of(story.mended, *everything)
+    assert published(story.fixed) == tags_of(story.fixed, *everything)
 
 
-def published(night: Ended) -> set[str]:
-    return {tag for tag in night.tags if not tag.startswith("staging-")}
+def published(ended: Ended) -> set[str]:
+    return {tag for tag in ended.tags if not tag.startswith("staging-")}
 
 
-def tags_of(night: Ended, *cells: str) -> set[str]:
-    """The immutable and the moving tags of both images of cells."""
-    names = (name for cell in cells for name in (cell, f"{cell}-{night.cell(cell).key}"))
+def tags_of(ended: Ended, *cells: str) -> set[str]:
+    """Return the immutable and the moving tags of both images of cells."""
+    names = (name for cell in cells for name in (cell, f"{cell}-{ended.cell(cell).key}"))
     return {f"{name}{suffix}" for name in names for suffix in ("", "-sdk")}
 
 
-def test_a_process_that_ran_out_of_memory_is_given_fewer_neighbours(story: Story) -> None:
+def test_a_build_that_ran_out_of_memory_is_retried_with_fewer_jobs(story: Story) -> None:
     record = story.bad.cell("22.12-sm86")
     builds = [(step.jobs, step.code) for step in record.steps if step.name == "build"]
     assert builds == [(2, 7), (1, 0)]
     (note,) = record.notes
-    assert note == "ran out of memory with 2 compile jobs at a time, tried again with 1"
+    assert note == "ran out of memory with 2 compile jobs, retried with 1"
     assert note in story.bad.reports["report.html"]
 
 
-def test_resumed_and_mended_a_night_does_only_what_is_left(story: Story) -> None:
-    assert story.mended.code == 0, story.mended.output[-5000:]
-    assert story.mended.folder == story.bad.folder
-    assert story.mended.outcomes == {**GOOD, **QUIET, **dict.fromkeys(BAD, ("passed", ""))}
+def test_a_resumed_run_does_only_what_is_left(story: Story) -> None:
+    assert story.fixed.code == 0, story.fixed.output[-5000:]
+    assert story.fixed.folder == story.bad.folder
+    assert story.fixed.outcomes == {**GOOD, **QUIET, **dict.fromkeys(BAD, ("passed", ""))}
     for cell in (*GOOD, *QUIET):
-        assert story.mended.cell(cell) == story.bad.cell(cell)
+        assert story.fixed.cell(cell) == story.bad.cell(cell)
     settled = [log for log in story.bad_logs if log.parent.name in GOOD]
     assert settled
     assert [log.stat().st_mtime_ns for log in settled] == [story.bad_logs[log] for log in settled]
 
 
-def test_the_hook_hears_of_success_after_a_good_night_only(story: Story) -> None:
+def test_the_webhook_gets_success_after_a_good_run_only(story: Story) -> None:
     assert [body["status"] for body in story.hook.bodies] == ["success", "failure", "success"]
-    told = {failed["cell"]: (failed["state"], failed["reason"]) for failed in story.hook.bodies[1]["failed"]}
-    assert told == BAD
+    sent = {failed["cell"]: (failed["state"], failed["reason"]) for failed in story.hook.bodies[1]["failed"]}
+    assert sent == BAD
     assert story.hook.url not in story.bad.output + "".join(story.bad.reports.values())
 
 
@@ -270,7 +270,7 @@ Compiler = tuple[int, int, int, str]
 
 
 def compilers(story: Story, cell: str) -> list[Compiler]:
-    """Start and end in milliseconds since 1970, slot and cell of each compiler of a cell's build."""
+    """Return start and end in milliseconds since 1970, slot and cell of each compiler of a cell's build."""
     info = story.place.work / cell / story.bad.cell(cell).key / "info"
     rows = [line.split("\t") for log in info.glob("*/slots.tsv") for line in log.read_text().splitlines()]
     assert len(rows) > 10, "it was to compile everything"
@@ -278,21 +278,21 @@ def compilers(story: Story, cell: str) -> list[Compiler]:
 
 
 def running(compiled: Sequence[Compiler]) -> Iterator[list[str]]:
-    """The cells of the compilers that run, between each change and the next."""
+    """Yield the cells of the running compilers, between each change and the next."""
     moments = sorted({moment for start, end, *_ in compiled for moment in (start, end)})
     for begin, end in pairwise(moments):
         yield [cell for start, stop, _, cell in compiled if start < end and begin < stop]
 
 
-def test_without_a_night_there_is_nothing_to_resume(registry: Registry, tmp_path: Path) -> None:
+def test_resuming_without_a_run_is_a_usage_error(registry: Registry, tmp_path: Path) -> None:
     process = place(registry, tmp_path, "22.12-sm80").start("--resume")
     output = process.communicate(timeout=60)[0]
     assert process.returncode == 2
-    assert "there is no night to resume" in output
+    assert "there is no nightly run to resume" in output
     assert "Traceback" not in output
 
 
-def test_after_a_failure_nothing_more_is_begun_when_asked_so(registry: Registry, tmp_path: Path) -> None:
+def test_fail_fast_starts_no_further_cell(registry: Registry, tmp_path: Path) -> None:
     here = place(registry, tmp_path, "22.03-sm80", "22.07-sm80", "22.12-sm80")
     patch(here.config, "==5.0", "9000-conflict.patch", NOT_FOR_SM_86.replace("#include", "no such line"))
     ended = here.run("--fail-fast", "--parallel", "1")
@@ -302,11 +302,11 @@ def test_after_a_failure_nothing_more_is_begun_when_asked_so(registry: Registry,
         "22.07-sm80": ("skipped", "not-run"),
         "22.12-sm80": ("skipped", "not-run"),
     }
-    assert [len(record.steps) for record in ended.night.cells] == [1, 0, 0]
+    assert [len(record.steps) for record in ended.run.cells] == [1, 0, 0]
     assert not ended.tags
 
 
-def test_a_cell_that_nothing_has_tested_is_never_a_pass(registry: Registry, tmp_path: Path) -> None:
+def test_an_untested_cell_never_passes(registry: Registry, tmp_path: Path) -> None:
     here = place(registry, tmp_path, "22.12-sm80")
     held_back = here.run("--no-smoke")
     assert held_back.code == 0
@@ -321,7 +321,7 @@ def test_a_cell_that_nothing_has_tested_is_never_a_pass(registry: Registry, tmp_
     }
 
 
-def test_a_stopped_night_leaves_nothing_behind_and_can_be_resumed(
+def test_a_stopped_run_leaves_nothing_behind_and_can_be_resumed(
     client: docker.DockerClient, registry: Registry, tmp_path: Path
 ) -> None:
     here = place(registry, tmp_path, "22.07-sm80", "22.12-sm80")
@@ -330,12 +330,12 @@ def test_a_stopped_night_leaves_nothing_behind_and_can_be_resumed(
     process = here.start()
     assert soon(lambda: here.logs("Building CUDA object"), 120)
     second = here.start()
-    assert "another night is running on this machine" in second.communicate(timeout=60)[0]
+    assert "another nightly run is active on this machine" in second.communicate(timeout=60)[0]
     assert second.returncode == 4
     process.send_signal(signal.SIGINT)
     stopped = [here.end(process), here.signalled(signal.SIGTERM, "verifying both", "--resume")]
     for ended in stopped:
-        assert ended.code == ended.night.exit_code == 130
+        assert ended.code == ended.run.exit_code == 130
         assert ended.outcomes["22.07-sm80"] == ("skipped", "not-run")
         assert "Interrupted" in ended.reports["report.md"]
         assert not ended.tags & {"22.07-sm80", "22.07-sm80-sdk"}
@@ -352,22 +352,22 @@ def containers(client: docker.DockerClient) -> set[str]:
     return {str(container.id) for container in client.containers.list(all=True, ignore_removed=True)}
 
 
-def is_good(night: Ended) -> bool:
-    """Whether every cell is published, by this night or before it was resumed."""
-    return set(night.outcomes.values()) <= {("passed", ""), ("skipped", "already-published")}
+def is_good(ended: Ended) -> bool:
+    """Return whether every cell is published, by this run or before it was resumed."""
+    return set(ended.outcomes.values()) <= {("passed", ""), ("skipped", "already-published")}
 
 
-def test_whenever_a_night_is_killed_tags_are_true_and_it_can_be_ended(
+def test_a_run_killed_at_any_moment_leaves_correct_tags_and_can_be_resumed(
     client: docker.DockerClient, registry: Registry, tmp_path: Path
 ) -> None:
-    """FTBUILD_KILLS is how often; the moments are spread over the time that an undisturbed night takes."""
+    """Kill FTBUILD_KILLS runs, at moments spread over the time that an undisturbed run takes."""
     here = place(registry, tmp_path, "22.07-sm80", "22.12-sm80")
     patch(here.config, "==5.2", NEW_SOURCE, new_source())
     # Whichever test comes first pushes the layers of the base, and that takes longer than all else.
     assert here.only("22.12-sm80").run().code == 0
     undisturbed = replace(here, registry=f"{here.registry}/undisturbed").run()
     assert undisturbed.code == 0, undisturbed.output[-5000:]
-    seconds = undisturbed.night.seconds
+    seconds = undisturbed.run.seconds
     moments = [(n + random.random()) / KILLS * seconds for n in range(KILLS)]
     random.shuffle(moments)
     for number, moment in enumerate(moments):
@@ -381,25 +381,25 @@ def test_whenever_a_night_is_killed_tags_are_true_and_it_can_be_ended(
         kept = [name for name in local(ended) if name in before]
         assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
         assert set(local(ended)) <= set(after)
-        outcomes = ", ".join(f"{cell} {' '.join(said)}" for cell, said in ended.outcomes.items())
+        outcomes = ", ".join(f"{cell} {' '.join(outcome)}" for cell, outcome in ended.outcomes.items())
         print(f"kill {number + 1} after {moment:.1f} of {seconds:.1f} s: {len(kept)} images of 4 were there,")
         print(f"  {len(left_containers(client))} containers left so far; then {outcomes}", flush=True)
 
 
 def killed(client: docker.DockerClient, here: Place, moment: float) -> tuple[dict[str, str], Ended]:
-    """Kill a night after that many seconds and take it up again; the images it had, and how it ended."""
-    nights = set(history.nights(here.work))
+    """Kill a run after that many seconds and resume it; return the images it had, and how it ended."""
+    earlier = set(history.folders(here.work))
     with here.start() as process:
         time.sleep(moment)
         process.kill()
     assert here.quiet(), here.children()
     assert_tags_are_true(here)
-    begun = set(history.nights(here.work)) - nights
+    begun = set(history.folders(here.work)) - earlier
     return images(client), here.run(*(["--resume"] if begun else []))
 
 
 def assert_tags_are_true(here: Place) -> None:
-    """Whoever pulls by a tag gets an image that has passed both gates."""
+    """Fail unless every tag refers to an image that has passed both gates."""
     folders = list(here.work.glob("22.*/*"))
     passed = {gate: passing(gate, folders) for gate in (report.VERIFY, report.SMOKE)}
     repository = Repository(here.repository)
@@ -411,25 +411,25 @@ def assert_tags_are_true(here: Place) -> None:
 
 
 def passing(gate: report.Gate, folders: Sequence[Path]) -> frozenset[str]:
-    """The ids of all images that a gate has let through."""
+    """Return the ids of all images that passed a gate."""
     records = (report.read(gate, folder) for folder in folders)
     return frozenset(
         image for record in records if record and record.passed for image in record.images.values()
     )
 
 
-def shape(night: Ended) -> set[str]:
-    """The tags of both cells in the registry, without their input keys, and which of them mean the same."""
-    keys = {record.key: record.cell for record in night.night.cells}
-    return {next((tag.replace(key, "KEY") for key in keys if key in tag), tag) for tag in night.tags}
+def shape(ended: Ended) -> set[str]:
+    """Return the tags of both cells in the registry, with `KEY` for their input keys."""
+    keys = {record.key: record.cell for record in ended.run.cells}
+    return {next((tag.replace(key, "KEY") for key in keys if key in tag), tag) for tag in ended.tags}
 
 
 def images(client: docker.DockerClient) -> dict[str, str]:
-    """The ids of all images of nights, by name."""
+    """Return the ids of all images of nightly runs, by name."""
     return {tag: str(image.id) for image in client.images.list(name=IMAGE) for tag in image.tags}
 
 
-def local(night: Ended) -> list[str]:
-    """The immutable names of both images of all cells."""
-    names = (f"{IMAGE}:{record.cell}-{record.key}" for record in night.night.cells)
+def local(ended: Ended) -> list[str]:
+    """Return the immutable names of both images of all cells."""
+    names = (f"{IMAGE}:{record.cell}-{record.key}" for record in ended.run.cells)
     return [f"{name}{suffix}" for name in names for suffix in ("", "-sdk")]

@@ -1,4 +1,4 @@
-"""The page of a night in a real browser, on a phone and on a screen, in light and dark."""
+"""The page of a nightly run in a real browser, on a phone and on a screen, in light and dark."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ftbuild.nightly.record import NightlyRun
-from ftbuild.nightly.report.write import write
-from testing import nights
+from ftbuild.nightly.report.write import write_reports
+from testing import recorded_runs
 
 Scheme = Literal["light", "dark"]
-NIGHTS: dict[str, Callable[[], NightlyRun]] = {"good": nights.good, "bad": nights.bad}
+RUNS: dict[str, Callable[[], NightlyRun]] = {"good": recorded_runs.good, "bad": recorded_runs.bad}
 WIDTHS = (390, 1280)
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
 
@@ -62,12 +62,12 @@ WIDE = """() => [...document.querySelectorAll('body *')]
 
 @dataclass
 class Visit:
-    """A page that a browser shows, what it asked for and what it complained about."""
+    """A page in a browser, its requests and its errors."""
 
     page: Page
     folder: Path
     requests: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
 
 Visiting = Callable[[int, Scheme], AbstractContextManager[Visit]]
@@ -84,12 +84,12 @@ def browser() -> Iterator[Browser]:
         started.close()
 
 
-@pytest.fixture(scope="module", params=NIGHTS)
+@pytest.fixture(scope="module", params=RUNS)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = NIGHTS[request.param]()
+    made = RUNS[request.param]()
     folder = tmp_path_factory.mktemp(request.param)
-    write(made, folder)
-    nights.logs(folder, made)
+    write_reports(made, folder)
+    recorded_runs.logs(folder, made)
     return folder
 
 
@@ -100,9 +100,9 @@ def visit(browser: Browser, folder: Path) -> Visiting:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         visited = Visit(context.new_page(), folder)
         visited.page.on("request", lambda request: visited.requests.append(request.url))
-        visited.page.on("console", lambda message: visited.complaints.append(message.text))
-        visited.page.on("pageerror", lambda error: visited.complaints.append(str(error)))
-        visited.page.on("dialog", lambda dialog: visited.complaints.append(dialog.message))
+        visited.page.on("console", lambda message: visited.errors.append(message.text))
+        visited.page.on("pageerror", lambda error: visited.errors.append(str(error)))
+        visited.page.on("dialog", lambda dialog: visited.errors.append(dialog.message))
         visited.page.goto((folder / "report.html").as_uri())
         yield visited
         context.close()
@@ -116,21 +116,19 @@ def show_all(page: Page) -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("width", WIDTHS)
-def test_the_page_asks_for_nothing_complains_of_nothing_and_fits(
-    visit: Visiting, width: int, scheme: Scheme
-) -> None:
+def test_the_page_requests_nothing_logs_nothing_and_fits(visit: Visiting, width: int, scheme: Scheme) -> None:
     with visit(width, scheme) as visited:
         show_all(visited.page)
         visited.page.wait_for_timeout(50)
         assert visited.requests == [(visited.folder / "report.html").as_uri()]
-        assert visited.complaints == []
+        assert visited.errors == []
         widths = visited.page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
         assert widths[0] <= widths[1] == width
         assert visited.page.evaluate(WIDE) == []
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_all_text_stands_out_from_what_is_behind_it(visit: Visiting, scheme: Scheme) -> None:
+def test_all_text_has_enough_contrast(visit: Visiting, scheme: Scheme) -> None:
     with visit(1280, scheme) as visited:
         show_all(visited.page)
         found: list[Any] = visited.page.evaluate(CONTRASTS)
@@ -146,7 +144,7 @@ def test_every_picture_and_link_has_a_name(visit: Visiting) -> None:
         assert visited.page.locator("main").count() == visited.page.locator("h1").count() == 1
 
 
-def test_every_place_of_the_grid_leads_to_its_cell_and_every_log_link_to_a_file(visit: Visiting) -> None:
+def test_every_tile_links_to_its_cell_and_every_log_link_to_a_file(visit: Visiting) -> None:
     with visit(1280, "light") as visited:
         links = visited.page.eval_on_selector_all("a.tile", "all => all.map(a => a.getAttribute('href'))")
         cells = visited.page.eval_on_selector_all("[id^='cell-']", "all => all.map(e => '#' + e.id)")
@@ -159,7 +157,7 @@ def test_every_place_of_the_grid_leads_to_its_cell_and_every_log_link_to_a_file(
             assert Path(unquote(urlsplit(file).path)).is_file(), file
 
 
-def test_a_click_on_a_place_of_the_grid_shows_its_cell(visit: Visiting) -> None:
+def test_clicking_a_tile_shows_its_cell(visit: Visiting) -> None:
     with visit(390, "light") as visited:
         link = visited.page.locator("a.tile").last
         target = (link.get_attribute("href") or "")[1:]
@@ -180,7 +178,7 @@ def test_the_keyboard_reaches_every_link_and_every_part_that_scrolls(visit: Visi
         assert unreachable == 0
 
 
-def test_a_click_on_a_command_selects_the_whole_of_it(visit: Visiting) -> None:
+def test_clicking_a_command_selects_all_of_it(visit: Visiting) -> None:
     with visit(1280, "light") as visited:
         command = visited.page.locator("footer pre.command")
         command.click()

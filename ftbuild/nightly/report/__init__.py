@@ -1,1 +1,1 @@
-"""The reports of a night: JUnit XML, Markdown and a page, all made from its record."""
+"""The reports of a nightly run, made from its record: JUnit XML, Markdown and a page."""

@@ -1,4 +1,4 @@
-"""Where the time went, as bars: the steps of a night, and the units of a compile on its slots.
+"""Gantt charts: the steps of a nightly run, and the units of a compile on its slots.
 
 Geometry only, in the units of an SVG that is `WIDTH` wide; the page draws it.
 """
@@ -14,9 +14,9 @@ from ftbuild.nightly.record import NightlyRun, Step, Unit
 from ftbuild.text.units import duration
 
 WIDTH = 1100.0
-# A letter of a lane's label, and the most that labels may take.
+# Width of a letter of a lane's label, and of the widest label.
 LETTER, LABELS = 6.6, 280.0
-# What is narrower than this is not drawn alone: nobody sees it, and thousands of them make a page slow.
+# Narrower bars share one: they are too small to see, and thousands of them make a page slow.
 PIXEL = 1.5
 _TICKS = 8
 _NICE = (0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400)
@@ -64,12 +64,12 @@ class Chart:
 
     @property
     def height(self) -> float:
-        """All lanes, and the axis below them."""
+        """Return the height of all lanes and of the axis below them."""
         return len(self.lanes) * self.lane_height + 24
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of bars that it shows, for the legend."""
+        """Return the kinds of bars in the chart, for the legend."""
         bars = [bar for lane in self.lanes for bar in lane.bars]
         failed = ("failed",) if any(bar.failed for bar in bars) else ()
         return (*dict.fromkeys(bar.kind for bar in bars), *failed)
@@ -77,7 +77,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Heavy:
-    """A unit that took long: seconds, part of the work (0 to 1), slot from 1, and its name."""
+    """A long unit: seconds, part of the work (0 to 1), slot from 1, and its name."""
 
     seconds: float
     part: float
@@ -97,18 +97,18 @@ class Compile:
     busy: float
 
 
-def of_night(night: NightlyRun) -> Chart:
-    """The cells that something was run for, with their steps."""
-    cells = sorted((cell for cell in night.cells if cell.steps), key=lambda cell: cell.start)
+def of_run(run: NightlyRun) -> Chart:
+    """Return the chart of the cells that have steps."""
+    cells = sorted((cell for cell in run.cells if cell.steps), key=lambda cell: cell.start)
     last = max((step.start + step.seconds for cell in cells for step in cell.steps), default=0.0)
     left = min(LABELS, 20 + LETTER * max((len(cell.cell) for cell in cells), default=0))
-    scale = _Scale(left, max(night.seconds, last))
+    scale = _Scale(left, max(run.seconds, last))
     lanes = (Lane(cell.cell, tuple(_step(scale, cell.cell, step) for step in cell.steps)) for cell in cells)
     return Chart(tuple(lanes), scale.ticks(), left, 26, 18)
 
 
 def of_compile(units: Sequence[Unit], heaviest: int = 10) -> Compile:
-    """A build tree's units on their slots. `units` must not be empty."""
+    """Return the chart of a build tree's units on their slots. `units` must not be empty."""
     lanes = ninja.slots(units)
     seconds = max(unit.end for unit in units)
     work = sum(unit.end - unit.start for unit in units)
@@ -138,13 +138,13 @@ def of_compile(units: Sequence[Unit], heaviest: int = 10) -> Compile:
 
 
 def name(output: str) -> str:
-    """A unit by its source and target, as far as CMake's folders tell them."""
+    """Return source and target of an output if CMake's folders name them, else its file name."""
     found = _OBJECT.match(output)
     return f"{found['source']} ({found['target']})" if found else output.rpartition("/")[2]
 
 
 def kind(output: str) -> str:
-    """What made the output: the compiler of CUDA or of C++, a linker, or something else."""
+    """Return the kind of command that made the output: `cuda`, `cxx`, `link` or `other`."""
     if output.endswith((".so", ".a")) or ".so." in output or output.endswith("cmake_device_link.o"):
         return "link"
     if output.endswith(".cu.o"):
@@ -170,7 +170,7 @@ class _Scale:
 
 
 def _clock(seconds: float) -> str:
-    """A place on the time axis: `0`, `0.5 s`, `40 s`, `12 min`, `1:30 h`."""
+    """Return the label of a tick: `0`, `0.5 s`, `40 s`, `12 min`, `1:30 h`."""
     if seconds < 60:
         return f"{seconds:g} s" if seconds else "0"
     minutes, rest = divmod(round(seconds), 60)
@@ -188,13 +188,13 @@ def _step(scale: _Scale, cell: str, step: Step) -> Bar:
     ending = f", exit code {step.code}" if step.code else ""
     width = max(scale.width(step.seconds), 2.0)
     label = f"{step.name} {took}"
-    text = next((said for said in (label, step.name) if width > 7.5 * len(said) + 8), "")
+    text = next((text for text in (label, step.name) if width > 7.5 * len(text) + 8), "")
     title = f"{cell}: {step.name}, {took}{ending}"
     return Bar(scale.x(step.start), width, _KINDS.get(step.name, "other"), title, text, bool(step.code))
 
 
 def _drawn(scale: _Scale, units: Sequence[Unit]) -> Iterator[Bar]:
-    """One slot's bars: short units that follow each other share one."""
+    """Yield one slot's bars: consecutive short units share one."""
     short: list[Unit] = []
     for unit in units:
         is_short = scale.width(unit.end - unit.start) < PIXEL

@@ -1,4 +1,4 @@
-"""The matrix as people see it: for each base a table of Triton releases by SM sets."""
+"""The matrix as tables: for each base, Triton releases by SM sets."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ class Grid:
     rows: tuple[Row, ...]
 
 
-def grids(night: NightlyRun) -> tuple[Grid, ...]:
-    """One grid for each base, in the order of the night's cells."""
-    return tuple(_grid(night, base) for base in dict.fromkeys(cell.base for cell in night.cells))
+def grids(run: NightlyRun) -> tuple[Grid, ...]:
+    """Return one grid per base, in the order of the run's cells."""
+    return tuple(_grid(run, base) for base in dict.fromkeys(cell.base for cell in run.cells))
 
 
 def sms(cell: CellRecord) -> str:
-    """The SMs of a cell: `80`, `80+86`."""
+    """Return the SMs of a cell: `80`, `80+86`."""
     return "+".join(str(sm) for sm in cell.sms)
 
 
 def anchor(cell: str) -> str:
-    """The id of a cell's place on the page."""
+    """Return the id of a cell's element on the page."""
     return "cell-" + re.sub(r"[^\w.-]", "-", cell)
 
 
-def _grid(night: NightlyRun, base: str) -> Grid:
-    cells = {(cell.triton, cell.sms): cell for cell in night.cells if cell.base == base}
+def _grid(run: NightlyRun, base: str) -> Grid:
+    cells = {(cell.triton, cell.sms): cell for cell in run.cells if cell.base == base}
     releases = sorted({release for release, _ in cells})
     sets = sorted({found for _, found in cells}, key=lambda found: (len(found), found))
     rows = (Row(release, tuple(cells.get((release, found)) for found in sets)) for release in releases)

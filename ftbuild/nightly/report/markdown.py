@@ -1,4 +1,4 @@
-"""The night as Markdown, for a job's summary on GitHub and GitLab (GitHub Flavored Markdown)."""
+"""Markdown of a nightly run, for a job's summary on GitHub and GitLab (GitHub Flavored Markdown)."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
 from ftbuild.text.results import worst_first
 
-# What GitHub takes for one step's summary (docs.github.com, "Step isolation and limits").
+# GitHub's limit for one step's summary (docs.github.com, "Step isolation and limits").
 LIMIT_BYTES = 1024 * 1024
-# Lines of a log, and characters of a line: the first choice that keeps the text below the limit is taken.
+# Lines of a log, and characters of a line: the first pair that keeps the text below the limit is used.
 _TAILS = ((60, 1000), (30, 500), (12, 300), (5, 200), (0, 0))
 _DETAIL = 4000
 _PUNCTUATION = re.compile(r"([\\`*_{}\[\]()#!|~@])")
 
 
-def render(night: NightlyRun) -> str:
-    """The text of `report.md`, at most `LIMIT_BYTES` long in UTF-8: tails are cut, never the table."""
-    night = cleaned(night)
-    texts = (_render(night, lines, width) for lines, width in _TAILS)
-    return next((text for text in texts if len(text.encode()) <= LIMIT_BYTES), "") or _cut(night)
+def render(run: NightlyRun) -> str:
+    """Return the text of `report.md`, at most `LIMIT_BYTES` long in UTF-8: tails are cut, not the table."""
+    run = cleaned(run)
+    texts = (_render(run, lines, width) for lines, width in _TAILS)
+    return next((text for text in texts if len(text.encode()) <= LIMIT_BYTES), "") or _cut(run)
 
 
-def _render(night: NightlyRun, lines: int, width: int) -> str:
-    parts = [_head(night)]
-    if trouble := wording.troubled(night):
+def _render(run: NightlyRun, lines: int, width: int) -> str:
+    parts = [_head(run)]
+    if trouble := wording.troubled(run):
         parts += ["## What went wrong", *(_trouble(cell, lines, width) for cell in trouble)]
-    parts += ["## Cells", _table(night)]
-    if night.audit:
-        parts += ["## Audit", _audit(night)]
+    parts += ["## Cells", _table(run)]
+    if run.audit:
+        parts += ["## Audit", _audit(run)]
     return "\n\n".join(parts) + "\n"
 
 
-def _cut(night: NightlyRun) -> str:
-    """Of a matrix that is too big for the limit: the head, and as many whole rows as fit."""
+def _cut(run: NightlyRun) -> str:
+    """Return the head and as many whole rows as fit, for a matrix that exceeds the limit."""
     kept, room = [], LIMIT_BYTES - 1000
-    for line in f"{_head(night)}\n\n{_table(night)}".split("\n"):
+    for line in f"{_head(run)}\n\n{_table(run)}".split("\n"):
         room -= len(line.encode()) + 1
         if room < 0:
             break
@@ -48,24 +48,24 @@ def _cut(night: NightlyRun) -> str:
     return "\n".join([*kept, "", "The rest is in report.html.", ""])
 
 
-def _head(night: NightlyRun) -> str:
-    counts = ", ".join(said for _, said in wording.tally(night))
+def _head(run: NightlyRun) -> str:
+    counts = ", ".join(text for _, text in wording.tally(run))
     facts = [
-        _text(night.started),
-        units.duration(night.seconds),
-        f"exit code {night.exit_code}",
-        f"registry {_code(night.registry)}" if night.registry else "not published",
-        f"revision {_code(night.revision[:12])}",
+        _text(run.started),
+        units.duration(run.seconds),
+        f"exit code {run.exit_code}",
+        f"registry {_code(run.registry)}" if run.registry else "not published",
+        f"revision {_code(run.revision[:12])}",
     ]
-    symbol = "✓" if night.is_good else "✗"
-    return f"# {symbol} {_text(wording.headline(night))}\n\n{counts}\n\n{' · '.join(facts)}"
+    symbol = "✓" if run.is_good else "✗"
+    return f"# {symbol} {_text(wording.headline(run))}\n\n{counts}\n\n{' · '.join(facts)}"
 
 
 def _trouble(cell: CellRecord, lines: int, width: int) -> str:
     shown = wording.look(cell.state, cell.reason)
-    parts = [f"### {shown.symbol} {_text(cell.cell)}: {wording.means(cell)}"]
-    if said := wording.complaint(cell):
-        parts.append(_pre(clip(said, _DETAIL)))
+    parts = [f"### {shown.symbol} {_text(cell.cell)}: {wording.meaning(cell)}"]
+    if message := wording.message(cell):
+        parts.append(_pre(clip(message, _DETAIL)))
     if step := wording.advice(cell):
         parts.append(f"**Next:** {_text(step)}.")
     if cell.steps:
@@ -77,9 +77,9 @@ def _trouble(cell: CellRecord, lines: int, width: int) -> str:
     return "\n\n".join(parts)
 
 
-def _table(night: NightlyRun) -> str:
+def _table(run: NightlyRun) -> str:
     rows = ["| Cell | State | Time | Pull | Detail |", "|---|---|---:|---|---|"]
-    return "\n".join([*rows, *(f"| {' | '.join(_row(cell))} |" for cell in night.cells)])
+    return "\n".join([*rows, *(f"| {' | '.join(_row(cell))} |" for cell in run.cells)])
 
 
 def _row(cell: CellRecord) -> Iterator[str]:
@@ -92,16 +92,16 @@ def _row(cell: CellRecord) -> Iterator[str]:
     yield _text(first_line(cell.detail))
 
 
-def _audit(night: NightlyRun) -> str:
-    rows = ["| Looked at | State | Detail |", "|---|---|---|"]
-    for finding in worst_first(night.audit):
+def _audit(run: NightlyRun) -> str:
+    rows = ["| Check | State | Detail |", "|---|---|---|"]
+    for finding in worst_first(run.audit):
         cells = (_text(finding.check), _text(finding.state), _text(first_line(finding.detail)))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 
 
 def _text(text: str) -> str:
-    """`text` on one line that means only itself, also within a table."""
+    """Return `text` escaped and on one line, also for a table."""
     return _PUNCTUATION.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
@@ -111,5 +111,5 @@ def _code(text: str) -> str:
 
 
 def _pre(text: str) -> str:
-    # An HTML block of this kind ends at its closing tag only, whatever lines it holds (CommonMark 4.6).
+    # An HTML block of this kind ends only at its closing tag, whatever its lines (CommonMark 4.6).
     return f"<pre>\n{html.escape(text, quote=False)}\n</pre>"

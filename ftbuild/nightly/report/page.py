@@ -1,7 +1,7 @@
-"""The night as one HTML page that needs nothing else: no script, no request, readable from a file.
+"""Self-contained HTML page of a nightly run: no script, no request, readable from a file.
 
-Everything in it is escaped by Jinja2, after `plain` has taken out what is not text; the page's own content
-security policy forbids scripts and requests all the same.
+Jinja2 escapes everything, after `sanitize` has removed what is not text; the page's own content security
+policy forbids scripts and requests as well.
 """
 
 from __future__ import annotations
@@ -27,32 +27,32 @@ TAIL_WIDTH = 1000
 _URL = re.compile(r"https?://[^\s<>\"'`|\\^{}]+[^\s<>\"'`|\\^{}.,;:!?)\]]")
 
 
-def render(night: NightlyRun) -> str:
-    """The text of `report.html`."""
-    night = cleaned(night)
-    trouble = wording.troubled(night)
-    told = [cell for cell in night.cells if _has_section(cell)]
+def render(run: NightlyRun) -> str:
+    """Return the text of `report.html`."""
+    run = cleaned(run)
+    trouble = wording.troubled(run)
+    detailed = [cell for cell in run.cells if _has_section(cell)]
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            night=night,
-            status=wording.status(night),
-            headline=wording.headline(night),
-            tally=wording.tally(night),
+            run=run,
+            status=wording.status(run),
+            headline=wording.headline(run),
+            tally=wording.tally(run),
             trouble=trouble,
-            grids=grid.grids(night),
-            chart=gantt.of_night(night),
-            cells=[*trouble, *(cell for cell in told if cell not in trouble)],
-            others=[cell for cell in night.cells if not _has_section(cell)],
-            trends=trend.trends(night),
-            audit=worst_first(night.audit),
+            grids=grid.grids(run),
+            chart=gantt.of_run(run),
+            cells=[*trouble, *(cell for cell in detailed if cell not in trouble)],
+            others=[cell for cell in run.cells if not _has_section(cell)],
+            trends=trend.trends(run),
+            audit=worst_first(run.audit),
         )
     )
 
 
 def _has_section(cell: CellRecord) -> bool:
-    """Whether there is more to say than a line: something was run, or went wrong."""
+    """Return whether a cell gets a section of its own: it has steps or images, or went wrong."""
     return bool(cell.steps or cell.images) or cell.reason not in (
         Reason.EXCLUDED,
         Reason.NOT_RUN,
@@ -76,7 +76,7 @@ def _environment() -> Environment:
         anchor=grid.anchor,
         change=_change,
         columns=_columns,
-        complaint=wording.complaint,
+        message=wording.message,
         compile=gantt.of_compile,
         date=_date,
         duration=units.duration,
@@ -84,7 +84,7 @@ def _environment() -> Environment:
         first_line=first_line,
         linked=linked,
         look=_look,
-        means=wording.means,
+        meaning=wording.meaning,
         path=relative_url,
         percent=_percent,
         size=units.size,
@@ -100,17 +100,17 @@ def _look(cell: CellRecord) -> wording.Look:
 
 
 def _date(started: str) -> str:
-    """RFC 3339 as a date that people read, in UTC."""
+    """Return an RFC 3339 time as a readable date in UTC."""
     return datetime.fromisoformat(started).astimezone(UTC).strftime("%A, %-d %B %Y, %H:%M UTC")
 
 
 def relative_url(relative: str) -> str:
-    """A file's path as a relative URL; a colon in it must not look like a scheme."""
+    """Return a file's path as a relative URL; a colon in it must not look like a scheme."""
     return quote(relative, safe="/")
 
 
 def linked(text: str) -> Markup:
-    """`text` with its http addresses as links."""
+    """Return `text` with its http(s) URLs as links."""
     from markupsafe import Markup
 
     parts, at = [], 0
@@ -126,12 +126,12 @@ def _tail(cell: CellRecord) -> str:
 
 
 def _columns(cell: CellRecord) -> list[str]:
-    """The names of all figures, each once."""
+    """Return the names of all figures, each once."""
     return list(dict.fromkeys(name for values in cell.figures.values() for name in values))
 
 
 def _figure(value: float, name: str) -> str:
-    """A measured value; its name says its unit."""
+    """Return a measured value with the unit that its name ends with."""
     if name.endswith("_bytes"):
         return units.size(value)
     return units.duration(value) if name.endswith("_seconds") else f"{value:,.6g}"

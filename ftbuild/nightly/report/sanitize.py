@@ -1,4 +1,4 @@
-"""Plain text out of what compilers, registries and terminals wrote, safe for XML, Markdown and HTML alike."""
+"""Output of compilers, registries and terminals as plain text, safe for XML, Markdown and HTML."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from ftbuild.nightly.record import NightlyRun
 _TERMINAL_CODES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]" r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?" r"|\x1b[ -/]*[0-~]"
 )
-# XML 1.0 section 2.2 has no other characters; C1 controls and what turns the direction of text go as well.
+# XML 1.0 section 2.2 allows no other characters; C1 controls and direction overrides are removed as well.
 _UNWANTED = re.compile(
     "[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
 )
 
 
 def clean(text: str) -> str:
-    """`text` without terminal codes and without characters that XML forbids; every line end is `\\n`."""
+    """Return `text` without terminal codes and characters that XML forbids; every line ends with `\\n`."""
     return _UNWANTED.sub("", _TERMINAL_CODES.sub("", re.sub("\r\n?", "\n", text)))
 
 
-def cleaned(night: NightlyRun) -> NightlyRun:
-    """The night with every text in it clean. All reports begin with this."""
-    result: NightlyRun = _cleaned(night)
+def cleaned(run: NightlyRun) -> NightlyRun:
+    """Return the run with every text in it clean. All reports begin with this."""
+    result: NightlyRun = _cleaned(run)
     return result
 
 
 def first_line(text: str, limit: int = 200) -> str:
-    """The first line that is not blank, at most `limit` characters long."""
+    """Return the first line that is not blank, at most `limit` characters long."""
     return clip(next((line.strip() for line in text.splitlines() if line.strip()), ""), limit)
 
 
 def clip(text: str, limit: int) -> str:
-    """`text`, or its first `limit` characters and how many there are more."""
+    """Return `text`, or its first `limit` characters and the number of those cut."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit} characters more)"
 
 

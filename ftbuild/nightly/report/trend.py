@@ -1,4 +1,4 @@
-"""The last nights: states, times and sizes of each cell, as squares and lines."""
+"""Trends over the last runs: states, times and sizes of each cell, as squares and lines."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from statistics import median
 from ftbuild.nightly.record import NightlyRun, PastRun, State
 from ftbuild.nightly.report import wording
 
-NIGHTS = 21
+RUNS = 21
 WIDTH, HEIGHT = 120.0, 28.0
 _MARGIN = 4.0
-# A line is not drawn steeper than this part of its highest value for its whole height: noise stays flat.
+# The full height spans at least this part of the highest value, so that noise stays flat.
 _FLAT = 0.1
 
 
 @dataclass(frozen=True)
 class Square:
-    """How one night ended for a cell; `look` is None when the cell was not part of it."""
+    """Outcome of a cell in one run; `look` is None if the cell was not part of it."""
 
-    night: str
+    run: str
     look: wording.Look | None
 
 
 @dataclass(frozen=True)
 class Spark:
-    """A line through the nights that have a value. `change` is against the median of the earlier ones."""
+    """A line through the runs that have a value. `change` is relative to the median of the earlier ones."""
 
     points: str
     x: float
@@ -37,7 +37,7 @@ class Spark:
 
 @dataclass(frozen=True)
 class Trend:
-    """One cell, or with an empty name the night as a whole, over the last nights."""
+    """One cell, or with an empty name the whole run, over the last runs."""
 
     cell: str
     squares: tuple[Square, ...]
@@ -45,19 +45,19 @@ class Trend:
     bytes: Spark | None
 
 
-def trends(night: NightlyRun) -> tuple[Trend, ...]:
-    """The night itself, then every cell that a step was ever run for; nothing without an earlier night."""
-    nights = (*sorted(night.past, key=lambda past: past.id), night.summary())[-NIGHTS:]
-    if len(nights) < 2:
+def trends(run: NightlyRun) -> tuple[Trend, ...]:
+    """Return the trend of the run, then of every cell that ever had steps; none without an earlier run."""
+    runs = (*sorted(run.past, key=lambda past: past.id), run.summary())[-RUNS:]
+    if len(runs) < 2:
         return ()
-    cells = [c.cell for c in night.cells if any(c.cell in past.cell_seconds for past in nights)]
-    whole = tuple(Square(past.id, wording.look(_ended(past))) for past in nights)
-    seconds = spark([past.seconds for past in nights])
-    return (Trend("", whole, seconds, None), *(_trend(cell, nights) for cell in cells))
+    cells = [c.cell for c in run.cells if any(c.cell in past.cell_seconds for past in runs)]
+    whole = tuple(Square(past.id, wording.look(_ended(past))) for past in runs)
+    seconds = spark([past.seconds for past in runs])
+    return (Trend("", whole, seconds, None), *(_trend(cell, runs) for cell in cells))
 
 
 def spark(values: Sequence[float | None]) -> Spark | None:
-    """The line through `values`, the oldest first; None when there are none."""
+    """Return the line through `values`, oldest first; None if there are none."""
     known = [(index, value) for index, value in enumerate(values) if value is not None]
     if not known:
         return None
@@ -84,18 +84,18 @@ def _ended(past: PastRun) -> State:
     return State.FAILED if past.exit_code else State.PASSED
 
 
-def _trend(cell: str, nights: Sequence[PastRun]) -> Trend:
+def _trend(cell: str, runs: Sequence[PastRun]) -> Trend:
     return Trend(
         cell,
-        tuple(Square(past.id, _look(past.states.get(cell))) for past in nights),
-        spark([_seconds(past, cell) for past in nights]),
+        tuple(Square(past.id, _look(past.states.get(cell))) for past in runs),
+        spark([_seconds(past, cell) for past in runs]),
         # An image that is not on the machine has no size.
-        spark([past.cell_bytes.get(cell) or None for past in nights]),
+        spark([past.cell_bytes.get(cell) or None for past in runs]),
     )
 
 
 def _seconds(past: PastRun, cell: str) -> float | None:
-    """How long the cell took; one that broke off says nothing about that."""
+    """Return the cell's time, or None if it failed: an aborted build would look like a fast one."""
     is_whole = past.states.get(cell) not in (State.FAILED, State.ERROR)
     return past.cell_seconds.get(cell) if is_whole else None
 

@@ -1,4 +1,4 @@
-"""The reports of a night as files, each whole or not at all."""
+"""Files of all reports of a nightly run."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ RENDERERS: Mapping[str, Callable[[NightlyRun], str]] = {
 }
 
 
-def write(night: NightlyRun, folder: Path) -> None:
-    """Put `report.json`, `junit.xml`, `report.md` and `report.html` into `folder`, made if need be."""
-    night.write(folder)
+def write_reports(run: NightlyRun, folder: Path) -> None:
+    """Write `report.json`, `junit.xml`, `report.md` and `report.html` into `folder`, each atomically."""
+    run.write(folder)
     for name, render in RENDERERS.items():
-        files.write_atomic(folder / name, render(night))
+        files.write_atomic(folder / name, render(run))

@@ -1,4 +1,4 @@
-"""What a night decides before it does anything, what it reads in logs, and what earlier nights tell it."""
+"""Decisions of a nightly run before it starts, messages in its logs, and its history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ftbuild.nightly import artifacts, budget, history
 from ftbuild.nightly.budget import Budget
 from ftbuild.nightly.record import NightlyRun, PastRun
 from ftbuild.plan import Plan
-from testing import nights
+from testing import recorded_runs
 from tests.unit.test_plan import plan_of
 
 GIB = 2**30
@@ -32,14 +32,14 @@ GIB = 2**30
     ],
     ids=["small", "large", "short of memory", "tiny"],
 )
-def test_a_night_takes_what_the_machine_has(cores: int, memory: int, jobs: int, cells: int) -> None:
-    assert budget.budget(cores, memory) == Budget(jobs, cells)
+def test_the_default_budget_follows_the_machine(cores: int, memory: int, jobs: int, cells: int) -> None:
+    assert budget.for_machine(cores, memory) == Budget(jobs, cells)
 
 
-def test_what_the_user_wishes_counts_more_than_the_machine() -> None:
-    assert budget.budget(2, 4 * GIB, jobs=32) == Budget(32, 4)
-    assert budget.budget(64, 512 * GIB, cells=1) == Budget(64, 1)
-    assert budget.budget(2, 4 * GIB, jobs=3, cells=5) == Budget(3, 5)
+def test_options_override_the_machine() -> None:
+    assert budget.for_machine(2, 4 * GIB, jobs=32) == Budget(32, 4)
+    assert budget.for_machine(64, 512 * GIB, cells=1) == Budget(64, 1)
+    assert budget.for_machine(2, 4 * GIB, jobs=3, cells=5) == Budget(3, 5)
 
 
 def test_jobs_are_halved_until_one_is_left() -> None:
@@ -50,21 +50,21 @@ def remembering(seconds: Mapping[str, float]) -> PastRun:
     return PastRun("2026-11-20T01-17-00Z", 0.0, 0, {}, seconds, {})
 
 
-def test_the_cell_that_took_longest_is_begun_first(config: Config) -> None:
+def test_the_longest_cell_starts_first(config: Config) -> None:
     plans = [plan_of(config, sm=sm) for sm in ("70", "80", "86")]
     old = remembering({"22.12-sm70": 900.0, "22.12-sm80": 1.0})
     new = remembering({"22.12-sm70": 10.0, "22.12-sm80": 30.0, "22.12-sm86": 20.0})
     assert ids(budget.longest_first(plans, [old, new])) == ["22.12-sm80", "22.12-sm86", "22.12-sm70"]
 
 
-def test_a_cell_never_seen_counts_as_long_as_its_sms_weigh(config: Config) -> None:
+def test_a_cell_without_history_is_estimated_by_its_sms(config: Config) -> None:
     plans = [plan_of(config, sm=sm) for sm in ("70", "80", "80,86", "86")]
     known = remembering({"22.12-sm70": 40.0, "22.12-sm80": 50.0})
     assert ids(budget.longest_first(plans, [known]))[0] == "22.12-sm80_86"
     assert ids(budget.longest_first(plans, [known]))[-1] == "22.12-sm70"
 
 
-def test_without_a_past_cells_keep_their_order_but_for_their_sms(config: Config) -> None:
+def test_without_history_cells_with_more_sms_start_first(config: Config) -> None:
     plans = [plan_of(config, sm=sm) for sm in ("70", "86", "80,86", "80")]
     assert ids(budget.longest_first(plans, [])) == ["22.12-sm80_86", "22.12-sm70", "22.12-sm86", "22.12-sm80"]
 
@@ -73,14 +73,14 @@ def ids(plans: Sequence[Plan]) -> list[str]:
     return [plan.cell.id for plan in plans]
 
 
-def test_without_options_a_night_covers_every_pair_once(config: Config) -> None:
+def test_without_options_a_run_covers_every_pair_once(config: Config) -> None:
     table = matrix.select_with_excluded(config)
     everything = {(c.triton, c.sms) for c in (*table.cells, *(e.cell for e in table.excluded))}
     assert everything == {(r, (sm,)) for r in config.matrix.releases for sm in config.matrix.sms}
     assert table == matrix.make_matrix(config)
 
 
-def test_what_cannot_exist_is_told_within_the_options(config: Config) -> None:
+def test_impossible_cells_are_listed_within_the_options(config: Config) -> None:
     table = matrix.select_with_excluded(config, cells=["22.03-*"], sms=["80", "90"])
     assert [cell.id for cell in table.cells] == ["22.03-sm80"]
     (excluded,) = table.excluded
@@ -93,7 +93,7 @@ def test_several_sms_in_one_image_are_covered_too(config: Config) -> None:
     assert [cell.id for cell in table.cells] == ["22.12-sm80_86"]
 
 
-def test_a_night_over_nothing_is_an_error(config: Config) -> None:
+def test_a_run_over_no_cell_is_an_error(config: Config) -> None:
     with pytest.raises(NothingSelected):
         matrix.select_with_excluded(config, cells=["22.03-sm90"])
     with pytest.raises(ConfigError, match="not in the matrix"):
@@ -139,15 +139,17 @@ next for best of two beams (sdk): a kernel, the converter or a patch is wrong
     ],
     ids=["build", "smoke", "gate", "traceback", "empty"],
 )
-def test_why_a_step_failed_is_its_last_message(tmp_path: Path, log: str, first: str, lines: int) -> None:
+def test_the_last_message_of_a_log_is_the_reason_of_the_failure(
+    tmp_path: Path, log: str, first: str, lines: int
+) -> None:
     (tmp_path / "step.log").write_text(log)
-    told = artifacts.complaint(tmp_path / "step.log").splitlines()
-    assert len(told) == lines
-    assert [*told, ""][0] == first
+    message = artifacts.error_message(tmp_path / "step.log").splitlines()
+    assert len(message) == lines
+    assert [*message, ""][0] == first
 
 
-def test_a_log_that_is_not_there_says_nothing(tmp_path: Path) -> None:
-    assert artifacts.complaint(tmp_path / "missing.log") == ""
+def test_a_missing_log_has_no_message_and_no_tail(tmp_path: Path) -> None:
+    assert artifacts.error_message(tmp_path / "missing.log") == ""
     assert artifacts.tail(tmp_path / "missing.log") == ()
 
 
@@ -164,7 +166,7 @@ def test_a_log_that_is_not_there_says_nothing(tmp_path: Path) -> None:
         '#41 ERROR: process "/bin/sh -c compile" did not complete successfully: exit code: 137',
     ],
 )
-def test_a_process_without_memory_is_seen_in_the_log(line: str) -> None:
+def test_running_out_of_memory_is_recognized_in_the_log(line: str) -> None:
     assert bake.ran_out_of_memory(f"#41 1.0 [1/2] Building CXX object a.cc.o\n{line}\n")
 
 
@@ -181,47 +183,47 @@ def test_a_process_without_memory_is_seen_in_the_log(line: str) -> None:
         "#41 12.3 [9/13] Building CXX object skilled.cc.o",
     ],
 )
-def test_other_failures_and_quotes_of_the_dockerfile_are_not_taken_for_it(line: str) -> None:
+def test_other_failures_and_quotes_of_the_dockerfile_are_not_out_of_memory(line: str) -> None:
     assert not bake.ran_out_of_memory(line)
 
 
 def wrote(work: Path, *made: NightlyRun) -> None:
-    for night in made:
-        night.write(work / history.FOLDER / night.id)
+    for run in made:
+        run.write(work / history.FOLDER / run.id)
 
 
 def numbered(day: int) -> NightlyRun:
-    return replace(nights.good(), id=f"2026-10-{day:02}T01-17-00Z")
+    return replace(recorded_runs.good(), id=f"2026-10-{day:02}T01-17-00Z")
 
 
-def test_the_past_is_what_the_last_nights_say_oldest_first(tmp_path: Path) -> None:
+def test_history_has_the_last_runs_oldest_first(tmp_path: Path) -> None:
     wrote(tmp_path, *(numbered(day) for day in range(1, 21)))
     remembered = history.remembered(tmp_path)
-    assert [night.id[8:10] for night in remembered] == [f"{day:02}" for day in range(7, 21)]
+    assert [run.id[8:10] for run in remembered] == [f"{day:02}" for day in range(7, 21)]
     assert remembered[0].cell_seconds == numbered(7).summary().cell_seconds
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"id": "x"}', "null"])
-def test_a_report_that_cannot_be_read_says_nothing(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_report_is_left_out(tmp_path: Path, text: str) -> None:
     wrote(tmp_path, numbered(1), numbered(2))
     (tmp_path / history.FOLDER / numbered(2).id / "report.json").write_text(text)
-    assert [night.id for night in history.remembered(tmp_path)] == [numbered(1).id]
+    assert [run.id for run in history.remembered(tmp_path)] == [numbered(1).id]
     assert history.last(tmp_path) is None
 
 
-def test_the_last_night_is_the_one_to_resume(tmp_path: Path) -> None:
+def test_the_last_run_is_the_one_to_resume(tmp_path: Path) -> None:
     assert history.last(tmp_path) is None
     wrote(tmp_path, numbered(2), numbered(1))
     found = history.last(tmp_path)
     assert found == (tmp_path / history.FOLDER / numbered(2).id, numbered(2))
 
 
-def test_old_nights_are_thrown_away_with_their_logs(tmp_path: Path) -> None:
-    made = [replace(nights.good(), id=f"2026-{n:04}") for n in range(history.KEPT + 3)]
+def test_old_runs_are_deleted_with_their_logs(tmp_path: Path) -> None:
+    made = [replace(recorded_runs.good(), id=f"2026-{n:04}") for n in range(history.KEPT + 3)]
     wrote(tmp_path, *made)
     log = tmp_path / history.FOLDER / made[0].id / "cells" / "22.12-sm80" / "build.log"
     log.parent.mkdir(parents=True)
     log.write_text("long ago\n")
     history.forget(tmp_path)
-    assert [folder.name for folder in history.nights(tmp_path)] == [night.id for night in made[3:]]
+    assert [folder.name for folder in history.folders(tmp_path)] == [run.id for run in made[3:]]
     assert not log.exists()

@@ -15,14 +15,14 @@ import pytest
 
 from ftbuild.nightly import notify
 from ftbuild.nightly.record import NightlyRun, Reason
-from testing import nights
+from testing import recorded_runs
 
 SECRET = "T0PS3CRET"
 
 
 @dataclass
 class Hook:
-    """A webhook that answers with `codes` in turn, then 200, and keeps what it was sent."""
+    """A webhook that answers with `codes` in turn, then 200, and keeps the requests."""
 
     codes: list[int] = field(default_factory=list)
     headers: dict[str, str] = field(default_factory=dict)
@@ -73,42 +73,44 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("night", "status"),
+    ("run", "status"),
     [
-        (nights.good(), "success"),
-        (nights.bad(), "failure"),
-        (replace(nights.bad(), exit_code=130), "interrupted"),
-        (replace(nights.good(), exit_code=1), "failure"),
+        (recorded_runs.good(), "success"),
+        (recorded_runs.bad(), "failure"),
+        (replace(recorded_runs.bad(), exit_code=130), "interrupted"),
+        (replace(recorded_runs.good(), exit_code=1), "failure"),
     ],
     ids=["good", "bad", "interrupted", "good but for its exit code"],
 )
-def test_success_is_sent_for_a_good_night_only(night: NightlyRun, status: str) -> None:
+def test_success_is_sent_for_a_good_run_only(run: NightlyRun, status: str) -> None:
     with serving(Hook()) as hook:
-        assert notify.post(hook.url, night) is None
+        assert notify.post(hook.url, run) is None
     (body,) = hook.bodies
-    assert (body["status"], body["exit_code"]) == (status, night.exit_code)
+    assert (body["status"], body["exit_code"]) == (status, run.exit_code)
     assert body["text"].startswith("✓" if status == "success" else "✗")
 
 
-def test_the_payload_tells_what_failed_where_and_why() -> None:
+def test_the_payload_has_what_failed_where_and_why() -> None:
     with serving(Hook()) as hook:
-        notify.post(hook.url, nights.bad())
+        notify.post(hook.url, recorded_runs.bad())
     (body,) = hook.bodies
     assert body["counts"] == {"passed": 3, "failed": 4, "error": 4, "skipped": 6}
-    assert (body["id"], body["registry"]) == ("20261121T020000Z", nights.REGISTRY)
-    assert body["seconds"] == nights.bad().seconds
-    told = {(f["cell"], f["state"], f["reason"]): f["detail"] for f in body["failed"]}
-    assert told["22.03-sm80", "failed", "patch"] == "ft/0040-sm-89.patch does not apply to v5.0"
-    assert told["22.03-sm75", "error", "fetch"] == "FasterTransformer cannot be fetched"
-    assert len(told) == 8
+    assert (body["id"], body["registry"]) == ("20261121T020000Z", recorded_runs.REGISTRY)
+    assert body["seconds"] == recorded_runs.bad().seconds
+    failed = {(f["cell"], f["state"], f["reason"]): f["detail"] for f in body["failed"]}
+    assert failed["22.03-sm80", "failed", "patch"] == "ft/0040-sm-89.patch does not apply to v5.0"
+    assert failed["22.03-sm75", "error", "fetch"] == "FasterTransformer cannot be fetched"
+    assert len(failed) == 8
     assert [finding["what"] for finding in body["audit"]] == ["digests of base images"]
     for part in ("8 of 14 cells went wrong", "22.03-sm80 (patch)", "digests of base images", "exit code 10"):
         assert part in body["text"]
 
 
-def test_texts_are_clean_short_and_call_nobody() -> None:
-    rude = replace(nights.bad().cells[1], detail="\x1b[31m<!channel> @all " + "x" * 10_000 + "\nsecond line")
-    body = notify.payload(replace(nights.bad(), cells=(rude,) * 300))
+def test_texts_are_clean_and_short_and_mention_no_user() -> None:
+    rude = replace(
+        recorded_runs.bad().cells[1], detail="\x1b[31m<!channel> @all " + "x" * 10_000 + "\nsecond line"
+    )
+    body = notify.payload(replace(recorded_runs.bad(), cells=(rude,) * 300))
     assert "<!channel>" not in body["text"]
     assert "@all" not in body["text"]
     assert "and 280 more" in body["text"]
@@ -120,40 +122,40 @@ def test_texts_are_clean_short_and_call_nobody() -> None:
 
 
 @pytest.mark.parametrize("code", [503, 429, 500])
-def test_a_busy_server_is_asked_again(code: int) -> None:
+def test_a_request_to_a_busy_server_is_retried(code: int) -> None:
     with serving(Hook([code, code])) as hook:
-        assert notify.post(hook.url, nights.good()) is None
+        assert notify.post(hook.url, recorded_runs.good()) is None
     assert len(hook.bodies) == 3
 
 
-def test_a_server_that_says_when_to_come_back_is_asked_then() -> None:
+def test_a_retry_waits_as_long_as_the_server_asks() -> None:
     with serving(Hook([429], {"Retry-After": "1"})) as hook:
         start = time.monotonic()
-        assert notify.post(hook.url, nights.good()) is None
+        assert notify.post(hook.url, recorded_runs.good()) is None
     assert 1 <= time.monotonic() - start < 5
 
 
 @pytest.mark.parametrize(("code", "asked"), [(503, 4), (404, 1), (400, 1)])
-def test_a_hook_that_refuses_is_a_line_without_the_secret(code: int, asked: int) -> None:
+def test_a_refusal_is_a_warning_without_the_secret(code: int, asked: int) -> None:
     with serving(Hook([code] * 9)) as hook:
-        warning = notify.post(hook.url, nights.bad())
+        warning = notify.post(hook.url, recorded_runs.bad())
     assert len(hook.bodies) == asked
-    assert warning == f"the notification to 127.0.0.1 was not taken: HTTP {code}"
+    assert warning == f"the notification to 127.0.0.1 failed: HTTP {code}"
 
 
 def test_a_redirect_is_not_followed() -> None:
     with serving(Hook([302], {"Location": "/elsewhere"})) as hook:
-        warning = notify.post(hook.url, nights.good())
+        warning = notify.post(hook.url, recorded_runs.good())
     assert hook.requests == [f"POST /services/{SECRET}?token={SECRET}"]
     assert warning is not None
     assert "HTTP 302" in warning
 
 
-def test_a_hook_that_does_not_answer_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_timeout_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "TIMEOUT_SECONDS", 0.05)
     monkeypatch.setattr(notify, "RETRIES", 1)
     with serving(Hook(seconds=0.3)) as hook:
-        warning = notify.post(hook.url, nights.good())
+        warning = notify.post(hook.url, recorded_runs.good())
     assert warning is not None
     assert SECRET not in warning
 
@@ -171,10 +173,10 @@ def test_a_hook_that_does_not_answer_is_a_line(monkeypatch: pytest.MonkeyPatch) 
         "",
     ],
 )
-def test_a_wrong_or_dead_address_is_a_line_without_the_secret(
+def test_a_wrong_or_dead_url_is_a_warning_without_the_secret(
     url: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    warning = notify.post(url, nights.good())
+    warning = notify.post(url, recorded_runs.good())
     assert warning is not None
     assert "\n" not in warning
     assert warning.startswith("the notification to ")

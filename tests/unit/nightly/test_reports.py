@@ -14,9 +14,9 @@ from ftbuild.nightly import ninja
 from ftbuild.nightly.record import NightlyRun, Reason, State, Unit, read
 from ftbuild.nightly.report import gantt, grid, junit, markdown, page, trend, wording
 from ftbuild.nightly.report.sanitize import clean
-from ftbuild.nightly.report.write import write
+from ftbuild.nightly.report.write import write_reports
 from ftbuild.text import units
-from testing import nights
+from testing import recorded_runs
 
 LOG = """# ninja log v5
 51\t82\t1795288495220917821\tCMakeFiles/a.dir/a.cc.o\tb796517a4a144ae8
@@ -55,11 +55,11 @@ def test_an_output_that_is_made_again_begins_a_run_even_when_the_clock_does_not_
 
 
 @pytest.mark.parametrize("text", ["", "\n", "not a log\n1\t2\t3\tx\ty\n", "# ninja log v5\n", "\x00\xff"])
-def test_what_is_no_ninja_log_has_no_units(text: str) -> None:
+def test_text_that_is_not_a_ninja_log_has_no_units(text: str) -> None:
     assert ninja.units(text) == ()
 
 
-def test_a_line_that_a_killed_ninja_cut_is_left_out() -> None:
+def test_a_line_cut_off_by_killing_ninja_is_left_out() -> None:
     assert len(ninja.units(LOG + "3000\t4000\t17952884")) == 3
 
 
@@ -95,7 +95,7 @@ def test_cleaning_leaves_nothing_but_text(text: str, expected: str) -> None:
         (7500, "2 h 05 min"),
     ],
 )
-def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
+def test_durations_are_readable(seconds: float, said: str) -> None:
     assert units.duration(seconds) == said
 
 
@@ -107,38 +107,39 @@ def test_sizes_have_decimal_units(count: float, said: str) -> None:
     assert units.size(count) == said
 
 
-def test_the_headline_says_how_the_night_ended() -> None:
-    bad = nights.bad()
-    assert wording.headline(nights.good()) == "Nothing failed"
+def test_the_headline_is_the_outcome_of_the_run() -> None:
+    bad = recorded_runs.bad()
+    assert wording.headline(recorded_runs.good()) == "Nothing failed"
     assert wording.headline(bad) == "8 of 14 cells went wrong"
     assert wording.headline(replace(bad, exit_code=130)) == "Interrupted: 1 of 14 cells were not run"
     assert (
-        wording.headline(replace(nights.good(), exit_code=1, audit=bad.audit)) == "1 fault found by the audit"
+        wording.headline(replace(recorded_runs.good(), exit_code=1, audit=bad.audit))
+        == "1 fault found by the audit"
     )
-    assert wording.headline(replace(nights.good(), exit_code=1)) == "Ended with exit code 1"
+    assert wording.headline(replace(recorded_runs.good(), exit_code=1)) == "Ended with exit code 1"
 
 
 def test_every_reason_has_words() -> None:
-    for record in nights.bad().cells:
-        assert wording.means(record)
+    for record in recorded_runs.bad().cells:
+        assert wording.meaning(record)
         shown = wording.look(record.state, record.reason)
         assert shown.symbol
         assert shown.word
-    told = {record.reason for record in nights.bad().cells}
-    assert told >= set(Reason), "the bad night has every reason"
+    told = {record.reason for record in recorded_runs.bad().cells}
+    assert told >= set(Reason), "the bad run has every reason"
 
 
 # JUnit
 
 
-def suites(night: NightlyRun) -> dict[str, ElementTree.Element]:
-    root = ElementTree.fromstring(junit.render(night))
+def suites(run: NightlyRun) -> dict[str, ElementTree.Element]:
+    root = ElementTree.fromstring(junit.render(run))
     return {suite.attrib["name"]: suite for suite in root.iter("testsuite")}
 
 
-def case(night: NightlyRun, name: str) -> ElementTree.Element:
+def case(run: NightlyRun, name: str) -> ElementTree.Element:
     return next(
-        c for suite in suites(night).values() for c in suite.iter("testcase") if c.attrib["name"] == name
+        c for suite in suites(run).values() for c in suite.iter("testcase") if c.attrib["name"] == name
     )
 
 
@@ -170,15 +171,13 @@ def result(element: ElementTree.Element) -> tuple[str, str]:
         ("digests of base images", ("failure", "audit")),
     ],
 )  # fmt: skip
-def test_junit_tells_our_failures_from_errors_of_the_infrastructure_and_from_skips(
-    name: str, expected: tuple[str, str]
-) -> None:
-    assert result(case(nights.bad(), name)) == expected
+def test_junit_separates_failures_errors_and_skips(name: str, expected: tuple[str, str]) -> None:
+    assert result(case(recorded_runs.bad(), name)) == expected
 
 
 def test_junit_has_what_gitlab_and_jenkins_read() -> None:
-    night = nights.bad()
-    found = suites(night)
+    run = recorded_runs.bad()
+    found = suites(run)
     assert list(found) == ["Triton 22.03", "Triton 22.07", "Triton 22.12", "audit"]
     for suite in found.values():
         cases = suite.findall("testcase")
@@ -196,28 +195,28 @@ def test_junit_has_what_gitlab_and_jenkins_read() -> None:
             assert set(c.attrib) == {"classname", "name", "time"}
             assert {child.tag for child in c} <= {"failure", "error", "skipped", "system-out"}
     named = {c.attrib["name"].split(":")[0] for c in found["Triton 22.12"].iter("testcase")}
-    assert named == {c.cell for c in night.cells if c.triton == "22.12"}
+    assert named == {c.cell for c in run.cells if c.triton == "22.12"}
 
 
 def test_a_failed_case_has_message_advice_command_log_and_its_last_lines() -> None:
-    failed = case(nights.bad(), "22.12-sm89: build")
+    failed = case(recorded_runs.bad(), "22.12-sm89: build")
     failure, out = failed.find("failure"), failed.findtext("system-out") or ""
     assert failure is not None
-    assert failure.attrib["message"] == nights.CDATA
+    assert failure.attrib["message"] == recorded_runs.CDATA
     assert "read the log" in (failure.text or "")
     assert "$ invoke build --triton 22.12 --sm 89" in out
     assert "log: logs/22.12-sm89/build.log" in out
-    assert nights.MARKUP in out
+    assert recorded_runs.MARKUP in out
     assert "sm_89" in out
     assert "\x1b" not in out
 
 
 def test_a_repeated_step_is_one_case_with_the_time_of_all() -> None:
-    record = nights.cell("22.12", [80], 0, {"build": 7})
+    record = recorded_runs.cell("22.12", [80], 0, {"build": 7})
     twice = replace(
         record, steps=(*record.steps, replace(record.steps[0], start=2000, code=0)), state=State.PASSED
     )
-    built = case(nights.night([twice], 0, []), "22.12-sm80: build")
+    built = case(recorded_runs.run([twice], 0, []), "22.12-sm80: build")
     assert result(built) == ("passed", "")
     assert float(built.attrib["time"]) == pytest.approx(2 * record.steps[0].seconds)
 
@@ -226,7 +225,7 @@ def test_a_repeated_step_is_one_case_with_the_time_of_all() -> None:
 
 
 def rows(text: str) -> list[str]:
-    """The lines of the first table, as GitHub delimits it."""
+    """Return the lines of the first table, as GitHub delimits it."""
     lines = text.splitlines()
     start = next(n for n, line in enumerate(lines) if line.startswith("| Cell"))
     return lines[start : start + lines[start:].index("")]
@@ -236,21 +235,21 @@ def columns(row: str) -> int:
     return len(re.findall(r"(?<!\\)\|", row)) - 1
 
 
-def test_markdown_begins_with_the_outcome_and_tells_failures_before_the_table() -> None:
-    text = markdown.render(nights.bad())
+def test_markdown_begins_with_the_outcome_and_lists_failures_before_the_table() -> None:
+    text = markdown.render(recorded_runs.bad())
     assert text.startswith("# ✗ 8 of 14 cells went wrong\n")
     assert text.index("## What went wrong") < text.index("## Cells") < text.index("## Audit")
-    assert markdown.render(nights.good()).startswith("# ✓ Nothing failed\n")
-    assert "went wrong" not in markdown.render(nights.good())
+    assert markdown.render(recorded_runs.good()).startswith("# ✓ Nothing failed\n")
+    assert "went wrong" not in markdown.render(recorded_runs.good())
     assert "docker pull registry.example.org/inference/triton\\_with\\_ft\\@sha256:" in text
 
 
-def test_hostile_text_breaks_no_table_and_is_no_markup() -> None:
-    night = nights.bad()
-    nasty = replace(night, cells=tuple(replace(c, detail=" ".join(nights.HOSTILE)) for c in night.cells))
-    for text in (markdown.render(night), markdown.render(nasty)):
+def test_hostile_text_breaks_no_table_and_is_not_markup() -> None:
+    run = recorded_runs.bad()
+    nasty = replace(run, cells=tuple(replace(c, detail=" ".join(recorded_runs.HOSTILE)) for c in run.cells))
+    for text in (markdown.render(run), markdown.render(nasty)):
         found = rows(text)
-        assert len(found) == len(night.cells) + 2
+        assert len(found) == len(run.cells) + 2
         assert {columns(row) for row in found} == {5}
         assert "<script" not in text
         assert "<img" not in text
@@ -260,11 +259,11 @@ def test_hostile_text_breaks_no_table_and_is_no_markup() -> None:
 
 
 def test_markdown_stays_below_githubs_limit_and_its_table_whole() -> None:
-    night = nights.bad()
+    run = recorded_runs.bad()
     tail = tuple("größe " * 300 for _ in range(100))
-    failed = next(c for c in night.cells if c.reason is Reason.BUILD)
+    failed = next(c for c in run.cells if c.reason is Reason.BUILD)
     big = replace(
-        night, cells=tuple(replace(failed, cell=f"22.12-sm{n}", tail=tail, compiles={}) for n in range(60))
+        run, cells=tuple(replace(failed, cell=f"22.12-sm{n}", tail=tail, compiles={}) for n in range(60))
     )
     text = markdown.render(big)
     assert len(text.encode()) <= markdown.LIMIT_BYTES
@@ -273,10 +272,10 @@ def test_markdown_stays_below_githubs_limit_and_its_table_whole() -> None:
 
 
 def test_markdown_of_an_absurd_matrix_ends_between_two_rows() -> None:
-    failed = next(c for c in nights.bad().cells if c.reason is Reason.BUILD)
+    failed = next(c for c in recorded_runs.bad().cells if c.reason is Reason.BUILD)
     bare = replace(failed, detail="it broke " * 25, tail=(), notes=(), patches=(), compiles={})
     cells = tuple(replace(bare, cell=f"22.12-sm{n}") for n in range(5000))
-    text = markdown.render(replace(nights.bad(), cells=cells, past=()))
+    text = markdown.render(replace(recorded_runs.bad(), cells=cells, past=()))
     assert len(text.encode()) <= markdown.LIMIT_BYTES
     assert {columns(row) for row in rows(text)} == {5}
     assert text.endswith("The rest is in report.html.\n")
@@ -323,17 +322,17 @@ class Elements(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("make", [nights.good, nights.bad])
-def test_the_page_needs_nothing_else_and_all_its_links_lead_somewhere(make: Any) -> None:
-    night = make()
-    text = page.render(night)
+@pytest.mark.parametrize("make", [recorded_runs.good, recorded_runs.bad])
+def test_the_page_is_self_contained_and_its_links_have_targets(make: Any) -> None:
+    run = make()
+    text = page.render(run)
     found = Elements(text)
     assert found.open == []
     assert len(set(found.ids)) == len(found.ids)
     assert not found.tags & {"script", "img", "iframe", "object", "form", "base"}
     assert not {name for name in found.attributes if name.startswith("on")}
-    assert {f"cell-{c.cell}" for c in night.cells} <= set(found.ids)
-    logs = {step.log for c in night.cells for step in c.steps}
+    assert {f"cell-{c.cell}" for c in run.cells} <= set(found.ids)
+    logs = {step.log for c in run.cells for step in c.steps}
     for link in found.links:
         assert (
             link.removeprefix("#") in found.ids
@@ -347,7 +346,7 @@ def test_the_page_needs_nothing_else_and_all_its_links_lead_somewhere(make: Any)
 
 
 def test_the_page_shows_hostile_text_as_text() -> None:
-    text = page.render(nights.bad())
+    text = page.render(recorded_runs.bad())
     assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in text
     assert "evil.invalid/x onerror" in text
     assert "\x1b" not in text
@@ -372,12 +371,12 @@ def test_a_log_path_with_odd_characters_stays_a_relative_link() -> None:
 
 
 def test_the_grid_has_a_place_for_every_cell_single_sms_first() -> None:
-    ngc, other = grid.grids(nights.bad())
+    ngc, other = grid.grids(recorded_runs.bad())
     assert (ngc.base, other.base) == ("ngc", "open")
     assert ngc.columns == ("60", "70", "75", "80", "86", "89", "90", "80+86")
     assert [row.release for row in ngc.rows] == ["22.03", "22.07", "22.12"]
     placed = [c.cell for g in (ngc, other) for row in g.rows for c in row.cells if c]
-    assert sorted(placed) == sorted(c.cell for c in nights.bad().cells)
+    assert sorted(placed) == sorted(c.cell for c in recorded_runs.bad().cells)
 
 
 def test_units_shorter_than_a_pixel_share_a_bar_and_no_time_is_lost() -> None:
@@ -407,13 +406,14 @@ def test_a_whole_matrix_stays_a_small_page() -> None:
         for n in range(800)
     )
     cells = [
-        replace(nights.passed("22.12", sm, sm * 100, 1.6), compiles={"backend": units}) for sm in range(24)
+        replace(recorded_runs.passed("22.12", sm, sm * 100, 1.6), compiles={"backend": units})
+        for sm in range(24)
     ]
-    assert len(page.render(nights.night(cells, 0, [])).encode()) < 5_000_000
+    assert len(page.render(recorded_runs.run(cells, 0, [])).encode()) < 5_000_000
 
 
-def test_trends_show_every_night_with_gaps_and_the_change() -> None:
-    whole, *cells = trend.trends(nights.good())
+def test_trends_show_every_run_with_gaps_and_the_change() -> None:
+    whole, *cells = trend.trends(recorded_runs.good())
     assert whole.cell == ""
     assert [s.look.symbol for s in whole.squares if s.look] == ["✓"] * 4 + ["✗"] + ["✓"] * 5
     assert all(len(t.squares) == 10 for t in cells)
@@ -423,66 +423,64 @@ def test_trends_show_every_night_with_gaps_and_the_change() -> None:
     assert line.last == 150.0
     assert line.change == pytest.approx(0.5)
     assert trend.spark([None, None]) is None
-    assert trend.trends(replace(nights.good(), past=())) == ()
+    assert trend.trends(replace(recorded_runs.good(), past=())) == ()
 
 
-def test_a_build_that_broke_off_is_not_taken_for_a_fast_one() -> None:
-    failed = next(t for t in trend.trends(nights.bad()) if t.cell == "22.12-sm89")
+def test_an_aborted_build_does_not_count_as_a_fast_one() -> None:
+    failed = next(t for t in trend.trends(recorded_runs.bad()) if t.cell == "22.12-sm89")
     assert failed.seconds is not None
     assert failed.seconds.last > 2400
 
 
 def test_a_state_of_another_version_is_a_gap_in_the_trend() -> None:
-    night = nights.good()
-    strange = replace(night, past=(replace(night.past[0], states={"22.12-sm80": "melted"}),))
+    run = recorded_runs.good()
+    strange = replace(run, past=(replace(run.past[0], states={"22.12-sm80": "melted"}),))
     assert next(t for t in trend.trends(strange) if t.cell == "22.12-sm80").squares[0].look is None
 
 
-def test_a_night_without_any_cell_has_reports() -> None:
-    empty = nights.night([], 3, [], past=())
+def test_a_run_without_cells_has_reports() -> None:
+    empty = recorded_runs.run([], 3, [], past=())
     assert "Ended with exit code 3" in page.render(empty)
     assert markdown.render(empty)
     assert ElementTree.fromstring(junit.render(empty)).attrib["tests"] == "0"
 
 
 def test_all_reports_are_written_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "night"
-    write(nights.good(), folder)
-    write(nights.good(), folder)
+    folder = tmp_path / "run"
+    write_reports(recorded_runs.good(), folder)
+    write_reports(recorded_runs.good(), folder)
     assert sorted(f.name for f in folder.iterdir()) == [
         "junit.xml",
         "report.html",
         "report.json",
         "report.md",
     ]
-    assert read(folder) == nights.good()
+    assert read(folder) == recorded_runs.good()
     assert json.loads((folder / "report.json").read_text())["cells"]
 
 
 def test_a_report_that_cannot_be_made_leaves_the_last_one(tmp_path: Path) -> None:
-    write(nights.good(), tmp_path)
+    write_reports(recorded_runs.good(), tmp_path)
     before = (tmp_path / "report.html").read_text()
     with pytest.raises(ValueError, match="isoformat"):
-        write(replace(nights.bad(), started="yesterday"), tmp_path)
+        write_reports(replace(recorded_runs.bad(), started="yesterday"), tmp_path)
     assert (tmp_path / "report.html").read_text() == before
 
 
-def test_a_message_that_says_what_to_do_is_believed_more_than_the_general_advice() -> None:
-    told = next(c for c in nights.bad().cells if c.reason is Reason.FETCH)
-    own = replace(told, detail="it broke\n  where: here\n  next:  press the red button")
-    assert (wording.advice(own), wording.complaint(own)) == (
+def test_the_hint_of_a_message_precedes_the_general_advice() -> None:
+    failed = next(c for c in recorded_runs.bad().cells if c.reason is Reason.FETCH)
+    own = replace(failed, detail="it broke\n  where: here\n  next:  press the red button")
+    assert (wording.advice(own), wording.message(own)) == (
         "press the red button",
         "it broke\n  where: here",
     )
-    assert "invoke lock --check" in wording.advice(replace(told, detail="it broke"))
+    assert "invoke lock --check" in wording.advice(replace(failed, detail="it broke"))
 
 
 def test_an_image_that_is_not_on_the_machine_has_no_size() -> None:
-    night = nights.good()
-    gone = replace(
-        night.cells[0], images={"runtime": replace(night.cells[0].images["runtime"], id="", bytes=0)}
-    )
-    made = replace(night, cells=(gone, *night.cells[1:]))
+    run = recorded_runs.good()
+    gone = replace(run.cells[0], images={"runtime": replace(run.cells[0].images["runtime"], id="", bytes=0)})
+    made = replace(run, cells=(gone, *run.cells[1:]))
     assert "0 B" not in page.render(made)
     shown = next(t for t in trend.trends(made) if t.cell == gone.cell)
     assert shown.bytes is not None

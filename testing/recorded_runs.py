@@ -1,6 +1,6 @@
-"""A good night and a bad one, as the scheduler records them.
+"""A good nightly run and a bad one, as the scheduler records them.
 
-The bad one holds texts that break careless reports.
+The bad one contains texts that break careless reports.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def step(name: str, cell: str, start: float, seconds: float, code: int = 0, jobs
 
 
 def units(count: int, scale: float = 1.0) -> tuple[Unit, ...]:
-    """A compile of `count` units on four slots, long and short ones mixed."""
+    """Return a compile of `count` units on four slots, long and short ones mixed."""
     free, made = [0.0] * 4, []
     for number in range(count):
         lane = free.index(min(free))
@@ -100,7 +100,7 @@ def cell(
     reason: Reason | None = None,
     **more: object,
 ) -> CellRecord:
-    """A cell whose steps ended with `codes`; state and reason follow from the last one unless given."""
+    """Return a cell whose steps ended with `codes`; state and reason follow from the last unless given."""
     name = f"{release}-sm{'_'.join(map(str, sms))}" + ("" if base == "ngc" else f"-{base}")
     took = {"build": 38 * MINUTE + sms[0], "smoke": 4 * MINUTE, "publish": 96.0}
     steps, at = [], start
@@ -148,7 +148,7 @@ def excluded(release: str, sm: int) -> CellRecord:
 
 
 def past(cells: Sequence[CellRecord], count: int = 9) -> tuple[PastRun, ...]:
-    """The nights before, with one failure among them."""
+    """Return the runs before, with one failure among them."""
     names = [c.cell for c in cells if c.reason is not Reason.EXCLUDED]
     return tuple(
         PastRun(
@@ -163,7 +163,7 @@ def past(cells: Sequence[CellRecord], count: int = 9) -> tuple[PastRun, ...]:
     )
 
 
-def night(
+def run(
     cells: Sequence[CellRecord], exit_code: int, audit: Sequence[CheckResult], **more: object
 ) -> NightlyRun:
     made = NightlyRun(
@@ -202,13 +202,13 @@ def good() -> NightlyRun:
         passed("22.07", 80, 0, 1.57),
         excluded("22.07", 90),
         passed("22.12", 80, 2700, 1.61),
-        passed("22.12", 90, 5400, 1.58, notes=("the first night of this cell",)),
+        passed("22.12", 90, 5400, 1.58, notes=("the first run of this cell",)),
     ]
-    return night(cells, 0, [CheckResult("licences of runtime images", Verdict.OK, "41 packages, all known")])
+    return run(cells, 0, [CheckResult("licences of runtime images", Verdict.OK, "41 packages, all known")])
 
 
 def bad() -> NightlyRun:
-    """Every state and every reason once, and all hostile texts."""
+    """Return a run with every state and every reason, and all hostile texts."""
     compile_error = (
         "[412/530] Building CUDA object src/kernels/decoder_masked_multihead_attention_128.cu.o",
         *HOSTILE,
@@ -311,11 +311,11 @@ def bad() -> NightlyRun:
             "sources still on their pins", Verdict.OK, "12 repositories, see https://github.com/NVIDIA."
         ),
     ]
-    return night(cells, 10, audit)
+    return run(cells, 10, audit)
 
 
 def logs(folder: Path, made: NightlyRun) -> None:
-    """The files that the steps name, as the scheduler leaves them."""
+    """Write the log files that the steps name, as the scheduler leaves them."""
     for record in made.cells:
         for job in record.steps:
             (folder / job.log).parent.mkdir(parents=True, exist_ok=True)
