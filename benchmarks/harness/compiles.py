@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from benchmarks.harness.stage import Stage
 from ftbuild.build import bake, base, context
-from ftbuild.cli.selection import ca_bundle, cache_folder
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError
 from ftbuild.host import shell
+from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.nightly import ninja
 from ftbuild.plan import STEPS, Plan
 from ftbuild.text.reporter import to_stderr

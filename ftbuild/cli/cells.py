@@ -21,7 +21,8 @@ from ftbuild.cli.options import (
     Releases,
     work_folder,
 )
-from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
     from ftbuild.gates.report import GateReport

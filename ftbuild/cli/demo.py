@@ -13,13 +13,14 @@ import numpy as np
 
 from ftbuild import pipeline
 from ftbuild.build.run import BuildOptions
-from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
+from ftbuild.cli.selection import Selection, plans
 from ftbuild.client import server_container
 from ftbuild.client.connection import Client
 from ftbuild.client.server_container import Server
 from ftbuild.config import loader
 from ftbuild.errors import SmokeError
 from ftbuild.host import shell
+from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.models.config_pbtxt import MODEL
 from ftbuild.sources.lock import check_lock
 

@@ -8,7 +8,8 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import Builder, CaBundle, work_folder
 from ftbuild.cli.publishing import Signing, Target
-from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, revision
+from ftbuild.cli.selection import Selection, revision
+from ftbuild.host.paths import ca_bundle, cache_folder
 
 
 @command()

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.options import CONFIG, ROOT, BaseName, ConfigFolder, setting
@@ -80,21 +79,3 @@ def revision() -> Revision:
                 f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, not {epoch!r}"
             ) from None
     return Revision(commit or "unknown", time or "1970-01-01T00:00:00+00:00")
-
-
-def cache_folder() -> Path:
-    """FTBUILD_CACHE, else `ftbuild` in the user's cache folder (XDG Base Directory Specification)."""
-    default = Path(setting("XDG_CACHE_HOME") or Path.home() / ".cache") / "ftbuild"
-    return Path(setting("FTBUILD_CACHE") or default)
-
-
-def ca_bundle(option: str | None) -> Path | None:
-    """The CA bundle for downloads during a build: the option, else SSL_CERT_FILE (OpenSSL's own variable)."""
-    from ftbuild.errors import ConfigError
-
-    name = option or setting("SSL_CERT_FILE")
-    if not name:
-        return None
-    if not Path(name).is_file():
-        raise ConfigError("the CA bundle does not exist", where=name, hint="check --ca and SSL_CERT_FILE")
-    return Path(name).resolve()

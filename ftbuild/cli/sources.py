@@ -7,7 +7,7 @@ from typing import Annotated
 
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, ConfigFolder, Format, Releases
-from ftbuild.cli.selection import cache_folder
+from ftbuild.host.paths import cache_folder
 
 
 @command()

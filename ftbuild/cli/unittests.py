@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.command import command
 from ftbuild.cli.options import Builder, CaBundle, Format, Jobs, Progress, Rebuild, work_folder
-from ftbuild.cli.selection import Selection, ca_bundle, cache_folder, plans
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
     from ftbuild.gates.report import GateReport

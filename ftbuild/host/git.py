@@ -1,20 +1,15 @@
-"""The one way git is called: what moves bytes is the user's, what decides content is ours.
+"""Calls of git, with transport from the user's settings and content from ours.
 
-`insteadOf`, proxies, credentials and CAs come from the user's configuration and environment as ever
-(git-config(1)). Settings that would change a checked out file, a diff or the way a patch is applied are
-fixed, and so are those that would start work of their own in the cache.
+`insteadOf`, proxies, credentials and CAs come from the user's configuration and environment (git-config(1)).
+Settings that would change a checked out file, a diff or the way a patch is applied are fixed, and so are
+those that would start work of their own in the cache.
 """
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from ftbuild.errors import HostError
-from ftbuild.host import shell
-from ftbuild.host.disk import free_bytes
+from ftbuild.host import disk, shell
 from ftbuild.host.shell import CommandFailed, Result
 
 _SETTINGS = {
@@ -54,7 +49,7 @@ _ENVIRONMENT: shell.Environment = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
-# Tells git to look for no repository at all.
+# Keeps git from looking for a repository at all.
 NO_REPOSITORY = {"GIT_DIR": "/dev/null"}
 _NO_SPACE = "No space left on device"
 # Long enough for FasterTransformer (20 MB) over a slow line, short enough to end in a CI job.
@@ -83,36 +78,16 @@ def git(
     except CommandFailed as failed:
         folder = cwd or Path.cwd()
         if _NO_SPACE in failed.result.stderr or _is_full(folder):
-            raise full_disk(folder) from failed
+            raise disk.full(folder) from failed
         raise
 
 
 def last_line(failed: CommandFailed) -> str:
-    """What git itself says of a failure."""
+    """Return git's own message of a failure."""
     lines = [line for line in failed.result.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
     return lines[-1] if lines else failed.what.splitlines()[-1].strip()
 
 
-def full_disk(folder: Path) -> HostError:
-    """The error for a disk that `folder` has filled."""
-    return HostError(
-        f"the disk is full: {free_bytes(folder) / 1e6:.1f} MB are free",
-        where=str(folder),
-        hint="make room, or point FTBUILD_CACHE (sources) or FTBUILD_WORK (staged builds) to another disk",
-    )
-
-
 def _is_full(folder: Path) -> bool:
-    """Some git commands (checkout-index) only say that they cannot write."""
-    return free_bytes(folder) < 1_000_000
-
-
-@contextmanager
-def report_disk_full(folder: Path) -> Iterator[None]:
-    """Turns the OSError of a full disk or quota into a failure that a user can act on."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise full_disk(folder) from error
-        raise
+    """Return whether the disk is full; some git commands (checkout-index) do not name it as the cause."""
+    return disk.free_bytes(folder) < 1_000_000

@@ -26,13 +26,13 @@ from threading import Event
 from typing import IO
 
 from ftbuild.errors import FtbuildError, HostError, Interrupted
+from ftbuild.text import terminal
 
 Environment = Mapping[str, str | None]
 GRACE_SECONDS = 10.0
 _running: set[subprocess.Popen[str]] = set()
 _stopped = Event()
 _URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
-_TERMINAL_CODES = re.compile(r"\x1b(?:\[[0-9;?]*[A-Za-z]|\][^\x07]*\x07|[=>78]|\([A-Z0-9])")
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,7 @@ def stream_terminal(
         os.close(child_fd)
         for chunk in _read_all(main_fd, process):
             os.write(sys.stdout.fileno(), chunk)
-            text = _TERMINAL_CODES.sub("", chunk.decode("utf-8", "replace"))
-            sink.write(redact(text.replace("\r\n", "\n").replace("\r", "\n")))
+            sink.write(redact(terminal.clean(chunk.decode("utf-8", "replace"))))
     os.close(main_fd)
     return process.returncode
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ftbuild import triton
 from ftbuild.errors import BuildError, HostError
-from ftbuild.host import shell
+from ftbuild.host import files, shell
 from ftbuild.serving.deployment import Deployment
 from ftbuild.text.reporter import Reporter
 
@@ -112,18 +112,13 @@ def write(deployment: Deployment, folder: Path, *, archive: bool = False, report
 
 
 def _save(image: str, file: Path) -> None:
-    """`docker save`, written beside and renamed, so that a tar is whole or absent."""
-    partial = file.with_suffix(".partial")
-    try:
+    """Write the image's tar (`docker save`)."""
+    with files.atomic_file(file) as partial:
         shell.run(["docker", "image", "save", "--output", str(partial), image])
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _build(folder: Path) -> Path:
-    partial = folder / f"{IMAGE}.partial"
-    try:
+    with files.atomic_file(folder / IMAGE) as partial:
         command = [PROGRAM, "build", "--force", partial.name, DEFINITION]
         code = shell.stream(command, log=folder / LOG, cwd=folder)
         if code:
@@ -131,9 +126,7 @@ def _build(folder: Path) -> Path:
             raise BuildError(
                 "\n    ".join([f"{PROGRAM} ended with code {code}", *last]), where=str(folder / LOG)
             )
-        return partial.replace(folder / IMAGE)
-    finally:
-        partial.unlink(missing_ok=True)
+    return folder / IMAGE
 
 
 def _definition(deployment: Deployment, archive: bool) -> str:

@@ -15,7 +15,7 @@ from typing import IO
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
-from ftbuild.host.git import report_disk_full
+from ftbuild.host import disk, files
 from ftbuild.host.shell import CommandFailed
 from ftbuild.sources.fetch import fetch_release, wanted_objects
 from ftbuild.sources.objects import Pinned
@@ -32,7 +32,7 @@ def write_bundle(
 ) -> None:
     """Fetch everything that builds of `releases` (none named: all) read, and write it into one file."""
     selected = chosen_releases(config, releases)
-    with report_disk_full(file):
+    with disk.report_full(file):
         for release in selected:
             fetch_release(config, release, cache, report=report)
         stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
@@ -46,7 +46,7 @@ def read_bundle(config: Config, file: Path, cache: Path, *, report: Reporter = p
     Raises PinError when the file is missing or damaged, or holds no release as the lock pins it.
     """
     stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
-    with report_disk_full(cache):
+    with disk.report_full(cache):
         _read(file, stores, report)
     complete = [release for release in config.lock.sources if _is_complete(config, stores, release)]
     if not complete:
@@ -68,20 +68,15 @@ def _is_complete(config: Config, stores: Mapping[str, Store], release: str) -> b
 
 def _write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], report: Reporter) -> None:
     """Put what the stores hold of `contents` by repository name into `file`."""
-    fresh = file.with_name(f"{file.name}.new")
-    try:
-        with tarfile.open(fresh, "w") as tar:
-            text = json.dumps({"format": FORMAT, "repositories": sorted(contents)}).encode()
-            entry = tarfile.TarInfo(MANIFEST)
-            entry.size = len(text)
-            tar.addfile(entry, io.BytesIO(text))
-            for name, (store, wanted) in sorted(contents.items()):
-                report(f"{name}: packing {len(wanted)} commits")
-                with store.packed(wanted, report) as pack:
-                    tar.add(pack, f"{name}.pack", filter=_anonymous)
-        fresh.replace(file)
-    finally:
-        fresh.unlink(missing_ok=True)
+    with files.atomic_file(file) as partial, tarfile.open(partial, "w") as tar:
+        text = json.dumps({"format": FORMAT, "repositories": sorted(contents)}).encode()
+        entry = tarfile.TarInfo(MANIFEST)
+        entry.size = len(text)
+        tar.addfile(entry, io.BytesIO(text))
+        for name, (store, wanted) in sorted(contents.items()):
+            report(f"{name}: packing {len(wanted)} commits")
+            with store.packed(wanted, report) as pack:
+                tar.add(pack, f"{name}.pack", filter=_anonymous)
 
 
 def _read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError, PinError
-from ftbuild.host.git import report_disk_full
+from ftbuild.host import disk
 from ftbuild.sm import Sm
 from ftbuild.sources.lock import RELOCK, pinned, pinned_backport
 from ftbuild.sources.objects import Change, Pinned, Snapshot
@@ -25,7 +25,7 @@ def fetch_release(
     Needs no network when the cache has it all. Raises PinError naming repository and URLs when a source
     cannot be had, and both ids where one differs from the lock.
     """
-    with report_disk_full(cache):
+    with disk.report_full(cache):
         for repository in config.sources.built(release):
             _obtain(config, release, repository, cache, sms, report)
         for entry in backports(config, [release]):
@@ -43,7 +43,7 @@ def export(
     report: Reporter = print,
 ) -> None:
     """Write a source's verified tree, as far as builds for `sms` (none: any) read it, into `destination`."""
-    with report_disk_full(destination):
+    with disk.report_full(destination):
         store, snapshot = _obtain(config, release, repository, cache, sms, report)
         store.checkout(snapshot, destination)
 

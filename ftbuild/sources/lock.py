@@ -13,8 +13,8 @@ import yaml
 
 from ftbuild.config.schema import Config, Lock, LockedBackport, LockedSource
 from ftbuild.errors import ConfigError, PinError
+from ftbuild.host import disk
 from ftbuild.host.files import write_atomic
-from ftbuild.host.git import report_disk_full
 from ftbuild.sources.objects import is_commit
 from ftbuild.sources.patches.series import Entry
 from ftbuild.sources.repositories import (
@@ -67,7 +67,7 @@ def write_lock(
     `bases` are the digests of bases to write (None: those in the lock). Pins of other releases stay. Raises
     PinError when a repository does not answer or lacks a ref or commit.
     """
-    with report_disk_full(cache):
+    with disk.report_full(cache):
         made = _resolve(config, cache, releases, report).model_copy(
             update={"bases": config.lock.bases if bases is None else bases}
         )
@@ -78,7 +78,7 @@ def write_lock(
 
 def check_lock(config: Config, cache: Path, *, report: Reporter = print) -> None:
     """Raise PinError with every difference between the lock and what locking again would write."""
-    with report_disk_full(cache):
+    with disk.report_full(cache):
         wanted = _flat(_resolve(config, cache, (), report))
     written = _flat(config.lock)
     drift = [

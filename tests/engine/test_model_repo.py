@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ftbuild.cli.selection import cache_folder
 from ftbuild.client import golden, server_container
 from ftbuild.client.acceptance import runner
 from ftbuild.client.acceptance.options import AcceptanceOptions
@@ -29,6 +28,7 @@ from ftbuild.config import loader
 from ftbuild.engine import container
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError
+from ftbuild.host.paths import cache_folder
 from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import Options
 from ftbuild.plan import Plan

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.build import context
-from ftbuild.cli import selection
 from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
@@ -21,6 +20,7 @@ from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
 from ftbuild.gates.verify.checks import libraries
 from ftbuild.gates.verify.images import Images
+from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
 from ftbuild.sm import Sm
 from ftbuild.text.reporter import Reporter
@@ -36,7 +36,7 @@ TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
 def subject(
     client: docker.DockerClient, plan: Plan, folder: Path, report: Reporter = lambda message: None
 ) -> Subject:
-    return Subject(client, loader.load(SAMPLE), plan, folder, selection.cache_folder(), report)
+    return Subject(client, loader.load(SAMPLE), plan, folder, cache_folder(), report)
 
 
 def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> GateReport:

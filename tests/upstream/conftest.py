@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.cli.selection import cache_folder
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.host.git import git, last_line
+from ftbuild.host.paths import cache_folder
 from ftbuild.host.shell import CommandFailed
 from ftbuild.sources import patched
 from ftbuild.sources.patches.series import PatchStatus

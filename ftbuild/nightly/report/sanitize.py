@@ -9,11 +9,8 @@ from enum import Enum
 from typing import Any
 
 from ftbuild.nightly.record import NightlyRun
+from ftbuild.text import terminal
 
-# ECMA-48: control sequences, then strings (OSC, DCS, SOS, PM, APC) to their end, then two-character escapes.
-_TERMINAL_CODES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]" r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?" r"|\x1b[ -/]*[0-~]"
-)
 # XML 1.0 section 2.2 allows no other characters; C1 controls and direction overrides are removed as well.
 _UNWANTED = re.compile(
     "[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|[\u202a-\u202e\u2066-\u2069]"
@@ -22,7 +19,7 @@ _UNWANTED = re.compile(
 
 def clean(text: str) -> str:
     """Return `text` without terminal codes and characters that XML forbids; every line ends with `\\n`."""
-    return _UNWANTED.sub("", _TERMINAL_CODES.sub("", re.sub("\r\n?", "\n", text)))
+    return _UNWANTED.sub("", terminal.clean(text))
 
 
 def cleaned(run: NightlyRun) -> NightlyRun:

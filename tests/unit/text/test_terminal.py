@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ftbuild.text.terminal import clean
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("\x1b[1;31merror:\x1b[0m x", "error: x"),
+        ("\x1b]0;title\x07a\x1b]8;;http://x\x1b\\b", "ab"),
+        ("\x1b]unended\nkept", "\nkept"),
+        ("\x1b(Ba\x1b=b\x1b7c\x1b[?25ld\x1b[2 qe", "abcde"),
+        ("\x9b31mred", "red"),
+        ("50 %\r100 %\r\ndone\n", "50 %\n100 %\ndone\n"),
+    ],
+)
+def test_codes_go_and_text_stays(text: str, wanted: str) -> None:
+    assert clean(text) == wanted
+
+
+@given(st.text(st.characters(exclude_characters="\x1b\x9b\r")))
+def test_plain_text_stays_as_it_is(text: str) -> None:
+    assert clean(text) == text
