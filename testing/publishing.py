@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import subprocess
 import tarfile
@@ -15,7 +16,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from random import randbytes
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.cli.selection import Selection, plans
@@ -130,7 +130,7 @@ class Bench:
     def _build(self, plan: Plan, product: str, size: int) -> str:
         name, _, tag = plan.tag(product).rpartition(":")
         with _container(self.client, f"{self.image}:shell") as container:
-            self.client.api.put_archive(container, "/", tar({"payload": randbytes(size)}))
+            self.client.api.put_archive(container, "/", tar({"payload": os.urandom(size)}))
             config = {"Labels": {**plan.labels(product), MARK: self.image}}
             return str(self.client.api.commit(container, repository=name, tag=tag, conf=config)["Id"])
 

@@ -42,6 +42,16 @@ if TYPE_CHECKING:
     import docker
 
 
+# The first test of a run on a bare machine makes the base images.
+TIMEOUT_SECONDS = 1200
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(TIMEOUT_SECONDS))
+
+
 @pytest.fixture(scope="session")
 def client() -> docker.DockerClient:
     try:

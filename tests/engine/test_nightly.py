@@ -24,6 +24,7 @@ from ftbuild.plan import LABELS
 from ftbuild.publishing import remote_image
 from ftbuild.registry.client import Repository
 from testing import registries
+from testing.chance import SEED, kills, share
 from testing.nightly import (
     IMAGE,
     Ended,
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 JOBS = 2
 NEW_SOURCE = "9000-new-source.patch"
-KILLS = int(os.environ.get("FTBUILD_KILLS", "3"))
+KILLS = kills(3)
 
 GOOD = {"22.12-sm86": ("passed", "")}
 BAD = {
@@ -360,7 +361,10 @@ def is_good(ended: Ended) -> bool:
 def test_a_run_killed_at_any_moment_leaves_correct_tags_and_can_be_resumed(
     client: docker.DockerClient, registry: Registry, tmp_path: Path
 ) -> None:
-    """Kill FTBUILD_KILLS runs, at moments spread over the time that an undisturbed run takes."""
+    """Kill FTBUILD_KILLS runs, at moments spread over the time that an undisturbed run takes.
+
+    FTBUILD_SEED repeats the moments of another run.
+    """
     here = place(registry, tmp_path, "22.07-sm80", "22.12-sm80")
     patch(here.config, "==5.2", NEW_SOURCE, new_source())
     # Whichever test comes first pushes the layers of the base, and that takes longer than all else.
@@ -368,8 +372,9 @@ def test_a_run_killed_at_any_moment_leaves_correct_tags_and_can_be_resumed(
     undisturbed = replace(here, registry=f"{here.registry}/undisturbed").run()
     assert undisturbed.code == 0, undisturbed.output[-5000:]
     seconds = undisturbed.run.seconds
-    moments = [(n + random.random()) / KILLS * seconds for n in range(KILLS)]
-    random.shuffle(moments)
+    moments = [share(n, KILLS) * seconds for n in range(KILLS)]
+    random.Random(SEED).shuffle(moments)
+    print(f"seed {SEED}")
     for number, moment in enumerate(moments):
         repatch(here.config, NEW_SOURCE, new_source())
         trial = replace(here, registry=f"{here.registry}/{number}")

@@ -5,8 +5,6 @@ FTBUILD_KILLS is how often, FTBUILD_SEED repeats the moments of another run.
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
 import time
 from collections.abc import Iterator
@@ -22,14 +20,14 @@ import pytest
 from ftbuild.plan import Plan
 from ftbuild.registry.client import Repository
 from testing import registries
+from testing.chance import SEED, kills, share
 from testing.publishing import CELL, Bench, bench, immutable, moving, whole
 from testing.registries import Registry, free_port, plain
 
 if TYPE_CHECKING:
     import docker
 
-KILLS = int(os.environ.get("FTBUILD_KILLS", "20"))
-SEED = int(os.environ.get("FTBUILD_SEED") or random.randrange(10**6))
+KILLS = kills(20)
 
 
 @dataclass(frozen=True)
@@ -69,17 +67,17 @@ def test_wherever_publishing_is_killed_all_tags_are_sound_and_the_next_run_ends_
 ) -> None:
     """One random moment in each part of the run."""
     calm = undisturbed
-    share = (part + random.Random(SEED + part).random()) / KILLS
+    moment = share(part, KILLS) * calm.seconds
     one = elsewhere(calm.bench, calm.plan, tmp_path / "work")
     with empty(tmp_path / "registry", calm.port) as registry:
         there = one.repository(registry)
         with one.start(registry, "publish", "--registry", registry.prefix, *CELL) as process:
-            time.sleep(share * calm.seconds)
+            time.sleep(moment)
             process.kill()
             process.communicate()
         found = assert_sound(there, calm.plan, calm.images)
         how = "killed" if process.returncode < 0 else "over"
-        print(f"{how} after {share * calm.seconds:.2f} s (seed {SEED}): {', '.join(found) or 'no tag'}")
+        print(f"{how} after {moment:.2f} s (seed {SEED}): {', '.join(found) or 'no tag'}")
         done = one.publish(registry)
         assert done.returncode == 0, done.stderr
         assert meanings(there) == calm.left

@@ -6,7 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -30,26 +29,10 @@ from ftbuild.serving import docker as launch
 from ftbuild.serving.deployment import Deployment, Options, Ports
 from ftbuild.serving.image_choice import Image, ImageChoice
 from testing import ROOT
-from testing.sample import SAMPLE
+from testing.sample import SAMPLE, command
 
 if TYPE_CHECKING:
     import docker
-
-# A foreground server is a process of its own, as a user's is.
-FOREGROUND = """\
-import sys
-from pathlib import Path
-from ftbuild.config.loader import load
-from ftbuild.engine import daemon
-from ftbuild.serving import deployment, docker, image_choice, requirements
-folder, name, *ports = sys.argv[1:]
-client, models = daemon.connect(), Path(folder)
-options = deployment.Options(models, ports=deployment.Ports(*map(int, ports)), name=name)
-choice = image_choice.ImageChoice(sm="80")
-found, _ = image_choice.find(client, load(Path("buildcfg/sample")), choice, None)
-planned = deployment.decide(options, requirements.read(models), found, "cpu")
-docker.serve(client, planned, found, lambda line: print(line, flush=True))
-"""
 
 
 def free_ports() -> Ports:
@@ -149,12 +132,14 @@ def test_a_detached_server_answers_until_it_is_stopped(
 def test_ctrl_c_ends_a_foreground_server(
     client: docker.DockerClient, wanted: Deployment, image: Image
 ) -> None:
-    ports = [str(port) for _, port, _ in wanted.ports.published()]
+    ports = [f"--{name}-port={port}" for name, port, _ in wanted.ports.published()]
+    options = ["--triton", "22.12", "--sm", "80", f"--name={wanted.name}", *ports]
     process = subprocess.Popen(
-        [sys.executable, "-c", FOREGROUND, str(wanted.models), wanted.name, *ports],
+        command("serve", "--config", str(SAMPLE), "--model-repo", str(wanted.models), *options),
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
         stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
     )
     with process:
@@ -311,9 +296,9 @@ def test_the_load_is_reported_while_it_lasts(
 
 def cli(*arguments: str, models: Path | None = None) -> subprocess.CompletedProcess[str]:
     repository = ["--model-repo", str(models)] if models else []
-    command = [sys.executable, "-m", "invoke", *arguments, *repository]
+    argv = command(*arguments, *repository)
     environment = {**os.environ, "FTBUILD_CONFIG": str(SAMPLE)}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
 
 
 def test_the_commands_serve_log_and_stop(client: docker.DockerClient, wanted: Deployment) -> None:
@@ -345,10 +330,10 @@ def test_every_command_refuses_what_is_no_repository(command: list[str]) -> None
 
 def test_files_are_printed_or_written(tmp_path: Path, wanted: Deployment, image: Image) -> None:
     out = tmp_path / "file.yaml"
-    for command in ("compose", "k8s"):
-        printed = cli(command, "--image", image.name, models=wanted.models).stdout
+    for task in ("compose", "k8s"):
+        printed = cli(task, "--image", image.name, models=wanted.models).stdout
         assert image.name in printed
-        assert cli(command, "--image", image.name, "--out", str(out), models=wanted.models).returncode == 0
+        assert cli(task, "--image", image.name, "--out", str(out), models=wanted.models).returncode == 0
         assert out.read_text() == printed
     claimed = cli("k8s", "--image", image.name, "--pvc", "gptj", "--replicas", "2").stdout
     assert next(yaml.safe_load_all(claimed))["spec"]["replicas"] == 2

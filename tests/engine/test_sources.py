@@ -25,6 +25,9 @@ from ftbuild.sources.bundle import read_bundle, write_bundle
 from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches import series
 from ftbuild.sources.store import Store
+from testing import ROOT
+
+from .programs import fetch as fetch_program
 
 MATRIX = """\
 image: test
@@ -437,19 +440,11 @@ def test_what_got_lost_in_the_cache_is_fetched_again(world: World) -> None:
     assert (world.export() / "run.sh").exists()
 
 
-# A child that fetches, so that it can be killed or run twice.
-FETCH = """
-import sys
-from pathlib import Path
-from ftbuild.config.loader import load
-from ftbuild.sources.fetch import fetch_release
-fetch_release(load(Path(sys.argv[1])), "22.12", Path(sys.argv[2]))
-"""
-
-
 def fetching(world: World) -> subprocess.Popen[str]:
+    """A process that fetches, so that it can be killed or run twice."""
     return subprocess.Popen(
-        [sys.executable, "-c", FETCH, str(world.root / "buildcfg"), str(world.cache)],
+        [sys.executable, "-m", fetch_program.__name__, str(world.root / "buildcfg"), str(world.cache)],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
