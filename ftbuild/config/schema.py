@@ -181,7 +181,9 @@ class BasesConfig(Model):
     """bases.yaml: the images that cells are built on."""
 
     default: str
-    dockerfile: str = Field(description="the one recipe of all cells, relative to this file")
+    dockerfile: str = Field(
+        description="the recipe of all cells, relative to this file; it may copy programs from steps/ beside it"
+    )
     bases: Mapping[str, BaseConfig]
 
 
