@@ -182,7 +182,7 @@ class BasesConfig(Model):
 
     default: str
     dockerfile: str = Field(
-        description="the recipe of all cells, relative to this file; it may copy programs from steps/ beside it"
+        description="the recipe of all cells, relative to this file; its programs are in steps/ beside it"
     )
     bases: Mapping[str, BaseConfig]
 
