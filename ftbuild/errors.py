@@ -72,6 +72,12 @@ class BuildError(FtbuildError):
     exit_code = 7
 
 
+class ConversionError(FtbuildError):
+    """A converter failed, or the weights it wrote are incomplete."""
+
+    exit_code = 7
+
+
 class VerifyError(FtbuildError):
     """A built image fails a check that needs no GPU."""
 

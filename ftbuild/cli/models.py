@@ -28,17 +28,18 @@ def convert(
     from ftbuild.config import loader
     from ftbuild.engine import daemon
     from ftbuild.models import conversion
+    from ftbuild.models.conversion_run import convert as run_conversion
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
     request = conversion.ConversionRequest(model, checkpoint, out, gpus, dtype, jobs)
     cells = conversion.candidates(config, plans(config, selection), request)
-    planned = conversion.plan(config, cells[0].cell.triton, request)
+    planned = conversion.plan_conversion(config, cells[0].cell.triton, request)
     print(planned.render())
     if not dry_run:
         client = daemon.connect()
         sdk = conversion.sdk_image(client, cells, image)
-        made = conversion.convert(client, planned, sdk, reporter.to_stderr)
+        made = run_conversion(client, planned, sdk, reporter.to_stderr)
         print(f"weights: {made}")
         print(f"next: invoke model-repo --model {model} --weights {made} --out FOLDER")
     return 0
@@ -70,15 +71,15 @@ def model_repo(
     from ftbuild.models import repository
 
     config = loader.load(selection.config)
-    layout = repository.layout(config, model)
+    family = repository.served_family(config, model)
     client = daemon.connect()
     if image is None:
         plan = repository.sdk_image(client, plans(config, selection))
         image = plan.tag("sdk")
         if streamed:
             repository.check_streams(config, model, plan.cell.triton)
-    options = repository.Options(
-        layout=layout,
+    options = repository.RepositoryOptions(
+        family=family,
         weights=weights,
         out=out,
         gpus=gpus,
@@ -88,7 +89,7 @@ def model_repo(
         streamed=streamed,
         bare=bare,
     )
-    made = repository.make(repository.templates(client, image, layout), options)
+    made = repository.make(repository.templates(client, image, family), options)
     print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")
     print(f"next: invoke serve --model-repo {made.folder}")
     return 0

@@ -202,7 +202,7 @@ def client_test(
     from ftbuild.models import repository
 
     loaded = loader.load(config)
-    repository.layout(loaded, model)
+    repository.served_family(loaded, model)
     if bleu and not (source and target):
         raise ConfigError("--bleu needs --source and --target, files with a sentence a line")
     if not (http or grpc):

@@ -1,4 +1,4 @@
-"""Reads and checks a checkpoint before a converter starts: is it the right model, whole, and fit for it?
+"""Checkpoints, checked before a converter starts: the right model, complete, and fit for the converter.
 
 Pure but for reading the folder; weights are never loaded. Every defect is a ConfigError that names the file.
 """
@@ -33,7 +33,7 @@ _AGAIN = "fetch the checkpoint again (git lfs pull, or huggingface-cli download)
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose files are whole. `settings` is its config.json, `files` are its weights."""
+    """A checkpoint whose files are complete; `settings` is its config.json, `files` are its weights."""
 
     folder: Path
     settings: Mapping[str, Any]
@@ -46,7 +46,7 @@ class Checkpoint:
         return sum(file.stat().st_size for file in self.files)
 
     def has_whole(self, name: str) -> bool:
-        """Whether it holds a file of weights of that name; ConfigError when that is cut off."""
+        """Return whether it has a weight file of that name; ConfigError when that is truncated."""
         file = self.folder / name
         if not file.is_file():
             return False
@@ -55,7 +55,7 @@ class Checkpoint:
 
 
 def format_of(folder: Path) -> CheckpointFormat:
-    """What kind of checkpoint `folder` is; ConfigError when it is none."""
+    """Return the kind of checkpoint in `folder`; ConfigError when there is none."""
     if not folder.is_dir():
         raise ConfigError(
             "the folder of the checkpoint does not exist", where=str(folder), hint="check --checkpoint"
@@ -72,15 +72,17 @@ def format_of(folder: Path) -> CheckpointFormat:
 
 
 def read(folder: Path, models: ModelsConfig, family: str, converter: Converter) -> Checkpoint:
-    """The checkpoint in `folder`, if it is of that family and whole; else ConfigError."""
+    """Read the checkpoint in `folder`; ConfigError unless it is of that family and complete."""
     return _READERS[converter.format](folder, models, family, converter)
 
 
-def obstacles(checkpoint: Checkpoint, layout: CheckpointConfig, converter: Converter, gpus: int) -> list[str]:
-    """Why a converter would make wrong weights of a checkpoint for that many GPUs; empty: it would not."""
-    assumptions = [layout.assumes, converter.assumes, *([converter.assumes_split] if gpus > 1 else [])]
+def obstacles(
+    checkpoint: Checkpoint, described: CheckpointConfig, converter: Converter, gpus: int
+) -> list[str]:
+    """Return the reasons why a converter would write wrong weights for that many GPUs, if any."""
+    assumptions = [described.assumes, converter.assumes, *([converter.assumes_split] if gpus > 1 else [])]
     found = [
-        f"{key} is {checkpoint.settings.get(key)!r}; the converter and FasterTransformer take it for "
+        f"{key} is {checkpoint.settings.get(key)!r}; the converter and FasterTransformer assume "
         + " or ".join(str(value) for value in known if value is not None or len(known) == 1)
         for assumed in assumptions
         for key, known in assumed.items()
@@ -89,10 +91,10 @@ def obstacles(checkpoint: Checkpoint, layout: CheckpointConfig, converter: Conve
     for fact, fixed in converter.fixed.items():
         value = formula.value(fixed, checkpoint.facts.__getitem__)
         if checkpoint.facts[fact] != value:
-            found.append(f"{fact} is {checkpoint.facts[fact]}; the converter takes it for {fixed} = {value}")
+            found.append(f"{fact} is {checkpoint.facts[fact]}; the converter assumes {fixed} = {value}")
     found += [
         f"{checkpoint.facts[fact]} {fact} cannot be split over {gpus} GPUs"
-        for fact in layout.splits
+        for fact in described.splits
         if gpus < 1 or checkpoint.facts[fact] % gpus
     ]
     return found
@@ -108,8 +110,8 @@ def _read_huggingface(folder: Path, models: ModelsConfig, family: str, converter
             f"not a config.json with a model_type: {broken}", where=str(file), hint=_AGAIN
         ) from broken
     _require_family(file, model_type, models, family)
-    layout = models.families[family].checkpoint
-    facts = {name: _fact(file, settings, layout, name) for name in layout.facts}
+    described = models.families[family].checkpoint
+    facts = {name: _fact(file, settings, described, name) for name in described.facts}
     files = tuple(_weight_files(folder))
     for weights in files:
         _require_whole(weights)
@@ -117,7 +119,7 @@ def _read_huggingface(folder: Path, models: ModelsConfig, family: str, converter
 
 
 def _read_jax(folder: Path, models: ModelsConfig, family: str, converter: Converter) -> Checkpoint:
-    """It has no configuration: the converter knows one model."""
+    """Read a checkpoint without a configuration: the converter knows one model."""
     parts = [sorted(file.name for file in (folder / f"shard_{i}").glob("*.npz")) for i in range(SHARDS)]
     longest = max(parts, key=len)
     missing = [f"shard_{i}/{name}" for i in range(SHARDS) for name in longest if name not in parts[i]]
@@ -150,13 +152,13 @@ def _require_family(file: Path, model_type: str, models: ModelsConfig, family: s
     )
 
 
-def _fact(file: Path, settings: Mapping[str, Any], layout: CheckpointConfig, name: str) -> int:
-    source = layout.facts[name]
+def _fact(file: Path, settings: Mapping[str, Any], described: CheckpointConfig, name: str) -> int:
+    source = described.facts[name]
     alternatives = source if isinstance(source, tuple) else (source,)
 
     def number_of(key: str) -> int:
         found = settings[key]
-        return layout.texts[key][found] if isinstance(found, str) else int(found)
+        return described.texts[key][found] if isinstance(found, str) else int(found)
 
     for alternative in alternatives:
         try:
@@ -164,9 +166,9 @@ def _fact(file: Path, settings: Mapping[str, Any], layout: CheckpointConfig, nam
         except (KeyError, TypeError):  # no such key, or null
             continue
     raise ConfigError(
-        f"config.json does not tell {name} (as {' or '.join(map(str, alternatives))})",
+        f"config.json has no {name} (as {' or '.join(map(str, alternatives))})",
         where=str(file),
-        hint="without it the server cannot be configured; add it to a copy of the checkpoint",
+        hint="the server cannot be configured without it; add it to a copy of the checkpoint",
     )
 
 
@@ -197,16 +199,16 @@ def _weight_files(folder: Path) -> Iterator[Path]:
 
 
 def _require_whole(file: Path) -> None:
-    """ConfigError for a file that is cut off, as far as its format shows it."""
+    """Raise ConfigError for a truncated file, as far as its format shows it."""
     _refuse_pointer(file)
     if file.suffix == ".safetensors":
         wanted = _safetensors_size(file)
         if file.stat().st_size != wanted:
-            raise _truncated(file, f"it has {file.stat().st_size} bytes, its header tells of {wanted}")
+            raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {wanted}")
         return
     with file.open("rb") as stream:
         is_zip = stream.read(len(_ZIP)) == _ZIP
-    # A .bin of torch before 1.6 is a pickle, which does not tell its length; the others end with a directory.
+    # A .bin of torch before 1.6 is a pickle, which has no length; the others end with a directory.
     if file.suffix == ".npz" or is_zip:
         try:
             zipfile.ZipFile(file).close()
@@ -217,7 +219,7 @@ def _require_whole(file: Path) -> None:
 
 
 def _safetensors_size(file: Path) -> int:
-    """Bytes that a file must have: 8 for the header's length, the header, the tensors (its format, 1.0)."""
+    """Return the size of a complete file: 8 bytes for the header's length, header, tensors (format 1.0)."""
     with file.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
         if length > file.stat().st_size:
@@ -234,11 +236,11 @@ def _refuse_pointer(file: Path) -> None:
     with file.open("rb") as stream:
         if stream.read(len(_LFS)) == _LFS:
             raise ConfigError(
-                "a Git LFS pointer in the place of the weights",
+                "a Git LFS pointer in place of the weights",
                 where=str(file),
                 hint="git lfs install && git lfs pull in the checkpoint's repository",
             )
 
 
 def _truncated(file: Path, detail: str) -> ConfigError:
-    return ConfigError(f"the file is cut off or damaged: {detail}", where=str(file), hint=_AGAIN)
+    return ConfigError(f"the file is truncated or damaged: {detail}", where=str(file), hint=_AGAIN)

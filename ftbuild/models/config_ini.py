@@ -1,4 +1,4 @@
-"""What a converter wrote about a model: a folder `<n>-gpu` and the config.ini in it. Reads, never writes."""
+"""Converted weights: a folder `<n>-gpu`, and the config.ini in which a converter describes the model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ftbuild.errors import ConfigError
 
 FILE = "config.ini"
 _FOLDER = re.compile(r"(\d+)-gpu")
-# A section of config.ini -> the layout, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
+# A section of config.ini -> the family, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
 # the sample stack has one section for encoder and decoder.
 SECTIONS = {"gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5"}
 _CONVERT = "run invoke convert again, with the release that will serve the weights"
@@ -20,10 +20,10 @@ _CONVERT = "run invoke convert again, with the release that will serve the weigh
 
 @dataclass(frozen=True)
 class ConvertedModel:
-    """Weights split over `tensor_para` GPUs, and what config.ini says about them."""
+    """Weights split over `tensor_para` GPUs, with the values of config.ini."""
 
     folder: Path
-    layout: str
+    family: str
     tensor_para: int
     values: Mapping[str, str]
 
@@ -34,14 +34,14 @@ class ConvertedModel:
 
     @property
     def vocab_size(self) -> int:
-        """Rows of the embedding table; 0 when config.ini does not tell."""
+        """Rows of the embedding table; 0 when config.ini has no number."""
         return int(self.values.get("vocab_size", 0))
 
     def value(self, parameter: str) -> str:
-        """What a parameter of release 1.1's config.pbtxt is for these weights.
+        """Return the value of a parameter of release 1.1's config.pbtxt for these weights.
 
-        Raises ConfigError when config.ini does not tell: the server would take upstream's example value, or
-        end (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default).
+        Raises ConfigError when config.ini lacks it: the server would take upstream's example value, or end
+        (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default).
         """
         for key in _KEYS[parameter]:
             if (found := self.values.get(key, "None")) != "None":
@@ -50,13 +50,13 @@ class ConvertedModel:
             return str(_DERIVED[parameter](self))
         except KeyError:
             raise ConfigError(
-                f"config.ini does not tell {parameter} (as {' or '.join(_KEYS[parameter])})",
+                f"config.ini has no {parameter} (as {' or '.join(_KEYS[parameter])})",
                 where=str(self.folder / FILE),
                 hint=_CONVERT,
             ) from None
 
     def parameters(self, names: Iterable[str]) -> dict[str, str]:
-        """The values of those `names` that depend on the weights."""
+        """Return the values of those `names` that depend on the weights."""
         return {name: self.value(name) for name in names if name in _KEYS}
 
 
@@ -80,12 +80,12 @@ _DERIVED: Mapping[str, Callable[[ConvertedModel], int]] = {
     "inter_size": lambda s: 4 * int(s.values["n_embd"]),  # GPT-2's config.json: n_inner None means 4 x n_embd
     # GPT-J has no such table and adjusts its buffers to the request (FT v5.0 GptJTritonModel.cc:150), so the
     # value is printed and no more; this is what GPT-J was trained with.
-    "max_seq_len": lambda s: {"gptj": 2048}[s.layout],
+    "max_seq_len": lambda s: {"gptj": 2048}[s.family],
 }
 
 
 def find(folder: Path, gpus: int | None = None) -> ConvertedModel:
-    """The weights in `folder`, which is `<n>-gpu` itself or holds it.
+    """Return the weights in `folder`, which is `<n>-gpu` itself or holds it.
 
     Raises ConfigError when there are none, none for `gpus` GPUs, or several to choose from.
     """
@@ -103,19 +103,19 @@ def find(folder: Path, gpus: int | None = None) -> ConvertedModel:
             where=str(folder),
             hint="invoke convert makes them from a checkpoint",
         )
-    fitting = [structure for structure in found if gpus in (None, structure.tensor_para)]
+    fitting = [model for model in found if gpus in (None, model.tensor_para)]
     if len(fitting) == 1:
         return fitting[0]
-    counts = ", ".join(str(structure.tensor_para) for structure in found)
+    counts = ", ".join(str(model.tensor_para) for model in found)
     raise ConfigError(
         f"the weights are for {counts} GPUs" + (f", not {gpus}" if gpus else ": which?"),
         where=str(folder),
-        hint=f"invoke convert --gpus {gpus}, or ask for what is there" if gpus else "choose with --gpus",
+        hint=f"invoke convert --gpus {gpus}, or the number that is there" if gpus else "choose with --gpus",
     )
 
 
 def read(folder: Path) -> ConvertedModel:
-    """What config.ini in `folder` says; ConfigError when it is broken or contradicts the folder's name."""
+    """Read config.ini in `folder`; ConfigError when it is broken or contradicts the folder's name."""
     file = folder / FILE
     # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
     config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
@@ -134,43 +134,43 @@ def read(folder: Path) -> ConvertedModel:
     return ConvertedModel(folder, SECTIONS[section], _tensor_para(folder, values), values)
 
 
-def check_layout(structure: ConvertedModel, layout: str) -> None:
-    """ConfigError when the weights are of another kind than asked for."""
-    if structure.layout != layout:
+def check_family(model: ConvertedModel, family: str) -> None:
+    """Raise ConfigError when the weights are of another family than asked for."""
+    if model.family != family:
         raise ConfigError(
-            f"these are weights of a {structure.layout} model, not of a {layout} model",
-            where=str(structure.folder / FILE),
-            hint=f"--model {structure.layout}, or other weights",
+            f"these are weights of a {model.family} model, not of a {family} model",
+            where=str(model.folder / FILE),
+            hint=f"--model {model.family}, or other weights",
         )
 
 
-def check_pipeline(structure: ConvertedModel, pipeline_para: int) -> None:
-    """ConfigError unless the layers can be dealt out evenly.
+def check_pipeline(model: ConvertedModel, pipeline_para: int) -> None:
+    """Raise ConfigError unless the layers can be split evenly over the pipeline stages.
 
     Each stage runs ceil(layers / stages) layers but holds a cache for floor(layers / stages) of them
     (FT v5.3 GptJDecoder.cc:96, GptJ.cc:88).
     """
-    if structure.layers % pipeline_para:
+    if model.layers % pipeline_para:
         raise ConfigError(
-            f"{structure.layers} layers cannot be split evenly over {pipeline_para} pipeline stages",
-            where=str(structure.folder / FILE),
+            f"{model.layers} layers cannot be split evenly over {pipeline_para} pipeline stages",
+            where=str(model.folder / FILE),
             hint="--pipeline must divide the number of layers",
         )
 
 
 def _tensor_para(folder: Path, values: Mapping[str, str]) -> int:
-    """By the folder's name, which the backend looks for; where the converter tells, config.ini must agree."""
+    """Return the GPUs in the folder's name, which the backend looks for; config.ini must not disagree."""
     named = _FOLDER.fullmatch(folder.resolve().name)
     if named is None:
         raise ConfigError(
-            "the folder's name does not say how many GPUs the weights are for",
+            "the folder's name lacks the number of GPUs that the weights are for",
             where=str(folder),
             hint="name it as the converter did: <n>-gpu",
         )
-    told = values.get("tensor_para_size") or named[1]
-    if int(told) != int(named[1]):
+    written = values.get("tensor_para_size") or named[1]
+    if int(written) != int(named[1]):
         raise ConfigError(
-            f"the folder's name speaks of {named[1]} GPUs, its config.ini of {told}",
+            f"the folder's name has {named[1]} GPUs, its config.ini {written}",
             where=str(folder),
             hint="give the folder its old name back: <n>-gpu",
         )

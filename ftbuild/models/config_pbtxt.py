@@ -1,4 +1,4 @@
-"""The model repository's `fastertransformer` model: upstream's config.pbtxt of the release, fill_template in.
+"""The `fastertransformer` model of a repository: upstream's config.pbtxt of the release, filled in.
 
 config.pbtxt is the text form of a protocol buffer (Triton's model_config.proto), and is read and written as
 one, never edited as text.
@@ -24,7 +24,7 @@ CONFIG = "config.pbtxt"
 # Where the SDK image has upstream's model repositories (dockerfiles/triton-ft.Dockerfile, stage sdk).
 TEMPLATES = "/opt/ftbuild/fastertransformer_backend/all_models"
 DATA_TYPES = ("fp16", "fp32", "bf16")
-# Upstream's configs name a folder that nobody has, and a file that nobody has where that is missing. Without
+# Upstream's configs name a folder and a file that exist on no user's machine. Without
 # both the backend takes <model>/<version>/<n>-gpu (BE v1.1 libfastertransformer.cc:194-206; v1.4 :245-248,
 # :412-418), so the repository can be moved.
 _CHECKPOINT = "model_checkpoint_path"
@@ -33,7 +33,7 @@ _IS_HALF = "is_half"
 
 
 def template(family: str) -> str:
-    """Where the SDK image has upstream's config.pbtxt of a family."""
+    """Return the path in the SDK image of upstream's config.pbtxt of a family."""
     return f"{TEMPLATES}/{family}/{MODEL}/{CONFIG}"
 
 
@@ -44,11 +44,11 @@ def fill_template(
     data_type: str,
     pipeline_para: int = 1,
     decoupled: bool = False,
-    structure: ConvertedModel | None = None,
+    model: ConvertedModel | None = None,
 ) -> str:
-    """`template` for weights of that many GPUs; ConfigError when it is no config.pbtxt.
+    """Fill in `template` for weights of that many GPUs; ConfigError when it is not a config.pbtxt.
 
-    `structure` gives the values that release 1.1 wants here, and later ones read from config.ini.
+    `model` gives the values that release 1.1 wants here, and later ones read from config.ini.
     """
     config = parse(template)
     parameters = {
@@ -56,8 +56,8 @@ def fill_template(
         "pipeline_para_size": str(pipeline_para),
         "data_type": data_type,
     }
-    if structure is not None:
-        parameters |= structure.parameters(config.parameters)
+    if model is not None:
+        parameters |= model.parameters(config.parameters)
     if _IS_HALF in config.parameters:
         parameters[_IS_HALF] = str(int(data_type == "fp16"))
     for name, value in parameters.items():
@@ -69,9 +69,9 @@ def fill_template(
 
 
 def data_types(template: str) -> tuple[str, ...]:
-    """What a template's model computes in.
+    """Return the data types that a template's model can compute in.
 
-    Whatever is not fp16 counts as fp32 without a word for GPT-NeoX, and for GPT-J and T5 in release 1.1
+    Whatever is not fp16 silently counts as fp32 for GPT-NeoX, and for GPT-J and T5 in release 1.1
     (BE v1.4 libfastertransformer.cc:283-288; v1.1 :254, :278).
     """
     config = parse(template)
@@ -80,19 +80,19 @@ def data_types(template: str) -> tuple[str, ...]:
 
 
 def streams(template: str) -> bool:
-    """Whether the release of a template knows decoupled models of this kind."""
+    """Return whether the release of a template has decoupled models of this kind."""
     return bool(parse(template).HasField("model_transaction_policy"))
 
 
 def inputs(template: str) -> Mapping[str, str]:
-    """Name -> Triton's data type (`TYPE_` left out) of every input that a model takes."""
+    """Return name -> Triton's data type (`TYPE_` left out) of every input of a model."""
     from tritonclient.grpc.model_config_pb2 import DataType
 
     return {i.name: DataType.Name(i.data_type).removeprefix("TYPE_") for i in parse(template).input}
 
 
 def parse(text: str) -> ModelConfig:
-    """The message that a config.pbtxt holds; ConfigError when it is none."""
+    """Return the message in a config.pbtxt; ConfigError when it is not one."""
     from google.protobuf import text_format
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -103,7 +103,7 @@ def parse(text: str) -> ModelConfig:
 
 
 def text(config: ModelConfig) -> str:
-    """The config.pbtxt of a message."""
+    """Return the config.pbtxt of a message."""
     from google.protobuf import text_format
 
     written: str = text_format.MessageToString(config)
@@ -111,7 +111,7 @@ def text(config: ModelConfig) -> str:
 
 
 def write(folder: Path, config: str, weights: Path) -> None:
-    """A repository in `folder` with one model: its config.pbtxt and the folder `weights`.
+    """Write a repository with one model into `folder`: its config.pbtxt and the folder `weights`.
 
     The files of the weights are hard links where the file system allows them, so that gigabytes are neither
     copied nor held twice; copies elsewhere.

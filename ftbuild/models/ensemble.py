@@ -1,4 +1,4 @@
-"""The models around `fastertransformer` that take and give text: ensemble, preprocessing, postprocessing.
+"""Models for text around `fastertransformer`: ensemble, preprocessing, postprocessing.
 
 Their config.pbtxt is upstream's of the release, so that clients of upstream's models find the same tensors.
 The code behind it is ours (`tokenization/`), one for all families: depending on the family, upstream's needs
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 ENSEMBLE, PREPROCESSING, POSTPROCESSING = "ensemble", "preprocessing", "postprocessing"
 MODELS = (ENSEMBLE, PREPROCESSING, POSTPROCESSING)
-# Tensors of upstream's models that an application may well not have.
+# Inputs of upstream's models that applications often lack.
 WORDS = ("BAD_WORDS_DICT", "STOP_WORDS_DICT")
 LENGTHS = "sequence_length"
 # Beside model.py.
 TOKENIZER = "tokenizer"
 _CODE = Path(tokenization.__file__).parent
 _SHARED = "texts.py"
-# What a Hugging Face folder may hold, the best first. Each needs all its files, and takes what refines it.
+# Tokenizers of a Hugging Face folder, the best first. Each needs all its files; others may refine it.
 TOKENIZERS: Sequence[Sequence[str]] = (("tokenizer.json",), ("vocab.json", "merges.txt"))
 _REFINES = {"vocab.json": ("added_tokens.json",)}
 
 
-def filled(templates: Mapping[str, str], bare: str, padding_id: int) -> dict[str, str]:
-    """The config.pbtxt of each of MODELS, from upstream's `templates`.
+def fill_templates(templates: Mapping[str, str], bare: str, padding_id: int) -> dict[str, str]:
+    """Return the config.pbtxt of each of MODELS, from upstream's `templates`.
 
-    `bare` is the filled one of the `fastertransformer` model, `padding_id` a token that the model knows. The
-    batch of all is that of `bare`, as a request passes through all of them.
+    `bare` is the config.pbtxt of the `fastertransformer` model, `padding_id` a token that the model knows.
+    All get the batch size of `bare`, as a request passes through all of them.
     """
     configs = {name: config_pbtxt.parse(templates[name]) for name in MODELS}
     for config in configs.values():
@@ -50,7 +50,7 @@ def filled(templates: Mapping[str, str], bare: str, padding_id: int) -> dict[str
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files of a checkpoint that `tokenization` needs; ConfigError when they are not all there."""
+    """Return the files of a checkpoint that `tokenization` needs; ConfigError when some are missing."""
     for names in TOKENIZERS:
         needed = [folder / name for name in names]
         if all(file.is_file() for file in needed):
@@ -59,17 +59,17 @@ def tokenizer_files(folder: Path) -> list[Path]:
     raise ConfigError(
         "no tokenizer here: neither " + " nor ".join(" with ".join(names) for names in TOKENIZERS),
         where=str(folder),
-        hint="name the checkpoint's folder; where it has a sentencepiece model alone, transformers' "
+        hint="name the checkpoint's folder; if it has only a sentencepiece model, transformers' "
         "AutoTokenizer.from_pretrained(...).save_pretrained(...) writes tokenizer.json",
     )
 
 
 def check_vocabulary(files: Sequence[Path], vocab_size: int) -> None:
-    """ConfigError when the tokenizer knows tokens that the model's embedding table has no row for."""
+    """Raise ConfigError when the tokenizer has tokens beyond the model's embedding table."""
     largest = max(_largest(file) for file in files)
     if vocab_size and largest >= vocab_size:
         raise ConfigError(
-            f"the tokenizer makes tokens up to {largest}, the weights know {vocab_size}",
+            f"the tokenizer has tokens up to {largest}, the weights have {vocab_size} tokens",
             where=str(files[0]),
             hint="name the tokenizer of the checkpoint that was converted",
         )
@@ -99,7 +99,7 @@ def _fill_preprocessing(config: ModelConfig, padding_id: int) -> None:
 
 
 def _fill_postprocessing(config: ModelConfig, bare: ModelConfig) -> None:
-    """It learns where the answers end; upstream's of GPT and GPT-J decode the fill behind them, too."""
+    """Add the lengths of the answers; upstream's models of GPT and GPT-J decode the padding, too."""
     if LENGTHS not in [tensor.name for tensor in config.input]:
         (lengths,) = (tensor for tensor in bare.output if tensor.name == LENGTHS)
         config.input.add(name=LENGTHS, data_type=lengths.data_type, dims=lengths.dims, optional=True)
@@ -119,7 +119,7 @@ def _fill_ensemble(config: ModelConfig) -> None:
 
 
 def _source(step: ModelEnsembling.Step, name: str) -> str | None:
-    """The ensemble's tensor that feeds an input of a step."""
+    """Return the ensemble's tensor that feeds an input of a step."""
     return step.input_map[name] if name in step.input_map else None  # noqa: SIM401 (get() of a proto map adds)
 
 
@@ -130,7 +130,7 @@ def _parameters(config: ModelConfig, values: Mapping[str, str]) -> None:
 
 
 def _largest(file: Path) -> int:
-    """The largest token id that a tokenizer's file names; -1 when it names none."""
+    """Return the largest token id in a tokenizer's file; -1 when it has none."""
     if file.suffix != ".json":
         return -1
     try:

@@ -1,4 +1,4 @@
-"""How far a folder has grown: a bar on a terminal, a line now and then in a log; whether it still grows."""
+"""Progress of a growing folder: a bar on a terminal, lines in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STEP_PERCENT = 10
 
 
 def size(folder: Path) -> int:
-    """Bytes of all files below `folder`, some of which may go while it is counted."""
+    """Return the bytes of all files below `folder`, some of which may vanish meanwhile."""
     total = 0
     for file in folder.rglob("*"):
         try:
@@ -25,13 +25,13 @@ def size(folder: Path) -> int:
 
 
 class Watch:
-    """Tells for how many seconds a folder has not grown; ask it now and then."""
+    """The seconds since a folder last grew; call it now and then."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._last, self._since = folder, -1, time.monotonic()
 
     def __call__(self) -> float:
-        """Seconds since the last time that the folder had another size."""
+        """Return the seconds since the size of the folder last changed."""
         now, current = time.monotonic(), size(self._folder)
         if current != self._last:
             self._last, self._since = current, now
@@ -40,7 +40,7 @@ class Watch:
 
 @contextmanager
 def shown(title: str, folder: Path, total: int, report: Reporter) -> Iterator[Callable[[], None]]:
-    """A function that shows the bytes in `folder` against `total`; call it as often as you like."""
+    """Yield a function that shows the bytes in `folder` against `total`, to call at any rate."""
     if sys.stderr.isatty():
         with _bar(title, folder, total) as update:
             yield update
@@ -49,7 +49,7 @@ def shown(title: str, folder: Path, total: int, report: Reporter) -> Iterator[Ca
 
 
 class _Lines:
-    """Reports a line for every STEP_PERCENT more."""
+    """A reported line for every STEP_PERCENT more."""
 
     def __init__(self, title: str, folder: Path, total: int, report: Reporter) -> None:
         self._title, self._folder, self._total, self._report = title, folder, max(total, 1), report

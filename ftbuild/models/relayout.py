@@ -1,4 +1,4 @@
-"""Saves a Hugging Face checkpoint anew, in the layout that FasterTransformer's GPT-J converter reads.
+"""Hugging Face checkpoints in the layout that FasterTransformer's GPT-J converter reads.
 
 Runs inside the SDK image, alone: python3 relayout.py LAYOUT CHECKPOINT TARGET WEIGHT_FILE...
 
@@ -25,7 +25,7 @@ QKV = ".attn.qkv_proj.weight"
 
 
 def read(folder: Path, names: Iterable[str]) -> Weights:
-    """The tensors of all files."""
+    """Return the tensors of all files."""
     weights: Weights = {}
     for name in names:
         file = folder / name
@@ -37,18 +37,18 @@ def read(folder: Path, names: Iterable[str]) -> Weights:
 
 
 def single(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
-    """The checkpoint as it is."""
+    """Return the checkpoint as it is."""
     return config, weights
 
 
 def codegen(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
-    """A CodeGen model as the GPT-J model that computes the same: the structure is one, but for qkv_proj.
+    """Return a CodeGen model as the GPT-J model that computes the same; only qkv_proj differs.
 
     GPT-J's projections are [hidden, hidden] each, the rows ordered by heads; a block's heads follow those of
     the block before it (modeling_codegen.py, CodeGenAttention._split_heads).
     """
     if config["n_head"] % CORES:
-        raise SystemExit(f"CodeGen's {config['n_head']} heads are no {CORES} equal blocks")
+        raise SystemExit(f"CodeGen's {config['n_head']} heads cannot be split into {CORES} equal blocks")
     split: Weights = {}
     for name, tensor in weights.items():
         if not name.endswith(QKV):

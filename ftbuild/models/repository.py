@@ -1,6 +1,6 @@
-"""A complete model repository for converted weights, from upstream's templates of a release.
+"""Complete model repositories for converted weights, from upstream's templates of a release.
 
-A repository names no folder outside of itself, so it may be served from anywhere; when the weights or the
+A repository refers to no folder outside of itself, so it may be served from anywhere; when the weights or the
 tokenizer change, it is made again.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import tarfile
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError
+from ftbuild.host import files
 from ftbuild.models import config_ini, config_pbtxt, ensemble
 from ftbuild.plan import Plan
 
@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Options:
-    """How to serve a model; `gpus` counts those that the weights are split over (tensor parallelism).
+class RepositoryOptions:
+    """How to serve a model.
 
-    `layout` is the family as which the weights are served: CodeGen's are GPT-J's (models.yaml).
+    `family` is the one that the weights are served as: GPT-J for CodeGen (models.yaml). `gpus` counts those
+    that the weights are split over (tensor parallelism).
     """
 
-    layout: str
+    family: str
     weights: Path
     out: Path
     gpus: int | None = None
@@ -46,7 +47,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Made:
+class ModelRepository:
     """A finished repository: its models, and the GPUs that a server needs for it."""
 
     folder: Path
@@ -54,8 +55,8 @@ class Made:
     gpus: int
 
 
-def layout(config: Config, model: str) -> str:
-    """The layout that serves a family of models.yaml; ConfigError when there is no such family."""
+def served_family(config: Config, model: str) -> str:
+    """Return the family that serves `model` of models.yaml; ConfigError when there is no such model."""
     if model not in config.models.families:
         raise ConfigError(
             f"there is no model {model}",
@@ -66,9 +67,9 @@ def layout(config: Config, model: str) -> str:
 
 
 def sdk_image(client: docker.DockerClient, planned: Sequence[Plan]) -> Plan:
-    """A plan whose SDK image is here; any of a release will do, as templates do not depend on the SM.
+    """Return a plan whose SDK image is here; any of a release will do, as templates do not depend on the SM.
 
-    Raises ConfigError when there is none, or those that are there are of several releases.
+    Raises ConfigError when there is none, or when those here are of several releases.
     """
     here = {plan.cell.triton: plan for plan in planned if daemon.image(client, plan.tag("sdk")) is not None}
     if not here:
@@ -86,62 +87,61 @@ def sdk_image(client: docker.DockerClient, planned: Sequence[Plan]) -> Plan:
 
 
 def check_streams(config: Config, model: str, release: str) -> None:
-    """ConfigError unless a family's answers can be streamed in a release."""
+    """Raise ConfigError unless a family's answers can be streamed in a release."""
     known = config.models.families[model].streams
     version = config.version(release, "backend")
     if known is None or not SpecifierSet(known).contains(version):
         raise ConfigError(f"{model} cannot stream its answers in {release}", hint="leave out --streamed")
 
 
-def templates(client: docker.DockerClient, image: str, layout: str) -> dict[str, str]:
-    """Model name -> upstream's config.pbtxt, for a layout, out of an SDK image.
+def templates(client: docker.DockerClient, image: str, family: str) -> dict[str, str]:
+    """Return model name -> upstream's config.pbtxt, of a family, from an SDK image.
 
-    Raises ConfigError when the image has no models of that layout.
+    Raises ConfigError when the image has no models of that family.
     """
     try:
-        with container.archive(client, image, f"{config_pbtxt.TEMPLATES}/{layout}") as tar:
+        with container.archive(client, image, f"{config_pbtxt.TEMPLATES}/{family}") as tar:
             return _configs(b"".join(tar))
     except ContainerError as missing:
         raise ConfigError(
-            f"{image} has no templates for {layout}",
-            where=f"{config_pbtxt.TEMPLATES}/{layout}",
+            f"{image} has no templates for {family}",
+            where=f"{config_pbtxt.TEMPLATES}/{family}",
             hint="they are in the SDK image, and in the releases that know the family: invoke matrix",
         ) from missing
 
 
-def make(found: Mapping[str, str], options: Options) -> Made:
-    """Write the repository for `found`, the templates by model; all checks come before the first write.
+def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepository:
+    """Write the repository from `found`, the templates by model; all checks come before the first write.
 
     Raises ConfigError when the options do not fit the weights, the release or what is in `options.out`.
     """
     if options.out.exists():
         raise ConfigError(
-            "the output exists already", where=str(options.out), hint="remove it, or name another --out"
+            "the output exists", where=str(options.out), hint="remove it, or name another --out"
         )
     weights = config_ini.find(options.weights, options.gpus)
-    config_ini.check_layout(weights, options.layout)
+    config_ini.check_family(weights, options.family)
     config_ini.check_pipeline(weights, options.pipeline)
     bare = _bare(found, weights, options)
     texts, tokenizer = _texts(found, bare, weights, options)
-    with tempfile.TemporaryDirectory(prefix=f".{options.out.name}-", dir=_parent(options.out)) as beside:
-        folder = Path(beside) / options.out.name
+    _require_parent(options.out)
+    with files.atomic_folder(options.out) as folder:
         config_pbtxt.write(folder, bare, weights.folder)
         ensemble.write(folder, texts, tokenizer)
-        folder.rename(options.out)
-    return Made(options.out, (*texts, config_pbtxt.MODEL), weights.tensor_para * options.pipeline)
+    return ModelRepository(options.out, (*texts, config_pbtxt.MODEL), weights.tensor_para * options.pipeline)
 
 
-def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: Options) -> str:
+def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: RepositoryOptions) -> str:
     template = found[config_pbtxt.MODEL]
     known = config_pbtxt.data_types(template)
     if options.dtype not in known:
         raise ConfigError(
-            f"{options.layout} cannot be served as {options.dtype} in this release",
+            f"{options.family} cannot be served as {options.dtype} in this release",
             hint=f"--dtype {' or '.join(known)}",
         )
     if options.streamed and not config_pbtxt.streams(template):
         raise ConfigError(
-            f"{options.layout} cannot stream its answers in this release",
+            f"{options.family} cannot stream its answers in this release",
             hint="leave out --streamed",
         )
     return config_pbtxt.fill_template(
@@ -150,42 +150,41 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
         pipeline_para=options.pipeline,
         data_type=options.dtype,
         decoupled=options.streamed,
-        structure=weights,
+        model=weights,
     )
 
 
 def _texts(
-    found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: Options
+    found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
 ) -> tuple[dict[str, str], list[Path]]:
-    """The models for text and the tokenizer's files, where the release has such models."""
+    """Return the models for text and the tokenizer's files, where the release has such models."""
     if options.bare:
         return {}, []
     if not set(ensemble.MODELS) <= set(found):
         if options.tokenizer is None:
             return {}, []
         raise ConfigError(
-            f"upstream has no ensemble for {options.layout} in this release",
+            f"upstream has no ensemble for {options.family} in this release",
             hint="leave out --tokenizer: clients send and get token ids",
         )
     if options.tokenizer is None:
         raise ConfigError(
-            f"the ensemble of {options.layout} needs a tokenizer",
+            f"the ensemble of {options.family} needs a tokenizer",
             hint="--tokenizer DIR, the checkpoint's folder; or --bare for the model of token ids alone",
         )
-    files = ensemble.tokenizer_files(options.tokenizer)
-    ensemble.check_vocabulary(files, weights.vocab_size)
-    return ensemble.filled(found, bare, int(weights.value("end_id"))), files
+    tokenizer = ensemble.tokenizer_files(options.tokenizer)
+    ensemble.check_vocabulary(tokenizer, weights.vocab_size)
+    return ensemble.fill_templates(found, bare, int(weights.value("end_id"))), tokenizer
 
 
-def _parent(out: Path) -> Path:
+def _require_parent(out: Path) -> None:
     parent = out.resolve().parent
     if not parent.is_dir():
         raise ConfigError("the folder to write into does not exist", where=str(parent), hint="make it first")
-    return parent
 
 
 def _configs(tar: bytes) -> dict[str, str]:
-    """The `<family>/<model>/config.pbtxt` of a tar, by model."""
+    """Return the `<family>/<model>/config.pbtxt` of a tar, by model."""
     configs = {}
     with tarfile.open(fileobj=io.BytesIO(tar)) as archive:
         for entry in archive.getmembers():

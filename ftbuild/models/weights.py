@@ -1,7 +1,7 @@
-"""What a folder `<n>-gpu` of converted weights must hold, as models.yaml says, and what it lacks.
+"""Checks of converted weights: the files of a folder `<n>-gpu`, against models.yaml.
 
-A server that misses a file goes on with random weights (FT v5.3 memory_utils.cu:300-320, memory_utils.h:26),
-and one that misses a key of config.ini ends (3rdparty/INIReader.h): so this is checked before.
+A server that lacks a file goes on with random weights (FT v5.3 memory_utils.cu:300-320, memory_utils.h:26),
+and one that lacks a key of config.ini ends (3rdparty/INIReader.h), so both are checked before.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _WORDS = {"true": 1, "false": 0}
 
 
 def folder_name(gpus: int) -> str:
-    """The folder that every converter writes, and that the backend looks for."""
+    """Return the name of the folder that every converter writes and the backend looks for."""
     return f"{gpus}-gpu"
 
 
 def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_type: str) -> dict[str, int]:
-    """Name -> bytes of every weight file of a model with these `facts`, split over `gpus` GPUs."""
+    """Return name -> bytes of every weight file of a model with these `facts`, split over `gpus` GPUs."""
     numbers = {**facts, GPUS: gpus}
     found: dict[str, int] = {}
     for pattern, size in converter.files.items():
@@ -44,7 +44,7 @@ def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_typ
 def complaints(
     folder: Path, converter: Converter, facts: Mapping[str, int], gpus: int, data_type: str
 ) -> Iterator[str]:
-    """What is wrong with the converted weights in `folder`; nothing when they are whole."""
+    """Yield every defect of the converted weights in `folder`."""
     file = folder / config_ini.FILE
     if not file.is_file():
         yield f"{config_ini.FILE} was not written"
@@ -56,7 +56,7 @@ def complaints(
         if name not in there:
             yield f"{name} is missing"
         elif name not in wanted:
-            yield f"{name} is no file of this model"
+            yield f"{name} is not a file of this model"
         elif there[name] != wanted[name]:
             yield f"{name} has {there[name]} bytes, not {wanted[name]}"
 
@@ -66,18 +66,18 @@ def _config_complaints(
 ) -> Iterator[str]:
     for fact, source in converter.facts.items():
         try:
-            told = formula.value(source, lambda key: _number(values[key]))
+            written = formula.value(source, lambda key: _number(values[key]))
         except (KeyError, ValueError) as unknown:
-            yield f"{config_ini.FILE} does not tell {source} ({unknown})"
+            yield f"{config_ini.FILE} has no {source} ({unknown})"
             continue
-        if told != facts[fact]:
-            yield f"{config_ini.FILE} says {source} = {told}, the checkpoint {facts[fact]}"
-    if (told_type := values.get(converter.data_type)) != data_type:
-        yield f"{config_ini.FILE} says {converter.data_type} = {told_type}, not {data_type}"
+        if written != facts[fact]:
+            yield f"{config_ini.FILE} has {source} = {written}, the checkpoint {facts[fact]}"
+    if (written_type := values.get(converter.data_type)) != data_type:
+        yield f"{config_ini.FILE} has {converter.data_type} = {written_type}, not {data_type}"
 
 
 def _values(file: Path) -> dict[str, str]:
-    """Every value of an INI file, by section.key."""
+    """Return every value of an INI file, by section.key."""
     # Values are whatever config.json holds, % signs included.
     config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     config.read(file, encoding="utf-8")

@@ -23,10 +23,10 @@ from ftbuild.config import loader
 from ftbuild.config.families import Relayout
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
-from ftbuild.errors import HostError
+from ftbuild.errors import ConversionError, HostError
 from ftbuild.host import disk
-from ftbuild.models import conversion
-from ftbuild.models.conversion import ConversionFailed, ConversionRequest
+from ftbuild.models import conversion, conversion_run, converters
+from ftbuild.models.conversion import ConversionRequest
 from ftbuild.plan import Plan
 from testing.sample import SAMPLE, Derive
 
@@ -68,14 +68,14 @@ def spoilt(derive: Derive) -> Callable[[str, str, str], str]:
     """An SDK image with a line at the end (`>>`) or in the place (`>`) of a converter."""
 
     def make(script: str, line: str, redirection: str) -> str:
-        file = f"{conversion.TREE}/examples/pytorch/{script}"
+        file = f"{converters.TREE}/examples/pytorch/{script}"
         return derive("sdk", f"RUN echo {shlex.quote(line)} {redirection} {file}")
 
     return make
 
 
 def convert(client: docker.DockerClient, config: Config, image: str, order: ConversionRequest) -> Path:
-    return conversion.convert(client, conversion.plan(config, RELEASE, order), image, print)
+    return conversion_run.convert(client, conversion.plan_conversion(config, RELEASE, order), image, print)
 
 
 def converting(client: docker.DockerClient, image: str) -> list[Container]:
@@ -121,10 +121,10 @@ def test_each_family_is_converted_for_the_caller(
     made = convert(client, config, built.tag("sdk"), ConversionRequest(family, links, tmp_path / "out", gpus))
     assert made == tmp_path / "out" / f"{gpus}-gpu"
     assert left(tmp_path) == {"snapshot", "out", "out.log"}
-    assert left(tmp_path / "out") == {f"{gpus}-gpu", conversion.RECORD}
+    assert left(tmp_path / "out") == {f"{gpus}-gpu", conversion_run.RECORD}
     assert {path.stat().st_uid for path in (tmp_path / "out").rglob("*")} == {os.getuid()}
     assert f"files in /convert/out/{gpus}-gpu" in (tmp_path / "out.log").read_text()
-    record = json.loads((tmp_path / "out" / conversion.RECORD).read_text())
+    record = json.loads((tmp_path / "out" / conversion_run.RECORD).read_text())
     assert (record["family"], record["release"], record["gpus"], record["data_type"]) == (
         family, RELEASE, gpus, "fp32",
     )  # fmt: skip
@@ -165,7 +165,7 @@ def test_the_weights_belong_to_whoever_converts(
     socket = Path(os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").removeprefix("unix://"))
     group = socket.stat().st_gid
     image, order = built.tag("sdk"), ConversionRequest("gpt", others_folder / "gpt", others_folder / "out")
-    planned = conversion.plan(config, RELEASE, order)
+    planned = conversion.plan_conversion(config, RELEASE, order)
     child = os.fork()
     if not child:
         code = 1
@@ -173,7 +173,7 @@ def test_the_weights_belong_to_whoever_converts(
             os.setgroups([group])
             os.setgid(OTHER_USER)
             os.setuid(OTHER_USER)
-            conversion.convert(daemon.connect(), planned, image, print)
+            conversion_run.convert(daemon.connect(), planned, image, print)
             code = 0
         finally:
             os._exit(code)
@@ -188,7 +188,7 @@ def test_the_weights_belong_to_whoever_converts(
     [
         ("gpt", CRASHES, ">", "the converter ended with code 1"),
         ("t5", SAYS_ERROR, ">>", "the converter left something out"),
-        ("gptj", LOSES_A_FILE, ">>", "its weights are not whole"),
+        ("gptj", LOSES_A_FILE, ">>", "its weights are incomplete"),
     ],
     ids=["crashes", "says-error", "loses-a-file"],
 )
@@ -204,7 +204,7 @@ def test_a_converter_that_fails_leaves_its_words_and_nothing_else(
     tmp_path: Path,
 ) -> None:
     image = spoilt(SCRIPTS[family], line, redirection)
-    with pytest.raises(ConversionFailed, match=what) as caught:
+    with pytest.raises(ConversionError, match=what) as caught:
         convert(client, config, image, ConversionRequest(family, checkpoints / family, tmp_path / "out"))
     words = {
         "gpt": "the weights are cursed",
@@ -226,7 +226,7 @@ def test_a_converter_that_hangs_is_given_up(
 ) -> None:
     image = spoilt(SCRIPTS["gptj"], HANGS, ">")
     monkeypatch.setattr(conversion, "STALL_SECONDS", 3)
-    with pytest.raises(ConversionFailed, match="has written nothing for"):
+    with pytest.raises(ConversionError, match="has written nothing for"):
         convert(client, config, image, ConversionRequest("gptj", checkpoints / "gptj", tmp_path / "out"))
     assert converting(client, image) == []
     assert left(tmp_path) == {"out.log"}
@@ -274,21 +274,21 @@ def test_a_checkpoint_in_another_layout_is_saved_anew_first(
         "import shutil, sys\nlayout, source, target, name = sys.argv[1:]\nassert layout == 'whole'\n"
         "shutil.copytree(source, target)\nshutil.move(f'{target}/{name}', f'{target}/model.safetensors')\n"
     )
-    planned = conversion.plan(config, RELEASE, ConversionRequest("gptj", folder, tmp_path / "out"))
-    with pytest.raises(ConversionFailed, match=r"No such file.*model\.safetensors"):
-        conversion.convert(client, planned, built.tag("sdk"), print)
+    planned = conversion.plan_conversion(config, RELEASE, ConversionRequest("gptj", folder, tmp_path / "out"))
+    with pytest.raises(ConversionError, match=r"No such file.*model\.safetensors"):
+        conversion_run.convert(client, planned, built.tag("sdk"), print)
     layout = Relayout(script=str(script), layout="whole")
-    made = conversion.convert(
-        client, replace(planned, layout=layout, layout_script=script), built.tag("sdk"), print
+    made = conversion_run.convert(
+        client, replace(planned, relayout=layout, relayout_script=script), built.tag("sdk"), print
     )
     assert (made / "model.wte.bin").exists()
-    assert left(tmp_path / "out") == {"1-gpu", conversion.RECORD}
+    assert left(tmp_path / "out") == {"1-gpu", conversion_run.RECORD}
 
 
 def test_a_config_is_written_for_a_converter_that_writes_none(
     client: docker.DockerClient, built: Plan, config: Config, checkpoints: Path, tmp_path: Path
 ) -> None:
-    planned = conversion.plan(
+    planned = conversion.plan_conversion(
         config, RELEASE, ConversionRequest("gpt", checkpoints / "gpt", tmp_path / "out")
     )
     values = {
@@ -296,7 +296,7 @@ def test_a_config_is_written_for_a_converter_that_writes_none(
         "end_id": "257", "weight_data_type": "fp32", "model_name": "ours",
     }  # fmt: skip
     converter = planned.converter.model_copy(update={"config": {"gpt": values}})
-    made = conversion.convert(client, replace(planned, converter=converter), built.tag("sdk"), print)
+    made = conversion_run.convert(client, replace(planned, converter=converter), built.tag("sdk"), print)
     assert "model_name = ours" in (made / "config.ini").read_text()
 
 
@@ -308,13 +308,13 @@ def test_what_the_image_or_the_disk_lacks_is_said_before_anything_is_written(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planned = conversion.plan(
+    planned = conversion.plan_conversion(
         config, RELEASE, ConversionRequest("gpt", checkpoints / "gpt", tmp_path / "out")
     )
     needy = replace(planned, converter=planned.converter.model_copy(update={"modules": ("no_such_module",)}))
     with pytest.raises(HostError, match="needs no_such_module, which this image lacks"):
-        conversion.convert(client, needy, built.tag("sdk"), print)
+        conversion_run.convert(client, needy, built.tag("sdk"), print)
     monkeypatch.setattr(disk, "free_bytes", lambda folder: planned.needed - 1)
     with pytest.raises(HostError, match="the conversion needs"):
-        conversion.convert(client, planned, built.tag("sdk"), print)
+        conversion_run.convert(client, planned, built.tag("sdk"), print)
     assert left(tmp_path) == set()

@@ -30,7 +30,7 @@ from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError
 from ftbuild.host.paths import cache_folder
 from ftbuild.models import config_pbtxt, ensemble, repository
-from ftbuild.models.repository import Options
+from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
 from ftbuild.sources import fetch
 from testing import ROOT, bytelevel
@@ -97,10 +97,10 @@ def image(client: docker.DockerClient, built: Plan) -> Iterator[str]:
     client.images.remove(name, force=True)
 
 
-def options(checkpoint: Mapping[str, Path], family: str, out: Path, **more: Any) -> Options:
+def options(checkpoint: Mapping[str, Path], family: str, out: Path, **more: Any) -> RepositoryOptions:
     folder = checkpoint[family]
-    return Options(
-        layout=family,
+    return RepositoryOptions(
+        family=family,
         weights=folder / "weights",
         out=out,
         dtype="fp32",

@@ -19,7 +19,7 @@ import pytest
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import conversion, weights
+from ftbuild.models import conversion, conversion_run, converters, weights
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
@@ -109,19 +109,19 @@ def checkpoint(
 
 
 def carry_out(planned: Conversion, worker: TorchWorker, tree: Path, out: Path) -> Path:
-    """What `conversion.convert` does in the SDK image, here."""
+    """What `conversion_run.convert` does in the SDK image, here."""
     here = {
-        conversion.TREE: str(tree),
+        converters.TREE: str(tree),
         "/convert/checkpoint": str(planned.checkpoint.folder),
         "/convert/out": str(out),
-        "/convert/scripts": str(planned.layout_script.parent) if planned.layout_script else "",
+        "/convert/scripts": str(planned.relayout_script.parent) if planned.relayout_script else "",
     }
     for argv in planned.commands():
         for inside, path in here.items():
             argv = [argument.replace(inside, path) for argument in argv]
         said = worker("run", str(tree), *argv[1:])
-        assert [mark for mark in conversion.LOST if mark in said] == []
-    return out / weights.folder_name(planned.order.gpus)
+        assert [mark for mark in conversion_run.LOST if mark in said] == []
+    return out / weights.folder_name(planned.request.gpus)
 
 
 def part(matrix: Array, rank: int, gpus: int, axis: int) -> Array:
@@ -302,7 +302,7 @@ def test_every_weight_is_the_checkpoints(
     tmp_path: Path,
 ) -> None:
     folder, tensors = checkpoint(kind)
-    planned = conversion.plan(config, release, order_of(kind, folder, tmp_path, gpus=gpus))
+    planned = conversion.plan_conversion(config, release, order_of(kind, folder, tmp_path, gpus=gpus))
     made = carry_out(planned, worker, tree(release), tmp_path)
     facts, converter = planned.checkpoint.facts, planned.converter
     assert list(weights.complaints(made, converter, facts, gpus, planned.data_type)) == []
@@ -319,7 +319,7 @@ def test_half_precision_is_half_the_size_and_the_nearest_values(
     tmp_path: Path,
 ) -> None:
     folder, tensors = checkpoint(kind)
-    planned = conversion.plan(config, "22.12", order_of(kind, folder, tmp_path, data_type="fp16"))
+    planned = conversion.plan_conversion(config, "22.12", order_of(kind, folder, tmp_path, data_type="fp16"))
     made = carry_out(planned, worker, tree("22.12"), tmp_path)
     facts, converter = planned.checkpoint.facts, planned.converter
     assert list(weights.complaints(made, converter, facts, 1, "fp16")) == []
@@ -346,7 +346,7 @@ def test_codegen_computes_the_same_as_gptj(
         folder, _ = checkpoint(kind)
         out = tmp_path / kind
         out.mkdir()
-        planned = conversion.plan(config, "22.12", order_of(kind, folder, tmp_path))
+        planned = conversion.plan_conversion(config, "22.12", order_of(kind, folder, tmp_path))
         carry_out(planned, worker, tree("22.12"), out)
         assert json.loads((out / ".checkpoint/config.json").read_text())["model_type"] == "gptj"
         worker("same", str(folder), f"{out}/.checkpoint")
@@ -360,11 +360,11 @@ def test_without_the_parallel_residual_one_gpu_is_right_and_two_are_refused(
     tmp_path: Path,
 ) -> None:
     folder, tensors = checkpoint("gptneox-serial")
-    planned = conversion.plan(config, "22.12", order_of("gptneox", folder, tmp_path))
+    planned = conversion.plan_conversion(config, "22.12", order_of("gptneox", folder, tmp_path))
     made = carry_out(planned, worker, tree("22.12"), tmp_path)
     require_equal(made, gptneox(tensors, 1, 4, parallel=False))
     with pytest.raises(ConfigError, match="use_parallel_residual is False"):
-        conversion.plan(config, "22.12", order_of("gptneox", folder, tmp_path, gpus=2))
+        conversion.plan_conversion(config, "22.12", order_of("gptneox", folder, tmp_path, gpus=2))
 
 
 def test_a_gated_t5_is_refused_where_its_converter_would_lose_weights(
@@ -372,7 +372,7 @@ def test_a_gated_t5_is_refused_where_its_converter_would_lose_weights(
 ) -> None:
     folder, _ = checkpoint("t5-gated")
     with pytest.raises(ConfigError, match="feed_forward_proj is 'gated-gelu'") as caught:
-        conversion.plan(config, "22.03", order_of("t5", folder, tmp_path))
+        conversion.plan_conversion(config, "22.03", order_of("t5", folder, tmp_path))
     assert caught.value.hint == "--triton 22.12 can"
 
 
@@ -437,10 +437,10 @@ def test_the_original_gptj_checkpoint_is_put_together(
     (tmp_path / "jax" / "__init__.py").touch()
     (tmp_path / "jax" / "numpy.py").write_text("from numpy import *\n")
     folder, tensors = mesh
-    planned = conversion.plan(config, release, order_of("gptj", folder, tmp_path, gpus=2))
+    planned = conversion.plan_conversion(config, release, order_of("gptj", folder, tmp_path, gpus=2))
     out = tmp_path / "out"
     out.mkdir()
-    here = {conversion.TREE: str(tree(release)), "/convert/checkpoint": str(folder), "/convert/out": str(out)}
+    here = {converters.TREE: str(tree(release)), "/convert/checkpoint": str(folder), "/convert/out": str(out)}
     (argv,) = planned.commands()
     for inside, path in here.items():
         argv = [argument.replace(inside, path) for argument in argv]

@@ -10,7 +10,7 @@ import pytest
 
 from ftbuild.config.schema import Config
 from ftbuild.models import config_pbtxt, ensemble, repository
-from ftbuild.models.repository import Options
+from ftbuild.models.repository import RepositoryOptions
 from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
 from testing import bytelevel
@@ -102,8 +102,8 @@ def test_model_repo_fills_the_layout(release: str, layout: str, all_models: Path
     found = templates(all_models, layout)
     old = release == "22.03"
     values = GPT2 if old and layout == "gpt" else INI[layout]
-    options = Options(
-        layout=layout,
+    options = RepositoryOptions(
+        family=layout,
         weights=weights(tmp_path / "weights", layout, values),
         out=tmp_path / "models",
         dtype="fp32",

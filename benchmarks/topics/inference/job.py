@@ -72,7 +72,7 @@ def config(template: str, weights: Path) -> str:
     Upstream's template lets it wait 50 ms (BE v1.4 all_models/gpt, max_queue_delay_microseconds).
     """
     filled = config_pbtxt.fill_template(
-        template, tensor_para=1, data_type="fp16", structure=config_ini.read(weights)
+        template, tensor_para=1, data_type="fp16", model=config_ini.read(weights)
     )
     parsed = config_pbtxt.parse(filled)
     if parsed.HasField("dynamic_batching"):

@@ -23,7 +23,8 @@ from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import SmokeError
 from ftbuild.gates.subject import Subject
-from ftbuild.models import config_pbtxt, conversion
+from ftbuild.models import config_pbtxt
+from ftbuild.models.converters import command_line, find_converter, served_families
 from ftbuild.plan import Plan, digest_of
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def ensure(subject: Subject, folder: Path) -> Prepared:
     Raises SmokeError when there is no SDK image to make them in, or a converter fails.
     """
     client, config, plan = subject.client, subject.config, subject.plan
-    families = conversion.served(config, plan.cell.triton)
+    families = served_families(config, plan.cell.triton)
     inputs = _inputs(config, plan, families)
     image = daemon.image(client, plan.tag("sdk"))
     made = _manifest(folder)
@@ -75,7 +76,7 @@ def ensure(subject: Subject, folder: Path) -> Prepared:
 def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
     """Return a digest of what the models are made from; the plan's key stands for the image."""
     reference = config.path(config.models.reference).read_bytes()
-    converters = [conversion.converter(config, plan.cell.triton, f).model_dump() for f in families]
+    converters = [find_converter(config, plan.cell.triton, f).model_dump() for f in families]
     return digest_of([plan.key, hashlib.sha256(reference).hexdigest(), golden.questions(), converters])
 
 
@@ -102,10 +103,10 @@ def _make(subject: Subject, sdk: str, family: str, folder: Path) -> None:
     inside.produce(f"the {family} reference", script, made, files, folder)
 
     layers = golden.expected(folder / ANSWERS).layers
-    converter = conversion.converter(config, subject.plan.cell.triton, family)
+    converter = find_converter(config, subject.plan.cell.triton, family)
     weights = f"{_INSIDE}/{WEIGHTS}"
     commands = [
-        conversion.command(
+        command_line(
             converter,
             checkpoint=f"{_INSIDE}/{CHECKPOINT}",
             out=weights,

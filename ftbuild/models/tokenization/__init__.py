@@ -1,4 +1,4 @@
-"""Python models for Triton that turn text into token ids and back; `ensemble.py` puts them into a repository.
+"""Python models for Triton, from text to token ids and back; `ensemble.py` puts them into a repository.
 
 They run in the server's Python backend, not in ftbuild: on Python 3.8 in NGC's images of these releases, with
 nothing but numpy and `tokenizers`.

@@ -23,7 +23,7 @@ class TritonPythonModel:
         self._tokenizer = texts.load(Path(__file__).parent / parameters["tokenizer_path"]["string_value"])
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response for each request; what is wrong with one of them stays in its response."""
+        """Return one response for each request; an error of one stays in its response."""
         return [self._response(request) for request in requests]
 
     def _response(self, request: Any) -> Any:

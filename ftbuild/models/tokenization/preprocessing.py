@@ -30,7 +30,7 @@ class TritonPythonModel:
         }
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response for each request; what is wrong with one of them stays in its response."""
+        """Return one response for each request; an error of one stays in its response."""
         return [self._response(request) for request in requests]
 
     def _response(self, request: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Text <-> token ids, with the tokenizer of a Hugging Face checkpoint."""
+"""Text to token ids and back, with the tokenizer of a Hugging Face checkpoint."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 TOKENIZER = "tokenizer.json"
 VOCABULARY, MERGES, ADDED = "vocab.json", "merges.txt", "added_tokens.json"
-# GPT-2's only special token; vocab.json holds it, but does not tell it apart (transformers, GPT2Tokenizer).
+# GPT-2's only special token; vocab.json has it, but does not mark it (transformers, GPT2Tokenizer).
 END_OF_TEXT = "<|endoftext|>"
 # A row of word offsets is filled up with it, a row of word tokens with the other
 # (BE v1.4 all_models/gpt/preprocessing/1/word_list.py).
@@ -24,10 +24,10 @@ _NO_WORD, _NO_TOKEN = -1, 0
 
 
 def load(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint: tokenizer.json, or GPT-2's older vocab.json and merges.txt."""
+    """Load the tokenizer of a checkpoint: tokenizer.json, or GPT-2's older vocab.json and merges.txt."""
     if (folder / TOKENIZER).exists():
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        # Whatever training left in the file; prompts are neither cut nor padded to its lengths.
+        # Training may have left lengths in the file; prompts are neither cut nor padded to them.
         tokenizer.no_truncation()
         tokenizer.no_padding()
         return tokenizer
@@ -44,7 +44,7 @@ def load(folder: Path) -> Tokenizer:
 
 
 def prompts(tokenizer: Tokenizer, rows: Array, padding: int) -> tuple[Array, Array]:
-    """Token ids [batch, longest] and lengths [batch, 1] of the texts [batch, 1].
+    """Return token ids [batch, longest] and lengths [batch, 1] of the texts [batch, 1].
 
     Raises ValueError for a text without tokens, which the models cannot continue.
     """
@@ -56,7 +56,7 @@ def prompts(tokenizer: Tokenizer, rows: Array, padding: int) -> tuple[Array, Arr
 
 
 def words(tokenizer: Tokenizer, rows: Array) -> Array:
-    """Word lists [batch, 2, n]: the tokens of all words of a row, and where each word ends.
+    """Return word lists [batch, 2, n]: the tokens of all words of a row, and where each word ends.
 
     `rows` are [batch, k] lines of comma-separated words, quoted as in CSV; blanks belong to the words.
     """
@@ -68,9 +68,9 @@ def words(tokenizer: Tokenizer, rows: Array) -> Array:
 
 
 def answers(tokenizer: Tokenizer, tokens: Array, lengths: Array | None) -> Array:
-    """The texts [batch * beams] of the token ids [batch, beams, n], without special tokens.
+    """Return the texts [batch * beams] of the token ids [batch, beams, n], without special tokens.
 
-    `lengths` [batch, beams] count the valid tokens; what follows them is fill. None: all count.
+    `lengths` [batch, beams] count the valid tokens; padding follows them. None: all count.
     """
     rows = tokens.reshape(-1, tokens.shape[-1]).tolist()
     ends = [len(row) for row in rows] if lengths is None else lengths.reshape(-1).tolist()

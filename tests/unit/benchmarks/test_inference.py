@@ -15,7 +15,8 @@ from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError, SmokeError
-from ftbuild.models import config_ini, config_pbtxt, conversion, weights
+from ftbuild.models import config_ini, config_pbtxt, weights
+from ftbuild.models.converters import find_converter
 from testing import ROOT
 
 TINY = Shape(layers=2, hidden=64, heads=2, positions=16, vocabulary=96)
@@ -87,7 +88,7 @@ def found(
 
 
 def test_the_random_gpt_is_whole_for_what_models_yaml_says_of_the_converter(tmp_path: Path) -> None:
-    converter = conversion.converter(loader.load(ROOT / "buildcfg"), "22.12", "gpt")
+    converter = find_converter(loader.load(ROOT / "buildcfg"), "22.12", "gpt")
     facts = {
         "layers": TINY.layers,
         "heads": TINY.heads,

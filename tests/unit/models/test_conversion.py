@@ -121,7 +121,7 @@ def make(tmp_path: Path) -> Make:
 
 
 def planned(config: Config, family: str, folder: Path, release: str = "22.12", **options: Any) -> Conversion:
-    return conversion.plan(
+    return conversion.plan_conversion(
         config, release, ConversionRequest(family, folder, folder.parent / "out", **options)
     )
 
@@ -158,12 +158,12 @@ def test_a_checkpoint_of_another_model_is_named_with_the_family_that_reads_it(
 @pytest.mark.parametrize(
     ("files", "what"),
     [
-        ({"model.safetensors": safetensors()[:-1]}, "cut off or damaged: it has"),
-        ({"model.safetensors": safetensors()[:20]}, "cut off or damaged: its header has"),
-        ({"model.safetensors": b""}, "cut off or damaged: its header cannot be read"),
+        ({"model.safetensors": safetensors()[:-1]}, "truncated or damaged: it has"),
+        ({"model.safetensors": safetensors()[:20]}, "truncated or damaged: its header has"),
+        ({"model.safetensors": b""}, "truncated or damaged: its header cannot be read"),
         ({"model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}, "Git LFS pointer"),
         ({"model.safetensors": None}, "no weights for PyTorch"),
-        ({"model.safetensors": None, "pytorch_model.bin": b""}, "cut off or damaged: it is empty"),
+        ({"model.safetensors": None, "pytorch_model.bin": b""}, "truncated or damaged: it is empty"),
         ({"model.safetensors": None, "model.safetensors.index.json": b"{}"}, "not an index of weights"),
         ({"config.json": b"{"}, "not a config.json"),
         ({"config.json": b"[]"}, "not a config.json"),
@@ -186,7 +186,9 @@ def test_a_pickle_that_is_cut_off_is_found_where_its_format_shows_it(
     whole = zipped(tmp_path / "file.zip")
     alone: dict[str, bytes | None] = {"model.safetensors": None, "pytorch_model.bin": whole}
     assert planned(config, "gpt", make("gpt", alone)).checkpoint.size == len(whole)
-    assert "cut off" in refused(config, "gpt", make("gpt", {**alone, "pytorch_model.bin": whole[:-30]})).what
+    assert (
+        "truncated" in refused(config, "gpt", make("gpt", {**alone, "pytorch_model.bin": whole[:-30]})).what
+    )
     # torch before 1.6
     assert planned(config, "gpt", make("gpt", {**alone, "pytorch_model.bin": b"\x80\x02" + bytes(99)}))
 
@@ -228,15 +230,15 @@ def test_the_gpus_must_divide_the_heads(family: str, config: Config, make: Make)
         ("t5", "22.03", {"feed_forward_proj": "gated-gelu"}, "feed_forward_proj is 'gated-gelu'"),
         ("t5", "22.03", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
         ("t5", "22.12", {"feed_forward_proj": "glu"}, "feed_forward_proj is 'glu'"),
-        ("gpt", "22.12", {"n_inner": 96}, "inner is 96; the converter takes it for 4 * hidden = 128"),
+        ("gpt", "22.12", {"n_inner": 96}, "inner is 96; the converter assumes 4 * hidden = 128"),
         ("gpt", "22.12", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
         ("gpt", "22.12", {"activation_function": "relu"}, "activation_function is 'relu'"),
         ("gptj", "22.12", {"n_inner": 96}, "inner is 96"),
-        ("gptj", "22.12", {"rotary_dim": None}, "config.json does not tell rotary"),
+        ("gptj", "22.12", {"rotary_dim": None}, "config.json has no rotary"),
         ("codegen", "22.12", {"auto_map": {"AutoConfig": "x.y"}}, "auto_map is"),
         ("gptneox", "22.12", {"rotary_emb_base": 500000}, "rotary_emb_base is 500000"),
         ("gptneox", "22.12", {"rope_scaling": {"factor": 2}}, "rope_scaling is {'factor': 2}"),
-        ("gpt", "22.12", {"bos_token_id": None}, "config.json does not tell start"),
+        ("gpt", "22.12", {"bos_token_id": None}, "config.json has no start"),
     ],
 )
 def test_what_a_converter_would_get_wrong_is_refused(
@@ -284,13 +286,13 @@ def test_a_checkpoint_is_saved_anew_where_the_converter_could_not_read_it(
     assert second[second.index("--ckpt-dir") + 1] == "/convert/out/.checkpoint"
     assert second[second.index("--n-layers") + 1] == "2"
     assert found.needed == found.size + found.checkpoint.size
-    assert found.layout_script
-    assert found.layout_script.is_file()
+    assert found.relayout_script
+    assert found.relayout_script.is_file()
     found = planned(config, "gptj", make("gptj", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
     assert len(found.commands()) == 1
     assert found.needed == found.size
     # The file that the converter reads must be whole, even where a better one lies beside it.
-    assert "cut off" in refused(config, "gptj", make("gptj", {"pytorch_model.bin": b"PK"})).what
+    assert "truncated" in refused(config, "gptj", make("gptj", {"pytorch_model.bin": b"PK"})).what
     # CodeGen is never GPT-J before.
     found = planned(config, "codegen", make("codegen", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
     assert next(argv[2] for argv in found.commands()) == "codegen"
@@ -378,7 +380,7 @@ def test_what_is_missing_short_or_too_much_is_told(converted: tuple[Path, Conver
     (folder / "model.wte.bin").write_bytes(b"x")
     (folder / "model.lm_head.weight.bin").write_bytes(b"x")
     assert complaints(converted) == [
-        "model.lm_head.weight.bin is no file of this model",
+        "model.lm_head.weight.bin is not a file of this model",
         "model.wpe.bin is missing",
         "model.wte.bin has 1 bytes, not 6400",
     ]
@@ -387,15 +389,15 @@ def test_what_is_missing_short_or_too_much_is_told(converted: tuple[Path, Conver
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("num_layer = 2", "num_layer = 28", "config.ini says gpt.num_layer = 28, the checkpoint 2"),
+        ("num_layer = 2", "num_layer = 28", "config.ini has gpt.num_layer = 28, the checkpoint 2"),
         (
             "size_per_head = 8",
             "size_per_head = 4",
             "gpt.head_num * gpt.size_per_head = 16, the checkpoint 32",
         ),
-        ("start_id = 1", "start_id = None", "config.ini does not tell gpt.start_id"),
-        ("end_id = 2", "", "config.ini does not tell gpt.end_id"),
-        ("= fp32", "= fp16", "config.ini says gpt.weight_data_type = fp16, not fp32"),
+        ("start_id = 1", "start_id = None", "config.ini has no gpt.start_id"),
+        ("end_id = 2", "", "config.ini has no gpt.end_id"),
+        ("= fp32", "= fp16", "config.ini has gpt.weight_data_type = fp16, not fp32"),
     ],
 )
 def test_a_config_that_contradicts_the_checkpoint_is_told(

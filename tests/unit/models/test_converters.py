@@ -11,7 +11,7 @@ from ftbuild.client.tensors import STOP_WORDS, TensorSchema
 from ftbuild.config.families import Tensors
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_pbtxt, conversion
+from ftbuild.models import config_pbtxt, converters
 
 # Shortened from fastertransformer_backend v1.4, all_models/gptj/fastertransformer/config.pbtxt.
 TEMPLATE = """\
@@ -44,25 +44,29 @@ def dialect(*, repeats_prompt: bool = True) -> TensorSchema:
 
 
 def test_each_release_serves_the_families_it_has_converters_for(config: Config) -> None:
-    assert conversion.served(config, "22.03") == ("gpt", "t5")
-    assert conversion.served(config, "22.12") == ("gpt", "gptj", "gptneox", "t5")
+    assert converters.served_families(config, "22.03") == ("gpt", "t5")
+    assert converters.served_families(config, "22.12") == ("gpt", "gptj", "gptneox", "t5")
     with pytest.raises(ConfigError, match=r"22\.03 converts no gptneox") as caught:
-        conversion.converter(config, "22.03", "gptneox")
+        converters.find_converter(config, "22.03", "gptneox")
     assert "gpt, t5" in (caught.value.hint or "")
 
 
 def test_an_unknown_family_is_named_with_the_known_ones(config: Config) -> None:
     with pytest.raises(ConfigError, match="converts no llama"):
-        conversion.converter(config, "22.12", "llama")
+        converters.find_converter(config, "22.12", "llama")
 
 
 def test_a_converter_is_told_the_depth_that_it_would_guess(config: Config) -> None:
-    command = conversion.command(
-        conversion.converter(config, "22.12", "gptj"), checkpoint="/in", out="/out", tensor_para=2, layers=33
+    command = converters.command_line(
+        converters.find_converter(config, "22.12", "gptj"),
+        checkpoint="/in",
+        out="/out",
+        tensor_para=2,
+        layers=33,
     )
     assert command[:2] == [
         "python3",
-        f"{conversion.TREE}/examples/pytorch/gptj/utils/huggingface_gptj_ckpt_convert.py",
+        f"{converters.TREE}/examples/pytorch/gptj/utils/huggingface_gptj_ckpt_convert.py",
     ]
     assert command[2:] == [
         "--ckpt-dir", "/in", "--output-dir", "/out", "--n-inference-gpus", "2", "--n-layers", "33",

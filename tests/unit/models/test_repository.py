@@ -17,7 +17,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, tokenization
-from ftbuild.models.repository import Options
+from ftbuild.models.repository import RepositoryOptions
 from testing import bytelevel
 from tests.unit.models.test_converters import TEMPLATE
 
@@ -94,9 +94,9 @@ def converted(folder: Path, section: str, values: Mapping[str, object], gpus: in
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> Options:
-    return Options(
-        layout="gptj",
+def options(tmp_path: Path) -> RepositoryOptions:
+    return RepositoryOptions(
+        family="gptj",
         weights=converted(tmp_path / "weights", "gptj", GPTJ, gpus=2),
         out=tmp_path / "models",
         tokenizer=bytelevel.write(tmp_path / "checkpoint"),
@@ -109,7 +109,7 @@ def parameters(config: str) -> dict[str, str]:
 
 def test_release_1_1_gets_the_structure_from_what_hugging_face_calls_it(tmp_path: Path) -> None:
     weights = config_ini.read(converted(tmp_path, "gpt", GPT2))
-    filled = config_pbtxt.fill_template(OLD, tensor_para=1, data_type="fp16", structure=weights)
+    filled = config_pbtxt.fill_template(OLD, tensor_para=1, data_type="fp16", model=weights)
     assert parameters(filled) == {
         "max_seq_len": "1024", "head_num": "12", "size_per_head": "64", "inter_size": "3072",
         "vocab_size": "50257", "start_id": "50256", "end_id": "50256", "decoder_layers": "12",
@@ -123,8 +123,8 @@ def test_release_1_1_gets_the_structure_from_what_hugging_face_calls_it(tmp_path
 def test_what_config_ini_does_not_tell_is_no_guess(tmp_path: Path) -> None:
     lacking = {key: value for key, value in GPT2.items() if key != "eos_token_id"}
     weights = config_ini.read(converted(tmp_path, "gpt", lacking))
-    with pytest.raises(ConfigError, match="does not tell end_id"):
-        config_pbtxt.fill_template(OLD, tensor_para=1, data_type="fp16", structure=weights)
+    with pytest.raises(ConfigError, match="has no end_id"):
+        config_pbtxt.fill_template(OLD, tensor_para=1, data_type="fp16", model=weights)
 
 
 @pytest.mark.parametrize(("data_type", "is_half"), [("fp16", "1"), ("fp32", "0")])
@@ -159,9 +159,9 @@ def test_weights_are_found_by_their_number_of_gpus(tmp_path: Path) -> None:
         (lambda file: file.write_text("[bert]\nhead_num = 2\n"), "has none of the sections"),
         (
             lambda file: file.write_text("[gptj]\ntensor_para_size = 4\n"),
-            "speaks of 2 GPUs, its config.ini of 4",
+            "has 2 GPUs, its config.ini 4",
         ),
-        (lambda file: file.parent.rename(file.parent.with_name("final")), "name does not say how many GPUs"),
+        (lambda file: file.parent.rename(file.parent.with_name("final")), "name lacks the number of GPUs"),
     ],
 )
 def test_weights_that_contradict_themselves_are_refused(
@@ -174,7 +174,7 @@ def test_weights_that_contradict_themselves_are_refused(
         config_ini.find(found)
 
 
-def test_a_repository_is_complete_and_names_no_folder_outside(options: Options) -> None:
+def test_a_repository_is_complete_and_names_no_folder_outside(options: RepositoryOptions) -> None:
     made = repository.make(TEMPLATES, replace(options, pipeline=4))
     assert made.gpus == 8
     assert set(made.models) == {"ensemble", "preprocessing", "fastertransformer", "postprocessing"}
@@ -204,13 +204,13 @@ def test_a_repository_is_complete_and_names_no_folder_outside(options: Options) 
     assert {path.name for path in options.out.parent.iterdir()} == {"weights", "checkpoint", "models"}
 
 
-def test_weights_are_linked_not_copied(options: Options) -> None:
+def test_weights_are_linked_not_copied(options: RepositoryOptions) -> None:
     made = repository.make(TEMPLATES, options)
     linked = made.folder / "fastertransformer/1/2-gpu/model.wte.bin"
     assert linked.samefile(options.weights / "model.wte.bin")
 
 
-def test_word_lists_may_be_left_out_and_the_end_of_an_answer_is_known(options: Options) -> None:
+def test_word_lists_may_be_left_out_and_the_end_of_an_answer_is_known(options: RepositoryOptions) -> None:
     made = repository.make(TEMPLATES, options)
 
     def optional(model: str) -> dict[str, bool]:
@@ -224,7 +224,7 @@ def test_word_lists_may_be_left_out_and_the_end_of_an_answer_is_known(options: O
     assert dict(steps[2].input_map) == {"TOKENS_BATCH": "_tokens", "sequence_length": "lengths"}
 
 
-def test_an_ensemble_of_a_release_without_optional_inputs_stays_without(options: Options) -> None:
+def test_an_ensemble_of_a_release_without_optional_inputs_stays_without(options: RepositoryOptions) -> None:
     old = {**TEMPLATES, "ensemble": TEXT["ensemble"].replace(" optional: true", "")}
     made = repository.make(old, options)
     config = config_pbtxt.parse((made.folder / "ensemble/config.pbtxt").read_text())
@@ -234,7 +234,7 @@ def test_an_ensemble_of_a_release_without_optional_inputs_stays_without(options:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"layout": "gptneox"}, "weights of a gptj model, not of a gptneox model"),
+        ({"family": "gptneox"}, "weights of a gptj model, not of a gptneox model"),
         ({"gpus": 4}, "weights are for 2 GPUs, not 4"),
         ({"pipeline": 3}, "28 layers cannot be split evenly over 3"),
         ({"dtype": "int8"}, "cannot be served as int8"),
@@ -245,7 +245,7 @@ def test_an_ensemble_of_a_release_without_optional_inputs_stays_without(options:
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
-    options: Options, change: dict[str, Any], message: str
+    options: RepositoryOptions, change: dict[str, Any], message: str
 ) -> None:
     before = sorted(options.out.parent.rglob("*"))
     with pytest.raises(ConfigError, match=message):
@@ -253,32 +253,32 @@ def test_what_does_not_fit_is_refused_and_nothing_is_written(
     assert sorted(options.out.parent.rglob("*")) == before
 
 
-def test_what_exists_is_not_overwritten(options: Options) -> None:
+def test_what_exists_is_not_overwritten(options: RepositoryOptions) -> None:
     options.out.mkdir()
-    with pytest.raises(ConfigError, match="exists already"):
+    with pytest.raises(ConfigError, match="the output exists"):
         repository.make(TEMPLATES, options)
 
 
-def test_a_tokenizer_of_another_model_is_refused(options: Options, tmp_path: Path) -> None:
+def test_a_tokenizer_of_another_model_is_refused(options: RepositoryOptions, tmp_path: Path) -> None:
     too_many = bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50400})
-    with pytest.raises(ConfigError, match="tokens up to 50400, the weights know 50400"):
+    with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):
         repository.make(TEMPLATES, replace(options, tokenizer=too_many))
 
 
-def test_a_release_without_ensembles_serves_token_ids(options: Options) -> None:
+def test_a_release_without_ensembles_serves_token_ids(options: RepositoryOptions) -> None:
     alone = {"fastertransformer": BARE}
     with pytest.raises(ConfigError, match="no ensemble for gptj"):
         repository.make(alone, options)
     assert repository.make(alone, replace(options, tokenizer=None)).models == ("fastertransformer",)
 
 
-def test_the_bare_model_needs_no_tokenizer(options: Options) -> None:
+def test_the_bare_model_needs_no_tokenizer(options: RepositoryOptions) -> None:
     assert repository.make(TEMPLATES, replace(options, tokenizer=None, bare=True)).models == (
         "fastertransformer",
     )
 
 
-def test_only_what_the_release_can_stream_is_streamed(options: Options) -> None:
+def test_only_what_the_release_can_stream_is_streamed(options: RepositoryOptions) -> None:
     made = repository.make(TEMPLATES, replace(options, streamed=True))
     bare = config_pbtxt.parse((made.folder / "fastertransformer/config.pbtxt").read_text())
     assert bare.model_transaction_policy.decoupled
@@ -291,10 +291,10 @@ def test_only_what_the_release_can_stream_is_streamed(options: Options) -> None:
 
 
 def test_a_family_may_be_served_as_another(config: Config) -> None:
-    assert repository.layout(config, "gptj") == "gptj"
-    assert repository.layout(config, "codegen") == "gptj"
+    assert repository.served_family(config, "gptj") == "gptj"
+    assert repository.served_family(config, "codegen") == "gptj"
     with pytest.raises(ConfigError, match="there is no model llama"):
-        repository.layout(config, "llama")
+        repository.served_family(config, "llama")
 
 
 def test_streams_are_known_by_release(config: Config) -> None:

@@ -136,7 +136,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     weights = prepared / models.WEIGHTS / f"{variant.tensor_para}-gpu"
     text = config_pbtxt.fill_template(
         template,
-        structure=config_ini.read(weights),
+        model=config_ini.read(weights),
         tensor_para=variant.tensor_para,
         data_type=variant.dtype,
         decoupled=variant.decoupled,

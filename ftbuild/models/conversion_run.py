@@ -1,0 +1,179 @@
+"""Conversions carried out in the SDK image, and checks of the weights that they leave."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftbuild.config.families import Converter
+from ftbuild.engine import container, mounted
+from ftbuild.engine.container import ContainerError
+from ftbuild.errors import ConversionError, HostError
+from ftbuild.host import disk, files
+from ftbuild.models import config_ini, progress, weights
+from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, SCRIPTS, Conversion
+from ftbuild.models.converters import PYTHON
+from ftbuild.text.reporter import Reporter
+
+if TYPE_CHECKING:
+    import docker
+
+RECORD = "conversion.json"
+LOG = "convert.log"
+SHOWN_LINES = 15
+# A converter whose worker process is killed waits for it for ever (multiprocessing.Pool). An hour, since the
+# whole checkpoint is read before anything is written.
+STALL_SECONDS = 3600
+# 128 + SIGKILL: the kernel's answer when memory runs out.
+KILLED = 137
+# After these a converter goes on and ends with 0, with weights missing or wrong: FT v5.0
+# huggingface_t5_ckpt_convert.py:129; v5.3 huggingface_t5_ckpt_convert.py:146, huggingface_gpt_convert.py:121;
+# numpy's warning of a value that is too large for fp16; transformers' of tensors that the checkpoint lacks.
+LOST = (
+    "[ERROR]",
+    "cannot find key",
+    "Fail to save the config",
+    "overflow encountered",
+    "newly initialized",
+)
+
+
+def convert(client: docker.DockerClient, conversion: Conversion, image: str, report: Reporter) -> Path:
+    """Convert in an SDK image; return the folder `<n>-gpu` with the weights.
+
+    The converter's output is in `OUT.log`, beside the weights, and stays there. Raises HostError without
+    enough disk or without a module that the converter needs, ConversionError with the last lines when it
+    fails or its weights are incomplete. After any failure `OUT` does not exist.
+    """
+    out = conversion.request.out.absolute()
+    log = out.with_name(f"{out.name}.log")
+    disk.require(out.parent, conversion.needed, "the conversion")
+    _require_modules(client, conversion, image)
+    with files.atomic_folder(out) as partial:
+        log.unlink(missing_ok=True)
+        code, output = _run(client, conversion, image, partial, log, report)
+        _check_output(code, output, partial, log)
+        _check_weights(conversion, partial, log)
+        (partial / RECORD).write_text(json.dumps(_record(conversion, image), indent=2) + "\n")
+    return out / weights.folder_name(conversion.request.gpus)
+
+
+def _require_modules(client: docker.DockerClient, conversion: Conversion, image: str) -> None:
+    modules = conversion.converter.modules
+    if not modules:
+        return
+    try:
+        container.run(client, image, f"{PYTHON} -c 'import {', '.join(modules)}'")
+    except ContainerError as missing:
+        raise HostError(
+            f"{conversion.converter.script} needs {' and '.join(modules)}, which this image lacks",
+            where=image,
+            hint="convert the model's Hugging Face checkpoint, or give --image an SDK image with "
+            f"`pip install {' '.join(modules)}` on top",
+        ) from missing
+
+
+def _run(
+    client: docker.DockerClient,
+    conversion: Conversion,
+    image: str,
+    partial: Path,
+    log: Path,
+    report: Reporter,
+) -> tuple[int, str]:
+    """Run the commands, which write into `partial`; return exit code and output, which is also in `log`."""
+    readable = {CHECKPOINT: conversion.checkpoint.folder.absolute()}
+    if script := conversion.relayout_script:
+        readable[f"{SCRIPTS}/{script.name}"] = script
+    lines = [f"exec > {OUT}/{LOG} 2>&1", *(shlex.join(argv) for argv in conversion.commands())]
+    folders = mounted.Folders(readable, {OUT: partial})
+    title = f"converting {conversion.request.family}"
+    try:
+        with progress.shown(title, partial, conversion.needed, report) as tick:
+            watch = progress.Watch(partial)
+
+            def look() -> None:
+                tick()
+                if watch() > STALL_SECONDS:
+                    raise _stalled(log)
+
+            code, output = mounted.run(client, image, "\n".join(lines), folders, look)
+    finally:
+        if (partial / LOG).exists():
+            shutil.move(partial / LOG, log)
+    return code, output + (log.read_text(errors="replace") if log.exists() else "")
+
+
+def _check_output(code: int, output: str, partial: Path, log: Path) -> None:
+    """Raise the error that a converter's exit code and output stand for, if any."""
+    if code:
+        if not disk.free_bytes(partial):
+            raise HostError(
+                "the disk is full", where=str(partial.parent), hint="free some space and repeat the command"
+            )
+        if code == KILLED:
+            raise HostError(
+                "the converter was killed, most likely because memory ran out",
+                where=str(log),
+                hint="it holds the whole model, some families as fp32 whatever the checkpoint is",
+            )
+        raise _failed(f"the converter ended with code {code}", output.splitlines()[-SHOWN_LINES:], log)
+    if lost := [line for line in output.splitlines() if any(mark in line for mark in LOST)]:
+        raise _failed("the converter left something out", lost[:SHOWN_LINES], log)
+
+
+def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
+    """Leave nothing but complete weights in `partial`, or raise ConversionError."""
+    shutil.rmtree(partial / RELAID, ignore_errors=True)
+    gpus = conversion.request.gpus
+    folder = partial / weights.folder_name(gpus)
+    _write_config(conversion.converter, folder)
+    found = list(
+        weights.complaints(
+            folder, conversion.converter, conversion.checkpoint.facts, gpus, conversion.data_type
+        )
+    )
+    if found:
+        more = len(found) - SHOWN_LINES
+        shown = [*found[:SHOWN_LINES], *([f"and {more} more"] if more > 0 else [])]
+        raise _failed("the converter ended without an error, but its weights are incomplete", shown, log)
+
+
+def _write_config(converter: Converter, folder: Path) -> None:
+    """Write the config.ini that a converter does not write."""
+    if not converter.config or not folder.is_dir():
+        return
+    config = configparser.ConfigParser(interpolation=None)
+    config.read_dict(converter.config)
+    with (folder / config_ini.FILE).open("w", encoding="utf-8") as file:
+        config.write(file)
+
+
+def _record(conversion: Conversion, image: str) -> dict[str, object]:
+    request = conversion.request
+    return {
+        "family": request.family,
+        "release": conversion.release,
+        "image": image,
+        "gpus": request.gpus,
+        "data_type": conversion.data_type,
+        "facts": conversion.checkpoint.facts,
+        "commands": conversion.commands(),
+    }
+
+
+def _stalled(log: Path) -> ConversionError:
+    return ConversionError(
+        f"the converter has written nothing for {STALL_SECONDS / 60:g} minutes",
+        where=str(log),
+        hint="was one of its processes killed because memory ran out? See dmesg; try --jobs 1",
+    )
+
+
+def _failed(what: str, lines: Sequence[str], log: Path) -> ConversionError:
+    return ConversionError("\n    ".join([f"{what}:", *lines]), where=str(log), hint="read the whole log")

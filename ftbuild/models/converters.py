@@ -1,0 +1,89 @@
+"""FasterTransformer's converters: which release converts which family, and the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from packaging.specifiers import SpecifierSet
+
+from ftbuild.config.families import CheckpointFormat, Converter
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError
+
+# Where the SDK image has FasterTransformer's examples (dockerfiles/triton-ft.Dockerfile, stage sdk).
+TREE = "/opt/ftbuild/FasterTransformer"
+PYTHON = "python3"
+_FORMATS: Mapping[CheckpointFormat, str] = {
+    "huggingface": "a Hugging Face checkpoint",
+    "jax": "a checkpoint of Mesh Transformer JAX",
+}
+
+
+def served_families(config: Config, release: str) -> tuple[str, ...]:
+    """Return the families that a release serves as themselves from Hugging Face checkpoints."""
+    return tuple(
+        name
+        for name, family in config.models.families.items()
+        if family.served_as is None and _find(config, release, name, "huggingface")
+    )
+
+
+def find_converter(
+    config: Config, release: str, family: str, kind: CheckpointFormat = "huggingface"
+) -> Converter:
+    """Return the converter of a family's checkpoints in a release; ConfigError when the release has none."""
+    if found := _find(config, release, family, kind):
+        return found
+    known = [name for name in config.models.families if _find(config, release, name, kind)]
+    others = converting_releases(config, family, kind)
+    hint = f"it converts {', '.join(known) or 'none'}"
+    raise ConfigError(
+        f"{release} converts no {family} from {_FORMATS[kind]}",
+        where=str(config.folder / "models.yaml"),
+        hint=hint + (f"; {family} is converted by {', '.join(others)}" if others else ""),
+    )
+
+
+def converting_releases(config: Config, family: str, kind: CheckpointFormat = "huggingface") -> list[str]:
+    """Return the releases that convert a family's checkpoints, in the order of sources.yaml."""
+    return [release for release in config.sources.releases if _find(config, release, family, kind)]
+
+
+def command_line(
+    converter: Converter,
+    *,
+    checkpoint: str,
+    out: str,
+    tensor_para: int,
+    layers: int,
+    dtype: str = "fp32",
+    jobs: int = 1,
+) -> list[str]:
+    """Return the converter's command line inside the SDK image; it writes `out`/<tensor_para>-gpu."""
+    values = {
+        "checkpoint": checkpoint,
+        "out": out,
+        "tensor_para": tensor_para,
+        "layers": layers,
+        "dtype": dtype,
+        "jobs": jobs,
+    }
+    return [
+        PYTHON,
+        f"{TREE}/{converter.script}",
+        *(argument.format(**values) for argument in converter.arguments),
+    ]
+
+
+def _find(config: Config, release: str, family: str, kind: CheckpointFormat) -> Converter | None:
+    if family not in config.models.families:
+        return None
+    version = config.version(release, "ft")
+    return next(
+        (
+            found
+            for found in config.models.families[family].converters
+            if found.format == kind and SpecifierSet(found.ft).contains(version)
+        ),
+        None,
+    )
