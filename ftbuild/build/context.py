@@ -11,6 +11,7 @@ import shutil
 from pathlib import Path
 
 from ftbuild.config.schema import Config
+from ftbuild.host import files
 from ftbuild.plan import STEPS, Plan
 from ftbuild.sources import fetch, patched
 from ftbuild.text.reporter import Reporter
@@ -38,16 +39,14 @@ def stage(
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
     if (folder / SOURCES).is_dir():
         return
-    scratch = folder / f"{SOURCES}.partial"
-    shutil.rmtree(scratch, ignore_errors=True)
     release, sms = plan.cell.triton, plan.cell.sms
     fetch.fetch_release(config, release, cache, sms=sms, report=report)
-    trees = {source.repository: scratch / source.path for source in plan.sources}
-    for repository, folder_of in sorted(trees.items(), key=lambda item: item[1]):
-        report(f"exporting {repository} {plan.source(repository).commit[:12]}")
-        fetch.export(config, release, repository, cache, folder_of, sms=sms, report=report)
-    patched.apply(config, release, trees, cache, report)
-    scratch.rename(folder / SOURCES)
+    with files.atomic_folder(folder / SOURCES) as partial:
+        trees = {source.repository: partial / source.path for source in plan.sources}
+        for repository, tree in sorted(trees.items(), key=lambda item: item[1]):
+            report(f"exporting {repository} {plan.source(repository).commit[:12]}")
+            fetch.export(config, release, repository, cache, tree, sms=sms, report=report)
+        patched.apply(config, release, trees, cache, report)
 
 
 def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
