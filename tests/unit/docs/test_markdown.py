@@ -58,3 +58,18 @@ def test_no_line_of_the_readme_is_long() -> None:
     """It is read in terminals too; tables and their rows are not wrapped."""
     lines = (ROOT / "README.md").read_text().splitlines()
     assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+# Folders whose files the pages name in code.
+FOLDERS = "ftbuild|buildcfg|dockerfiles|patches|sample|testing|benchmarks|docs|tests/(?:unit|engine|upstream|gpu)"
+PATH = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_every_file_that_is_named_in_code_exists(file: Path) -> None:
+    if file.name in ("CHANGELOG.md", "log.md"):
+        pytest.skip("names what existed then")
+    named = [word for code in re.findall(r"`([^`\n]+)`", file.read_text()) for word in code.split()]
+    paths = {word for word in named if PATH.fullmatch(word)}
+    # `patches/ft/0310` is the beginning of a name.
+    assert [path for path in paths if not [*ROOT.glob(f"{path.rstrip('/')}*")]] == []
