@@ -1,9 +1,10 @@
 """The pictures in docs/images: terminal recordings as SVG, the page of a nightly run as PNG.
 
-    python -m docs.tools.pictures            # all of them; the page needs Chromium
+    python -m docs.tools.pictures [NAME...]
 
-Recordings are the real output of the commands in this checkout; the page is rendered by the program itself
-from a nightly run of testing/recorded_runs.py, without the texts that test its escaping.
+Recordings are the real output of the commands in this checkout; `verify` needs the images of `invoke demo`.
+`nightly` is rendered by the program itself from a nightly run of testing/recorded_runs.py, without the texts
+that test its escaping; it needs Chromium and the extra `test`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,18 +34,21 @@ COLUMNS = 112
 RECORDINGS = {
     "matrix": ("invoke matrix --base open", None),
     "dry-run": ("invoke build --sm 90 --triton 22.12 --base open --dry-run", 14),
+    "verify": ("invoke verify --config buildcfg/sample --sm 80 --triton 22.12", 26),
 }
 SCREEN = {"width": 1100, "height": 900}
 # rich's template loads its font from another host.
 SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
 
 
-def main() -> None:
-    """Write all pictures."""
+def main(names: Sequence[str]) -> None:
+    """Write the pictures of these names; without names all."""
     IMAGES.mkdir(exist_ok=True)
     for name, (command, lines) in RECORDINGS.items():
-        (IMAGES / f"{name}.svg").write_text(recording(name, command, lines))
-    screenshots()
+        if name in names or not names:
+            (IMAGES / f"{name}.svg").write_text(recording(name, command, lines))
+    if "nightly" in names or not names:
+        screenshots()
 
 
 def recording(name: str, command: str, lines: int | None) -> str:
@@ -108,4 +113,4 @@ def _run(command: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

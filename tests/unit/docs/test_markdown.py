@@ -61,7 +61,9 @@ def test_no_line_of_the_readme_is_long() -> None:
 
 
 # Folders whose files the pages name in code.
-FOLDERS = "ftbuild|buildcfg|dockerfiles|patches|sample|testing|benchmarks|docs|tests/(?:unit|engine|upstream|gpu)"
+FOLDERS = (
+    "ftbuild|buildcfg|dockerfiles|patches|sample|testing|benchmarks|docs|tests/(?:unit|engine|upstream|gpu)"
+)
 PATH = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
 
 
