@@ -11,17 +11,13 @@ from urllib.parse import urlsplit
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.report.sanitize import cleaned, first_line
-from ftbuild.registry.transport import BUSY
+from ftbuild.registry.policy import POLICY
 from ftbuild.text import units
 
 if TYPE_CHECKING:
     import requests
 
 TIMEOUT_SECONDS = 10.0
-RETRIES = 3
-# Waits of 0, 2 and 4 seconds, or what the server asks for, up to this limit.
-BACKOFF_SECONDS = 1.0
-LONGEST_WAIT_SECONDS = 60
 # Slack cuts a message at 40,000 characters, Mattermost at 16,383.
 _LISTED_CELLS = 20
 _EXCLUDED = wording.look(State.SKIPPED, Reason.EXCLUDED)
@@ -101,19 +97,12 @@ def _escape(text: str) -> str:
 def _session() -> requests.Session:
     import requests
     from requests.adapters import HTTPAdapter
-    from urllib3.util import Retry
 
-    retry = Retry(
-        total=RETRIES,
-        backoff_factor=BACKOFF_SECONDS,
-        status_forcelist=BUSY,
-        allowed_methods=("POST",),
-        retry_after_max=LONGEST_WAIT_SECONDS,
-        raise_on_status=False,
-    )
+    from ftbuild.registry.retry import patience
+
     session = requests.Session()
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=retry))
+        session.mount(scheme, HTTPAdapter(max_retries=patience(POLICY)))
     return session
 
 

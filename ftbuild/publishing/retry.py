@@ -1,22 +1,24 @@
-"""Patience with a registry: what passes by itself is tried again, with longer and longer pauses."""
+"""Retries of commands and engine calls that talk to a registry (tenacity)."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ftbuild.errors import FtbuildError, PublishError
 from ftbuild.host import shell
+from ftbuild.registry.policy import POLICY
 from ftbuild.text.reporter import Reporter
 
+if TYPE_CHECKING:
+    from tenacity import RetryCallState
+
 T = TypeVar("T")
-# Together a minute and a half, which outlasts a registry's restart or a limit per minute.
-PAUSES_SECONDS = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 TOKEN_EXPIRED = "the token expired on the way"
-# What Docker Engine and buildx say of a busy registry or a broken line; neither hands the status code on.
-_PASSING = re.compile(
+# Messages of Docker Engine and buildx, which keep the status code to themselves.
+_TRANSIENT = re.compile(
     r"\b(?:429|50[0234])\b|too ?many ?requests|bad gateway|service unavailable|gateway time"
     r"|internal server error|connection (?:reset|refused)|broken pipe|\bEOF\b|timed? ?out|tls handshake"
     r"|no route|token expired",
@@ -24,30 +26,36 @@ _PASSING = re.compile(
 )
 
 
-def is_passing(text: str) -> bool:
-    """Whether a complaint is about something that may be gone in a while."""
-    return bool(_PASSING.search(text))
+def is_transient(failure: BaseException) -> bool:
+    """Return whether a failure may be gone in a while; `where` does not count, as it may hold any number."""
+    return isinstance(failure, FtbuildError) and bool(_TRANSIENT.search(failure.what))
 
 
 def with_backoff(
     action: Callable[[], T], report: Reporter, *, sleep: Callable[[float], None] = time.sleep
 ) -> T:
-    """What `action` returns, tried again while its FtbuildError is of the passing kind."""
-    for pause in PAUSES_SECONDS:
-        try:
-            return action()
-        except FtbuildError as failed:
-            if not is_passing(failed.what):  # where it happened may hold any number
-                raise
-            report(f"{failed.what.splitlines()[0]}: trying again in {pause:g} s")
-            sleep(pause)
-    return action()
+    """Return the result of `action`, retried by `POLICY` while its failure is transient."""
+    import tenacity
+
+    def announce(state: RetryCallState) -> None:
+        failure = state.outcome.exception() if state.outcome else None
+        report(f"{str(failure).splitlines()[0]}: trying again in {state.upcoming_sleep:g} s")
+
+    retrying = tenacity.Retrying(
+        retry=tenacity.retry_if_exception(is_transient),
+        wait=tenacity.wait_exponential(multiplier=POLICY.first_pause),
+        stop=tenacity.stop_after_attempt(POLICY.retries + 1),
+        before_sleep=announce,
+        sleep=sleep,
+        reraise=True,
+    )
+    return retrying(action)
 
 
 def command(
     argv: Sequence[str], report: Reporter, *, timeout: float, what: str, where: str, hint: str
 ) -> None:
-    """Run a command that talks to a registry, with patience; PublishError with its last line, if it fails."""
+    """Run a command that talks to a registry, with retries; PublishError with its last line if it fails."""
 
     def once() -> None:
         try:

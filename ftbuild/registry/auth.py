@@ -1,4 +1,4 @@
-"""From a registry's challenge to an Authorization header: Basic, or a token from a token server.
+"""Logins: from a registry's challenge to an Authorization header, Basic or a token from a token server.
 
 distribution-spec v1.1 leaves this open; the token protocol is docs.docker.com/registry/spec/auth.
 """
@@ -26,7 +26,7 @@ CLIENT = "ftbuild"
 
 @dataclass(frozen=True)
 class Scope:
-    """What a request is about; a token is good for one scope."""
+    """The repository and actions of a request; a token is valid for one scope."""
 
     host: str
     repository: str
@@ -38,7 +38,7 @@ class Scope:
 
 @dataclass(frozen=True)
 class Login:
-    """The value of an Authorization header, and whose it is; `who` is None for anybody's."""
+    """The value of an Authorization header, and its owner; `who` is None for an anonymous token."""
 
     header: str = field(repr=False)
     who: str | None
@@ -53,11 +53,11 @@ class Logins:
         self._lock = Lock()
 
     def known(self, scope: Scope) -> Login | None:
-        """What was good for this scope the last time."""
+        """Return the last login for this scope, or None."""
         return self._known.get(scope)
 
     def renewed(self, scope: Scope, stale: Login | None, challenge: str) -> Login | None:
-        """A login in place of the one that was refused; None when there is nothing to log in with.
+        """Return a login in place of the one that was refused; None without credentials.
 
         Raises PublishError when the token server refuses the user's credentials or cannot be trusted with
         them, HostError when it cannot be reached.
@@ -120,6 +120,6 @@ def _basic(user: Credentials | None) -> str | None:
 
 
 def _is_safe(realm: str) -> bool:
-    """Whether credentials may travel there: over TLS, or without leaving this machine."""
+    """Return whether credentials may be sent there: over TLS, or without leaving this machine."""
     address = urlsplit(realm)
     return address.scheme == "https" or (address.scheme == "http" and is_loopback(address.netloc))

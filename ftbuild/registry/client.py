@@ -42,14 +42,14 @@ _BROKEN_UPLOAD = (400, 404, 416)
 
 @dataclass(frozen=True)
 class Descriptor:
-    """What a digest means: its media type and its size in bytes (image-spec v1.1, descriptor.md)."""
+    """A digest with its media type and its size in bytes (image-spec v1.1, descriptor.md)."""
 
     media_type: str
     digest: str
     size: int
 
     def as_dict(self) -> dict[str, Any]:
-        """With the keys of OCI's JSON."""
+        """Return it with the keys of OCI's JSON."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": self.size}
 
 
@@ -79,7 +79,7 @@ class Repository:
         self._place = parse(name)
 
     def head(self, reference: str) -> Descriptor | None:
-        """What a tag or digest means; None when the registry has no such manifest."""
+        """Return the descriptor of a tag or digest; None when the registry has no such manifest."""
         answer = self._request("HEAD", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
         if answer.status_code == 404:
             return None
@@ -91,19 +91,19 @@ class Repository:
         return found.descriptor if found else None
 
     def heads(self, references: Collection[str]) -> dict[str, Descriptor | None]:
-        """`head` of many at the same time."""
+        """Return `head` of many references, asked for at the same time."""
         with ThreadPoolExecutor(CONNECTIONS) as pool:
             return dict(zip(references, pool.map(self.head, references), strict=True))
 
     def manifest(self, reference: str) -> Manifest | None:
-        """The manifest that a tag or digest means; None when the registry has none."""
+        """Return the manifest of a tag or digest; None when the registry has none."""
         answer = self._request("GET", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
         if answer.status_code == 404:
             return None
         raw = answer.content
-        told = reference if ":" in reference else answer.headers.get(_DIGEST, digest_of(raw))
-        self._check(raw, told)
-        return Manifest(Descriptor(_media_type(answer), told, len(raw)), raw)
+        digest = reference if ":" in reference else answer.headers.get(_DIGEST, digest_of(raw))
+        self._check(raw, digest)
+        return Manifest(Descriptor(_media_type(answer), digest, len(raw)), raw)
 
     def put_manifest(self, reference: str, raw: bytes, media_type: str) -> Descriptor:
         """Store a manifest under a tag or its digest; what it refers to must be there already."""
@@ -125,7 +125,7 @@ class Repository:
         return Descriptor(media_type, own, len(raw))
 
     def blob(self, digest: str) -> bytes:
-        """The content of a blob, which must have that digest."""
+        """Return the content of a blob, checked against its digest."""
         content = self._request("GET", f"blobs/{digest}").content
         self._check(content, digest)
         return content
@@ -139,14 +139,14 @@ class Repository:
         return descriptor
 
     def config(self, manifest: Manifest) -> dict[str, Any]:
-        """The configuration of an image, given its manifest (image-spec v1.1, config.md)."""
+        """Return the configuration of an image, given its manifest (image-spec v1.1, config.md)."""
         config = manifest.content.get("config")
         if not isinstance(config, dict):
             raise PublishError("there is an index in place of an image", where=manifest.descriptor.digest)
         return _parsed(self.blob(config["digest"]), config["digest"])
 
     def tags(self) -> list[str]:
-        """All tags (distribution-spec v1.1, "Listing Tags"); none where there is no such repository."""
+        """Return all tags (distribution-spec v1.1, "Listing Tags"); none without such a repository."""
         found: list[str] = []
         path: str | None = "tags/list"
         while path:
@@ -158,7 +158,7 @@ class Repository:
         return found
 
     def _upload(self, data: bytes, digest: str) -> None:
-        """In one piece (distribution-spec v1.1, "POST then PUT"), from the start again if it broke off."""
+        """Upload in one piece (distribution-spec v1.1, "POST then PUT"), anew if the connection broke."""
         for left in reversed(range(UPLOAD_TRIES)):
             start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
             place = start.headers.get("Location", "")
@@ -171,7 +171,7 @@ class Repository:
                     raise
 
     def _request(self, method: str, path: str, *, actions: str = "pull", **more: Any) -> requests.Response:
-        """`path` is below the repository, or a whole path or URL that the registry gave."""
+        """Send a request; `path` is below the repository, or a whole path or URL that the registry gave."""
         scope = Scope(self._place.host, self._place.repository, actions)
         root = f"{self._session.api(scope.host)}{scope.repository}/"
         return self._session.request(scope, method, resolved(root, path), **more)
@@ -187,14 +187,14 @@ class Repository:
 
 
 def digest_of(data: bytes, algorithm: str = "sha256") -> str:
-    """`sha256:<hex>` of `data`."""
+    """Return `sha256:<hex>` of `data`."""
     return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
 
 
 def current(name: str) -> str | None:
-    """The digest that a tag means now (`sha256:...`); None when the registry says that there is no such tag.
+    """Return the current digest of a tag (`sha256:...`); None when the registry has no such tag.
 
-    HostError within seconds when it does not say.
+    Raises HostError within seconds when it does not answer.
     """
     image = parse(name)
     repository = Repository(f"{image.registry}/{image.repository}", Session(patient=False))
@@ -206,7 +206,7 @@ def current(name: str) -> str | None:
 
 
 def digest(name: str) -> str:
-    """The same, but a tag that is not there is a HostError as well."""
+    """Return the current digest of a tag; raise HostError also when the registry has no such tag."""
     found = current(name)
     if found is None:
         image = parse(name)
@@ -215,7 +215,7 @@ def digest(name: str) -> str:
 
 
 def require_reachable(name: str, *, purpose: str, hint: str) -> None:
-    """HostError within seconds unless the image's registry answers."""
+    """Raise HostError within seconds unless the image's registry answers."""
     try:
         Session(patient=False).answers(parse(name).host)
     except HostError as silent:

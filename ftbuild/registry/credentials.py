@@ -26,18 +26,18 @@ class Credentials:
 
     @property
     def who(self) -> str:
-        """Whose these are, for messages."""
+        """The owner, for messages."""
         return "the identity token of docker login" if self.is_token else f"user {self.user}"
 
     def auth_config(self) -> dict[str, str]:
-        """As Docker Engine's API takes them (Docker Engine API, Authentication)."""
+        """Return them as Docker Engine's API takes them (Docker Engine API, Authentication)."""
         if self.is_token:
             return {"identitytoken": self.secret}
         return {"username": self.user, "password": self.secret}
 
 
 def find(host: str) -> Credentials | None:
-    """What the user has for a registry, read anew on each call since what a helper gives may run out.
+    """Return the user's credentials, read anew on each call since those of a helper may expire.
 
     Raises PublishError when Docker's configuration, or the credential helper that it names, does not work.
     """
@@ -47,7 +47,7 @@ def find(host: str) -> Credentials | None:
 
 
 def _load(host: str) -> tuple[AuthConfig, str | None]:
-    """Docker's configuration, and the helper that it names for a registry."""
+    """Return Docker's configuration, and the helper that it names for a registry."""
     from docker import auth
     from docker.errors import DockerException
 
@@ -59,7 +59,7 @@ def _load(host: str) -> tuple[AuthConfig, str | None]:
         raise PublishError(
             "Docker's configuration cannot be read",
             where="config.json in $DOCKER_CONFIG or ~/.docker",
-            hint="mend its section auths, or remove it and docker login again",
+            hint="correct its section auths, or remove it and docker login again",
         ) from None
 
 
@@ -78,12 +78,12 @@ def _ask(config: AuthConfig, host: str, helper: str | None) -> Mapping[str, str]
     except (DockerException, OSError, ValueError, LookupError, TypeError):
         raise PublishError(
             f"the credential helper {helper} does not work",
-            hint=f"echo {host} | {helper} get    shows what it says",
+            hint=f"echo {host} | {helper} get    shows its output",
         ) from None
 
 
 def _parse(entry: Mapping[str, str]) -> Credentials | None:
-    """The SDK writes keys from a helper with a capital, those from config.json without."""
+    """Parse an entry of the SDK, which has keys from a helper with a capital, others without."""
     found = {key.lower(): value for key, value in entry.items()}
     if token := found.get("identitytoken"):
         return Credentials("", token, is_token=True)

@@ -1,4 +1,4 @@
-"""Names of images and repositories: taken apart, put together, and checked before a registry is asked."""
+"""Names of images and repositories: parsing, composition, and rules of known registries."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HOST = re.compile(
 
 @dataclass(frozen=True)
 class Reference:
-    """An image name, taken apart; `host` is where the API answers."""
+    """A parsed image name; `host` is where the API answers."""
 
     host: str
     repository: str
@@ -33,7 +33,7 @@ class Reference:
 
     @property
     def registry(self) -> str:
-        """The registry as `docker login` and names of images call it."""
+        """The registry as `docker login` and image names write it."""
         return written(self.host)
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Rule:
-    """How many parts a repository's name has on a registry, the image's own included."""
+    """The number of parts of a repository's name on a registry, the image's own included."""
 
     fewest: int
     most: int | None
@@ -51,7 +51,7 @@ class Rule:
     source: str
 
     def allows(self, parts: int) -> bool:
-        """Whether a name of so many parts can exist."""
+        """Return whether a name of so many parts can exist."""
         return self.fewest <= parts <= (self.most or parts)
 
 
@@ -73,7 +73,7 @@ RULES = {
 
 
 def parse(name: str) -> Reference:
-    """`host/repository:tag@digest`, with Docker's defaults (github.com/distribution/reference)."""
+    """Parse `host/repository:tag@digest`, with Docker's defaults (github.com/distribution/reference)."""
     rest, _, digest = name.partition("@")
     first, slash, tail = rest.partition("/")
     has_host = bool(slash) and (any(mark in first for mark in ".:") or first == "localhost")
@@ -86,12 +86,12 @@ def parse(name: str) -> Reference:
 
 
 def written(host: str) -> str:
-    """How `docker login` and names of images write a host: Docker Hub's is not where its API answers."""
+    """Return a host as `docker login` and image names write it: Docker Hub's API answers elsewhere."""
     return HUB_NAME if host in _HUB_HOSTS else host
 
 
 def repository(registry: str, image: str) -> str:
-    """The repository `host[:port]/path/image` that `--registry` and an image's name mean.
+    """Return the repository `host[:port]/path/image` of `--registry` and an image's name.
 
     Raises ConfigError when no registry, or not the one of that host, can have such a repository.
     """
@@ -116,7 +116,7 @@ def repository(registry: str, image: str) -> str:
 
 
 def check_tag(tag: str) -> str:
-    """`tag`, or ConfigError when it breaks the grammar of tags."""
+    """Return `tag`; raise ConfigError when it breaks the grammar of tags."""
     if not _TAG.fullmatch(tag):
         raise ConfigError(
             f"{tag[:140]!r} cannot be a tag",

@@ -1,35 +1,35 @@
-"""How long a busy registry is waited for; imported late, since urllib3 costs start-up time."""
+"""The retry policy as urllib3 carries it out; imported late, since urllib3 costs start-up time."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any, Self
 
 from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import MaxRetryError
 from urllib3.util.retry import Retry
 
-TOTAL_SECONDS = 60.0
+from ftbuild.registry.policy import BUSY, RetryPolicy
+
 _METHODS = ("GET", "HEAD", "POST", "PUT")
 
 
 class Patience(Retry):
-    """Tries again while all pauses together stay below `TOTAL_SECONDS`.
+    """Retries while all pauses together stay below `left` seconds.
 
     Retry-After (RFC 9110, section 10.2.3) is honoured in full, or, where it asks for more than what is left,
-    the registry's answer is handed on at once.
+    the server's answer is handed on at once.
     """
 
-    left = TOTAL_SECONDS
+    left = 0.0
 
     def new(self, **changes: Any) -> Self:
-        """A copy that has as much patience left."""
+        """Return a copy that has as much patience left."""
         copy = super().new(**changes)
         copy.left = self.left
         return copy
 
     def increment(self, *args: Any, **kwargs: Any) -> Self:
-        """One try less; MaxRetryError when the pause before the next would be too long."""
+        """Return a copy with one retry less; MaxRetryError when the pause before it would be too long."""
         after = super().increment(*args, **kwargs)
         response: BaseHTTPResponse | None = kwargs.get("response")
         asked = after.get_retry_after(response) if response is not None else None
@@ -39,16 +39,21 @@ class Patience(Retry):
         return after
 
 
-def patience(busy: Collection[int]) -> Patience:
-    """Six tries; the statuses in `busy` are those that may be different a moment later."""
-    return Patience(
-        connect=2,
-        read=3,
-        status=5,
+def patience(policy: RetryPolicy) -> Patience:
+    """Return the policy for busy servers; without a connection or an answer there are fewer retries.
+
+    urllib3 pauses before the second retry only, and doubles its factor for that.
+    """
+    made = Patience(
+        connect=min(2, policy.retries),
+        read=min(3, policy.retries),
+        status=policy.retries,
         other=0,
-        total=5,
-        backoff_factor=0.5,
-        status_forcelist=busy,
+        total=policy.retries,
+        backoff_factor=policy.first_pause / 2,
+        status_forcelist=BUSY,
         allowed_methods=_METHODS,
         raise_on_status=False,
     )
+    made.left = policy.patience
+    return made

@@ -18,7 +18,7 @@ UNAUTHORIZED = 401
 class Session:
     """Connections and logins that several repositories may share, and several threads.
 
-    Without `patient` nothing is tried again, for those who want an answer within seconds.
+    Without `patient` nothing is retried, for callers that want an answer within seconds.
     """
 
     def __init__(self, *, patient: bool = True) -> None:
@@ -26,7 +26,7 @@ class Session:
         self._logins = Logins(self._transport)
 
     def api(self, host: str) -> str:
-        """The root of a registry's API."""
+        """Return the root of a registry's API."""
         return self._transport.api(host)
 
     def request(
@@ -39,17 +39,17 @@ class Session:
         headers: Mapping[str, str] | None = None,
         data: bytes | None = None,
     ) -> requests.Response:
-        """The answer, its status one of `expected`.
+        """Return the answer, its status one of `expected`.
 
-        A login that was refused, be it because a token ran out meanwhile, is made anew once. Raises `Refused`
-        for any other status and HostError when nothing answers.
+        A login that was refused, for example because a token ran out meanwhile, is made anew once. Raises
+        `Refused` for any other status and HostError when nothing answers.
         """
 
         def send(login: Login | None) -> requests.Response:
             header = login.header if login else None
             return self._transport.send(method, url, headers=headers, data=data, authorization=header)
 
-        # An upload may go to a storage elsewhere, which must not get to know the login.
+        # An upload may go to a storage elsewhere, which must not see the login.
         own = is_within(url, self.api(scope.host))
         login = self._logins.known(scope) if own else None
         answer = send(login)
@@ -61,5 +61,5 @@ class Session:
         return answer
 
     def answers(self, host: str) -> None:
-        """HostError unless a registry answers, with whatever status: 401 is how it asks for a login."""
+        """Raise HostError unless a registry answers, with any status: 401 is how it asks for a login."""
         self._transport.send("GET", self.api(host))

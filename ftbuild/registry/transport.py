@@ -1,4 +1,4 @@
-"""HTTP as registries need it: which scheme, how long to wait, what to say when nothing answers."""
+"""HTTP to registries: schemes, time limits, errors when nothing answers."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from ftbuild import __version__
 from ftbuild.errors import HostError
+from ftbuild.registry.policy import POLICY
 
 if TYPE_CHECKING:
     import requests
@@ -20,8 +21,6 @@ CONNECT_SECONDS = 5.0
 # A registry may take long to store a manifest of an image with large layers.
 ANSWER_SECONDS = 60.0
 CONNECTIONS = 16
-# Statuses that may be gone a moment later (RFC 6585; RFC 9110, section 15.6).
-BUSY = (429, 500, 502, 503, 504)
 # A body that breaks off comes too late for the retries of the connection.
 BODY_TRIES = 3
 
@@ -44,7 +43,7 @@ class Transport:
         self._http.headers.update({"User-Agent": f"ftbuild/{__version__}", "Accept-Encoding": "identity"})
         self._http.verify = os.environ.get("SSL_CERT_FILE") or True
         for scheme in ("https://", "http://"):
-            retries = patience(BUSY) if patient else 0
+            retries = patience(POLICY) if patient else 0
             self._http.mount(scheme, HTTPAdapter(pool_maxsize=CONNECTIONS, max_retries=retries))
         self._answer_seconds = ANSWER_SECONDS if patient else CONNECT_SECONDS
         self._body_tries = BODY_TRIES if patient else 1
@@ -52,7 +51,7 @@ class Transport:
         self._lock = Lock()
 
     def api(self, host: str) -> str:
-        """The root of a registry's API, `https://host/v2/`.
+        """Return the root of a registry's API, `https://host/v2/`.
 
         Plain HTTP on this machine only, as Docker has it, and only where nothing speaks TLS: a certificate
         that is not trusted stays an error.
@@ -72,7 +71,8 @@ class Transport:
         headers: Mapping[str, str] | None = None,
         data: bytes | Mapping[str, str] | None = None,
     ) -> requests.Response:
-        """The answer, whatever its status; HostError when there is none."""
+        """Return the answer, whatever its status; raise HostError when there is none."""
+        import tenacity
         from requests.exceptions import ChunkedEncodingError
         from urllib3.exceptions import HTTPError
 
@@ -89,19 +89,19 @@ class Transport:
                 proxies=_proxies(url),
             )
 
+        retrying = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(ChunkedEncodingError),
+            stop=tenacity.stop_after_attempt(self._body_tries),
+            reraise=True,
+        )
         try:
-            for _ in range(self._body_tries - 1):
-                try:
-                    return once()
-                except ChunkedEncodingError:
-                    continue
-            return once()
+            return retrying(once)
         except (OSError, HTTPError) as silent:
             raise _unreachable(url, silent) from silent
 
 
 def is_loopback(host: str) -> bool:
-    """Whether `host[:port]` is this machine: localhost, 127.0.0.0/8 or ::1."""
+    """Return whether `host[:port]` is this machine: localhost, 127.0.0.0/8 or ::1."""
     name = urlsplit(f"//{host}").hostname or ""
     try:
         return name == "localhost" or ip_address(name).is_loopback
@@ -110,7 +110,7 @@ def is_loopback(host: str) -> bool:
 
 
 def resolved(root: str, place: str) -> str:
-    """A path or URL that a registry gave, as a URL; on its own host never less safe than `root`.
+    """Return a path or URL that a registry gave as a URL, on its own host never less safe than `root`.
 
     A registry behind a proxy that ends TLS may call itself http.
     """
@@ -119,17 +119,17 @@ def resolved(root: str, place: str) -> str:
 
 
 def is_within(url: str, root: str) -> bool:
-    """Whether both are of the same origin (RFC 6454)."""
+    """Return whether both are of the same origin (RFC 6454)."""
     return urlsplit(url)[:2] == urlsplit(root)[:2]
 
 
 def bare(url: str) -> str:
-    """`url` without its query, which may hold a state or a signature that nobody else should see."""
+    """Return `url` without its query, which may hold a state or a signature to keep secret."""
     return url.partition("?")[0]
 
 
 def _speaks_tls(host: str) -> bool:
-    """Whether TLS answers at all; nothing is sent, and whether to trust it is decided later."""
+    """Return whether TLS answers at all; nothing is sent, and trust is decided later."""
     import socket
     import ssl
 
@@ -157,7 +157,7 @@ def _adder(authorization: str | None) -> Callable[[requests.PreparedRequest], re
 
 
 def _proxies(url: str) -> dict[str, str]:
-    """No proxy for this machine, whatever NO_PROXY says, as in Docker."""
+    """Return no proxy for this machine, whatever NO_PROXY is, as in Docker."""
     host = urlsplit(url).hostname or ""
     return {"no_proxy": host} if is_loopback(urlsplit(url).netloc) else {}
 

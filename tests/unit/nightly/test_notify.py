@@ -15,6 +15,7 @@ import pytest
 
 from ftbuild.nightly import notify
 from ftbuild.nightly.record import NightlyRun, Reason
+from ftbuild.registry.policy import POLICY
 from testing import recorded_runs
 
 SECRET = "T0PS3CRET"
@@ -68,7 +69,7 @@ def serving(hook: Hook) -> Iterator[Hook]:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notify, "BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr(notify, "POLICY", replace(POLICY, first_pause=0.02))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
 
 
@@ -135,7 +136,7 @@ def test_a_retry_waits_as_long_as_the_server_asks() -> None:
     assert 1 <= time.monotonic() - start < 5
 
 
-@pytest.mark.parametrize(("code", "asked"), [(503, 4), (404, 1), (400, 1)])
+@pytest.mark.parametrize(("code", "asked"), [(503, 7), (404, 1), (400, 1)])
 def test_a_refusal_is_a_warning_without_the_secret(code: int, asked: int) -> None:
     with serving(Hook([code] * 9)) as hook:
         warning = notify.post(hook.url, recorded_runs.bad())
@@ -153,7 +154,7 @@ def test_a_redirect_is_not_followed() -> None:
 
 def test_a_timeout_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notify, "TIMEOUT_SECONDS", 0.05)
-    monkeypatch.setattr(notify, "RETRIES", 1)
+    monkeypatch.setattr(notify, "POLICY", replace(POLICY, retries=1))
     with serving(Hook(seconds=0.3)) as hook:
         warning = notify.post(hook.url, recorded_runs.good())
     assert warning is not None
