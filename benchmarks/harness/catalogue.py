@@ -14,7 +14,7 @@ NAMES = ("cold", "warm", "wall", "schedule", "memory", "sources", "images", "sta
 
 
 class Benchmark(Protocol):
-    """A module of this folder; the first line of its docstring says what it measures."""
+    """A module of benchmarks/topics; the first line of its docstring is its description."""
 
     NAME: str
     __doc__: str | None
@@ -33,7 +33,7 @@ def chosen(names: Collection[str]) -> Iterator[Benchmark]:
         raise ConfigError(f"benchmark {', '.join(unknown)} is unknown", hint=f"one of {', '.join(NAMES)}")
     for name in NAMES:
         if not names or name in names:
-            yield cast(Benchmark, import_module(f"benchmarks.{name}"))
+            yield cast(Benchmark, import_module(f"benchmarks.topics.{name}"))
 
 
 def about(benchmark: Benchmark) -> str:

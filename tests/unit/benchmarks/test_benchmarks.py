@@ -302,6 +302,12 @@ def test_an_unknown_benchmark_is_an_error() -> None:
         list(catalogue.chosen(["fast"]))
 
 
+def test_every_benchmark_can_be_loaded() -> None:
+    found = list(catalogue.chosen([]))
+    assert [benchmark.NAME for benchmark in found] == list(catalogue.NAMES)
+    assert all(catalogue.about(benchmark) for benchmark in found)
+
+
 def test_committed_records_can_be_read() -> None:
     for file in (run.README.parent / "results").glob("*.json"):
         assert Result.read(file).benchmark == json.loads(file.read_text())["benchmark"]
