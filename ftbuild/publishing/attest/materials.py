@@ -98,7 +98,7 @@ def _base(plan: Plan, image: str) -> Base:
     """A base built here is in no registry, so nothing but its recipe's hash, the tag, names it."""
     if plan.base.local:
         name, _, tag = image.rpartition(":")
-        return Base(name, tag, "", purl.purl("generic", name, version=tag))
+        return Base(name, tag, "", purl.generic(name, tag))
     parsed = reference.parse(image)
     digest = parsed.digest or ""
     name = f"{parsed.registry}/{parsed.repository}"
