@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.plugins import event_priority
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -59,14 +58,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = _CODE.split(markdown)
     parts[::2] = [_LINK.sub(lambda link: _rewritten(link, repository, source), part) for part in parts[::2]]
     return "".join(parts)
-
-
-@event_priority(-100)
-def on_post_build(config: MkDocsConfig) -> None:
-    """Write the search index as a script too: the theme reads that one when a page is opened from a disk."""
-    folder = Path(config.site_dir, "search")
-    index = (folder / "search_index.json").read_text(encoding="utf-8")
-    (folder / "search_index.js").write_text(f"var __index = {index}", encoding="utf-8")
 
 
 def commands() -> Iterator[str]:

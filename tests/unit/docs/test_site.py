@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
-
-import pytest
 
 import tasks
 from testing import ROOT
@@ -64,17 +59,6 @@ def broken(site: Path) -> Iterator[str]:
             lacks = target in pages and parts.fragment and unquote(parts.fragment) not in pages[target].ids
             if not target.is_file() or lacks:
                 yield f"{file.relative_to(site)}: {link}"
-
-
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("material", reason="needs mkdocs-material: pip install --editable '.[docs]'")
-    folder = tmp_path_factory.mktemp("site")
-    argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
-    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 def test_every_link_and_anchor_leads_somewhere(site: Path) -> None:
