@@ -1,1 +1,1 @@
-"""Workflow files for CI systems, rendered from the configuration: a night over the matrix, tests on push."""
+"""Workflow files for CI systems, rendered from the configuration: nightly runs, tests on push."""

@@ -1,4 +1,4 @@
-"""Steps of GitHub's jobs, and what a job may do: checkout, artifacts, login."""
+"""Steps and permissions of GitHub's jobs: checkout, artifacts, login."""
 
 from __future__ import annotations
 
@@ -19,42 +19,42 @@ VERSIONS = {
 CHECKOUT, UPLOAD, DOWNLOAD = VERSIONS
 
 READ = {"contents": "read"}
-# What is written there is shown on the page of the run.
+# GitHub shows the contents of this file on the page of the run.
 SUMMARY = '"$GITHUB_STEP_SUMMARY"'
 
 
 def registry(options: Options) -> str:
-    """A word of the shell: GitHub's own registry takes lower case only (distribution-spec, <name>)."""
+    """Return the registry as a shell word; GitHub's own takes lower case only (distribution-spec, <name>)."""
     return options.registry or "ghcr.io/${GITHUB_REPOSITORY,,}"
 
 
-def writes(options: Options) -> Mapping[str, str]:
-    """Another registry has credentials of its own: the job's token need not write packages."""
+def write_permissions(options: Options) -> Mapping[str, str]:
+    """Return the permissions of a job that pushes; another registry has its own credentials."""
     return READ if options.registry else {**READ, "packages": "write"}
 
 
-def passed_on() -> dict[str, str]:
-    """Credentials of another registry than GitHub's own: secrets of the repository."""
+def registry_secrets() -> dict[str, str]:
+    """Return the credentials of a registry other than GitHub's own: secrets of the repository."""
     return {name: f"${{{{ secrets.{name} }}}}" for name in ("REGISTRY_USER", "REGISTRY_PASSWORD")}
 
 
 def logged_in(options: Options, line: str) -> tuple[Data, ...]:
-    """Log in, run a line, and log out whatever became of it: the machine may be shared."""
+    """Log in, run a line, and log out in any case: the machine may be shared."""
     own = {"REGISTRY_USER": "${{ github.actor }}", "REGISTRY_PASSWORD": "${{ secrets.GITHUB_TOKEN }}"}
     return (
-        {"name": "docker login", "env": passed_on() if options.registry else own, "run": steps.LOGIN},
+        {"name": "docker login", "env": registry_secrets() if options.registry else own, "run": steps.LOGIN},
         {"run": line},
         {"name": "docker logout", "if": "always()", "run": steps.LOGOUT},
     )
 
 
 def checkout(*, clean: bool = True) -> Data:
-    """The sources; without `clean` what earlier runs left stays."""
+    """Check out the sources; without `clean`, files of earlier runs stay."""
     return {"uses": CHECKOUT, "with": {"persist-credentials": False, **({} if clean else {"clean": False})}}
 
 
 def upload(name: str, *paths: str, when: str = "always()") -> Data:
-    """Keep files below the work folder, those that there are; paths in the artifact count from it."""
+    """Upload those of the files below the work folder that exist; paths in the artifact start there."""
     return {
         "if": when,
         "uses": UPLOAD,
@@ -63,23 +63,23 @@ def upload(name: str, *paths: str, when: str = "always()") -> Data:
             "path": "\n".join(paths) + ("\n" if len(paths) > 1 else ""),
             "include-hidden-files": True,
             "if-no-files-found": "ignore",
-            "overwrite": True,  # else a job that is run again fails on its own artifact
+            "overwrite": True,  # else a repeated job fails on its own artifact
         },
     }
 
 
 def download(name: str) -> Data:
-    """An artifact, into the work folder."""
+    """Download an artifact into the work folder."""
     return {"uses": DOWNLOAD, "with": {"name": name, "path": ".ftbuild"}}
 
 
 def download_all(pattern: str) -> Data:
-    """All artifacts whose names match, into the work folder."""
+    """Download all artifacts with matching names into the work folder."""
     return {"uses": DOWNLOAD, "with": {"pattern": pattern, "merge-multiple": True, "path": ".ftbuild"}}
 
 
-def said(what: str) -> Data:
-    """A line for the page of the run, whatever became of the job."""
+def status_line(what: str) -> Data:
+    """Write the job's status to the page of the run, in any case."""
     return {
         "if": "always()",
         "env": {"STATUS": "${{ job.status }}"},

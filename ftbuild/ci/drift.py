@@ -1,4 +1,4 @@
-"""Rendered files on disk: written, compared, and removed when another variant does without them."""
+"""Rendered files on disk: write and compare them, and remove those of another variant."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ftbuild.ci.options import MARK
 from ftbuild.errors import ConfigError
 
 
-def drift(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> list[str]:
-    """Paths that differ from what they should be, each with the reason.
+def differences(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> list[str]:
+    """Return the paths that differ from `wanted`, each with the reason.
 
-    `owned` are all paths that a variant may have: a file of ours that this one lacks is left over.
+    `owned` are the paths of all variants: a file of ours that this variant lacks is left over.
     """
     found = []
     for path, text in wanted.items():
@@ -25,23 +25,23 @@ def drift(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> list
 
 
 def require_up_to_date(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> None:
-    """ConfigError that names every file which is not as it would be written now."""
-    if stale := drift(folder, wanted, owned):
+    """Raise ConfigError with the names of all files that differ from what would be written now."""
+    if stale := differences(folder, wanted, owned):
         raise ConfigError(
-            f"CI files are not what the configuration makes: {', '.join(stale)}",
+            f"CI files differ from the configuration: {', '.join(stale)}",
             where=str(folder),
             hint="run the command in the first line of each file, or check with the same options",
         )
 
 
 def write(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> None:
-    """Write what is wanted and remove what is left over. ConfigError for a file that is not ours."""
+    """Write `wanted` and remove leftovers; raise ConfigError for a file that ftbuild did not write."""
     for path in wanted:
         if (folder / path).is_file() and not _is_ours(folder / path):
             raise ConfigError(
-                f"{path} was not made by invoke dev.ci",
+                f"{path} was not written by invoke dev.ci",
                 where=str(folder / path),
-                hint="move it away, or print ours with --dry-run and take over what you need",
+                hint="move it away, or print the generated file with --dry-run and copy what you need",
             )
     for path, text in wanted.items():
         file = folder / path

@@ -1,14 +1,14 @@
-"""GitHub Actions: a workflow for the tests, one for the night, and one for a cell, which the night calls.
+"""GitHub Actions: workflows for the tests, for nightly runs, and for one cell of a nightly run.
 
-A matrix job waits for all legs of the job before it, so that one broken cell would hold up all others. Hence
-the chain build, smoke, publish is a workflow of its own that the night calls once for each cell.
+A matrix job waits for all legs of the job before it, so one broken cell would hold up all others. Hence the
+chain build, smoke, publish is a workflow of its own, which the nightly workflow calls once per cell.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ftbuild.ci import actions, steps, yaml
+from ftbuild.ci import actions, steps, yaml_file
 from ftbuild.ci.options import STAGE, Options
 from ftbuild.errors import ConfigError
 
@@ -22,34 +22,36 @@ MOST_CELLS = 256
 HOSTED = "ubuntu-24.04"
 CPU = ("self-hosted", "linux", "x64")
 GPU = (*CPU, "gpu")
-# What means a cell, in the records of `invoke matrix --format github`.
+# The variables of a cell, in the records of `invoke matrix --format github`.
 CELL_VARIABLES = ("triton", "sms", "base")
-# The label of a GPU that tests an image: of several SMs the first.
+# The label of the GPU that tests an image: the first of several SMs.
 FIRST_SM = "sm${{ fromJSON(format('[{0}]', inputs.sms))[0] }}"
 BUILD_MINUTES = 720
-# The job's token, with which it logs in, lives no longer (docs.github.com, GITHUB_TOKEN).
-NIGHT_MINUTES = 24 * 60
+# The lifetime of the job's token, with which it logs in (docs.github.com, GITHUB_TOKEN).
+NIGHTLY_MINUTES = 24 * 60
 SHORT_MINUTES = 60
 
 _SHELL = {"run": {"shell": "bash"}}  # with pipefail, which the default shell lacks
-# A branch of this repository is tested when it is pushed, and not again for its pull request.
+# A branch of this repository is tested on push, and not again for its pull request.
 _FROM_FORK = "github.event.pull_request.head.repo.full_name != github.repository"
 
 
 def files(options: Options) -> dict[str, str]:
-    """Path in the repository -> text. ConfigError for more cells than a matrix may have."""
+    """Return the texts by path in the repository; raise ConfigError for more cells than a matrix may have."""
     if not options.one_host and len(options.cells) > MOST_CELLS:
         raise ConfigError(
-            f"{len(options.cells)} cells are selected, GitHub runs a matrix of {MOST_CELLS} jobs at most",
+            f"{len(options.cells)} cells are selected, GitHub's limit for a matrix is {MOST_CELLS} jobs",
             hint="select fewer with --triton, --sm or --cell, or use --one-host",
         )
-    night = _one_host(options) if options.one_host else _night(options)
+    nightly = _one_host(options) if options.one_host else _nightly(options)
     made = {
         TEST: _render(options, _test(), "All checks and tests, on push and for pull requests from forks."),
-        NIGHTLY: _render(options, night, *_about(options)),
+        NIGHTLY: _render(options, nightly, *_about(options)),
     }
     if not options.one_host:
-        made[CELL] = _render(options, _cell(options), "One cell of the night: published if both gates pass.")
+        made[CELL] = _render(
+            options, _cell(options), "One cell of a nightly run: published if both gates pass."
+        )
     return made
 
 
@@ -63,7 +65,7 @@ def _about(options: Options) -> tuple[str, ...]:
 
 
 def _render(options: Options, data: Data, *about: str) -> str:
-    return yaml.render(options.header("github", *about), data, actions.VERSIONS)
+    return yaml_file.render(options.header("github", *about), data, actions.VERSIONS)
 
 
 def _test() -> Data:
@@ -98,7 +100,7 @@ def _frame(options: Options, name: str, jobs: Data) -> Data:
     }
 
 
-def _night(options: Options) -> Data:
+def _nightly(options: Options) -> Data:
     return _frame(
         options,
         "nightly",
@@ -107,7 +109,7 @@ def _night(options: Options) -> Data:
 
 
 def _matrix(options: Options) -> Data:
-    """The cells, and our own registry, whose names must be in lower case (distribution-spec, <name>)."""
+    """Return the job that lists the cells and names the registry for the others."""
     return {
         "runs-on": HOSTED,
         "timeout-minutes": SHORT_MINUTES,
@@ -145,14 +147,14 @@ def _call(options: Options) -> Data:
         "needs": "matrix",
         "if": "needs.matrix.outputs.count != '0'",
         "strategy": {"fail-fast": False, "matrix": "${{ fromJSON(needs.matrix.outputs.matrix) }}"},
-        "permissions": actions.writes(options),
+        "permissions": actions.write_permissions(options),
         "uses": f"./{CELL}",
         "with": {
             "cell": "${{ matrix.id }}",
             **{name: f"${{{{ matrix.{name} }}}}" for name in CELL_VARIABLES},
             "registry": "${{ needs.matrix.outputs.registry }}",
         },
-        **({"secrets": actions.passed_on()} if options.registry else {}),
+        **({"secrets": actions.registry_secrets()} if options.registry else {}),
     }
 
 
@@ -174,7 +176,7 @@ def _cell(options: Options) -> Data:
     inputs = ("cell", *CELL_VARIABLES, "registry")
     call: Data = {"inputs": {name: {"type": "string", "required": True} for name in inputs}}
     if options.registry:
-        call["secrets"] = {name: {"required": True} for name in actions.passed_on()}
+        call["secrets"] = {name: {"required": True} for name in actions.registry_secrets()}
     return {
         "name": "cell",
         "on": {"workflow_call": call},
@@ -193,14 +195,14 @@ def _build(options: Options) -> Data:
     return {
         "runs-on": list(options.cpu or CPU),
         "timeout-minutes": BUILD_MINUTES,
-        "permissions": actions.writes(options),
+        "permissions": actions.write_permissions(options),
         "steps": [
             actions.checkout(),
             {"run": steps.BUILD},
             *actions.logged_in(options, steps.PUSH),
             actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD, steps.INVENTORIES),
             actions.upload("log-${{ inputs.cell }}", steps.BUILD_LOG),
-            actions.said("build and verify"),
+            actions.status_line("build and verify"),
         ],
     }
 
@@ -217,7 +219,7 @@ def _smoke(options: Options) -> Data:
             *actions.logged_in(options, steps.PULL),
             {"run": steps.SMOKE},
             actions.upload("smoke-${{ inputs.cell }}", steps.SMOKE_RECORD, steps.SMOKE_JUNIT),
-            actions.said("smoke"),
+            actions.status_line("smoke"),
         ],
     }
 
@@ -227,36 +229,36 @@ def _publish(options: Options) -> Data:
         "needs": ["build", "smoke"],
         "runs-on": list(options.cpu or CPU),
         "timeout-minutes": SHORT_MINUTES,
-        "permissions": actions.writes(options),
+        "permissions": actions.write_permissions(options),
         "steps": [
             actions.checkout(),
             {"run": steps.READY},
             actions.download("verify-${{ inputs.cell }}"),
             actions.download("smoke-${{ inputs.cell }}"),
             *actions.logged_in(options, steps.PUBLISH),
-            actions.said("publish"),
+            actions.status_line("publish"),
         ],
     }
 
 
 def _one_host(options: Options) -> Data:
-    """One job; its work folder stays, so that a report can look back on earlier nights."""
+    """Return one job; its work folder stays, so that the report shows trends."""
     job = {
         "runs-on": list(options.gpu or GPU),
-        "timeout-minutes": NIGHT_MINUTES,
-        "permissions": actions.writes(options),
+        "timeout-minutes": NIGHTLY_MINUTES,
+        "permissions": actions.write_permissions(options),
         "steps": [
             actions.checkout(clean=False),
             {"run": f'echo "REGISTRY={actions.registry(options)}" >> "$GITHUB_ENV"'},
-            {"run": steps.BEGIN_NIGHT},
+            {"run": steps.BEGIN_NIGHTLY},
             {"run": steps.READY},
             *actions.logged_in(options, steps.nightly(options.words)),
             {
                 "if": "always()",
-                "run": f"{steps.COLLECT_NIGHT}"
-                f"if [ -d {steps.NIGHT} ]; then cat {steps.NIGHT}/report.md >> {actions.SUMMARY}; fi\n",
+                "run": f"{steps.COLLECT_REPORT}"
+                f"if [ -d {steps.REPORT} ]; then cat {steps.REPORT}/report.md >> {actions.SUMMARY}; fi\n",
             },
-            actions.upload("night", steps.NIGHT),
+            actions.upload(steps.REPORT, steps.REPORT),
         ],
     }
     return _frame(options, "nightly", {"nightly": job})

@@ -1,15 +1,15 @@
 """GitLab CI: `.gitlab-ci.yml` with three jobs for each cell, written out.
 
-Legs of a `parallel:matrix` cannot need each other leg by leg in the versions of GitLab that people run, so
-one broken cell would hold up all others. Hence every cell has jobs of its own, and a changed matrix makes
-the file stale, which `invoke dev.ci --check` shows.
+Legs of a `parallel:matrix` cannot need each other one by one in the versions of GitLab in use, so one broken
+cell would hold up all others. Hence every cell has jobs of its own, and a changed matrix makes the file
+stale, which `invoke dev.ci --check` reports.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ftbuild.ci import steps, yaml
+from ftbuild.ci import steps, yaml_file
 from ftbuild.ci.options import STAGE, Options
 from ftbuild.matrix import Cell
 from ftbuild.sm import sm_list
@@ -22,26 +22,26 @@ IMAGE = "debian:bookworm-slim"
 CPU = ("privileged",)
 GPU = ("gpu",)
 BUILD_TIME = "12 hours"
-NIGHT_TIME = "24 hours"
+NIGHTLY_TIME = "24 hours"
 KEPT = "30 days"
 _SOURCE = '$CI_PIPELINE_SOURCE == "{}"'
-NIGHTS = tuple(_SOURCE.format(source) for source in ("schedule", "web"))
+NIGHTLY_SOURCES = tuple(_SOURCE.format(source) for source in ("schedule", "web"))
 
 
 def files(options: Options) -> dict[str, str]:
-    """Path in the repository -> text."""
-    jobs = _one_host(options) if options.one_host else _night(options)
+    """Return the text by path in the repository."""
+    jobs = _one_host(options) if options.one_host else _nightly(options)
     about = (
-        "Tests on push; a night over the matrix on a schedule (Build > Pipeline schedules) or by hand.",
+        "Tests on push; nightly runs over the matrix on a schedule (Build > Pipeline schedules) or by hand.",
         *(() if options.one_host else ("Cells do not wait for each other.",)),
     )
     data = {**_frame(options), "test": _test(), **jobs}
-    return {PATH: yaml.render(options.header("gitlab", *about), data)}
+    return {PATH: yaml_file.render(options.header("gitlab", *about), data)}
 
 
 def _frame(options: Options) -> Data:
     stages = ["test", "nightly"] if options.one_host else ["test", "build", "smoke", "publish", "report"]
-    sources = (*NIGHTS, _SOURCE.format("push"))
+    sources = (*NIGHTLY_SOURCES, _SOURCE.format("push"))
     return {
         "stages": stages,
         "workflow": {"rules": [{"if": source} for source in sources]},
@@ -56,7 +56,7 @@ def _frame(options: Options) -> Data:
 
 
 def _own_credentials() -> dict[str, str]:
-    """Those of the job's token; another registry's are variables of the project, masked and protected."""
+    """Return those of the job's token; another registry's are masked, protected variables of the project."""
     return {"REGISTRY_USER": "$CI_REGISTRY_USER", "REGISTRY_PASSWORD": "$CI_REGISTRY_PASSWORD"}
 
 
@@ -70,10 +70,10 @@ def _test() -> Data:
     }
 
 
-def _night(options: Options) -> Data:
+def _nightly(options: Options) -> Data:
     made: Data = {
-        ".night": {"rules": [{"if": source} for source in NIGHTS]},
-        "audit": {"extends": ".night", "stage": "test", "script": [steps.AUDIT]},
+        ".nightly": {"rules": [{"if": source} for source in NIGHTLY_SOURCES]},
+        "audit": {"extends": ".nightly", "stage": "test", "script": [steps.AUDIT]},
         **_templates(),
     }
     for cell in options.cells:
@@ -82,10 +82,10 @@ def _night(options: Options) -> Data:
 
 
 def _templates() -> Data:
-    """The three jobs of a cell but for its names and its runner."""
+    """Return the parts that the jobs of all cells share."""
     return {
         ".build": {
-            "extends": ".night",
+            "extends": ".nightly",
             "stage": "build",
             "needs": [],
             "timeout": BUILD_TIME,
@@ -94,7 +94,7 @@ def _templates() -> Data:
             "artifacts": _kept(steps.VERIFY_RECORD, steps.INVENTORIES, steps.BUILD_LOG),
         },
         ".smoke": {
-            "extends": ".night",
+            "extends": ".nightly",
             "stage": "smoke",
             "timeout": BUILD_TIME,
             "script": [steps.READY, steps.LOGIN, steps.PULL, steps.SMOKE],
@@ -105,7 +105,7 @@ def _templates() -> Data:
             },
         },
         ".publish": {
-            "extends": ".night",
+            "extends": ".nightly",
             "stage": "publish",
             "timeout": "1 hour",
             "script": [steps.READY, steps.LOGIN, steps.PUBLISH],
@@ -115,7 +115,7 @@ def _templates() -> Data:
 
 
 def _cell(cell: Cell, gpu: tuple[str, ...]) -> Data:
-    """Jobs of one resource group: those of two nights never work on a cell at the same time."""
+    """Return a cell's jobs in one resource group: those of two pipelines never run at the same time."""
     variables = {"TRITON": cell.triton, "SMS": sm_list(cell.sms), "BASE": cell.base}
     shared = {"variables": variables, "resource_group": cell.id}
     build, smoke, publish = (f"{step} {cell.id}" for step in ("build", "smoke", "publish"))
@@ -131,10 +131,10 @@ def _label(cell: Cell) -> str:
 
 
 def _report(options: Options) -> Data:
-    """Waits for everything, by its stage, and takes all records."""
+    """Return the job that waits for all others, by its stage, and gets all records."""
     return {
         "stage": "report",
-        "rules": [{"if": source, "when": "always"} for source in NIGHTS],
+        "rules": [{"if": source, "when": "always"} for source in NIGHTLY_SOURCES],
         "script": [f"{steps.summary(options.words)} > summary.md", "cat summary.md"],
         "artifacts": _kept("summary.md"),
     }
@@ -143,14 +143,14 @@ def _report(options: Options) -> Data:
 def _one_host(options: Options) -> Data:
     job = {
         "stage": "nightly",
-        "rules": [{"if": source} for source in NIGHTS],
+        "rules": [{"if": source} for source in NIGHTLY_SOURCES],
         "tags": list(options.gpu or GPU),
-        "timeout": NIGHT_TIME,
+        "timeout": NIGHTLY_TIME,
         "resource_group": "nightly",
         "variables": {"GIT_CLEAN_FLAGS": "-ffdx -e .ftbuild -e .venv"},
-        "script": [steps.BEGIN_NIGHT, steps.READY, steps.LOGIN, steps.nightly(options.words)],
-        "after_script": [steps.COLLECT_NIGHT, steps.LOGOUT],
-        "artifacts": {**_kept(steps.NIGHT), "reports": {"junit": f"{steps.NIGHT}/junit.xml"}},
+        "script": [steps.BEGIN_NIGHTLY, steps.READY, steps.LOGIN, steps.nightly(options.words)],
+        "after_script": [steps.COLLECT_REPORT, steps.LOGOUT],
+        "artifacts": {**_kept(steps.REPORT), "reports": {"junit": f"{steps.REPORT}/junit.xml"}},
     }
     return {"nightly": job}
 

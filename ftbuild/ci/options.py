@@ -1,4 +1,4 @@
-"""What a rendering is made of: the cells, the runners, the registry, and the line that made it."""
+"""Options of a rendering: cells, runners, registry, and the command that made it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ftbuild.matrix import Cell
 
-# At night in Europe and America, and not on the full hour, when everybody's nightly jobs start.
+# Night in Europe and America, and not on the full hour, when most scheduled jobs start.
 CRON = "17 1 * * *"
 STAGE = "staging"
 MARK = "# Made by `invoke dev.ci"
@@ -17,11 +17,11 @@ MARK = "# Made by `invoke dev.ci"
 
 @dataclass(frozen=True)
 class Options:
-    """Everything that decides the files.
+    """Values that decide the files.
 
-    `selection` are the options that mean `cells`, as typed; `config` is a folder relative to the checkout,
-    empty for the default one; `registry` is empty for the CI system's own; `cpu` and `gpu` are labels (tags
-    in GitLab) of runners, empty for the system's defaults.
+    `selection` holds the options that select `cells`, as typed; `config` is a folder relative to the
+    checkout, empty for the default; `registry` is empty for the CI system's own; `cpu` and `gpu` are labels
+    (tags in GitLab) of runners, empty for the system's defaults.
     """
 
     cells: tuple[Cell, ...]
@@ -35,16 +35,16 @@ class Options:
 
     @property
     def words(self) -> str:
-        """The selection as a shell takes it, after a blank; empty where all defaults are meant."""
+        """Return the selection quoted for a shell, after a blank; empty if it is the default."""
         return "".join(f" {shlex.quote(word)}" for word in self.selection)
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables that all jobs need besides those of a cell."""
+        """Return the variables that all jobs need besides those of a cell."""
         return {"FTBUILD_CONFIG": self.config} if self.config else {}
 
     def header(self, system: str, *about: str) -> str:
-        """Comment lines for the top of a file: which command makes it, and what it does."""
+        """Return comment lines for the top of a file: the command that writes it, and its purpose."""
         given = {
             "--registry": self.registry,
             "--cpu-runner": ",".join(self.cpu),
@@ -55,5 +55,5 @@ class Options:
         words = [word for option, value in given.items() if value for word in (option, value)]
         variant = ["--one-host"] if self.one_host else []
         line = shlex.join([f"--{system}", *variant, *self.selection, *words])
-        lines = [f"{MARK} {line}`: do not edit, make it again.", *(f"# {text}" for text in about)]
+        lines = [f"{MARK} {line}`: do not edit, run it again.", *(f"# {text}" for text in about)]
         return "\n".join(lines)

@@ -1,8 +1,7 @@
-"""What the jobs run, the same lines in every CI system.
+"""Command lines of the jobs, the same in every CI system.
 
-`TRITON`, `SMS` (`80` or `80,86`) and `BASE` are variables that mean the cell; `REGISTRY` and `STAGE` say
-where images go. A line makes its machine ready by itself: `./bootstrap` installs what is missing, then runs
-`invoke`.
+The variables `TRITON`, `SMS` (`80` or `80,86`) and `BASE` select the cell; images go to `REGISTRY` and
+`STAGE`. Each line prepares its machine: `./bootstrap` installs what is missing, then runs `invoke`.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ _STAGED = '--registry "$REGISTRY" --stage "$STAGE"'
 BUILD = f"./bootstrap build {_CELL}"
 PUSH = f"./bootstrap registry.stage {_STAGED} {_CELL}"
 PULL = f"./bootstrap registry.pull {_STAGED} {_CELL}"
-# Ends with 4 where no GPU fits: nothing was tested, so the job fails and nothing is published.
+# Ends with 4 if no GPU fits: nothing was tested, so the job fails and nothing is published.
 SMOKE = f"./bootstrap smoke {_CELL}"
 PUBLISH = f"./bootstrap publish {_STAGED} {_CELL}"
 AUDIT = "./bootstrap audit"
 
-# Variables hold user and password, so that neither stands in a process list or a log.
+# Variables hold user and password, so that neither appears in a process list or a log.
 LOGIN = (
     'printf "%s" "$REGISTRY_PASSWORD"'
     ' | docker login "${REGISTRY%%/*}" --username "$REGISTRY_USER" --password-stdin'
@@ -29,26 +28,26 @@ LOGOUT = 'docker logout "${REGISTRY%%/*}"'
 
 # Records and logs in the work folder: <cell>/<key>/FILE.
 VERIFY_RECORD = ".ftbuild/*/*/verify.json"
-# For the SBOM: where images are published, they are not at hand.
+# For the SBOM: the publishing machine does not have the images.
 INVENTORIES = ".ftbuild/*/*/inventory-*.json"
 BUILD_LOG = ".ftbuild/*/*/build.log"
 SMOKE_RECORD = ".ftbuild/*/*/smoke.json"
 SMOKE_JUNIT = ".ftbuild/*/*/smoke.xml"
 
-# On one host the work folder outlives a night, for the trends; `night` gets the report of this one only.
-NIGHT = "night"
-BEGIN_NIGHT = f"rm -rf {NIGHT} && mkdir -p .ftbuild/nights && touch .ftbuild/began"
-COLLECT_NIGHT = f"""\
+# On one host the work folder outlives a run, for the trends; this folder gets the report of the present one.
+REPORT = "nightly-report"
+BEGIN_NIGHTLY = f"rm -rf {REPORT} && mkdir -p .ftbuild/nights && touch .ftbuild/began"
+COLLECT_REPORT = f"""\
 made=$(find .ftbuild/nights -mindepth 1 -maxdepth 1 -newer .ftbuild/began | sort | tail -n 1)
-if [ -n "$made" ]; then cp -r "$made" {NIGHT}; fi
+if [ -n "$made" ]; then cp -r "$made" {REPORT}; fi
 """
 
 
 def nightly(words: str) -> str:
-    """The whole matrix on this machine; `words` are the selection."""
+    """Return the command for the whole matrix on this machine; `words` is the selection."""
     return f'./bootstrap nightly --registry "$REGISTRY"{words}'
 
 
 def summary(words: str) -> str:
-    """Markdown of the gate records that lie in the work folder."""
+    """Return the command that prints the gate records of the work folder as Markdown."""
     return f"./bootstrap dev.ci --summary{words}"

@@ -1,4 +1,4 @@
-"""The gate records of a night whose cells ran on several machines, as Markdown."""
+"""Markdown of the gate records of a nightly run whose cells ran on several machines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TITLES = ("Cell", "Key", "Verify", "Smoke")
 
 
 def markdown(plans: Iterable[Plan], work: Path) -> str:
-    """A table with a row for each cell: how both gates ended, from the records in the work folder."""
+    """Return a table with the results of both gates per cell, from the records in the work folder."""
     rows = [_row(plan, plan.folder(work)) for plan in plans]
     lines = [TITLES, ("---",) * len(TITLES), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
@@ -24,7 +24,7 @@ def _row(plan: Plan, folder: Path) -> tuple[str, ...]:
 
 
 def _ended(folder: Path, gate: Gate) -> str:
-    """`passed`, the checks that failed, or that there is no record: then nothing was published."""
+    """Return `passed`, the failed checks, or `no record`, in which case nothing was published."""
     record = report.read(gate, folder)
     if record is None:
         return "**no record**"

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild.ci import drift, github, gitlab, steps, summary
-from ftbuild.ci import yaml as document
+from ftbuild.ci import drift, github, gitlab, steps, summary, yaml_file
 from ftbuild.ci.options import Options
 from ftbuild.cli import ci
 from ftbuild.cli.ci import CiOptions
@@ -47,7 +46,7 @@ def pipeline(options: Options) -> dict[str, Any]:
 
 
 def lines(job: dict[str, Any]) -> list[str]:
-    """What a job runs, in order."""
+    """Return the commands of a job, in order."""
     if "steps" in job:
         return [step["run"] for step in job["steps"] if "run" in step]
     return list(job["script"])
@@ -67,7 +66,7 @@ def test_on_github_a_cell_is_published_only_after_its_build_and_its_smoke_test()
     assert not any("if" in job for job in jobs.values())
 
 
-def test_on_github_each_cell_has_a_chain_of_its_own_and_the_report_comes_always() -> None:
+def test_on_github_each_cell_has_its_own_chain_and_the_report_always_runs() -> None:
     jobs = workflows(OPTIONS)[github.NIGHTLY]["jobs"]
     assert jobs["cell"]["uses"] == f"./{github.CELL}"
     assert jobs["cell"]["strategy"]["fail-fast"] is False
@@ -76,10 +75,10 @@ def test_on_github_each_cell_has_a_chain_of_its_own_and_the_report_comes_always(
     assert jobs["report"]["if"] == "always()"
 
 
-def test_on_github_nights_come_by_clock_and_by_hand_and_never_two_at_a_time() -> None:
-    night = workflows(replace(OPTIONS, cron="0 3 * * 1"))[github.NIGHTLY]
-    assert night["on"] == {"schedule": [{"cron": "0 3 * * 1"}], "workflow_dispatch": {}}
-    assert night["concurrency"] == {"group": "nightly", "cancel-in-progress": False}
+def test_on_github_nightly_runs_are_scheduled_or_manual_and_never_overlap() -> None:
+    nightly = workflows(replace(OPTIONS, cron="0 3 * * 1"))[github.NIGHTLY]
+    assert nightly["on"] == {"schedule": [{"cron": "0 3 * * 1"}], "workflow_dispatch": {}}
+    assert nightly["concurrency"] == {"group": "nightly", "cancel-in-progress": False}
 
 
 @pytest.mark.parametrize("one_host", [False, True])
@@ -95,7 +94,7 @@ def test_on_github_only_jobs_that_push_may_write_packages(one_host: bool) -> Non
     assert all(data["permissions"] == {"contents": "read"} for data in made.values())
 
 
-def test_on_github_actions_are_pinned_by_commit_and_say_their_version() -> None:
+def test_on_github_actions_are_pinned_by_commit_with_their_version_in_a_comment() -> None:
     for text in github.files(OPTIONS).values():
         uses = re.findall(r"uses: (actions/.*)", text)
         assert uses
@@ -118,7 +117,7 @@ def test_github_runs_no_matrix_of_more_than_256_cells() -> None:
     assert github.files(Options(many, one_host=True))
 
 
-def test_on_gitlab_every_cell_has_its_chain_and_waits_for_no_other() -> None:
+def test_on_gitlab_every_cell_has_its_own_chain() -> None:
     made = pipeline(OPTIONS)
     for cell in ("22.07-sm80", "22.12-sm90-open"):
         assert made[f"smoke {cell}"]["needs"] == [f"build {cell}"]
@@ -141,20 +140,20 @@ def test_on_gitlab_every_job_has_a_known_stage_and_known_parents(one_host: bool)
     assert {job["stage"] for job in jobs.values()} == set(made["stages"])
     for job in made.values():
         if isinstance(job, dict):
-            assert job.get("extends", ".night") in made or one_host
+            assert job.get("extends", ".nightly") in made or one_host
             assert all(need in made for need in job.get("needs", ()))
 
 
-def test_on_gitlab_pushes_run_tests_and_nights_run_the_rest() -> None:
+def test_on_gitlab_pushes_run_tests_and_nightly_runs_the_rest() -> None:
     made = pipeline(OPTIONS)
     assert made["test"]["rules"] == [{"if": '$CI_PIPELINE_SOURCE == "push"'}]
-    assert "push" not in json.dumps([made[".night"], made["report"]["rules"]])
+    assert "push" not in json.dumps([made[".nightly"], made["report"]["rules"]])
     assert all(rule["when"] == "always" for rule in made["report"]["rules"])
     assert made[".smoke"]["artifacts"]["reports"]["junit"].endswith("smoke.xml")
 
 
 @pytest.mark.parametrize("system", [github, gitlab])
-def test_login_comes_before_whatever_needs_it_and_logout_always(system: Any) -> None:
+def test_login_precedes_what_needs_it_and_logout_always_runs(system: Any) -> None:
     made = workflows(OPTIONS)[github.CELL]["jobs"] if system is github else pipeline(OPTIONS)
     dot = "" if system is github else "."
     for name, line in (("build", steps.PUSH), ("smoke", steps.PULL), ("publish", steps.PUBLISH)):
@@ -179,22 +178,22 @@ def test_the_password_goes_to_docker_on_standard_input_only(tmp_path: Path) -> N
     assert (tmp_path / "input").read_text() == "s%cret\\n"
 
 
-def test_only_the_report_of_this_night_is_collected(tmp_path: Path) -> None:
+def test_only_the_report_of_this_run_is_collected(tmp_path: Path) -> None:
     def shell(text: str) -> None:
         subprocess.run(["sh", "-ec", text], cwd=tmp_path, check=True)
 
-    shell(steps.BEGIN_NIGHT)
-    shell(steps.COLLECT_NIGHT)
-    assert not (tmp_path / "night").exists()
-    for night in ("20260101", "20260102"):
-        old = tmp_path / ".ftbuild" / "nights" / night
+    shell(steps.BEGIN_NIGHTLY)
+    shell(steps.COLLECT_REPORT)
+    assert not (tmp_path / steps.REPORT).exists()
+    for run in ("20260101", "20260102"):
+        old = tmp_path / ".ftbuild" / "nights" / run
         old.mkdir()
-        (old / "report.md").write_text(night)
+        (old / "report.md").write_text(run)
         os.utime(old, (1, 1))
-    shell(steps.BEGIN_NIGHT)
+    shell(steps.BEGIN_NIGHTLY)
     os.utime(tmp_path / ".ftbuild" / "nights" / "20260102", (2**31, 2**31))
-    shell(steps.COLLECT_NIGHT)
-    assert (tmp_path / "night" / "report.md").read_text() == "20260102"
+    shell(steps.COLLECT_REPORT)
+    assert (tmp_path / steps.REPORT / "report.md").read_text() == "20260102"
 
 
 @pytest.mark.parametrize("one_host", [False, True])
@@ -256,44 +255,44 @@ def test_a_configuration_outside_the_checkout_is_refused(config_folder: Path) ->
         ci.options(Selection(config_folder), CiOptions(), ROOT)
 
 
-def test_check_names_what_is_missing_changed_and_left_over(tmp_path: Path) -> None:
-    night, one_host = github.files(OPTIONS), github.files(replace(OPTIONS, one_host=True))
+def test_check_names_missing_changed_and_leftover_files(tmp_path: Path) -> None:
+    split, one_host = github.files(OPTIONS), github.files(replace(OPTIONS, one_host=True))
     with pytest.raises(ConfigError, match=f"{github.TEST} is missing") as refused:
-        drift.require_up_to_date(tmp_path, night, github.PATHS)
+        drift.require_up_to_date(tmp_path, split, github.PATHS)
     assert refused.value.exit_code == 2
-    drift.write(tmp_path, night, github.PATHS)
-    drift.require_up_to_date(tmp_path, night, github.PATHS)
-    assert drift.drift(tmp_path, one_host, github.PATHS) == [
+    drift.write(tmp_path, split, github.PATHS)
+    drift.require_up_to_date(tmp_path, split, github.PATHS)
+    assert drift.differences(tmp_path, one_host, github.PATHS) == [
         f"{github.TEST} is out of date",
         f"{github.NIGHTLY} is out of date",
         f"{github.CELL} is left over",
     ]
     drift.write(tmp_path, one_host, github.PATHS)
     assert not (tmp_path / github.CELL).exists()
-    assert drift.drift(tmp_path, one_host, github.PATHS) == []
+    assert drift.differences(tmp_path, one_host, github.PATHS) == []
 
 
 def test_a_file_that_people_wrote_is_never_overwritten_nor_removed(tmp_path: Path) -> None:
     file = tmp_path / gitlab.PATH
     file.write_text("stages: [mine]\n")
-    with pytest.raises(ConfigError, match=r"was not made by invoke dev\.ci"):
+    with pytest.raises(ConfigError, match=r"was not written by invoke dev\.ci"):
         drift.write(tmp_path, gitlab.files(OPTIONS), gitlab.PATHS)
     assert file.read_text() == "stages: [mine]\n"
-    assert drift.drift(tmp_path, {}, gitlab.PATHS) == []
+    assert drift.differences(tmp_path, {}, gitlab.PATHS) == []
 
 
 def test_a_dry_run_prints_and_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wanted = CiOptions(gitlab=True)
     assert ci.ci.function(SAMPLE, wanted, out=tmp_path, dry_run=True) == 0
     assert list(tmp_path.iterdir()) == []
-    said = capsys.readouterr().out
-    assert said.startswith(f"# --- {gitlab.PATH}\n# Made by `invoke dev.ci --gitlab")
-    assert "github" not in said
+    out = capsys.readouterr().out
+    assert out.startswith(f"# --- {gitlab.PATH}\n# Made by `invoke dev.ci --gitlab")
+    assert "github" not in out
 
 
 def test_a_script_of_several_lines_is_a_block_and_nothing_is_an_anchor() -> None:
     shared = ["x"]
-    text = document.render("# top", {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}})
+    text = yaml_file.render("# top", {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}})
     assert text.startswith("# top\n\njobs:\n  a:\n    run: |\n      one\n      two\n")
     assert "&" not in text
     assert load(text) == {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}}
@@ -304,7 +303,7 @@ def judged(plan: Plan, gate: Gate, **checks: State) -> GateReport:
     return GateReport(gate, plan, {"runtime": "sha256:1"}, tuple(found))
 
 
-def test_the_summary_tells_passed_failed_and_untested_apart(config: Config, tmp_path: Path) -> None:
+def test_the_summary_distinguishes_passed_failed_and_untested(config: Config, tmp_path: Path) -> None:
     selection = Selection(ROOT / "buildcfg", ["22.12"], ["80", "90"])
     good, bad = plans(config, selection)
     judged(good, VERIFY, labels=State.OK).write(good.folder(tmp_path))
@@ -317,7 +316,7 @@ def test_the_summary_tells_passed_failed_and_untested_apart(config: Config, tmp_
     ]
 
 
-def test_a_record_of_another_input_key_says_nothing(config: Config, tmp_path: Path) -> None:
+def test_a_record_of_another_input_key_does_not_count(config: Config, tmp_path: Path) -> None:
     (plan,) = plans(config, Selection(ROOT / "buildcfg", ["22.12"], ["80"]))
     judged(plan, SMOKE, gpt=State.OK).write(tmp_path / plan.cell.id / "0123456789ab")
     assert summary.markdown((plan,), tmp_path).endswith("| **no record** | **no record** |")

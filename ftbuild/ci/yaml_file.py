@@ -1,4 +1,4 @@
-"""Plain data as YAML for people: scripts as blocks, a blank line between jobs, versions beside pins."""
+"""Readable YAML from plain data: scripts as blocks, a blank line between jobs, versions beside pins."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-# Wider than any line of ours: a folded command is hard to read.
+# Wider than any line in use: a folded command is hard to read.
 _WIDTH = 1000
 
 
 def render(header: str, data: Mapping[str, Any], comments: Mapping[str, str] | None = None) -> str:
-    """A YAML file of `data`; each of `comments` follows its text wherever that ends a line."""
+    """Return a YAML file of `data`; each of `comments` follows its text wherever that ends a line."""
     text = "\n".join([header, "", *(_section(key, value) for key, value in data.items())]).rstrip() + "\n"
     for value, comment in (comments or {}).items():
         text = text.replace(f"{value}\n", f"{value}  # {comment}\n")
@@ -20,7 +20,7 @@ def render(header: str, data: Mapping[str, Any], comments: Mapping[str, str] | N
 
 
 def _section(key: str, value: object) -> str:
-    """A key of the top level; jobs below it stand apart."""
+    """Return a top-level key; blank lines separate jobs below it."""
     if key == "jobs" and isinstance(value, dict):
         jobs = (_indented(_dump({name: job})) for name, job in value.items())
         return "jobs:\n" + "\n".join(jobs)
