@@ -1,4 +1,4 @@
-"""A Hugging Face tokenizer whose tokens 0 to 255 are the bytes, as the sample stack's models have them."""
+"""A Hugging Face tokenizer whose tokens 0 to 255 are the bytes, as in the sample stack's models."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 END = 257
 SPECIAL = {"<|startoftext|>": 256, "<|endoftext|>": END}
-# Printable characters of Latin-1 stand for themselves, the other bytes for what follows U+00FF (transformers,
-# GPT-2's bytes_to_unicode).
+# Printable characters of Latin-1 stand for themselves, the other bytes for the characters after U+00FF
+# (transformers, GPT-2's bytes_to_unicode).
 _PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
 
 
 def write(folder: Path, special: Mapping[str, int] = SPECIAL) -> Path:
-    """Write tokenizer.json into `folder`; its truncation is what a careless training leaves."""
+    """Write tokenizer.json into `folder`, with the truncation that careless training leaves."""
     folder.mkdir(exist_ok=True)
     others = [byte for byte in range(256) if byte not in _PRINTABLE]
     vocabulary = {chr(byte): byte for byte in _PRINTABLE}

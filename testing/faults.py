@@ -1,4 +1,4 @@
-"""A reverse proxy in front of a registry that fails when it is told to, and remembers what it was asked."""
+"""A reverse proxy in front of a registry that fails on demand, and records its requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PIECE_BYTES = 1 << 20
 
 @dataclass
 class Fault:
-    """Requests that match `METHOD /path` fail as long as `times` lasts."""
+    """A failure of the next `times` requests that match `METHOD /path`."""
 
     match: str
     times: int
@@ -33,7 +33,7 @@ class Fault:
 
 @dataclass
 class Faults:
-    """The knobs, and the requests that came, as `METHOD /path`; those in `logged_in` had an Authorization."""
+    """The faults and the requests, as `METHOD /path`; those in `logged_in` had an Authorization."""
 
     seen: list[str] = field(default_factory=list)
     logged_in: list[str] = field(default_factory=list)
@@ -41,14 +41,14 @@ class Faults:
     lock: Lock = field(default_factory=Lock)
 
     def answer(self, match: str, status: int, *, times: int = 1, body: bytes = b"", **headers: str) -> None:
-        """Answer the next matching requests with `status`; `Retry_After="1"` is how a header is written."""
+        """Answer the next matching requests with `status`; headers are given like `Retry_After="1"`."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.pending.append(Fault(match, times, status, named, body))
 
     def cut(self, match: str, *, keep: float = 0.0, times: int = 1) -> None:
-        """Pass the next matching requests on, but break off after a share of the answer's body.
+        """Forward the next matching requests, but cut the answer's body after the share `keep`.
 
-        With `keep` 0 not even the status is sent.
+        With `keep` 0, not even the status is sent.
         """
         self.pending.append(Fault(match, times, keep=keep))
 
@@ -57,11 +57,11 @@ class Faults:
         self.answer(match, 200, times=times, body=body, **headers)
 
     def count(self, match: str) -> int:
-        """How many requests matched."""
+        """Return the number of matching requests."""
         return sum(bool(re.search(match, line)) for line in self.seen)
 
     def take(self, line: str, authorization: str | None) -> Fault | None:
-        """Note a request; the fault that waits for it."""
+        """Record a request; return the fault that applies to it, if any."""
         with self.lock:
             self.seen.append(line)
             self.logged_in += [line] if authorization else []
@@ -74,7 +74,7 @@ class Faults:
 
 @contextmanager
 def proxy(upstream: str) -> Iterator[tuple[str, Faults]]:
-    """`host:port` of a proxy before the registry at `upstream`, and its knobs."""
+    """Start a proxy in front of the registry at `upstream`; yield its `host:port` and its faults."""
     faults = Faults()
 
     class Handler(BaseHTTPRequestHandler):
@@ -108,7 +108,7 @@ def proxy(upstream: str) -> Iterator[tuple[str, Faults]]:
             return self.headers.get("Transfer-Encoding", "").lower() == "chunked"
 
         def received(self) -> Iterator[bytes]:
-            """The body piece by piece, since a layer may be large."""
+            """Yield the body piece by piece, since a layer may be large."""
             if self.is_chunked():
                 while size := int(self.rfile.readline().partition(b";")[0], 16):
                     yield self.rfile.read(size)
@@ -132,7 +132,7 @@ def proxy(upstream: str) -> Iterator[tuple[str, Faults]]:
                 self.close_connection = True
 
         def log_message(self, *args: Any) -> None:
-            """Tests look at `seen`."""
+            """Log nothing: tests look at `seen`."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     with running(server):

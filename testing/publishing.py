@@ -1,6 +1,6 @@
-"""Small image pairs in place of built ones, the gates' records about them, and the commands that publish.
+"""Small image pairs in place of built ones, their gate records, and the publishing commands.
 
-An image holds a shell and a few random bytes, so that a push takes no time; publishing asks no more of one.
+An image holds a shell and a few random bytes, which is all that publishing needs, so that a push is quick.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 
 CELL = ("--triton", "22.12", "--sm", "86")
 GATES = (VERIFY, SMOKE)
-MARK = "ftbuild-tests"  # a label by which tests find their images again
+MARK = "ftbuild-tests"  # the label of images that tests have made
 Done = subprocess.CompletedProcess[str]
 
 
 @dataclass(frozen=True)
 class Bench:
-    """An engine, a configuration whose images have a name of their own, and a work folder."""
+    """An engine, a configuration with an image name of its own, and a work folder."""
 
     client: docker.DockerClient
     config: Path
@@ -49,23 +49,23 @@ class Bench:
     image: str
 
     def plan(self, *cell: str) -> Plan:
-        """That of the one cell which the options of a command choose."""
+        """Return the plan of the cell that a command's options select."""
         options = dict(zip(cell[::2], cell[1::2], strict=True))
         chosen = Selection(self.config, [options["--triton"]], [options["--sm"]])
         (plan,) = plans(loader.load(self.config), chosen)
         return plan
 
     def folder(self, plan: Plan) -> Path:
-        """Where the gates put the records of a cell."""
+        """Return the folder with a cell's gate records."""
         return plan.folder(self.work)
 
     def build(self, plan: Plan, size: int = 1000) -> dict[str, str]:
-        """The ids of a fresh pair of images, tagged as a build does; `size` is the runtime's, in bytes."""
+        """Build and tag a new pair of images; return their ids by kind. `size` is the runtime's, in bytes."""
         sizes = dict(zip(PRODUCTS, (size, 1000), strict=True))
         return {product: self._build(plan, product, sizes[product]) for product in PRODUCTS}
 
     def change(self) -> None:
-        """Other inputs than before: another commit is pinned, so that every cell has a new key."""
+        """Pin another commit, so that every cell has a new input key."""
         lock = self.config / "sources.lock.yaml"
         commit = self.plan(*CELL).source("ft").commit
         lock.write_text(lock.read_text().replace(commit, commit[::-1]))
@@ -73,7 +73,7 @@ class Bench:
     def judge(
         self, plan: Plan, images: Mapping[str, str], *gates: Gate, state: State = State.OK, key: str = ""
     ) -> None:
-        """The records that gates write: one check, which ended so."""
+        """Write the records of gates with one check in the given state."""
         found = (CheckResult("answers", state, "42 of 42", subject="runtime"),)
         for gate in gates:
             GateReport(gate, plan, images, found).write(self.folder(plan))
@@ -82,14 +82,14 @@ class Bench:
                 file.write_text(file.read_text().replace(plan.key, key))
 
     def tested(self, *cell: str, size: int = 1000) -> tuple[Plan, dict[str, str]]:
-        """A fresh pair that has passed both gates: its plan, and its ids."""
+        """Return the plan and the ids of a new pair that has passed both gates."""
         plan = self.plan(*(cell or CELL))
         images = self.build(plan, size)
         self.judge(plan, images, *GATES)
         return plan, images
 
     def start(self, registry: Registry, task: str, *options: str, **extra: str) -> subprocess.Popen[str]:
-        """A running `invoke`, with what it says in pipes."""
+        """Start `invoke` with its output in pipes."""
         return subprocess.Popen(
             command(task, "--config", str(self.config), *options),
             cwd=ROOT,
@@ -100,21 +100,21 @@ class Bench:
         )
 
     def run(self, registry: Registry, task: str, *options: str, **extra: str) -> Done:
-        """What `invoke` says and ends with."""
+        """Run `invoke`; return its output and exit code."""
         with self.start(registry, task, *options, **extra) as process:
             stdout, stderr = process.communicate(timeout=300)
         return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
 
     def publish(self, registry: Registry, *options: str, cell: tuple[str, ...] = CELL, **extra: str) -> Done:
-        """`invoke publish` of a cell below the registry's path."""
+        """Run `invoke publish` for a cell below the registry's path."""
         return self.run(registry, "publish", "--registry", registry.prefix, *cell, *options, **extra)
 
     def repository(self, registry: Registry, stage: str = "") -> Repository:
-        """Where that goes to."""
+        """Return the repository to which `publish` pushes."""
         return Repository("/".join([registry.prefix, *([stage] if stage else []), self.image]))
 
     def forget(self) -> None:
-        """Take our images from the engine, also pulled and overwritten ones, and what a killed run left."""
+        """Remove all images of this bench from the engine, and containers that killed runs left."""
         from docker.errors import ImageNotFound
 
         ours: dict[str, str | list[str] | bool] = {"label": f"{MARK}={self.image}"}
@@ -137,7 +137,7 @@ class Bench:
 
 @contextmanager
 def bench(client: docker.DockerClient, folder: Path) -> Iterator[Bench]:
-    """A bench below `folder`; its images are gone from the engine at the end."""
+    """Yield a bench below `folder`; remove its images from the engine at the end."""
     image, config = f"tested-{uuid.uuid4().hex[:8]}", folder / "buildcfg"
     config.mkdir(parents=True)
     for file in SAMPLE.glob("*.yaml"):
@@ -154,7 +154,7 @@ def bench(client: docker.DockerClient, folder: Path) -> Iterator[Bench]:
 
 
 def tar(files: Mapping[str, bytes]) -> bytes:
-    """An archive of programs, as the engine takes it."""
+    """Return an archive of executable files, as the engine takes it."""
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for name, content in files.items():
@@ -165,15 +165,15 @@ def tar(files: Mapping[str, bytes]) -> bytes:
 
 
 def inspected(name: str, template: str, registry: Registry) -> Any:
-    """What Docker's own tool tells of an image in a registry."""
+    """Return the output of Docker's own tool about an image in a registry."""
     argv = ["docker", "buildx", "imagetools", "inspect", name, "--format", template]
     return json.loads(shell.run(argv, env=registry.environment, timeout=60).stdout)
 
 
-def whole(repository: Repository, reference: str) -> frozenset[str]:
-    """The ids of the image behind a published tag, none where there is no such tag.
+def complete_ids(repository: Repository, reference: str) -> frozenset[str]:
+    """Return the ids of the image behind a published tag, none if there is no such tag.
 
-    Fails when any part of it is missing: manifests, attestation, layers.
+    Fails if any part of it is missing: manifests, attestation, layers.
     """
     index = repository.manifest(reference)
     if index is None:
@@ -188,12 +188,12 @@ def whole(repository: Repository, reference: str) -> frozenset[str]:
 
 
 def moving(plan: Plan) -> dict[str, str]:
-    """The moving tags of a cell, by product."""
+    """Return the moving tags of a cell, by image kind."""
     return {product: plan.tag(product, moving=True).rpartition(":")[2] for product in PRODUCTS}
 
 
 def immutable(plan: Plan) -> dict[str, str]:
-    """The tags of a cell that hold its key, by product."""
+    """Return the immutable tags of a cell, by image kind."""
     return {product: plan.tag(product).rpartition(":")[2] for product in PRODUCTS}
 
 
@@ -207,6 +207,6 @@ def _container(client: docker.DockerClient, image: str) -> Iterator[str]:
 
 
 def _shell() -> dict[str, bytes]:
-    """This machine's /bin/sh and the libraries that it is linked with, under the loader's names."""
+    """Return this machine's /bin/sh and the libraries that it is linked with, under the loader's names."""
     linked = re.findall(r"(/\S+) \(0x", shell.run(["ldd", "/bin/sh"]).stdout)
     return {path.lstrip("/"): Path(path).read_bytes() for path in ("/bin/sh", *linked)}

@@ -1,6 +1,6 @@
-"""Real registries on loopback: open, behind a password, behind a token server, behind a proxy that fails.
+"""Real registries on loopback: open, behind a password, a token server or a failing proxy.
 
-Docker Engine checks no certificate of a registry in 127.0.0.0/8, so it pushes to each of them as it is.
+Docker Engine does not check certificates of registries in 127.0.0.0/8, so it pushes to all of them.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ START_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Registry:
-    """A running registry, and what a child process needs to use it.
+    """A running registry, and the settings with which a child process uses it.
 
-    `config` is a folder with the right credentials (DOCKER_CONFIG); `faults` and `tokens` are the knobs of a
-    proxy or a token server.
+    `config` is a folder with valid credentials (DOCKER_CONFIG); `faults` and `tokens` control a proxy or a
+    token server.
     """
 
     host: str
@@ -46,31 +46,31 @@ class Registry:
 
     @property
     def prefix(self) -> str:
-        """What `--registry` takes: host and a path."""
+        """Return host and path for `--registry`."""
         return f"{self.host}/team"
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that lead a child to the credentials and the CA."""
+        """Return the variables that point a child process to the credentials and the CA."""
         trusted = {"REQUESTS_CA_BUNDLE": str(self.ca), "SSL_CERT_FILE": str(self.ca)} if self.ca else {}
         return {"DOCKER_CONFIG": str(self.config), **trusted}
 
     @property
-    def knobs(self) -> Faults:
-        """Those of the proxy in front of it."""
+    def proxy_faults(self) -> Faults:
+        """Return the faults of the proxy in front of it."""
         assert self.faults is not None
         return self.faults
 
     def login(self, entry: Mapping[str, str]) -> None:
-        """Put other credentials into the docker configuration; see `password` and `identity`."""
+        """Store other credentials in the docker configuration; see `password` and `identity`."""
         (self.config / "config.json").write_text(json.dumps({"auths": {self.host: dict(entry)}}))
 
     def logout(self) -> None:
-        """Leave no credentials in the docker configuration."""
+        """Remove all credentials from the docker configuration."""
         (self.config / "config.json").write_text(json.dumps({"auths": {}}))
 
     def change_password(self, secret: str) -> None:
-        """From now on `ada` has another password (a registry reads the file again when it changes)."""
+        """Change the password of `ada` (the registry reads the file again when it changes)."""
         write_password(self.config.parent, secret)
 
 
@@ -87,7 +87,7 @@ def identity(token: str = IDENTITY_TOKEN) -> dict[str, str]:
 
 @contextmanager
 def plain(folder: Path) -> Iterator[Registry]:
-    """HTTP, for everybody."""
+    """Start a registry with HTTP and without authentication."""
     (folder / "docker").mkdir(parents=True)
     with _running(folder, {}) as host:
         registry = Registry(host, folder / "docker")
@@ -97,7 +97,7 @@ def plain(folder: Path) -> Iterator[Registry]:
 
 @contextmanager
 def basic(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
-    """TLS with a CA of its own, user and password."""
+    """Start a registry with TLS, its own CA, user and password."""
     (folder / "docker").mkdir(parents=True)
     write_password(folder, PASSWORD)
     ca = trustme.CA()
@@ -113,7 +113,7 @@ def basic(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
 
 @contextmanager
 def tokens(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
-    """TLS, and tokens from a server that knows one user; `registry.tokens.lifetime` is in seconds."""
+    """Start a registry with TLS and a token server for one user (`registry.tokens.lifetime` in seconds)."""
     (folder / "docker").mkdir(parents=True)
     ca = trustme.CA()
     http = _tls(ca, folder, name)
@@ -133,7 +133,7 @@ def tokens(folder: Path, name: str = LOOPBACK) -> Iterator[Registry]:
 
 @contextmanager
 def faulty(folder: Path) -> Iterator[Registry]:
-    """HTTP, for everybody, through a proxy that fails when it is told to."""
+    """Start a registry with HTTP behind a proxy that fails on demand."""
     (folder / "docker").mkdir(parents=True)
     with _running(folder, {}) as upstream, proxy(upstream) as (host, faults):
         registry = Registry(host, folder / "docker", faults=faults)
@@ -163,7 +163,7 @@ def faulty_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 
 @pytest.fixture
 def named_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Registry]:
-    """With a token server and under a name, so that buildx speaks TLS with it too."""
+    """Start a registry with a token server under a host name, so that buildx uses TLS too."""
     yield from _used(tokens(tmp_path / "named-registry", other_name()), monkeypatch)
 
 
@@ -180,10 +180,10 @@ def write_password(folder: Path, secret: str) -> None:
 
 
 def other_name() -> str:
-    """A name of this machine in 127.0.0.0/8 that is not localhost; skips where there is none.
+    """Return a name of this machine in 127.0.0.0/8 other than localhost; skip the test if it has none.
 
-    Docker Engine looks the address up and checks no certificate. buildx goes by the name: with localhost and
-    127.0.0.1 it speaks plain HTTP only (containerd, MatchLocalhost).
+    Docker Engine goes by the address, and does not check certificates. buildx goes by the name: to localhost
+    and 127.0.0.1 it speaks plain HTTP only (containerd, MatchLocalhost).
     """
     name = socket.gethostname()
     with contextlib.suppress(OSError):
@@ -207,7 +207,7 @@ def _tls(ca: trustme.CA, folder: Path, name: str) -> dict[str, Any]:
 
 @contextmanager
 def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) -> Iterator[str]:
-    """The registry of the distribution project, as Debian packages it, on a port of `name`."""
+    """Start the distribution project's registry, as Debian packages it, on a port of `name`."""
     program = shutil.which("docker-registry")
     if program is None:
         pytest.skip("needs docker-registry (Debian's package of that name; ./bootstrap installs it)")
@@ -235,4 +235,4 @@ def _await(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path)
                 return
         assert server.poll() is None, log.read_text()
         time.sleep(0.02)
-    raise AssertionError(f"the registry does not start: {log.read_text()}")
+    raise AssertionError(f"the registry did not start: {log.read_text()}")

@@ -38,7 +38,7 @@ def sample_plan(folder: Path = SAMPLE, sm: str = "80") -> Plan:
 
 
 def copy_of_sample(parent: Path) -> Path:
-    """The sample configuration with its patches, below `parent`, for a test to change."""
+    """Copy the sample configuration with its patches below `parent`, for a test to change."""
     folder = parent / "buildcfg"
     folder.mkdir(parents=True)
     shutil.copytree(ROOT / "sample" / "patches", parent / "patches")

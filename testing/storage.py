@@ -1,4 +1,4 @@
-"""Debian's Redis where the steps of a build can reach it: on the engine's bridge."""
+"""Debian's Redis on the engine's bridge, where the steps of a build can reach it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ START_SECONDS = 10.0
 
 
 def bridge(client: docker.DockerClient) -> str:
-    """This machine's address in the network that containers and steps have by default."""
+    """Return this machine's address in the default network of containers and build steps."""
     address: str = client.networks.get("bridge").attrs["IPAM"]["Config"][0]["Gateway"]
     return address
 
 
 @contextlib.contextmanager
 def redis(client: docker.DockerClient, folder: Path) -> Iterator[str]:
-    """A server that keeps nothing; its address as ccache has it (ccache(1), Redis storage backend)."""
+    """Start a server without persistence; yield its URL for ccache (ccache(1), Redis storage backend)."""
     host = bridge(client)
     with socket.create_server((host, 0)) as unused:
         port = unused.getsockname()[1]

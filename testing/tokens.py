@@ -1,4 +1,4 @@
-"""A small token server, whose tokens a real registry checks (docs.docker.com/registry/spec/auth/token)."""
+"""A small token server for a real registry (docs.docker.com/registry/spec/auth/token)."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from cryptography.x509 import load_pem_x509_certificate
 
 ISSUER, SERVICE = "tests", "registry"
-# The registry accepts a token for so long after it has expired (docker/distribution 2.8, token.Leeway).
+# The registry still accepts a token this long after its expiry (docker/distribution 2.8, token.Leeway).
 LEEWAY_SECONDS = 60
 
 
 @dataclass
 class TokenServer:
-    """Who gets a token, for how many whole seconds it is good, and the scopes that were granted."""
+    """The known user, the lifetime of tokens in whole seconds, and the granted scopes."""
 
     user: str
     password: str
@@ -40,7 +40,7 @@ class TokenServer:
     granted: list[str] = field(default_factory=list)
 
     def token(self, user: str, scopes: list[str]) -> str:
-        """A JWT that allows what was asked for; nothing at all to a user without a name."""
+        """Return a JWT with the requested scopes; without any for an anonymous user."""
         now = time.time()
         claims = {
             "iss": ISSUER,
@@ -60,7 +60,7 @@ class TokenServer:
         return f"{text}.{_segment(key.sign(text.encode(), padding.PKCS1v15(), SHA256()))}"
 
     def user_of(self, authorization: str) -> str | None:
-        """Who sends this header: nobody for none, None for somebody who may not come in."""
+        """Return the user of an Authorization header: empty for an anonymous one, None if it is invalid."""
         if not authorization:
             return ""
         pair = base64.b64decode(authorization.partition(" ")[2]).decode()
@@ -69,7 +69,7 @@ class TokenServer:
 
 @contextmanager
 def serve(server: TokenServer, certificate: trustme.LeafCert) -> Iterator[TokenServer]:
-    """Answer on a port of 127.0.0.1, over TLS."""
+    """Serve on a port of 127.0.0.1, over TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -91,7 +91,7 @@ def serve(server: TokenServer, certificate: trustme.LeafCert) -> Iterator[TokenS
             self.wfile.write(body)
 
         def log_message(self, *args: Any) -> None:
-            """Tests print what they need themselves."""
+            """Log nothing: tests print what they need."""
 
     http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

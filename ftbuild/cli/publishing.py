@@ -35,7 +35,7 @@ class Target:
         """Return the names of the repositories; ConfigError without a registry."""
         from ftbuild.publishing import names
 
-        return names.names(_required(self.registry), self.stage, config.matrix.image)
+        return names.resolve(_required(self.registry), self.stage, config.matrix.image)
 
 
 @dataclass(frozen=True)
@@ -76,14 +76,14 @@ def publish(
     planned = plans(config, selection)
     names = target.names(config)
     if dry_run:
-        found = status.survey(planned, Repository(names.release))
+        found = status.query(planned, Repository(names.repository))
         print(outcomes.actions_as_json(found) if format == "json" else outcomes.actions_table(found))
         return 0
     options = Options(
         names, work_folder(), signing.allow_unsmoked, signer(signing.sign_key, signing.sign_log)
     )
-    ended = publishing.publish(planned, options, report=reporter.to_stderr)
-    outcomes.write(config, names.release, ended, work_folder(), report=reporter.to_stderr)
+    ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
+    outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)
     print(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
     return worst(outcome.exit_code for outcome in ended)
 
@@ -142,7 +142,7 @@ def which(
     entries = (
         catalogue.from_file(index)
         if index
-        else catalogue.read(Repository(Target(_required(registry)).names(loaded).release))
+        else catalogue.read(Repository(Target(_required(registry)).names(loaded).repository))
     )
     wanted = dict.fromkeys(map(Sm.parse, sm), "") or {gpu.sm: gpu.driver for gpu in gpus.installed()}
     product = "sdk" if sdk else "runtime"

@@ -28,7 +28,7 @@ from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State,
 from ftbuild.nightly.report import wording
 from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.publishing import names
-from ftbuild.publishing.status import PublishStatus, survey
+from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.registry.client import Repository
 from ftbuild.text import tables, units
 from ftbuild.text.reporter import to_stderr
@@ -171,9 +171,9 @@ def _schedule(
     settled = {entry.cell.id: _excluded(entry) for entry in table.excluded}
     settled |= _done_before(plans, run)
     if run.registry:
-        release = names.names(run.registry, options.stage, config.matrix.image).release
-        present = (p for p in survey(plans, Repository(release)) if p.is_complete)
-        settled |= {p.plan.cell.id: _published(p, release) for p in present if p.plan.cell.id not in settled}
+        repository = names.resolve(run.registry, options.stage, config.matrix.image).repository
+        complete = (status for status in query(plans, Repository(repository)) if status.is_complete)
+        settled = {status.plan.cell.id: _published(status, repository) for status in complete} | settled
     left = [found for found in plans if found.cell.id not in settled]
     settled |= _without_base(client, left, options, request.work)
     left = [found for found in left if found.cell.id not in settled]
@@ -199,12 +199,12 @@ def _excluded(entry: Excluded) -> CellRecord:
     )
 
 
-def _published(presence: PublishStatus, release: str) -> CellRecord:
+def _published(status: PublishStatus, repository: str) -> CellRecord:
     images = {
-        product: Image("", 0, f"{release}:{names.tag(presence.plan, product)}", digest or "")
-        for product, digest in presence.published.items()
+        product: Image("", 0, f"{repository}:{names.tag(status.plan, product)}", digest or "")
+        for product, digest in status.published.items()
     }
-    return replace(blank(presence.plan, State.SKIPPED, Reason.PUBLISHED), images=images)
+    return replace(blank(status.plan, State.SKIPPED, Reason.PUBLISHED), images=images)
 
 
 def _without_base(

@@ -1,1 +1,1 @@
-"""From tested images to a registry: push, attest, promote; and what is published there."""
+"""Publishing of tested images: push, attest, tag; and the index of published images."""

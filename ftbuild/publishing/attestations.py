@@ -1,4 +1,4 @@
-"""What goes into a registry beside an image: SBOM, provenance, and the index that holds all together."""
+"""Attestations of a published image: SBOM, provenance, and the index that holds all three."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def attest(
     tag: str,
     passed: Sequence[Gate],
 ) -> str:
-    """Put SBOM and provenance of an image beside it, and return the digest of the index over all three.
+    """Store SBOM and provenance beside an image, and return the digest of the index over all three.
 
-    `name` and `tag` are what users will pull by, `folder` holds the records of the gates that `passed`.
-    The same image and records give the same digest.
+    Users pull by `name` and `tag`; `folder` holds the records of the gates that `passed`. The same image and
+    records give the same digest.
     """
     config = repository.config(image.image)
-    labels = _ours(config.get("config", {}).get("Labels") or {})
+    labels = _own_labels(config.get("config", {}).get("Labels") or {})
     digest = image.image.descriptor.digest
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
@@ -49,24 +49,24 @@ def attest(
     ]
     subject = purl.image(name, digest, tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
-    beside = list(remote_image.statements(repository, image))
-    statements += beside or _by_the_builder(folder, plan, product, subject, digest)
-    said = {**labels, GATES: _names(passed)}
+    pushed = list(remote_image.statements(repository, image))
+    statements += pushed or _builder_statements(folder, plan, product, subject, digest)
+    annotations = {**labels, GATES: _names(passed)}
     platform = {key: config[key] for key in ("architecture", "os")}
-    described = of_index(plan, product, **said)
+    described = of_index(plan, product, **annotations)
     return upload(repository, image.image.descriptor, platform, statements, described).digest
 
 
 def require_gates(repository: Repository, digest: str) -> None:
-    """PublishError unless the index of that digest says that its image passed all gates.
+    """Raise PublishError unless the index of this digest names all gates as passed.
 
-    Whoever may push to the registry may set an immutable tag; a moving one follows only what `attest` made.
+    Any account that may push can set an immutable tag; a moving one follows only what `attest` made.
     """
     index = repository.manifest(digest)
-    said = (index.content.get("annotations") or {}).get(GATES) if index else None
-    if said != _names(gates.ALL):
+    passed = (index.content.get("annotations") or {}).get(GATES) if index else None
+    if passed != _names(gates.ALL):
         raise PublishError(
-            f"an immutable tag means an image that has not passed all gates, but {said or 'none'}",
+            f"the image behind an immutable tag has not passed all gates, but {passed or 'none'}",
             where=f"{repository.name}@{digest}",
             hint="find out who pushed it; delete the tag in the registry, then publish again",
         )
@@ -76,13 +76,13 @@ def _names(passed: Sequence[Gate]) -> str:
     return ",".join(gate.name for gate in passed)
 
 
-def _ours(labels: Mapping[str, str]) -> dict[str, str]:
-    """What the image says of itself, which an older checkout may have said; not what its base said."""
+def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the image's own labels, perhaps written by an older checkout, without those of its base."""
     return {key: value for key, value in labels.items() if key.startswith((LABELS, "org.opencontainers."))}
 
 
-def _by_the_builder(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:
-    """BuildKit's own provenance, where it lies beside the build only (buildx 0.14 and later)."""
+def _builder_statements(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:
+    """Return BuildKit's own provenance if only the work folder has it (buildx 0.14 and later)."""
     try:
         metadata = json.loads((folder / METADATA).read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""May these images be published? Only if the records of the gates are about these very images."""
+"""The condition for publishing: gate records that are about exactly these images."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Ids = Mapping[str, Collection[str]]
 
 
 def require(plan: Plan, folder: Path, images: Ids, gates: Sequence[Gate] = ALL) -> None:
-    """PublishError unless each gate's record in `folder` says that `images` passed.
+    """Raise PublishError unless `images` passed each gate, by the records in `folder`.
 
-    `images` are ids by product: all that an image has, since engines do not agree what its id is.
+    `images` holds all ids of each image, by kind, since engines do not agree on the id of an image.
     """
     for gate in gates:
         if problem := _problem(plan, folder, images, gate):
@@ -40,5 +40,5 @@ def _problem(plan: Plan, folder: Path, images: Ids, gate: Gate) -> str | None:
     if not record.passed:
         return f"{gate.name} failed: {', '.join(record.failed)}"
     if others := [product for product, ids in images.items() if record.images.get(product) not in ids]:
-        return f"{gate.name} tested another {' and '.join(others)} image than the one that is here now"
+        return f"{gate.name} tested another {' and '.join(others)} image than the present one"
     return None

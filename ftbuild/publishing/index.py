@@ -1,6 +1,6 @@
-"""What a registry offers: every moving tag with what its annotations say, for programs and for people.
+"""The index of a registry: every moving tag with its annotations, as JSON and Markdown.
 
-The registry is the only source, so the catalogue is never older than what `docker pull` gives.
+The registry is the only source, so the index is never older than what `docker pull` gets.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ftbuild.registry.client import Manifest, Repository
 from ftbuild.sm import Sm, parse_sms
 from ftbuild.text import tables
 
-# Base and product may follow the SMs. A key, whose first digit may be a letter as well, may not.
+# Base and image kind may follow the SMs. A key, whose first digit may also be a letter, may not.
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
 _MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One published image: its moving tag, what that means now, and which machine runs it."""
+    """One published image: its moving tag, the digest behind it, and the machines that run it."""
 
     name: str
     tag: str
@@ -44,16 +44,16 @@ class Entry:
 
     @property
     def pull(self) -> str:
-        """The command that gets this very image."""
+        """Return the command that pulls this image by digest."""
         return f"docker pull {self.name}@{self.digest}"
 
     def runs_on(self, sm: Sm) -> bool:
-        """Whether it has machine code for a GPU of that SM."""
+        """Return whether it has machine code for a GPU of this SM."""
         return any(code.runs_on(sm) for code in self.sms)
 
 
 def read(repository: Repository) -> tuple[Entry, ...]:
-    """Every image behind a moving tag, by tag."""
+    """Return the images behind all moving tags, by tag."""
     tags = sorted(tag for tag in repository.tags() if _MOVING.fullmatch(tag))
     manifests = ((tag, repository.manifest(tag)) for tag in tags)
     return tuple(
@@ -62,13 +62,13 @@ def read(repository: Repository) -> tuple[Entry, ...]:
 
 
 def fitting(entries: Iterable[Entry], sm: Sm, product: str = "runtime") -> list[Entry]:
-    """The images for a GPU of that SM: compiled for it first, then the newest release."""
+    """Return the images for a GPU of this SM: those compiled for it first, then the newest release."""
     fit = [entry for entry in entries if entry.product == product and entry.runs_on(sm)]
     return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton), -len(e.sms)), reverse=True)
 
 
 def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
-    """`images`, and `gpus`: compute capability -> the names that fit, best first."""
+    """Return `images`, and `gpus`: compute capability -> the names that fit, best first."""
     gpus = {sm.capability: [f"{e.name}:{e.tag}@{e.digest}" for e in fitting(entries, sm)] for sm in sms}
     return json.dumps({"images": [asdict(entry) for entry in entries], "gpus": gpus}, indent=2) + "\n"
 
@@ -84,7 +84,7 @@ def from_json(text: str) -> tuple[Entry, ...]:
 
 
 def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
-    """Two tables: which image for which GPU, and every image."""
+    """Return two tables: the image for each GPU, and all images."""
     gpus = [_row(sm.capability, *_best(fitting(entries, sm))) for sm in sms]
     images = [
         _row(f"`{e.tag}`", e.product, e.server, e.cuda, e.driver, e.base, f"`{e.digest}`") for e in entries
@@ -118,9 +118,10 @@ def _row(*cells: str) -> str:
 
 
 def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
-    """The entry of a tag that ftbuild has set; another's has none of our annotations."""
-    said: dict[str, Any] = manifest.content.get("annotations") or {}
-    values = {key.removeprefix(f"{LABELS}."): value for key, value in said.items() if key.startswith(LABELS)}
+    """Yield the entry of a tag that ftbuild has set; others lack its annotations."""
+    annotations: dict[str, Any] = manifest.content.get("annotations") or {}
+    own = {key: value for key, value in annotations.items() if key.startswith(LABELS)}
+    values = {key.removeprefix(f"{LABELS}."): value for key, value in own.items()}
     wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
     if not {*wanted, "sm"} <= values.keys():
         return
@@ -129,7 +130,7 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
 
 
 def from_file(file: Path) -> tuple[Entry, ...]:
-    """Read an index.json; ConfigError when it cannot be read."""
+    """Read an index.json; ConfigError if it cannot be read."""
     try:
         return from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as unreadable:
@@ -137,14 +138,14 @@ def from_file(file: Path) -> tuple[Entry, ...]:
 
 
 def answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:
-    """Return the images for an SM as a table; `driver` is the one that is here, if any."""
+    """Return the images for an SM as a table; `driver` is the version on this machine, if any."""
     from packaging.version import Version
 
     head = f"compute capability {sm.capability}" + (f", driver {driver}" if driver else "")
     rows = []
     for entry in fit:
         too_old = driver and Version(driver) < Version(entry.driver)
-        needs = f"driver {entry.driver}" + (", which is newer than this one" if too_old else "")
+        needs = f"driver {entry.driver}" + (", newer than the installed one" if too_old else "")
         rows.append((entry.tag, f"server {entry.server}, CUDA {entry.cuda}", needs, entry.pull))
     return (
         f"{head}\n{tables.render(('Image', 'Holds', 'Needs', 'Get it'), rows)}" if rows else f"{head}: none"

@@ -1,4 +1,4 @@
-"""Inventories of images, noted in a cell's folder: the machine that publishes need not have the image."""
+"""Inventories of images, stored in a cell's folder: the publishing machine need not have the image."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class StoredInventory:
     inventory: Inventory
 
 
-_NOTED: TypeAdapter[StoredInventory] = TypeAdapter(StoredInventory)
+_STORED: TypeAdapter[StoredInventory] = TypeAdapter(StoredInventory)
 
 
 def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
-    """The inventory in a cell's folder, if it is about the image that has these ids."""
+    """Return the inventory in a cell's folder if it is about the image with these ids, else None."""
     try:
-        found = _NOTED.validate_json(_file(folder, product).read_bytes())
+        found = _STORED.validate_json(_file(folder, product).read_bytes())
     except (OSError, ValidationError):
         return None
     return found.inventory if found.image in ids else None
@@ -45,7 +45,7 @@ def take(
 ) -> Inventory:
     """Read the inventory of a local image, and store it in a cell's folder.
 
-    Raises PublishError when the image is not one of `ids`, or its packages cannot be listed.
+    Raises PublishError if the image is not one of `ids`, or its packages cannot be listed.
     """
     try:
         image = daemon.require_image(client, name)
@@ -53,16 +53,16 @@ def take(
         raise absent.converted(PublishError) from absent
     if image not in ids:
         raise PublishError(
-            f"the inventory of {name} cannot be taken: the image here is another one than was staged",
+            f"the inventory of {name} cannot be taken: the local image is not the staged one",
             where=str(_file(folder, product)),
-            hint="invoke registry.stage notes it where the image is built: bring its work folder here",
+            hint="invoke registry.stage stores it on the machine that builds: copy its work folder here",
         )
     try:
         found = StoredInventory(image, inventories.read(client, image))
     except ContainerError as failed:
         raise failed.converted(PublishError) from failed
     folder.mkdir(parents=True, exist_ok=True)
-    _file(folder, product).write_bytes(_NOTED.dump_json(found, indent=1))
+    _file(folder, product).write_bytes(_STORED.dump_json(found, indent=1))
     return found.inventory
 
 

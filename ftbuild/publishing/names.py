@@ -1,4 +1,4 @@
-"""What a cell's images are called in a registry: staged, published, moving."""
+"""Names of a cell's images in a registry: staged, immutable, moving."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from dataclasses import dataclass
 from ftbuild.plan import Plan
 from ftbuild.registry import reference
 
-# Without a staging repository of its own, what is staged is told apart by its tag.
+# The prefix of staged tags if there is no separate staging repository.
 MARK = "staging-"
-# An image that no GPU has tested never has the tag of one that was.
+# The suffix of images that no GPU has tested, which never have the tag of a tested one.
 UNSMOKED = "-unsmoked"
 
 
 @dataclass(frozen=True)
 class Names:
-    """The repository that users pull from, and the one that images wait in until their gates have passed."""
+    """The repository for users, and the one where images wait for their smoke test."""
 
-    release: str
+    repository: str
     staging: str
 
     def staged(self, plan: Plan, product: str) -> str:
-        """The tag under which the engine pushes an image, before anything is known to be whole."""
-        mark = MARK if self.staging == self.release else ""
+        """Return the tag under which the engine pushes an image, before it is known to be complete."""
+        mark = MARK if self.staging == self.repository else ""
         return f"{mark}{tag(plan, product)}"
 
 
-def names(registry: str, stage: str | None, image: str) -> Names:
-    """The repositories below `registry` (host and path); ConfigError when they cannot exist.
+def resolve(registry: str, stage: str | None, image: str) -> Names:
+    """Return the repositories below `registry` (host and path); ConfigError if they cannot exist.
 
-    `stage` is a path below the same registry, so that promoting moves no layer over the network.
+    `stage` is a path below the same registry, so that publishing transfers no layer a second time.
     """
     below = f"{registry.rstrip('/')}/{stage.strip('/')}" if stage else registry
     return Names(reference.repository(registry, image), reference.repository(below, image))
 
 
 def tag(plan: Plan, product: str, *, moving: bool = False) -> str:
-    """The tag of a published image: `22.12-sm80-<key>`, or the moving `22.12-sm80`.
+    """Return the tag of a published image: `22.12-sm80-<key>`, or the moving `22.12-sm80`.
 
-    ConfigError when no registry takes it.
+    Raises ConfigError if no registry accepts it.
     """
     return reference.check_tag(plan.tag(product, moving=moving).rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""What a publish run did or would do, as tables, JSON and the files beside the records."""
+"""Results and planned actions of publishing, as tables, JSON and files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _action(status: PublishStatus) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """Return how each cell ended, and the digest of each image."""
+    """Return the outcome of each cell and the digest of each image as a table."""
     rows = [
         (outcome.plan.cell.id, product, outcome.state, published.reference, published.digest)
         for outcome in outcomes
@@ -63,13 +63,15 @@ def _outcome(outcome: Outcome) -> dict[str, object]:
     }
 
 
-def write(config: Config, release: str, outcomes: Sequence[Outcome], work: Path, *, report: Reporter) -> None:
-    """Write digests, and the index of the whole registry where that may have changed."""
-    folder = work / "published" / release.replace(":", "_")
+def write(
+    config: Config, repository: str, outcomes: Sequence[Outcome], work: Path, *, report: Reporter
+) -> None:
+    """Write the digests, and the index of the whole registry if it may have changed."""
+    folder = work / "published" / repository.replace(":", "_")
     files.write_atomic(folder / DIGESTS, as_json(outcomes) + "\n")
     if all(outcome.state == "present" for outcome in outcomes) and (folder / INDEX).exists():
         return
-    entries = index.read(Repository(release))
+    entries = index.read(Repository(repository))
     files.write_atomic(folder / INDEX, index.as_json(entries, config.matrix.sms))
     files.write_atomic(folder / TABLE, index.as_markdown(entries, config.matrix.sms))
     report(f"{folder}: {DIGESTS}, {INDEX}, {TABLE}")

@@ -1,7 +1,7 @@
-"""Tested images of cells into a registry: push, attest, give the immutable tags, then the moving ones.
+"""Publishing of cells: push, attest, set the immutable tags, then the moving ones.
 
-The order is what makes it safe to kill: each step leaves only what the next one needs, a tag is set by one
-request, and the moving tags come last. Running it again goes on where it ended.
+The order makes it safe to kill: each step leaves only what the next one needs, a tag is set by one request,
+and the moving tags come last. A repeated run continues where the last one ended.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError, PublishError
-from ftbuild.gates import report as verdict
+from ftbuild.gates import report as gate_report
 from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.host import files
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, gates, names, set_tag, untested
+from ftbuild.publishing import attestations, gates, names, tagging, untested
 from ftbuild.publishing.remote_image import RemoteImage
-from ftbuild.publishing.session import Options, PublishSession, only, saying
-from ftbuild.publishing.status import PublishStatus, survey
+from ftbuild.publishing.session import Options, PublishSession, local_ids
+from ftbuild.publishing.status import PublishStatus, query
+from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
 
 RECORD = "published.json"
@@ -27,7 +28,7 @@ RECORD = "published.json"
 
 @dataclass(frozen=True)
 class Published:
-    """One product in a registry: the tags `reference` and `moving` (empty: none), and what they mean."""
+    """One image in a registry: the tags `reference` and `moving` (empty: none), and their digest."""
 
     reference: str
     moving: str
@@ -36,7 +37,7 @@ class Published:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How publishing a cell ended: `published`, `promoted`, `present`, `unsmoked` or `failed`."""
+    """Outcome of publishing a cell: `state` is published, promoted, present, unsmoked or failed."""
 
     plan: Plan
     state: str
@@ -45,49 +46,49 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 when the images are in the registry."""
+        """Return 0 if the images are in the registry, else the error's code."""
         return self.error.exit_code if self.error else 0
 
 
-def publish(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> list[Outcome]:
+def publish_cells(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> list[Outcome]:
     """Publish every cell that the registry lacks, each even after another failed.
 
-    Raises HostError or PublishError when the registry cannot be asked at all; what befalls one cell is in its
-    `Outcome`.
+    Raises HostError or PublishError if the registry cannot be queried at all; the failure of a cell is in
+    its `Outcome`.
     """
     session = PublishSession(options)
-    return [_one(session, presence, report) for presence in survey(plans, session.release)]
+    return [_outcome(session, status, report) for status in query(plans, session.repository)]
 
 
-def _one(session: PublishSession, presence: PublishStatus, report: Reporter) -> Outcome:
-    plan, say = presence.plan, saying(presence.plan, report)
+def _outcome(session: PublishSession, status: PublishStatus, report: Reporter) -> Outcome:
+    plan, report = status.plan, reporter.prefixed(report, status.plan.cell.id)
     try:
-        state, products = _bring(session, presence, say)
+        state, products = _publish_cell(session, status, report)
     except FtbuildError as error:
-        say(f"failed: {error}")
+        report(f"failed: {error}")
         return Outcome(plan, "failed", error=error)
     _record(session.folder(plan), products)
-    say(f"{state}: {products[PRODUCTS[0]].reference}")
+    report(f"{state}: {products[PRODUCTS[0]].reference}")
     return Outcome(plan, state, products)
 
 
-def _bring(
-    session: PublishSession, presence: PublishStatus, report: Reporter
+def _publish_cell(
+    session: PublishSession, status: PublishStatus, report: Reporter
 ) -> tuple[str, dict[str, Published]]:
-    """Do what is left for a cell; how it was found or made, and what its tags mean."""
-    plan = presence.plan
-    if presence.is_published:
-        digests = {product: digest or "" for product, digest in presence.published.items()}
-        if not presence.is_complete:
+    """Do what is left for a cell; return its state, and its images by kind."""
+    plan = status.plan
+    if status.is_published:
+        digests = {product: digest or "" for product, digest in status.published.items()}
+        if not status.is_complete:
             for digest in digests.values():
-                attestations.require_gates(session.release, digest)
+                attestations.require_gates(session.repository, digest)
             _sign_and_move(session, plan, digests, report)
-        return ("present" if presence.is_complete else "promoted"), _products(session, plan, digests)
+        return ("present" if status.is_complete else "promoted"), _products(session, plan, digests)
     if session.options.allow_unsmoked and not _is_smoked(session.folder(plan)):
-        return _bring_unsmoked(session, presence, report)
+        return _publish_unsmoked(session, status, report)
     tested = _tested(session, plan, report)
     digests = {
-        product: _release(
+        product: _publish_image(
             session, plan, product, image, plan.tag(product), names.tag(plan, product), gates.ALL, report
         )
         for product, image in tested.items()
@@ -97,22 +98,22 @@ def _bring(
 
 
 def _is_smoked(folder: Path) -> bool:
-    """Whether the gate has been run, with whatever result: an image that failed is not one without a test."""
-    return verdict.read(SMOKE, folder) is not None
+    """Return whether the gate has run, with any result: a failed image does not count as untested."""
+    return gate_report.read(SMOKE, folder) is not None
 
 
 def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, RemoteImage]:
-    """The staged images of a cell that the records are about; pushed now if they are only here."""
+    """Return the staged images that the gate records are about; push them first if they are only local."""
     folder = session.folder(plan)
     try:
         staged = session.staged(plan)
         gates.require(plan, folder, {product: image.ids for product, image in staged.items()})
-    except PublishError as nothing_staged:
+    except PublishError as not_staged:
         try:
             images = session.built(plan)
         except (HostError, PublishError):
-            raise nothing_staged from None
-        gates.require(plan, folder, only(images))
+            raise not_staged from None
+        gates.require(plan, folder, local_ids(images))
         return {
             product: session.push(product, image, session.options.names.staged(plan, product), report)
             for product, image in images.items()
@@ -120,29 +121,29 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
     return staged
 
 
-def _bring_unsmoked(
-    session: PublishSession, presence: PublishStatus, report: Reporter
+def _publish_unsmoked(
+    session: PublishSession, status: PublishStatus, report: Reporter
 ) -> tuple[str, dict[str, Published]]:
-    """Publish what no GPU has tested under tags that nobody takes for tested; no moving tag."""
-    plan = presence.plan
-    if presence.is_unsmoked:
-        digests = {product: digest or "" for product, digest in presence.unsmoked.items()}
+    """Publish untested images under tags of their own, without moving tags."""
+    plan = status.plan
+    if status.is_unsmoked:
+        digests = {product: digest or "" for product, digest in status.unsmoked.items()}
         return "present", _products(session, plan, digests, names.UNSMOKED)
-    gates.require(plan, session.folder(plan), only(session.built(plan)), [VERIFY])
-    report("no GPU has tested these images: published with a label that says so, without a moving tag")
+    gates.require(plan, session.folder(plan), local_ids(session.built(plan)), [VERIFY])
+    report("no GPU has tested these images: they are published with the label unsmoked, without moving tags")
     digests = {}
     for product in PRODUCTS:
         local = f"{plan.tag(product)}{names.UNSMOKED}"
         image = untested.derive(session.client, plan, product, local)
         staged = f"{session.options.names.staged(plan, product)}{names.UNSMOKED}"
-        there = session.push(product, image, staged, report)
+        remote = session.push(product, image, staged, report)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
-        digests[product] = _release(session, plan, product, there, local, tag, [VERIFY], report)
+        digests[product] = _publish_image(session, plan, product, remote, local, tag, [VERIFY], report)
     _sign(session, digests, report)
     return "unsmoked", _products(session, plan, digests, names.UNSMOKED)
 
 
-def _release(
+def _publish_image(
     session: PublishSession,
     plan: Plan,
     product: str,
@@ -152,7 +153,7 @@ def _release(
     passed: Sequence[Gate],
     report: Reporter,
 ) -> str:
-    """The digest of a staged image with its attestations, now under an immutable tag."""
+    """Attest a staged image, set its immutable tag, and return the digest."""
     inventory = session.inventory(plan, product, image, local)
     report(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")
     digest = attestations.attest(
@@ -162,11 +163,11 @@ def _release(
         image,
         inventory,
         session.folder(plan),
-        session.release.name,
+        session.repository.name,
         tag,
         passed,
     )
-    set_tag.promote(session.staging, digest, session.release, tag, report)
+    tagging.set_tag(session.staging, digest, session.repository, tag, report)
     return digest
 
 
@@ -174,22 +175,22 @@ def _sign(session: PublishSession, digests: Mapping[str, str], report: Reporter)
     if signer := session.options.signer:
         for product, digest in digests.items():
             report(f"signing {product}")
-            signer.sign(f"{session.release.name}@{digest}", report)
+            signer.sign(f"{session.repository.name}@{digest}", report)
 
 
 def _sign_and_move(session: PublishSession, plan: Plan, digests: Mapping[str, str], report: Reporter) -> None:
-    """The moving tags come last, so that a run which ended before it had signed is known by them."""
+    """Sign, then set the moving tags: their absence shows a run that ended before it had signed."""
     _sign(session, digests, report)
     for product, digest in digests.items():
-        set_tag.promote(
-            session.release, digest, session.release, names.tag(plan, product, moving=True), report
+        tagging.set_tag(
+            session.repository, digest, session.repository, names.tag(plan, product, moving=True), report
         )
 
 
 def _products(
     session: PublishSession, plan: Plan, digests: Mapping[str, str], suffix: str = ""
 ) -> dict[str, Published]:
-    name = session.release.name
+    name = session.repository.name
     return {
         product: Published(
             f"{name}:{names.tag(plan, product)}{suffix}",

@@ -1,4 +1,4 @@
-"""Images from Docker Engine to a registry, with the engine's complaints heard.
+"""Pushes from Docker Engine to a registry, with the engine's errors raised.
 
 The SDK reports a refused push as a line in its stream, not as an exception (docker-py issue 3277).
 """
@@ -27,12 +27,12 @@ REPORT_SECONDS = 10.0
 _DENIED = ("unauthorized", "denied", "no basic auth", "authentication required")
 
 
-def push(
+def push_image(
     client: docker.DockerClient, image: str, repository: Repository, tag: str, report: Reporter
 ) -> RemoteImage:
-    """Push the image of that id under a tag, and return what the registry then has.
+    """Push the image with this id under a tag, and return the image in the registry.
 
-    Raises PublishError when the registry refuses, or holds something else than this image afterwards.
+    Raises PublishError if the registry refuses, or has another image under the tag afterwards.
     """
     name = f"{repository.name}:{tag}"
     daemon.tag(client, image, name)
@@ -43,19 +43,19 @@ def push(
 
         with suppress(DockerException):
             client.images.remove(name, noprune=True)
-    there = remote_image.read(repository, tag)
-    if there is None or image not in there.ids:
+    remote = remote_image.read(repository, tag)
+    if remote is None or image not in remote.ids:
         raise PublishError(
-            f"the registry holds another image than the one that was pushed as {name}",
-            where=f"{image} was pushed, {there.whole.descriptor.digest if there else 'nothing'} is there",
-            hint="somebody else pushes the same cell: try again when they are done",
+            f"the registry has another image than the one that was pushed as {name}",
+            where=f"pushed {image}, found {remote.tagged.descriptor.digest if remote else 'nothing'}",
+            hint="if another run publishes the same cell, retry when it has ended",
         )
-    return there
+    return remote
 
 
 def _push(client: docker.DockerClient, repository: str, tag: str, report: Reporter) -> None:
     place = reference.parse(repository)
-    login = credentials.find(place.host)  # read anew for each try, as a helper's token may have run out
+    login = credentials.find(place.host)  # again for each try: a helper's token may have expired
     stream = client.api.push(
         repository, tag=tag, stream=True, decode=True, auth_config=login.auth_config() if login else {}
     )
@@ -66,7 +66,7 @@ def _push(client: docker.DockerClient, repository: str, tag: str, report: Report
     if denied and ended.bytes_sent:
         raise PublishError(f"{retry.TOKEN_EXPIRED}: {ended.problem}", where=f"{repository}:{tag}")
     raise PublishError(
-        f"pushing was refused: {ended.problem}",
+        f"the push was refused: {ended.problem}",
         where=f"{repository}:{tag}",
         hint=login_hint(place.registry) if denied else None,
     )
@@ -74,14 +74,14 @@ def _push(client: docker.DockerClient, repository: str, tag: str, report: Report
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push ended: the complaint of registry or engine, if any, and how much went over the line."""
+    """Outcome of a push: the error of registry or engine, if any, and the bytes sent."""
 
     problem: str | None
     bytes_sent: int
 
 
 def follow(stream: Iterable[Mapping[str, Any]], report: Reporter) -> Ended:
-    """Read the engine's stream to its end, and say now and then how far the push is."""
+    """Read the engine's stream to its end, and report progress every `REPORT_SECONDS`."""
     layers: dict[str, tuple[int, int]] = {}
     last = time.monotonic()
     for event in stream:

@@ -1,8 +1,8 @@
-"""What a registry holds after an engine has pushed an image.
+"""Images in a registry, as engines push them.
 
-Docker Engine with its own image store pushes an image manifest, and calls the image by the digest of its
-configuration. With containerd's store, the default of later engines, it pushes an index that holds BuildKit's
-attestations too, and calls the image by the digest of that (docs.docker.com/engine/storage/containerd).
+Docker Engine with its own image store pushes an image manifest, and identifies the image by the digest of its
+configuration. With containerd's store, the default of later engines, it pushes an index that also holds
+BuildKit's attestations, and identifies the image by its digest (docs.docker.com/engine/storage/containerd).
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ _OF = "vnd.docker.reference.digest"  # moby/buildkit docs/attestations/attestati
 
 @dataclass(frozen=True)
 class RemoteImage:
-    """An image under a tag: `whole` is what the tag means, `image` the manifest of the image in it."""
+    """An image under a tag: `tagged` is the manifest or index behind the tag, `image` the image manifest."""
 
-    whole: Manifest
+    tagged: Manifest
     image: Manifest
 
     @property
     def ids(self) -> frozenset[str]:
-        """Every name that an engine may have for this image, whatever its store."""
+        """Return every id that an engine may give this image, depending on its store."""
         config = self.image.content["config"]["digest"]
-        return frozenset({self.whole.descriptor.digest, self.image.descriptor.digest, str(config)})
+        return frozenset({self.tagged.descriptor.digest, self.image.descriptor.digest, str(config)})
 
 
 def read(repository: Repository, reference: str) -> RemoteImage | None:
-    """The image that a tag or digest means, or None; PublishError when it holds none for this platform."""
-    whole = repository.manifest(reference)
-    if whole is None:
+    """Return the image behind a tag or digest, or None; PublishError unless it has exactly one platform."""
+    tagged = repository.manifest(reference)
+    if tagged is None:
         return None
-    if "config" in whole.content:
-        return RemoteImage(whole, whole)
-    digests = [entry["digest"] for entry in _entries(whole) if not _is_attestation(entry)]
+    if "config" in tagged.content:
+        return RemoteImage(tagged, tagged)
+    digests = [entry["digest"] for entry in _entries(tagged) if not _is_attestation(entry)]
     image = repository.manifest(digests[0]) if len(digests) == 1 else None
     if image is None or "config" not in image.content:
         raise PublishError(
-            f"an image for one platform was expected, {len(digests)} are there",
+            f"expected an image for one platform, found {len(digests)}",
             where=f"{repository.name}:{reference}",
         )
-    return RemoteImage(whole, image)
+    return RemoteImage(tagged, image)
 
 
 def statements(repository: Repository, pushed: RemoteImage) -> Iterator[bytes]:
-    """What the builder itself attests of the image, as in-toto statements."""
-    for entry in _entries(pushed.whole):
+    """Yield the builder's own attestations of the image, as in-toto statements."""
+    for entry in _entries(pushed.tagged):
         if (entry.get("annotations") or {}).get(_OF) == pushed.image.descriptor.digest:
             attestation = repository.manifest(entry["digest"])
             for layer in attestation.content["layers"] if attestation else ():

@@ -1,4 +1,4 @@
-"""What publishing goes between: two repositories, the engine, the work folder with the gates' records."""
+"""A publishing session: both repositories, the Docker client, the work folder with the gate records."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.signing import Signer
 from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
-from ftbuild.text.reporter import Reporter, prefixed
+from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
     import docker
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Where images go to, and what may be published; `work` holds the records of the gates."""
+    """Destination of images and rules for publishing; `work` holds the gate records."""
 
     names: Names
     work: Path
@@ -35,35 +35,35 @@ class Options:
 
 
 class PublishSession:
-    """The repositories, the engine and the work folder that publishing goes between."""
+    """The repositories, the Docker client and the work folder of one publishing command."""
 
     def __init__(self, options: Options) -> None:
         session = Session()
         self.options = options
-        self.release = Repository(options.names.release, session)
+        self.repository = Repository(options.names.repository, session)
         self.staging = Repository(options.names.staging, session)
         self._client: docker.DockerClient | None = None
 
     @property
     def client(self) -> docker.DockerClient:
-        """The engine, which what is staged or published already does not need."""
+        """Return the Docker client, connected on first use: staged or published images need no engine."""
         if self._client is None:
             self._client = daemon.connect()
         return self._client
 
     def folder(self, plan: Plan) -> Path:
-        """Where the gates put their records."""
+        """Return the folder with a cell's gate records."""
         return plan.folder(self.options.work)
 
     def built(self, plan: Plan) -> dict[str, str]:
-        """Return the ids of the images that are built here, by product; PublishError when one is not."""
+        """Return the ids of the local images by kind; PublishError if one is not built."""
         try:
             return {product: daemon.require_image(self.client, plan.tag(product)) for product in PRODUCTS}
         except ImageNotBuilt as absent:
             raise absent.converted(PublishError) from absent
 
     def staged(self, plan: Plan) -> dict[str, RemoteImage]:
-        """The images that wait in the staging repository; PublishError when one is missing."""
+        """Return the images in the staging repository by kind; PublishError if one is missing."""
         found = {
             product: remote_image.read(self.staging, self.options.names.staged(plan, product))
             for product in PRODUCTS
@@ -78,25 +78,20 @@ class PublishSession:
         return images
 
     def push(self, product: str, image: str, tag: str, report: Reporter) -> RemoteImage:
-        """A local image under a staged tag, pushed unless it is there."""
-        there = remote_image.read(self.staging, tag)
-        if there and image in there.ids:
-            return there
+        """Push a local image under a staged tag unless it is there, and return the remote one."""
+        remote = remote_image.read(self.staging, tag)
+        if remote and image in remote.ids:
+            return remote
         report(f"pushing {product}")
-        return push.push(self.client, image, self.staging, tag, report)
+        return push.push_image(self.client, image, self.staging, tag, report)
 
     def inventory(self, plan: Plan, product: str, image: RemoteImage, local: str) -> Inventory:
-        """What lies in an image, as noted in the cell's folder, or else read from the local one."""
+        """Return the inventory of an image from the cell's folder, or else take it from the local image."""
         folder = self.folder(plan)
         found = inventories.read(folder, product, image.ids)
         return found or inventories.take(self.client, folder, product, local, image.ids)
 
 
-def saying(plan: Plan, report: Reporter) -> Reporter:
-    """Return a reporter of messages about one cell."""
-    return prefixed(report, plan.cell.id)
-
-
-def only(images: Mapping[str, str]) -> dict[str, tuple[str]]:
-    """Local images, which have the one id that their engine gives them."""
+def local_ids(images: Mapping[str, str]) -> dict[str, tuple[str]]:
+    """Return the ids of local images, one each, in the form that `gates.require` takes."""
     return {product: (image,) for product, image in images.items()}

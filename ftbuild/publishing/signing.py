@@ -1,4 +1,4 @@
-"""Signatures by cosign, where the user has it and a key (github.com/sigstore/cosign)."""
+"""Signatures by cosign, for users who have it and a key (github.com/sigstore/cosign)."""
 
 from __future__ import annotations
 
@@ -10,37 +10,37 @@ from ftbuild.publishing import retry
 from ftbuild.text.reporter import Reporter
 
 KEY_VARIABLE = "FTBUILD_COSIGN_KEY"
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 @dataclass(frozen=True)
 class Signer:
-    """A key as cosign names it (a file, or a KMS address), and whether the public log gets an entry."""
+    """A key as cosign names it (a file, or a KMS URI), and whether the public log gets an entry."""
 
     key: str
     public_log: bool = True
 
     def sign(self, name: str, report: Reporter) -> None:
-        """Sign `repository@digest` and everything that it refers to; the password comes from COSIGN_PASSWORD.
+        """Sign `repository@digest` and everything that it refers to; the password is COSIGN_PASSWORD.
 
-        Raises PublishError when cosign cannot.
+        Raises PublishError if cosign fails.
         """
         argv = ["cosign", "sign", "--yes", "--recursive", "--key", self.key]
         argv += [] if self.public_log else ["--tlog-upload=false"]
         retry.command(
             [*argv, name],
             report,
-            timeout=PATIENCE_SECONDS,
-            what="cosign did not sign",
+            timeout=TIMEOUT_SECONDS,
+            what="cosign could not sign",
             where=name,
             hint="COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out",
         )
 
 
 def signer(key: str | None, public_log: bool) -> Signer | None:
-    """Who signs: with `key` or the one that FTBUILD_COSIGN_KEY names; None when there is neither.
+    """Return a signer with `key` or the one in FTBUILD_COSIGN_KEY; None if there is neither.
 
-    Raises HostError when cosign is not installed.
+    Raises HostError if cosign is not installed.
     """
     chosen = key or os.environ.get(KEY_VARIABLE)
     if not chosen:

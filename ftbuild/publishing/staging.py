@@ -1,4 +1,4 @@
-"""Images that wait: pushed where they are built, fetched where a GPU can test them."""
+"""Staged images: pushed where they are built, pulled where a GPU can test them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,30 @@ from ftbuild.errors import PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.plan import Plan
 from ftbuild.publishing import gates
-from ftbuild.publishing.session import Options, PublishSession, only, saying
-from ftbuild.text.reporter import Reporter
+from ftbuild.publishing.session import Options, PublishSession, local_ids
+from ftbuild.text.reporter import Reporter, prefixed
 
 
 def stage(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> None:
-    """Push verified images to where they wait for their smoke test; PublishError when one may not."""
+    """Push verified images to the staging repository; PublishError if one is not verified."""
     session = PublishSession(options)
     for plan in plans:
         images = session.built(plan)
-        gates.require(plan, session.folder(plan), only(images), [VERIFY])
+        gates.require(plan, session.folder(plan), local_ids(images), [VERIFY])
+        cell_report = prefixed(report, plan.cell.id)
         for product, image in images.items():
-            staged = session.push(
-                product, image, session.options.names.staged(plan, product), saying(plan, report)
-            )
+            staged = session.push(product, image, session.options.names.staged(plan, product), cell_report)
             session.inventory(plan, product, staged, plan.tag(product))
-            report(f"[{plan.cell.id}] staged {product} {image[:19]}")
+            cell_report(f"staged {product} {image[:19]}")
 
 
 def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> None:
-    """Bring staged images to this engine under the names that a build gives them, to be tested."""
+    """Pull staged images to this engine under the names that a build gives them, for their smoke test."""
     session = PublishSession(options)
     for plan in plans:
         for product, staged in session.staged(plan).items():
-            name = f"{session.staging.name}@{staged.whole.descriptor.digest}"
-            report(f"[{plan.cell.id}] pulling {product} {name}")
+            name = f"{session.staging.name}@{staged.tagged.descriptor.digest}"
+            prefixed(report, plan.cell.id)(f"pulling {product} {name}")
             try:
                 daemon.pull(session.client, name)
             except PullRefused as refused:

@@ -1,4 +1,4 @@
-"""What a registry has of each cell, by one HEAD a tag: so little that a night may begin with it."""
+"""Publishing status of cells in a registry, by one HEAD request per tag."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ftbuild.registry.client import Repository
 
 @dataclass(frozen=True)
 class PublishStatus:
-    """The digests that the tags of a cell mean in a registry, by product; None: no such tag."""
+    """The digests behind the tags of a cell in a registry, by image kind; None: no such tag."""
 
     plan: Plan
     published: Mapping[str, str | None]
@@ -21,25 +21,25 @@ class PublishStatus:
 
     @property
     def is_published(self) -> bool:
-        """Whether images with these very inputs, all gates passed, are there under their immutable tags."""
+        """Return whether images with these inputs, all gates passed, are there under immutable tags."""
         return all(self.published.values())
 
     @property
     def is_complete(self) -> bool:
-        """Whether there is nothing left to do: published, and the moving tags point to it."""
+        """Return whether nothing is left to do: published, with moving tags that point to it."""
         return self.is_published and self.moving == self.published
 
     @property
     def is_unsmoked(self) -> bool:
-        """Whether they are there as images that no GPU has tested."""
+        """Return whether they are there as images that no GPU has tested."""
         return all(self.unsmoked.values())
 
 
-def survey(plans: Sequence[Plan], repository: Repository) -> list[PublishStatus]:
-    """Ask for all tags of all plans at once; HostError or PublishError when the registry does not say."""
+def query(plans: Sequence[Plan], repository: Repository) -> list[PublishStatus]:
+    """Query all tags of all plans at once; HostError or PublishError if the registry does not answer."""
     wanted = {tag for plan in plans for product in PRODUCTS for tag in _tags(plan, product)}
     found = {tag: known.digest if known else None for tag, known in repository.heads(wanted).items()}
-    return [_presence(plan, found) for plan in plans]
+    return [_status(plan, found) for plan in plans]
 
 
 def _tags(plan: Plan, product: str) -> tuple[str, str, str]:
@@ -47,7 +47,7 @@ def _tags(plan: Plan, product: str) -> tuple[str, str, str]:
     return immutable, names.tag(plan, product, moving=True), immutable + names.UNSMOKED
 
 
-def _presence(plan: Plan, found: Mapping[str, str | None]) -> PublishStatus:
+def _status(plan: Plan, found: Mapping[str, str | None]) -> PublishStatus:
     columns = zip(*([found[tag] for tag in _tags(plan, product)] for product in PRODUCTS), strict=True)
     published, moving, unsmoked = (dict(zip(PRODUCTS, column, strict=True)) for column in columns)
     return PublishStatus(plan, published, moving, unsmoked)

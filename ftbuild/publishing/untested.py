@@ -1,4 +1,4 @@
-"""Images that no GPU has tested, published all the same: labelled so, under tags of their own."""
+"""Images published without a smoke test: labelled, under tags of their own."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     import docker
 
 LABEL = f"{LABELS}.unsmoked"
-PATIENCE_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 def derive(client: docker.DockerClient, plan: Plan, product: str, name: str) -> str:
-    """The id of a local image `name` that is the product of `plan` but for the label.
+    """Build a local image `name` from an image of `plan` with one more label, and return its id.
 
-    Raises PublishError when it differs in more.
+    Raises PublishError if more than the label differs.
     """
     built = plan.tag(product)
     epoch = f"SOURCE_DATE_EPOCH={plan.revision.epoch}"
     argv = ["docker", "buildx", "build", "--tag", name, "--label", f"{LABEL}=true", "--build-arg", epoch]
-    shell.run([*argv, "--provenance=false", "-"], stdin=f"FROM {built}\n", timeout=PATIENCE_SECONDS)
+    shell.run([*argv, "--provenance=false", "-"], stdin=f"FROM {built}\n", timeout=TIMEOUT_SECONDS)
     derived = client.images.get(name)
     if derived.attrs["RootFS"] != client.images.get(built).attrs["RootFS"]:
         raise PublishError(

@@ -1,4 +1,4 @@
-"""An engine with containerd's image store: it names images by other digests, and keeps attestations."""
+"""An engine with containerd's image store: other digests as image ids, and attestations kept."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """DOCKER_HOST of a second engine, which has this store."""
+    """Start a second engine with this store, and yield its DOCKER_HOST."""
     if os.geteuid() or not shutil.which("dockerd") or not shutil.which("ip"):
         pytest.skip("needs dockerd, ip and root, for an engine with containerd's image store")
     folder = tmp_path_factory.mktemp("engine")
@@ -78,7 +78,7 @@ def answers(address: str) -> bool:
 
 @pytest.fixture
 def other(host: str, tmp_path: Path) -> Iterator[Bench]:
-    """A bench on that engine."""
+    """Return a bench on that engine."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DOCKER_HOST", host)
         client = engine.connect()
@@ -88,7 +88,7 @@ def other(host: str, tmp_path: Path) -> Iterator[Bench]:
 
 
 def built(made: Bench, plan: Plan, host: str) -> dict[str, str]:
-    """Images as BuildKit makes them there: an index, with its own provenance."""
+    """Build images with BuildKit: an index with BuildKit's own provenance."""
     ids = {}
     for product in PRODUCTS:
         labels = [f"--label={key}={value}" for key, value in plan.labels(product).items()]
@@ -107,7 +107,9 @@ def built(made: Bench, plan: Plan, host: str) -> dict[str, str]:
     return ids
 
 
-def test_such_an_engine_is_known_to_keep_attestations(other: Bench, client: docker.DockerClient) -> None:
+def test_an_engine_with_this_store_is_known_to_keep_attestations(
+    other: Bench, client: docker.DockerClient
+) -> None:
     assert engine.keeps_attestations(other.client.info())
     storage = client.info()["DriverStatus"]
     assert engine.keeps_attestations(client.info()) == (
@@ -129,7 +131,9 @@ def test_its_images_are_published_with_the_builders_own_provenance(
         assert found
         tags = (immutable(plan)[product], moving(plan)[product])
         assert len({known.digest for known in repository.heads(tags).values() if known}) == 1
-        kinds = [json.loads(said)["predicateType"] for said in remote_image.statements(repository, found)]
+        kinds = [
+            json.loads(statement)["predicateType"] for statement in remote_image.statements(repository, found)
+        ]
         assert kinds[:2] == [SPDX, SLSA]
         assert [kind for kind in kinds[2:] if "slsa.dev/provenance" in kind]
     bill = inspected(f"{repository.name}:{moving(plan)['runtime']}", "{{json .SBOM.SPDX.name}}", registry)
@@ -142,11 +146,11 @@ def test_records_from_engines_with_different_stores_are_about_one_image(
     plan = other.plan("--triton", "22.12", "--sm", "70")
     cell = ("--triton", "22.12", "--sm", "70", "--registry", registry.prefix, "--stage", "waiting")
     other.judge(plan, built(other, plan, host), VERIFY)
-    staged = other.run(registry, "stage", *cell, DOCKER_HOST=host)
+    staged = other.run(registry, "registry.stage", *cell, DOCKER_HOST=host)
     assert staged.returncode == 0, staged.stderr
     here = Bench(client, other.config, other.work, other.image)
     try:
-        fetched = here.run(registry, "pull", *cell)
+        fetched = here.run(registry, "registry.pull", *cell)
         assert fetched.returncode == 0, fetched.stderr
         ids = {product: str(client.images.get(plan.tag(product)).id) for product in PRODUCTS}
         here.judge(plan, ids, SMOKE)

@@ -1,6 +1,6 @@
-"""Publishing is killed outright anywhere: what a tag means is always whole, and the next run ends the work.
+"""Publishing killed at any moment: tags always refer to complete images, and the next run finishes the work.
 
-FTBUILD_KILLS is how often, FTBUILD_SEED repeats the moments of another run.
+FTBUILD_KILLS is the number of kills; FTBUILD_SEED repeats the moments of another run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ftbuild.plan import Plan
 from ftbuild.registry.client import Repository
 from testing import registries
 from testing.chance import SEED, kills, share
-from testing.publishing import CELL, Bench, bench, immutable, moving, whole
+from testing.publishing import CELL, Bench, bench, complete_ids, immutable, moving
 from testing.registries import Registry, free_port, plain
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ KILLS = kills(20)
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """A pair of tested images, and how publishing it to an empty registry went when nobody disturbed it."""
+    """A pair of tested images, and the result of publishing it undisturbed to an empty registry."""
 
     bench: Bench
     plan: Plan
@@ -62,10 +62,10 @@ def undisturbed(
 
 
 @pytest.mark.parametrize("part", range(KILLS))
-def test_wherever_publishing_is_killed_all_tags_are_sound_and_the_next_run_ends_it(
+def test_killed_at_any_moment_publishing_leaves_sound_tags_and_can_be_resumed(
     undisturbed: Undisturbed, part: int, tmp_path: Path
 ) -> None:
-    """One random moment in each part of the run."""
+    """Kill at one random moment in each part of the run."""
     calm = undisturbed
     moment = share(part, KILLS) * calm.seconds
     one = elsewhere(calm.bench, calm.plan, tmp_path / "work")
@@ -83,7 +83,7 @@ def test_wherever_publishing_is_killed_all_tags_are_sound_and_the_next_run_ends_
         assert meanings(there) == calm.left
 
 
-def test_whoever_looks_while_a_tag_moves_sees_the_old_image_or_the_new_one(
+def test_a_moving_tag_always_refers_to_the_old_image_or_the_new_one(
     client: docker.DockerClient, tmp_path: Path
 ) -> None:
     with bench(client, tmp_path / "bench") as one, plain(tmp_path / "registry") as registry:
@@ -96,7 +96,7 @@ def test_whoever_looks_while_a_tag_moves_sees_the_old_image_or_the_new_one(
 
         def look() -> None:
             while not ended.wait(0.02):
-                seen.extend((product, whole(there, tag)) for product, tag in moving(plan).items())
+                seen.extend((product, complete_ids(there, tag)) for product, tag in moving(plan).items())
 
         with ThreadPoolExecutor(1) as pool:
             watching = pool.submit(look)
@@ -118,7 +118,7 @@ def test_whoever_looks_while_a_tag_moves_sees_the_old_image_or_the_new_one(
 
 @contextmanager
 def empty(folder: Path, port: int) -> Iterator[Registry]:
-    """A registry of always the same address, since that is in the SBOM, and so in the digests."""
+    """Start a registry at the same address each time, since it is in the SBOM, and so in the digests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registries, "free_port", lambda: port)
         with plain(folder) as running:
@@ -126,18 +126,18 @@ def empty(folder: Path, port: int) -> Iterator[Registry]:
 
 
 def elsewhere(at: Bench, plan: Plan, work: Path) -> Bench:
-    """The same bench with another work folder, which holds the records of the gates and nothing else."""
+    """Return the same bench with another work folder that holds only the gate records."""
     other = replace(at, work=work)
     shutil.copytree(at.folder(plan), other.folder(plan))
     return other
 
 
 def assert_sound(there: Repository, plan: Plan, images: dict[str, str]) -> list[str]:
-    """The tags that are there; fails unless every one that a user may pull means the tested image, whole."""
+    """Return the tags; fail unless each one that a user may pull refers to the complete tested image."""
     tags = there.tags()
     for named in (immutable(plan), moving(plan)):
         for product, tag in named.items():
-            assert tag not in tags or images[product] in whole(there, tag)
+            assert tag not in tags or images[product] in complete_ids(there, tag)
     known = {*immutable(plan).values(), *moving(plan).values()}
     assert {tag.removeprefix("staging-") for tag in tags} <= known
     if any(tag in tags for tag in moving(plan).values()):
@@ -146,5 +146,5 @@ def assert_sound(there: Repository, plan: Plan, images: dict[str, str]) -> list[
 
 
 def meanings(there: Repository) -> dict[str, str]:
-    """The digest of every tag."""
+    """Return the digest of every tag."""
     return {tag: found.digest for tag, found in there.heads(there.tags()).items() if found}

@@ -1,4 +1,4 @@
-"""What keeps images out of a registry: gates, credentials, names; and what publishing waits for."""
+"""Refused publishing: gates, credentials, names; and retries."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.plan import Plan
 from ftbuild.text.results import State
-from testing.publishing import CELL, GATES, Bench, bench, immutable, moving, whole
+from testing.publishing import CELL, GATES, Bench, bench, complete_ids, immutable, moving
 from testing.registries import (
     PASSWORD,
     Registry,
@@ -38,7 +38,7 @@ SECRET = "hunter2 and more"
 
 
 @pytest.fixture
-def own(client: docker.DockerClient, tmp_path: Path) -> Iterator[Bench]:
+def fresh_bench(client: docker.DockerClient, tmp_path: Path) -> Iterator[Bench]:
     with bench(client, tmp_path / "bench") as made:
         yield made
 
@@ -50,13 +50,13 @@ def open_registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry
 
 
 @pytest.fixture
-def failing(tmp_path: Path) -> Iterator[Registry]:
+def failing_registry(tmp_path: Path) -> Iterator[Registry]:
     with faulty(tmp_path / "registry") as running:
         yield running
 
 
 @pytest.fixture(params=[basic, tokens], ids=["basic", "tokens"])
-def guarded(
+def guarded_registry(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Registry]:
     start: Callable[[Path, str], AbstractContextManager[Registry]] = request.param
@@ -76,7 +76,7 @@ def token_registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
 
 @pytest.fixture
 def server(token_registry: Registry) -> TokenServer:
-    """The one that gives tokens for it."""
+    """Return the token server of that registry."""
     assert token_registry.tokens
     return token_registry.tokens
 
@@ -125,21 +125,21 @@ def cut_short(at: Bench, plan: Plan, images: dict[str, str]) -> None:
         (without_smoke, "there is no record of smoke"),
         (failed_verify, "verify failed: answers"),
         (failed_smoke, "smoke failed: answers"),
-        (changed_afterwards, "verify tested another runtime and sdk image than the one that is here now"),
+        (changed_afterwards, "verify tested another runtime and sdk image than the present one"),
         (other_inputs, "the record of smoke is about the inputs 000000000000"),
         (cut_short, "there is no record of smoke"),
     ],
 )
-def test_only_what_both_gates_have_passed_is_published(
-    own: Bench, open_registry: Registry, judge: Judge, message: str
+def test_only_images_that_passed_both_gates_are_published(
+    fresh_bench: Bench, open_registry: Registry, judge: Judge, message: str
 ) -> None:
-    plan = own.plan(*CELL)
-    judge(own, plan, own.build(plan))
-    done = own.publish(open_registry)
+    plan = fresh_bench.plan(*CELL)
+    judge(fresh_bench, plan, fresh_bench.build(plan))
+    done = fresh_bench.publish(open_registry)
     assert done.returncode == 10
     assert message in done.stderr
     assert "Traceback" not in done.stderr
-    assert own.repository(open_registry).tags() == []
+    assert fresh_bench.repository(open_registry).tags() == []
 
 
 @pytest.mark.parametrize(
@@ -150,59 +150,60 @@ def test_only_what_both_gates_have_passed_is_published(
         (changed_afterwards, "verify tested another"),
     ],
 )
-def test_allowing_what_was_not_smoked_allows_nothing_else(
-    own: Bench, open_registry: Registry, judge: Judge, message: str
+def test_allow_unsmoked_allows_nothing_else(
+    fresh_bench: Bench, open_registry: Registry, judge: Judge, message: str
 ) -> None:
-    plan = own.plan(*CELL)
-    judge(own, plan, own.build(plan))
-    done = own.publish(open_registry, "--allow-unsmoked")
+    plan = fresh_bench.plan(*CELL)
+    judge(fresh_bench, plan, fresh_bench.build(plan))
+    done = fresh_bench.publish(open_registry, "--allow-unsmoked")
     assert done.returncode == 10
     assert message in done.stderr
-    assert own.repository(open_registry).tags() == []
+    assert fresh_bench.repository(open_registry).tags() == []
 
 
-def test_an_image_that_was_staged_before_the_tested_one_is_not_released(
-    own: Bench, open_registry: Registry
+def test_an_image_staged_before_the_tested_one_is_not_published(
+    fresh_bench: Bench, open_registry: Registry
 ) -> None:
-    plan = own.plan(*CELL)
-    own.judge(plan, own.build(plan), VERIFY)
-    assert own.run(open_registry, "stage", "--registry", open_registry.prefix, *CELL).returncode == 0
-    _, images = own.tested()
-    done = own.publish(open_registry)
+    plan = fresh_bench.plan(*CELL)
+    fresh_bench.judge(plan, fresh_bench.build(plan), VERIFY)
+    assert (
+        fresh_bench.run(open_registry, "registry.stage", "--registry", open_registry.prefix, *CELL).returncode
+        == 0
+    )
+    _, images = fresh_bench.tested()
+    done = fresh_bench.publish(open_registry)
     assert done.returncode == 0, done.stderr
     for product, image in images.items():
-        assert image in whole(own.repository(open_registry), moving(plan)[product])
+        assert image in complete_ids(fresh_bench.repository(open_registry), moving(plan)[product])
 
 
-def test_a_tag_that_somebody_else_has_set_is_not_taken_for_a_tested_image(
-    own: Bench, open_registry: Registry
+def test_a_tag_set_by_others_does_not_count_as_a_tested_image(
+    fresh_bench: Bench, open_registry: Registry
 ) -> None:
-    plan = own.plan(*CELL)
-    own.judge(plan, own.build(plan), VERIFY)
-    assert own.publish(open_registry, "--allow-unsmoked").returncode == 0
-    there = own.repository(open_registry)
+    plan = fresh_bench.plan(*CELL)
+    fresh_bench.judge(plan, fresh_bench.build(plan), VERIFY)
+    assert fresh_bench.publish(open_registry, "--allow-unsmoked").returncode == 0
+    there = fresh_bench.repository(open_registry)
     for tag in immutable(plan).values():
         index = there.manifest(f"{tag}-unsmoked")
         assert index
         there.put_manifest(tag, index.raw, index.descriptor.media_type)
-    done = own.publish(open_registry)
+    done = fresh_bench.publish(open_registry)
     assert done.returncode == 10
     assert "has not passed all gates, but verify" in done.stderr
     assert not {*moving(plan).values()} & {*there.tags()}
 
 
-def test_one_cell_that_may_not_be_published_does_not_stop_the_others(
-    own: Bench, open_registry: Registry
-) -> None:
-    plan, _ = own.tested()
-    done = own.publish(
+def test_a_refused_cell_does_not_stop_the_others(fresh_bench: Bench, open_registry: Registry) -> None:
+    plan, _ = fresh_bench.tested()
+    done = fresh_bench.publish(
         open_registry, "--format", "json", cell=("--triton", "22.12", "--sm", "80", "--sm", "86")
     )
     assert done.returncode == 10
     states = {outcome["cell"]: outcome["state"] for outcome in json.loads(done.stdout)}
     assert states == {"22.12-sm80": "failed", "22.12-sm86": "published"}
     assert "22.12-sm80 is neither built here nor staged" in done.stderr
-    assert own.repository(open_registry).head(moving(plan)["runtime"])
+    assert fresh_bench.repository(open_registry).head(moving(plan)["runtime"])
 
 
 # Credentials
@@ -210,31 +211,31 @@ def test_one_cell_that_may_not_be_published_does_not_stop_the_others(
 
 @pytest.mark.parametrize("entry", [password(secret=SECRET), None], ids=["wrong", "none"])
 def test_wrong_credentials_are_refused_and_never_shown(
-    own: Bench, guarded: Registry, entry: dict[str, str] | None
+    fresh_bench: Bench, guarded_registry: Registry, entry: dict[str, str] | None
 ) -> None:
-    own.tested()
-    guarded.login(entry) if entry else guarded.logout()
-    done = own.publish(guarded)
+    fresh_bench.tested()
+    guarded_registry.login(entry) if entry else guarded_registry.logout()
+    done = fresh_bench.publish(guarded_registry)
     assert done.returncode == 10
-    assert f"docker login {guarded.host}" in done.stderr
+    assert f"docker login {guarded_registry.host}" in done.stderr
     assert "Traceback" not in done.stderr
-    assert_nowhere(own, done.stdout + done.stderr, SECRET)
+    assert_nowhere(fresh_bench, done.stdout + done.stderr, SECRET)
 
 
-def test_credentials_that_are_good_leave_no_trace_either(own: Bench, guarded: Registry) -> None:
-    own.tested()
-    done = own.publish(guarded)
+def test_good_credentials_leave_no_trace(fresh_bench: Bench, guarded_registry: Registry) -> None:
+    fresh_bench.tested()
+    done = fresh_bench.publish(guarded_registry)
     assert done.returncode == 0, done.stderr
-    assert_nowhere(own, done.stdout + done.stderr, PASSWORD)
+    assert_nowhere(fresh_bench, done.stdout + done.stderr, PASSWORD)
 
 
-def test_an_account_that_may_only_read_is_told_so(
-    own: Bench, token_registry: Registry, server: TokenServer, monkeypatch: pytest.MonkeyPatch
+def test_a_read_only_account_gets_a_hint(
+    fresh_bench: Bench, token_registry: Registry, server: TokenServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own.tested()
+    fresh_bench.tested()
     give = server.token
     monkeypatch.setattr(server, "token", lambda user, scopes: give(user, only_pull(scopes)))
-    done = own.publish(token_registry)
+    done = fresh_bench.publish(token_registry)
     assert done.returncode == 10
     assert "denied" in done.stderr
     assert f"docker login {token_registry.host}, with an account that may" in done.stderr
@@ -244,68 +245,68 @@ def only_pull(scopes: list[str]) -> list[str]:
     return [f"{scope.rpartition(':')[0]}:pull" for scope in scopes]
 
 
-def test_a_token_that_expires_while_a_layer_is_on_its_way_is_replaced(
-    own: Bench, token_registry: Registry, server: TokenServer
+def test_a_token_that_expires_during_a_push_is_replaced(
+    fresh_bench: Bench, token_registry: Registry, server: TokenServer
 ) -> None:
-    """The layer takes longer than the token of its push lasts; the next one is good again."""
-    plan, images = own.tested(size=80_000_000)
-    said = []
-    with own.start(token_registry, "publish", "--registry", token_registry.prefix, *CELL) as process:
+    """Push a layer for longer than the token lasts; the next token is valid long enough."""
+    plan, images = fresh_bench.tested(size=80_000_000)
+    output = []
+    with fresh_bench.start(token_registry, "publish", "--registry", token_registry.prefix, *CELL) as process:
         assert process.stdout
         assert process.stderr
         for line in process.stderr:
-            said.append(line)
+            output.append(line)
             if "pushing runtime" in line:
                 server.lifetime = 1
             elif "expired" in line:
                 server.lifetime = 300
         process.stdout.read()
-    assert process.returncode == 0, said
-    if not any("trying again" in line for line in said):
+    assert process.returncode == 0, output
+    if not any("trying again" in line for line in output):
         pytest.skip("this machine pushes 80 MB faster than a token of a second expires")
-    assert any("the token expired on the way" in line and "trying again" in line for line in said), said
-    assert images["runtime"] in whole(own.repository(token_registry), moving(plan)["runtime"])
+    assert any("the token expired on the way" in line and "trying again" in line for line in output), output
+    assert images["runtime"] in complete_ids(fresh_bench.repository(token_registry), moving(plan)["runtime"])
 
 
-def assert_nowhere(at: Bench, said: str, secret: str) -> None:
-    """Neither the secret nor the form of it that Docker keeps is in what was said or written."""
+def assert_nowhere(at: Bench, output: str, secret: str) -> None:
+    """Fail if the secret, plain or as Docker stores it, is in the output or a written file."""
     encoded = base64.b64encode(f"ada:{secret}".encode()).decode()
     written = [file.read_text(errors="replace") for file in at.work.rglob("*") if file.is_file()]
     assert written
-    for text in (said, *written):
+    for text in (output, *written):
         assert secret not in text
         assert encoded not in text
 
 
-# Registries that are busy, broken, or not there
+# Busy, broken or unreachable registries
 
 
 @pytest.mark.parametrize(("status", "times"), [(503, 1), (429, 7)])
-def test_a_registry_that_is_busy_at_every_step_is_waited_for(
-    own: Bench, failing: Registry, status: int, times: int
+def test_a_registry_that_is_busy_at_every_step_is_retried(
+    fresh_bench: Bench, failing_registry: Registry, status: int, times: int
 ) -> None:
-    """buildx itself tries five times more after a 429."""
-    plan, images = own.tested()
-    failing.knobs.answer("^HEAD .*/manifests/", status)
-    failing.knobs.answer("^PUT .*/manifests/staging-", status)
-    failing.knobs.answer("^PUT .*/manifests/sha256:", status)
-    failing.knobs.answer("^PUT .*/manifests/22.12-sm86-[0-9a-f]*$", status, times=times)
-    failing.knobs.answer("^PUT .*/manifests/22.12-sm86$", status, times=times)
-    done = own.publish(failing)
+    """Answer 429 more often than buildx's own five retries."""
+    plan, images = fresh_bench.tested()
+    failing_registry.proxy_faults.answer("^HEAD .*/manifests/", status)
+    failing_registry.proxy_faults.answer("^PUT .*/manifests/staging-", status)
+    failing_registry.proxy_faults.answer("^PUT .*/manifests/sha256:", status)
+    failing_registry.proxy_faults.answer("^PUT .*/manifests/22.12-sm86-[0-9a-f]*$", status, times=times)
+    failing_registry.proxy_faults.answer("^PUT .*/manifests/22.12-sm86$", status, times=times)
+    done = fresh_bench.publish(failing_registry)
     assert done.returncode == 0, done.stderr
-    assert all(fault.times == 0 for fault in failing.knobs.pending)
-    assert len(re.findall("pushing was refused: .*: trying again in 1 s", done.stderr)) == 1
+    assert all(fault.times == 0 for fault in failing_registry.proxy_faults.pending)
+    assert len(re.findall("the push was refused: .*: trying again in 1 s", done.stderr)) == 1
     assert len(re.findall("the tag could not be set: .*: trying again in 1 s", done.stderr)) == 2
     for product, image in images.items():
-        assert image in whole(own.repository(failing), moving(plan)[product])
+        assert image in complete_ids(fresh_bench.repository(failing_registry), moving(plan)[product])
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "registry.invalid"])
-def test_a_registry_that_is_not_there_is_an_error_within_seconds(own: Bench, host: str) -> None:
-    own.tested()
+def test_an_unreachable_registry_is_an_error_within_seconds(fresh_bench: Bench, host: str) -> None:
+    fresh_bench.tested()
     start = time.monotonic()
-    nowhere = Registry(f"{host}:{free_port()}", own.work)
-    done = own.publish(nowhere)
+    nowhere = Registry(f"{host}:{free_port()}", fresh_bench.work)
+    done = fresh_bench.publish(nowhere)
     assert time.monotonic() - start < 10
     assert done.returncode == 4
     assert f"the registry {nowhere.host} cannot be reached" in done.stderr
@@ -320,20 +321,20 @@ def test_a_registry_that_is_not_there_is_an_error_within_seconds(own: Bench, hos
     [
         ("publish", "registry.example.com/Team", "lower case: team"),
         ("publish", "https://registry.example.com/team", "without the scheme"),
-        ("stage", "docker.io", "docker.io/USER"),
-        ("pull", "nvcr.io", "nvcr.io/ORG"),
+        ("registry.stage", "docker.io", "docker.io/USER"),
+        ("registry.pull", "nvcr.io", "nvcr.io/ORG"),
     ],
 )
-def test_a_registry_that_cannot_be_is_a_mistake_of_the_user(
-    own: Bench, open_registry: Registry, task: str, name: str, hint: str
+def test_an_invalid_registry_is_a_usage_error(
+    fresh_bench: Bench, open_registry: Registry, task: str, name: str, hint: str
 ) -> None:
-    done = own.run(open_registry, task, "--registry", name, *CELL)
+    done = fresh_bench.run(open_registry, task, "--registry", name, *CELL)
     assert done.returncode == 2
     assert f"--registry {name}" in done.stderr
     assert hint in done.stderr
 
 
-def test_without_a_registry_there_is_nothing_to_publish_to(own: Bench, open_registry: Registry) -> None:
-    done = own.run(open_registry, "publish", *CELL, FTBUILD_REGISTRY="")
+def test_publishing_without_a_registry_is_a_usage_error(fresh_bench: Bench, open_registry: Registry) -> None:
+    done = fresh_bench.run(open_registry, "publish", *CELL, FTBUILD_REGISTRY="")
     assert done.returncode == 2
     assert "--registry host/path, or FTBUILD_REGISTRY" in done.stderr

@@ -100,7 +100,7 @@ def test_a_blob_that_the_registry_has_is_not_sent_again(faulty_registry: Registr
     first, second = (there.put_blob(data, "text/plain") for _ in range(2))
     assert first == second == Descriptor("text/plain", digest_of(data), 100_000)
     assert there.blob(first.digest) == data
-    assert faulty_registry.knobs.count("^PUT .*/blobs/uploads/") == 1
+    assert faulty_registry.proxy_faults.count("^PUT .*/blobs/uploads/") == 1
 
 
 def test_what_is_missing_is_none_and_what_is_silent_an_error(guarded: Registry) -> None:
@@ -130,7 +130,7 @@ def test_the_tags_of_all_cells_are_looked_up_in_under_a_second(guarded: Registry
 
 def test_all_tags_are_listed_page_by_page(faulty_registry: Registry) -> None:
     """The packaged registry knows no pages, so the first one is the proxy's."""
-    there, faults = repository(faulty_registry), faulty_registry.knobs
+    there, faults = repository(faulty_registry), faulty_registry.proxy_faults
     put_image(there, "b", "c")
     page = json.dumps({"name": "team/image", "tags": ["a"]}).encode()
     faults.answer("/tags/list$", 200, body=page, Link='</v2/team/image/tags/list?last=a&n=1>; rel="next"')
@@ -250,7 +250,7 @@ def test_netrc_is_not_asked(
     (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login {USER} password hunter2\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
     assert repository(faulty_registry).head("1") is None
-    assert faulty_registry.knobs.logged_in == []
+    assert faulty_registry.proxy_faults.logged_in == []
 
 
 # TLS and proxies
@@ -301,7 +301,7 @@ def test_no_proxy_is_asked_for_this_machine(guarded: Registry, monkeypatch: pyte
 
 
 def test_a_busy_registry_is_asked_again_after_the_time_it_names(faulty_registry: Registry) -> None:
-    there, faults = repository(faulty_registry), faulty_registry.knobs
+    there, faults = repository(faulty_registry), faulty_registry.proxy_faults
     faults.answer("^HEAD .*/manifests/1$", 429, Retry_After="1")
     start = time.monotonic()
     assert there.head("1") is None
@@ -313,7 +313,7 @@ def test_a_registry_that_wants_to_be_left_alone_for_an_hour_is_not_waited_for(
     faulty_registry: Registry,
 ) -> None:
     body = b'{"errors": [{"code": "TOOMANYREQUESTS", "message": "come back later"}]}'
-    faulty_registry.knobs.answer("/tags/list$", 429, times=9, body=body, Retry_After="3600")
+    faulty_registry.proxy_faults.answer("/tags/list$", 429, times=9, body=body, Retry_After="3600")
     start = time.monotonic()
     with pytest.raises(Refused, match="TOOMANYREQUESTS come back later") as refused:
         repository(faulty_registry).tags()
@@ -325,7 +325,7 @@ def test_a_registry_that_wants_to_be_left_alone_for_an_hour_is_not_waited_for(
 def test_every_step_of_a_push_survives_a_registry_that_is_down_for_a_moment(
     faulty_registry: Registry, request_line: str
 ) -> None:
-    faulty_registry.knobs.answer(request_line, 503, times=2)
+    faulty_registry.proxy_faults.answer(request_line, 503, times=2)
     there = repository(faulty_registry)
     assert put_image(there, "1") == there.head("1")
 
@@ -336,7 +336,7 @@ def test_a_connection_that_breaks_off_is_made_again(
     faulty_registry: Registry, request_line: str, keep: float
 ) -> None:
     there = repository(faulty_registry)
-    faulty_registry.knobs.cut(request_line, keep=keep)
+    faulty_registry.proxy_faults.cut(request_line, keep=keep)
     put_image(there, "1")
     manifest = there.manifest("1")
     assert manifest is not None
@@ -346,22 +346,22 @@ def test_a_connection_that_breaks_off_is_made_again(
 def test_a_connection_that_keeps_breaking_off_is_an_error(faulty_registry: Registry) -> None:
     there = repository(faulty_registry)
     put_image(there, "1")
-    faulty_registry.knobs.cut("^GET .*/manifests", keep=0.5, times=99)
+    faulty_registry.proxy_faults.cut("^GET .*/manifests", keep=0.5, times=99)
     with pytest.raises(HostError, match="broke off"):
         there.manifest("1")
 
 
 def test_a_login_that_is_refused_once_in_a_while_is_made_anew(faulty_registry: Registry) -> None:
     faulty_registry.login(password())
-    faulty_registry.knobs.answer("^PUT .*/manifests", 401, WWW_Authenticate='Basic realm="tests"')
+    faulty_registry.proxy_faults.answer("^PUT .*/manifests", 401, WWW_Authenticate='Basic realm="tests"')
     assert put_image(repository(faulty_registry), "1").size
 
 
 def test_an_upload_that_lost_its_place_starts_again(faulty_registry: Registry) -> None:
     body = b'{"errors": [{"code": "BLOB_UPLOAD_UNKNOWN", "message": "blob upload unknown"}]}'
-    faulty_registry.knobs.answer("^PUT .*uploads", 404, body=body)
+    faulty_registry.proxy_faults.answer("^PUT .*uploads", 404, body=body)
     assert put_image(repository(faulty_registry), "1").size
-    faulty_registry.knobs.answer("^PUT .*uploads", 404, times=9, body=body)
+    faulty_registry.proxy_faults.answer("^PUT .*uploads", 404, times=9, body=body)
     with pytest.raises(PublishError, match="BLOB_UPLOAD_UNKNOWN"):
         repository(faulty_registry).put_blob(b"other", "text/plain")
 
@@ -370,22 +370,22 @@ def test_an_upload_to_a_storage_elsewhere_goes_without_the_login(
     faulty_registry: Registry, tmp_path: Path
 ) -> None:
     faulty_registry.login(password())
-    faults = faulty_registry.knobs
+    faults = faulty_registry.proxy_faults
     with faulty(tmp_path / "elsewhere") as elsewhere:
         faults.answer("^POST", 401, WWW_Authenticate='Basic realm="tests"')
         faults.answer("^POST", 202, Location=f"http://{elsewhere.host}/upload?state=x")
-        elsewhere.knobs.answer("^PUT /upload", 201)
+        elsewhere.proxy_faults.answer("^PUT /upload", 201)
         repository(faulty_registry).put_blob(b"x", "text/plain")
         assert faults.logged_in == ["POST /v2/team/image/blobs/uploads/"]
-        assert elsewhere.knobs.count("^PUT") == 1
-        assert elsewhere.knobs.logged_in == []
+        assert elsewhere.proxy_faults.count("^PUT") == 1
+        assert elsewhere.proxy_faults.logged_in == []
 
 
 # What cannot be right
 
 
 def test_content_that_does_not_have_its_digest_is_refused(faulty_registry: Registry) -> None:
-    there, faults = repository(faulty_registry), faulty_registry.knobs
+    there, faults = repository(faulty_registry), faulty_registry.proxy_faults
     stored = put_image(there, "1")
     manifest = there.manifest("1")
     assert manifest is not None
@@ -397,14 +397,14 @@ def test_content_that_does_not_have_its_digest_is_refused(faulty_registry: Regis
 
 
 def test_a_manifest_that_is_stored_as_another_is_refused(faulty_registry: Registry) -> None:
-    faulty_registry.knobs.answer("^PUT .*/manifests", 201, Docker_Content_Digest=MISSING)
+    faulty_registry.proxy_faults.answer("^PUT .*/manifests", 201, Docker_Content_Digest=MISSING)
     with pytest.raises(PublishError, match="another manifest") as refused:
         put_image(repository(faulty_registry), "1")
     assert MISSING in str(refused.value)
 
 
 def test_an_answer_that_is_no_registrys_is_refused(faulty_registry: Registry) -> None:
-    faulty_registry.knobs.answer("/tags/list", 200, body=b"<html>please log in to this network</html>")
+    faulty_registry.proxy_faults.answer("/tags/list", 200, body=b"<html>please log in to this network</html>")
     with pytest.raises(PublishError, match="not JSON"):
         repository(faulty_registry).tags()
 
@@ -412,7 +412,7 @@ def test_an_answer_that_is_no_registrys_is_refused(faulty_registry: Registry) ->
 def test_a_registry_without_digest_headers_is_read_all_the_same(faulty_registry: Registry) -> None:
     there = repository(faulty_registry)
     stored = put_image(there, "1")
-    faulty_registry.knobs.answer("^HEAD .*/manifests", 200, Content_Type=MANIFEST_TYPE)
+    faulty_registry.proxy_faults.answer("^HEAD .*/manifests", 200, Content_Type=MANIFEST_TYPE)
     assert there.head("1") == stored
 
 

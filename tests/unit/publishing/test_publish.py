@@ -1,4 +1,4 @@
-"""What publishing decides without a registry: names, gates, patience, what engine and catalogue say."""
+"""Decisions of publishing without a registry: names, gates, retries, push output, index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ftbuild.text.results import CheckResult, State
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00")
 IDS = {"runtime": "sha256:" + "1" * 64, "sdk": "sha256:" + "2" * 64}
 DIGEST = "sha256:" + "7" * 64
-BUSY = "pushing was refused: received unexpected HTTP status: 503 Service Unavailable"
+BUSY = "the push was refused: received unexpected HTTP status: 503 Service Unavailable"
 
 
 @pytest.fixture
@@ -47,11 +47,11 @@ def judge(
     GateReport(gate, cell, images, found).write(at)
 
 
-# Patience
+# Retries
 
 
 @pytest.mark.parametrize(
-    "complaint",
+    "message",
     [
         "toomanyrequests: Too Many Requests (HAP429)",
         "received unexpected HTTP status: 500 Internal Server Error",
@@ -69,12 +69,12 @@ def judge(
         f"{retry.TOKEN_EXPIRED}: unauthorized: authentication required",
     ],
 )
-def test_what_may_be_gone_in_a_while_is_waited_for(complaint: str) -> None:
-    assert retry.is_transient(PublishError(complaint))
+def test_transient_failures_are_retried(message: str) -> None:
+    assert retry.is_transient(PublishError(message))
 
 
 @pytest.mark.parametrize(
-    "complaint",
+    "message",
     [
         "unauthorized: authentication required",
         "denied: requested access to the resource is denied",
@@ -82,20 +82,20 @@ def test_what_may_be_gone_in_a_while_is_waited_for(complaint: str) -> None:
         "unexpected status from PUT request: 403 Forbidden",
         "unexpected status from PUT request: 404 Not Found",
         "manifest invalid: manifest invalid",
-        "the registry holds another image than the one that was pushed as 127.0.0.1:5000/x:1",
+        "the registry has another image than the one that was pushed as 127.0.0.1:5000/x:1",
         "layer sha256:a503b is 15030 bytes long",
     ],
 )
-def test_what_stays_is_an_error_at_once(complaint: str) -> None:
-    assert not retry.is_transient(PublishError(complaint))
+def test_permanent_failures_are_not_retried(message: str) -> None:
+    assert not retry.is_transient(PublishError(message))
 
 
 class Busy:
-    """An action that fails a number of times, and what was said and slept meanwhile."""
+    """An action that fails a number of times, with its reports and pauses."""
 
     def __init__(self, *failures: Exception) -> None:
         self.failures = list(failures)
-        self.said: list[str] = []
+        self.reports: list[str] = []
         self.slept: list[float] = []
 
     def __call__(self) -> str:
@@ -104,24 +104,24 @@ class Busy:
         return "done"
 
     def tried(self) -> str:
-        return retry.with_backoff(self, self.said.append, sleep=self.slept.append)
+        return retry.with_backoff(self, self.reports.append, sleep=self.slept.append)
 
 
-def test_patience_waits_longer_and_longer_and_says_so() -> None:
+def test_retries_wait_longer_and_longer_and_are_reported() -> None:
     busy = Busy(*[PublishError(f"{BUSY}\nmore of it")] * 3)
     assert busy.tried() == "done"
     assert busy.slept == [1.0, 2.0, 4.0]
-    assert busy.said[1] == f"{BUSY}: trying again in 2 s"
+    assert busy.reports[1] == f"{BUSY}: trying again in 2 s"
 
 
-def test_patience_ends_with_the_last_complaint() -> None:
+def test_retries_end_with_the_last_error() -> None:
     busy = Busy(*[PublishError(BUSY)] * 99)
     with pytest.raises(PublishError, match="503"):
         busy.tried()
     assert busy.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
 
 
-def test_where_something_failed_does_not_make_it_passing() -> None:
+def test_the_place_of_a_failure_does_not_make_it_transient() -> None:
     refused = Busy(PublishError("denied", where="registry.example.com:503/timeout/429"))
     with pytest.raises(PublishError, match="denied"):
         refused.tried()
@@ -131,12 +131,12 @@ def test_where_something_failed_does_not_make_it_passing() -> None:
 # Names
 
 
-def test_staged_images_are_told_apart_by_place_or_by_name(cell: Plan) -> None:
-    beside = names.names("registry.example.com/team", None, "triton_with_ft")
-    assert beside.release == beside.staging == "registry.example.com/team/triton_with_ft"
+def test_staged_images_differ_by_repository_or_by_tag(cell: Plan) -> None:
+    beside = names.resolve("registry.example.com/team", None, "triton_with_ft")
+    assert beside.repository == beside.staging == "registry.example.com/team/triton_with_ft"
     assert beside.staged(cell, "sdk") == f"staging-22.12-sm86-{cell.key}-sdk"
-    apart = names.names("registry.example.com/team/", "/waiting/", "triton_with_ft")
-    assert apart.release == "registry.example.com/team/triton_with_ft"
+    apart = names.resolve("registry.example.com/team/", "/waiting/", "triton_with_ft")
+    assert apart.repository == "registry.example.com/team/triton_with_ft"
     assert apart.staging == "registry.example.com/team/waiting/triton_with_ft"
     assert apart.staged(cell, "runtime") == names.tag(cell, "runtime") == f"22.12-sm86-{cell.key}"
     assert names.tag(cell, "sdk", moving=True) == "22.12-sm86-sdk"
@@ -144,21 +144,21 @@ def test_staged_images_are_told_apart_by_place_or_by_name(cell: Plan) -> None:
 
 def test_a_staging_path_that_cannot_exist_is_refused() -> None:
     with pytest.raises(ConfigError, match="'Waiting' cannot be part"):
-        names.names("registry.example.com/team", "Waiting", "triton_with_ft")
+        names.resolve("registry.example.com/team", "Waiting", "triton_with_ft")
     with pytest.raises(ConfigError, match=r"docker\.io cannot have"):
-        names.names("docker.io/ada", "waiting", "triton_with_ft")
+        names.resolve("docker.io/ada", "waiting", "triton_with_ft")
 
 
 # Gates
 
 
-def test_what_has_passed_both_gates_may_go(cell: Plan, tmp_path: Path) -> None:
+def test_images_that_passed_both_gates_may_be_published(cell: Plan, tmp_path: Path) -> None:
     for gate in gates.ALL:
         judge(tmp_path, cell, gate)
     gates.require(cell, tmp_path, {product: (image, DIGEST) for product, image in IDS.items()})
 
 
-def test_each_reason_not_to_publish_is_told_with_the_way_on(cell: Plan, tmp_path: Path) -> None:
+def test_each_reason_not_to_publish_comes_with_a_hint(cell: Plan, tmp_path: Path) -> None:
     images = {product: (image,) for product, image in IDS.items()}
 
     def reason(folder: Path) -> str:
@@ -176,13 +176,13 @@ def test_each_reason_not_to_publish_is_told_with_the_way_on(cell: Plan, tmp_path
     judge(tmp_path, cell, SMOKE, state=State.FAIL)
     assert "smoke failed: gpt, t5\n" in reason(tmp_path)
     judge(tmp_path, cell, SMOKE, images={**IDS, "sdk": DIGEST})
-    assert "smoke tested another sdk image than the one that is here now" in reason(tmp_path)
+    assert "smoke tested another sdk image than the present one" in reason(tmp_path)
     judge(tmp_path, replace(cell, key="0" * 12), SMOKE)
     assert f"about the inputs 000000000000, not {cell.key}" in reason(tmp_path)
     assert str(tmp_path / "smoke.json") in reason(tmp_path)
 
 
-# What the engine says while it pushes
+# Push output of the engine
 
 
 def test_a_push_is_followed_to_its_end() -> None:
@@ -198,7 +198,7 @@ def test_a_push_is_followed_to_its_end() -> None:
     assert push.follow(stream, fail) == push.Ended(None, 350)
 
 
-def test_a_refusal_in_the_middle_of_the_stream_is_heard() -> None:
+def test_a_refusal_in_the_middle_of_the_stream_is_recognized() -> None:
     stream: list[dict[str, Any]] = [
         {"status": "Pushing", "progressDetail": {"current": 100, "total": 300}, "id": "a"},
         {"errorDetail": {"message": "unauthorized: authentication required"}, "error": "unauthorized: it is"},
@@ -208,48 +208,48 @@ def test_a_refusal_in_the_middle_of_the_stream_is_heard() -> None:
     assert push.follow(stream[1:], fail) == push.Ended("unauthorized: it is", 0)
 
 
-def test_a_long_push_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_push_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push, "REPORT_SECONDS", 0.0)
-    said: list[str] = []
+    reports: list[str] = []
     detail = {"current": 1_000_000, "total": 4_000_000}
-    push.follow([{"status": "Pushing", "progressDetail": detail, "id": "a"}], said.append)
-    assert said == ["pushed 1 of 4 MB"]
+    push.follow([{"status": "Pushing", "progressDetail": detail, "id": "a"}], reports.append)
+    assert reports == ["pushed 1 of 4 MB"]
 
 
 def fail(message: str) -> None:
-    pytest.fail(f"said {message}")
+    pytest.fail(f"unexpected report: {message}")
 
 
-# What is in the registry
+# Publishing status
 
 
-def presence(cell: Plan, published: Any = None, moving: Any = None, unsmoked: Any = None) -> PublishStatus:
+def status_of(cell: Plan, published: Any = None, moving: Any = None, unsmoked: Any = None) -> PublishStatus:
     def both(value: Any) -> dict[str, str | None]:
         return value if isinstance(value, dict) else dict.fromkeys(PRODUCTS, value)
 
     return PublishStatus(cell, both(published), both(moving), both(unsmoked))
 
 
-def test_a_cell_is_done_when_both_moving_tags_mean_what_the_immutable_ones_do(cell: Plan) -> None:
-    assert not presence(cell).is_published
+def test_a_cell_is_complete_when_moving_and_immutable_tags_agree(cell: Plan) -> None:
+    assert not status_of(cell).is_published
     half = {"runtime": DIGEST, "sdk": None}
-    assert not presence(cell, half, half).is_published
-    assert not presence(cell, half, half).is_complete
-    assert presence(cell, DIGEST).is_published
-    assert not presence(cell, DIGEST).is_complete
-    assert not presence(cell, DIGEST, half).is_complete
-    assert not presence(cell, DIGEST, "sha256:" + "8" * 64).is_complete
-    assert presence(cell, DIGEST, DIGEST).is_complete
-    assert presence(cell, unsmoked=DIGEST).is_unsmoked
-    assert not presence(cell, unsmoked=half).is_unsmoked
-    assert not presence(cell, unsmoked=DIGEST).is_published
+    assert not status_of(cell, half, half).is_published
+    assert not status_of(cell, half, half).is_complete
+    assert status_of(cell, DIGEST).is_published
+    assert not status_of(cell, DIGEST).is_complete
+    assert not status_of(cell, DIGEST, half).is_complete
+    assert not status_of(cell, DIGEST, "sha256:" + "8" * 64).is_complete
+    assert status_of(cell, DIGEST, DIGEST).is_complete
+    assert status_of(cell, unsmoked=DIGEST).is_unsmoked
+    assert not status_of(cell, unsmoked=half).is_unsmoked
+    assert not status_of(cell, unsmoked=DIGEST).is_published
 
 
-# The catalogue
+# Index
 
 
-class Shelf:
-    """A repository that holds what it was given."""
+class FakeRepository:
+    """A repository with given tags and annotations."""
 
     def __init__(self, name: str, tags: Mapping[str, Mapping[str, str]]) -> None:
         self.name, self._tags = name, tags
@@ -281,8 +281,8 @@ ENTRIES = (
 
 
 @pytest.mark.parametrize("letter", "09af")
-def test_only_moving_tags_are_in_the_catalogue(config: Config, letter: str) -> None:
-    """A key may begin with a letter, as a base's name does."""
+def test_only_moving_tags_are_in_the_index(config: Config, letter: str) -> None:
+    """Use keys that begin with a letter, as names of bases do."""
     key = f"{letter}1234567890{letter}"
     made = {
         tag: made.labels(product)
@@ -293,9 +293,9 @@ def test_only_moving_tags_are_in_the_catalogue(config: Config, letter: str) -> N
         for tag in [names.tag(made, product, moving=moves)]
     }
     others = {"latest": {}, "22.12-sm80_86-sdk-unsmoked": {}, "buildcache": {}, "22.12-sm70": {"a": "b"}}
-    beside = {f"{tag}-unsmoked": said for tag, said in made.items() if key in tag}
-    staged = {f"staging-{tag}": said for tag, said in made.items() if key in tag}
-    found = index.read(Shelf("r.example/x", {**made, **others, **beside, **staged}))  # type: ignore[arg-type]
+    beside = {f"{tag}-unsmoked": labels for tag, labels in made.items() if key in tag}
+    staged = {f"staging-{tag}": labels for tag, labels in made.items() if key in tag}
+    found = index.read(FakeRepository("r.example/x", {**made, **others, **beside, **staged}))  # type: ignore[arg-type]
     assert [one.tag for one in found] == [
         "22.12-sm80_86",
         "22.12-sm80_86-open",
@@ -306,7 +306,7 @@ def test_only_moving_tags_are_in_the_catalogue(config: Config, letter: str) -> N
     assert {one.key for one in found} == {key}
 
 
-def test_the_image_that_was_compiled_for_a_gpu_comes_first_then_the_newest() -> None:
+def test_the_image_compiled_for_a_gpu_comes_first_then_the_newest() -> None:
     def tags(sm: int, product: str = "runtime") -> list[str]:
         return [one.tag for one in index.fitting(ENTRIES, Sm(sm), product)]
 
@@ -317,11 +317,11 @@ def test_the_image_that_was_compiled_for_a_gpu_comes_first_then_the_newest() -> 
 
 
 @given(st.permutations(ENTRIES))
-def test_the_order_in_which_a_registry_lists_tags_decides_nothing(entries: list[Entry]) -> None:
+def test_the_order_of_a_registrys_tags_does_not_matter(entries: list[Entry]) -> None:
     assert index.fitting(entries, Sm(86)) == index.fitting(ENTRIES, Sm(86))
 
 
-def test_the_index_for_programs_comes_back_as_it_was_written() -> None:
+def test_the_json_index_round_trips() -> None:
     text = index.as_json(ENTRIES, map(Sm, (70, 80, 86)))
     assert index.from_json(text) == ENTRIES
     gpus = json.loads(text)["gpus"]
@@ -331,12 +331,12 @@ def test_the_index_for_programs_comes_back_as_it_was_written() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"images": [{"name": "x"}]}', '{"images": [{"sms": 1}]}'])
-def test_a_file_that_is_no_index_is_refused(text: str) -> None:
+def test_a_file_that_is_not_an_index_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         index.from_json(text)
 
 
-def test_the_index_for_people_names_an_image_and_a_command_for_each_gpu() -> None:
+def test_the_markdown_index_has_an_image_and_a_command_for_each_gpu() -> None:
     lines = index.as_markdown(ENTRIES, map(Sm, (70, 86))).splitlines()
     assert f"| 8.6 | `22.12-sm80_86` | 520 | `docker pull r.example/x@{DIGEST}` |" in lines
     assert "| 7.0 | none |  |  |" in lines
