@@ -460,7 +460,7 @@ def test_which_ends_with_three_if_no_image_fits(publication: Publication) -> Non
 
 
 def test_which_explains_wrong_options(publication: Publication) -> None:
-    for wrong, message in {"ampere": "'ampere' is not an SM", "": "is not an SM"}.items():
+    for wrong, message in {"ampere": "'ampere' is not an SM", "": "--sm needs a value"}.items():
         done = ask(publication, "--registry", publication.registry.prefix, "--sm", wrong)
         assert done.returncode == 2, done.stdout + done.stderr
         assert message in done.stderr
