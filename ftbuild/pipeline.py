@@ -11,8 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ftbuild.build import bake, base
-from ftbuild.build import run as builds
-from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild
+from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild, host_settings, run_job
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import FtbuildError
@@ -26,7 +25,7 @@ from ftbuild.text.reporter import Reporter
 
 @dataclass(frozen=True)
 class Outcome:
-    """How the build of one cell ended: `state` is built, present or failed."""
+    """Outcome of a cell's build: `state` is built, present or failed."""
 
     plan: Plan
     state: str
@@ -35,7 +34,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0 when the image exists."""
+        """Return 0 if the images exist, else the error's code."""
         return self.error.exit_code if self.error else 0
 
 
@@ -44,12 +43,12 @@ def build_cells(
 ) -> list[Outcome]:
     """Build every plan in turn, each even after another failed.
 
-    Raises HostError before any work when engine or buildx is missing; the failure of a cell is in its
+    Raises HostError before any work if engine or buildx is missing; the failure of a cell is in its
     `Outcome`.
     """
     client = daemon.connect()
     buildx.version()
-    host = builds.host(client, options)
+    host = host_settings(client, options)
     return [
         _outcome(CellBuild(config, plan, client, host, options, reporter.prefixed(report, plan.cell.id)))
         for plan in plans
@@ -82,7 +81,7 @@ def _ensure_images(cell: CellBuild) -> str:
         return "present"
     base.ensure(cell.client, plan, cell.host, options.work, report=cell.report)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
-    builds.run(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)))
+    run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)))
     _accept(cell)
     cell.report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built"

@@ -1,7 +1,6 @@
-"""Plans -> `docker-bake.json`, a file that people can read and run by hand, and `docker buildx bake`.
+"""Bake files (`docker-bake.json`) of plans, readable and runnable by hand, and `docker buildx bake`.
 
-Names of targets carry no dot, which bake would read as a nested attribute
-(docker/buildx docs/bake-reference.md).
+Target names have no dot, which bake would read as a nested attribute (docker/buildx docs/bake-reference.md).
 """
 
 from __future__ import annotations
@@ -25,23 +24,23 @@ from ftbuild.text.reporter import Reporter
 
 LOG, METADATA = "build.log", "metadata.json"
 PROGRESS = ("auto", "tty", "plain")
-# Where machines share what they compile (ccache(1), remote storage backends).
+# A compiler cache shared by machines (ccache(1), remote storage backends).
 REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
-ONLINE = f"{REMOTE_STORAGE} is set: the steps that compile have a network"
-# Of the user's environment, what build steps need: to reach a package index, and for the compiler cache.
+ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access"
+# Variables of the user's environment that build steps need, for a package index and for the compiler cache.
 PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE", REMOTE_STORAGE)
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
-# (docker/buildx docs/bake-reference.md, target.args), so that no credential stands in the file.
+# (docker/buildx docs/bake-reference.md, target.args), so that the file holds no credential.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
-# What BuildKit says when it, and not the build, has failed. A step that two builds share belongs to the
-# session of the first, and may fail with it when that one is interrupted; equal steps of several targets may
-# be merged into one that is gone already (moby/buildkit issue 2303).
-_NOT_THE_BUILD = ("no active sessions", "inconsistent graph state")
+# Errors of BuildKit itself, not of the build. A step that two builds share belongs to the session of the
+# first, and may fail with it when that one is interrupted; equal steps of several targets may be merged into
+# one that is gone already (moby/buildkit issue 2303).
+_BUILDKIT_ERRORS = ("no active sessions", "inconsistent graph state")
 TRIES = 3
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
 )
-# The shell's and gcc's words for SIGKILL; ninja of later versions and BuildKit give the code, 128 + 9.
+# The shell's and gcc's words for SIGKILL; later versions of ninja and BuildKit print the code, 128 + 9.
 _MEMORY = re.compile(
     r"\bKilled\b|signal 9|exit code: 137|code=137|cannot allocate memory|virtual memory exhausted|bad_alloc",
     re.I,
@@ -51,10 +50,10 @@ _STEP_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
 
 @dataclass(frozen=True)
 class Host:
-    """Settings of the machine, which reach the build as secrets so that they change no cache key.
+    """Settings of the machine, passed to the build as secrets so that they change no cache key.
 
-    `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest what it
-    makes, which an engine with its own image store cannot (docs.docker.com/build/builders/drivers).
+    `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest its images,
+    which an engine with its own image store cannot (docs.docker.com/build/builders/drivers).
     """
 
     jobs: int
@@ -65,7 +64,7 @@ class Host:
     full: bool = False
 
     def lines(self) -> str:
-        """The `host` secret: KEY=VALUE lines, the environment of the steps that compile or download."""
+        """Return the `host` secret: KEY=VALUE lines, the environment of steps that compile or download."""
         settings = {
             "JOBS": str(self.jobs),
             "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
@@ -77,9 +76,9 @@ class Host:
 
 @dataclass(frozen=True)
 class Job:
-    """One bake run: a folder with everything it needs, and the file that describes it.
+    """One bake run: a folder with all inputs, and the bake file.
 
-    `prefix` keeps the files of several runs in one folder apart.
+    `prefix` separates the files of several runs in one folder.
     """
 
     folder: Path
@@ -88,34 +87,34 @@ class Job:
 
     @property
     def file(self) -> Path:
-        """The bake file."""
+        """Return the path of the bake file."""
         return self.folder / f"{self.prefix}docker-bake.json"
 
     @property
     def log(self) -> Path:
-        """Everything that BuildKit printed."""
+        """Return the path of BuildKit's output."""
         return self.folder / f"{self.prefix}{LOG}"
 
     @property
     def metadata(self) -> Path:
-        """What BuildKit made, by target (image digests)."""
+        """Return the path of BuildKit's metadata by target (image digests)."""
         return self.folder / f"{self.prefix}{METADATA}"
 
     @property
     def script(self) -> Path:
-        """What repeats the run."""
+        """Return the path of the script that repeats the run."""
         return self.folder / f"{self.prefix}build.sh"
 
 
 def compiles_online() -> bool:
-    """Whether the steps that compile get a network: for a remote storage of objects, and for nothing else."""
+    """Return whether compile steps get network access, which they only do for a remote compiler cache."""
     return bool(os.environ.get(REMOTE_STORAGE))
 
 
 def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
-    """The bake file of a cell, over the staged folder: one target for each product.
+    """Return the bake file of a cell, for its staged folder: one target per image kind.
 
-    Two more bring the figures of both compiles (configure and ninja log, ccache, SASS) into `info/`.
+    Two more targets export the figures of both compiles (configure and ninja log, ccache, SASS) to `info/`.
     """
     targets = {target_name(plan, product): image_target(plan, product, host) for product in PRODUCTS}
     info = {target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, host) for tree in plan.trees}
@@ -123,20 +122,20 @@ def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
 
 
 def image_target(plan: Plan, product: str, host: Host) -> dict[str, Any]:
-    """The target that makes an image of a cell, named by its stage."""
+    """Return the target of an image; its stage in the Dockerfile has the name of the image kind."""
     return {
         **_common(plan, host),
         "target": product,
         "tags": [plan.tag(product)],
         "labels": plan.labels(product),
-        "output": ["type=docker"],  # into the engine, wherever the builder is
+        "output": ["type=docker"],  # into the engine, also from a remote builder
         **_attestations(host),
         **_layer_cache(plan, host),
     }
 
 
 def info_target(plan: Plan, tree: str, host: Host) -> dict[str, Any]:
-    """The target that brings the figures of a build tree's compile into `info/`."""
+    """Return the target that exports the figures of a build tree's compile to `info/`."""
     return {**_common(plan, host), "target": f"{tree}-info", "output": [f"type=local,dest=info/{tree}"]}
 
 
@@ -156,17 +155,17 @@ def _common(plan: Plan, host: Host) -> dict[str, Any]:
 
 
 def target_name(plan: Plan, target: str) -> str:
-    """What the bake file of a cell calls one of its targets, a product for example."""
+    """Return the name of a target in the bake file of a cell."""
     return _without_dots(f"{plan.cell.id}-{target}")
 
 
 def _attestations(host: Host) -> dict[str, list[str]]:
-    """BuildKit's own provenance, whole unless an argument may be a proxy with a password."""
+    """Return BuildKit's own provenance, unless a build argument may be a proxy with a password."""
     return {"attest": ["type=provenance,mode=max"]} if host.full and not _proxies() else {}
 
 
 def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
-    """Layers by way of a registry, for builders that share no disk; a lost cache fails no build."""
+    """Return the layer cache in a registry, for builders without a shared disk; its loss fails no build."""
     if not host.cache:
         return {}
     place = f"type=registry,ref={host.cache}:{plan.cell.id}"
@@ -175,7 +174,7 @@ def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
 
 
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
-    """The bake file of a local base: the image to serve from and the one to compile in."""
+    """Return the bake file of a local base: the image to serve from and the one to compile in."""
     assert plan.base.local is not None
     arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **_proxies()}
     targets = {
@@ -193,7 +192,7 @@ def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
 
 
 def write(job: Job, host: Host) -> None:
-    """Put the bake file, the host settings and a script that repeats the run into the job's folder."""
+    """Write bake file, host settings and a script that repeats the run into the job's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
     job.file.write_text(json.dumps(job.definition, indent=2) + "\n")
     secrets = job.folder / "host.env"
@@ -207,7 +206,7 @@ def write(job: Job, host: Host) -> None:
 
 
 def command_line(job: Job, progress: str, builder: str | None) -> list[str]:
-    """The bake command, to be run in the job's folder."""
+    """Return the bake command, to be run in the job's folder."""
     chosen = ["--builder", builder] if builder else []
     files = ["--file", job.file.name, "--metadata-file", job.metadata.name]
     return ["docker", "buildx", "bake", *chosen, *files, "--progress", progress]
@@ -224,15 +223,15 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
         if not code:
             return
         log = job.log.read_text(encoding="utf-8", errors="replace")
-        cause = next((words for words in _NOT_THE_BUILD if words in log), None)
+        cause = next((error for error in _BUILDKIT_ERRORS if error in log), None)
         if not left or cause is None:
             break
-        report(f"BuildKit failed, and not the build ({cause}): trying again")
+        report(f"BuildKit itself failed ({cause}): trying again")
     lines = "\n    ".join(failing_lines(log))
     raise BuildError(
         f"the build failed (docker buildx bake ended with code {code})\n    {lines}",
         where=str(job.log),
-        hint=f"{job.script} repeats this build; a mended one resumes on the caches",
+        hint=f"{job.script} repeats this build; after a fix, a new build starts from the caches",
     )
 
 
@@ -244,31 +243,21 @@ def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:
     return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=report)
 
 
-def image_ids(job: Job) -> dict[str, str]:
-    """Target -> image id, as BuildKit reported it."""
-    metadata = json.loads(job.metadata.read_text())
-    return {
-        target: values.get("containerimage.config.digest") or values["containerimage.digest"]
-        for target, values in metadata.items()
-        if isinstance(values, dict) and "containerimage.digest" in values
-    }
-
-
 def failing_lines(log: str, limit: int = 6) -> list[str]:
-    """The lines of a BuildKit log that tell why it failed: compiler, CMake or BuildKit errors, first ones."""
+    """Return the first compiler, CMake or BuildKit errors of a BuildKit log, else its last lines."""
     lines = [_STEP_PREFIX.sub("", line).strip() for line in log.splitlines()]
     causes = [line for line in dict.fromkeys(lines) if _ERROR_LINE.search(line) and not _is_echo(line)]
     return causes[:limit] or [line for line in lines if line][-limit:]
 
 
 def ran_out_of_memory(log: str) -> bool:
-    """Whether a BuildKit log shows a process that the kernel's OOM killer ended, or that got no memory."""
+    """Return whether a BuildKit log has a process that the OOM killer ended or that got no memory."""
     lines = (_STEP_PREFIX.sub("", line).strip() for line in log.splitlines())
     return any(_MEMORY.search(line) and not _is_echo(line) for line in lines)
 
 
 def _is_echo(line: str) -> bool:
-    """Whether a line only quotes the Dockerfile, as BuildKit does around a failure."""
+    """Return whether a line only quotes the Dockerfile, as BuildKit does around a failure."""
     return bool(re.match(r"\d+ \||>>>|(?:> )?\[\w", line))
 
 
@@ -285,9 +274,9 @@ def _proxies() -> dict[str, None]:
 
 
 def _environment() -> dict[str, str]:
-    """All of BuildKit's provenance goes into the metadata file (buildx 0.14 and later).
+    """Return the variable that puts BuildKit's whole provenance into the metadata file (buildx 0.14).
 
-    It holds the build arguments, so not where one may be a proxy with a password.
+    It holds the build arguments, so it is left out if one may be a proxy with a password.
     """
     return {} if _proxies() else {"BUILDX_METADATA_PROVENANCE": "max"}
 
@@ -302,5 +291,5 @@ def _without_dots(text: str) -> str:
 
 
 def definition(targets: Mapping[str, object]) -> dict[str, object]:
-    """A bake file that makes all of `targets`."""
+    """Return a bake file whose default is all of `targets`."""
     return {"group": {"default": {"targets": list(targets)}}, "target": dict(targets)}

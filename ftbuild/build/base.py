@@ -1,4 +1,4 @@
-"""The image a cell stands on: present, pulled by BuildKit, or built here from Debian and PyPI packages."""
+"""Base images: present, pulled by BuildKit, or built here from Debian and PyPI packages."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def ensure(
     rebuild: bool = False,
     report: Reporter = print,
 ) -> None:
-    """Make sure that both images of the base can be used.
+    """Ensure that both images of the base are available.
 
-    Raises HostError, within seconds, when the base comes from a registry that cannot be reached, and when
-    its operating system layer can be had neither from a registry nor by debootstrap; BuildError when the
-    base does not build.
+    Raises HostError, within seconds, if the base comes from a registry that cannot be reached, or if its
+    operating system layer is available neither from a registry nor by debootstrap; BuildError if the base
+    does not build.
     """
     base = plan.base
     present = all(daemon.image(client, name) for name in (base.serving, base.devel))
@@ -57,9 +57,9 @@ def ensure(
 
 
 def digests(config: Config, report: Reporter = print) -> dict[str, dict[str, str]]:
-    """Base -> release -> digest of every base that comes from a registry, for the lock.
+    """Return base -> release -> digest of every base from a registry, for the lock.
 
-    Where a registry cannot be reached the digest that the lock has stays, and `report` says so.
+    If a registry cannot be reached, the digest in the lock is kept and reported.
     """
     found: dict[str, dict[str, str]] = {}
     for name, base in config.bases.bases.items():
@@ -84,7 +84,7 @@ def _alternatives(base: PlannedBase) -> str:
 
 
 def _os_image(client: docker.DockerClient, local: LocalBase, report: Reporter) -> str:
-    """The operating system's image: local, else pulled, else made by debootstrap."""
+    """Return the operating system image: local, else pulled, else made by debootstrap."""
     from docker.errors import APIError
 
     bootstrapped = f"ftbuild-os:{local.suite}"
@@ -96,7 +96,7 @@ def _os_image(client: docker.DockerClient, local: LocalBase, report: Reporter) -
         client.images.pull(local.os_image)
         return local.os_image
     except APIError:
-        report(f"no registry has {local.os_image}: making Debian {local.suite} with debootstrap")
+        report(f"{local.os_image} cannot be pulled: making Debian {local.suite} with debootstrap")
         _debootstrap(client, local.suite, bootstrapped)
         return bootstrapped
 
@@ -104,14 +104,14 @@ def _os_image(client: docker.DockerClient, local: LocalBase, report: Reporter) -
 def _debootstrap(client: docker.DockerClient, suite: str, name: str) -> None:
     if shutil.which("debootstrap") is None:
         raise HostError(
-            "no registry can be reached and debootstrap is not installed",
+            "the base image of the operating system cannot be pulled, and debootstrap is not installed",
             hint="install debootstrap (./bootstrap does), or docker load an image of Debian",
         )
     repository, _, tag = name.partition(":")
     with TemporaryDirectory(prefix="ftbuild-os-") as scratch:
         tarball = Path(scratch) / "os.tar"
         shell.run(["debootstrap", "--variant=minbase", suite, f"{scratch}/root"], timeout=1800)
-        # apt's lists and package files are of no use in a layer.
+        # apt's lists and package files are useless in a layer.
         shell.run(["chroot", f"{scratch}/root", "apt-get", "clean"])
         without = "--exclude=./var/lib/apt/lists/*"
         shell.run(["tar", "--numeric-owner", "-C", f"{scratch}/root", without, "-cf", str(tarball), "."])

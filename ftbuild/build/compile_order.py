@@ -1,15 +1,15 @@
-"""The sources that take longest to compile: a build lasts as long as what begins last, so these begin first.
+"""Sources with the longest compile times, which start first: a build lasts as long as its last unit.
 
-They decide when a unit is compiled and never what becomes of it, so they are no part of the input key.
+Compile order does not affect the output, so it is not part of the input key.
 """
 
 from __future__ import annotations
 
 from pathlib import PurePath
 
-# Files without their endings, heaviest first, from four CPU seconds on: what
-# `python -m benchmarks.tools.compile_order` prints for the real sources, releases 22.03 to 22.12 for one SM
-# each of 60, 80, 86, 89 and 90.
+# File names without suffixes, heaviest first, down to four CPU seconds: the output of
+# `python -m benchmarks.tools.compile_order` for the real sources, releases 22.03 to 22.12, each for one SM of
+# 60, 80, 86, 89 and 90.
 SOURCES = (
     "moe_gemm_kernels_bf16_uint8 moe_gemm_kernels_fp16_uint8 fpA_intB_gemm_bf16_uint8 "
     "moe_gemm_kernels_bf16_uint4 moe_gemm_kernels_fp16_uint4 fpA_intB_gemm_bf16_uint4 "
@@ -49,5 +49,5 @@ SOURCES = (
 
 
 def source(output: str) -> str:
-    """The name that an object's source has in SOURCES."""
+    """Return the name of an object's source in SOURCES."""
     return PurePath(output).name.partition(".")[0]

@@ -32,8 +32,8 @@ def stage(
 ) -> None:
     """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they are there already.
 
-    With `online` the steps that compile get a network, which they are denied otherwise. Raises PinError if a
-    source cannot be fetched or does not match its pin, PatchError on a conflict.
+    With `online`, compile steps get network access. Raises PinError if a source cannot be fetched or does not
+    match its pin, PatchError on a conflict.
     """
     recipe(plan, folder / RECIPE, online=online)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
@@ -50,7 +50,7 @@ def stage(
 
 
 def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
-    """Write all that BuildKit needs besides the sources; for `online` see `stage`."""
+    """Write all inputs of BuildKit except the sources; for `online` see `stage`."""
     dockerfile(plan, "dockerfile", folder)
     if online:
         file = folder / "Dockerfile"

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 # Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
 CELL_BYTES = 12 * GIB
-# What BuildKit should keep that no image shares: 10 GB of one cell, measured (packages of pyt and SDK, the
-# objects), and the objects of others.
+# Cache that BuildKit should keep beyond the images: 10 GB of one cell, measured (packages of pyt and SDK, the
+# objects), and the objects of other cells.
 CACHE_BYTES = 16 * GIB
 
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Where a build works and what it may use of the machine; `jobs` is None for as many as fit."""
+    """Folders and resources of a build; `jobs` is None for as many as fit."""
 
     cache: Path
     work: Path
@@ -44,7 +44,7 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class CellBuild:
-    """One cell's build: what is built, by which engine, with which options, and who hears of it."""
+    """The build of one cell: plan, engine, options and reporter."""
 
     config: Config
     plan: Plan
@@ -55,14 +55,14 @@ class CellBuild:
 
     @property
     def folder(self) -> Path:
-        """The folder with the staged context, the bake file, the log and the records of the gates."""
+        """Return the folder with the staged context, the bake file, the log and the gate records."""
         return self.plan.folder(self.options.work)
 
 
-def host(client: docker.DockerClient, options: BuildOptions) -> bake.Host:
-    """Return what the engine's machine offers a build.
+def host_settings(client: docker.DockerClient, options: BuildOptions) -> bake.Host:
+    """Return the settings of the engine's machine.
 
-    The job count comes from the engine's machine, which need not be this one, and the builder's memory limit.
+    The job count follows from the engine's machine, perhaps not this one, and the builder's memory limit.
     """
     info = client.info()
     jobs = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
@@ -79,10 +79,10 @@ def host(client: docker.DockerClient, options: BuildOptions) -> bake.Host:
     )
 
 
-def run(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = lambda: None) -> None:
-    """Stage the folder of a cell, and what `stage_more` adds to it, and run the job there.
+def run_job(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = lambda: None) -> None:
+    """Stage the folder of a cell, call `stage_more` to add to it, and run the job there.
 
-    Raises HostError when another build of the cell is running.
+    Raises HostError if another build of the cell is running.
     """
     job.folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -98,4 +98,6 @@ def run(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = lamb
             cell.report(f"building with {cell.host.jobs} compile jobs, log: {job.log}")
             bake.run(job, cell.host, report=cell.report)
     except Timeout as busy:
-        raise HostError("another build of this cell is running", where=str(job.folder)) from busy
+        raise HostError(
+            "another build of this cell is running", where=str(job.folder), hint="wait until it has ended"
+        ) from busy

@@ -1,4 +1,4 @@
-"""The builder of docker buildx: its version, its limit of memory, and how much it keeps of what it made."""
+"""docker buildx: version, and a builder's limits of memory and cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from ftbuild.errors import HostError
 from ftbuild.host import shell
 
-# From here on named contexts, `docker-image://` of local images and bake's secrets work (release notes).
+# The first version with named contexts, `docker-image://` of local images and bake's secrets (release notes).
 OLDEST = (0, 10)
 ANSWER_SECONDS = 20
 _UNITS = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -17,7 +17,7 @@ _LIMIT = re.compile(r"^\s*(?:Keep Bytes|Max Used Space):\s*([\d.]+)\s*(\w+)", re
 
 
 def version() -> tuple[int, ...]:
-    """The version of the buildx plugin; HostError when it is missing or too old."""
+    """Return the version of the buildx plugin; HostError if it is missing or too old."""
     try:
         text = shell.run(["docker", "buildx", "version"], timeout=ANSWER_SECONDS).stdout
     except shell.CommandFailed as missing:
@@ -33,15 +33,17 @@ def version() -> tuple[int, ...]:
 
 
 def memory(name: str) -> int | None:
-    """Bytes of memory that a builder may use, None without a limit; HostError for an unknown one."""
+    """Return the memory limit of a builder in bytes, None without one; HostError for an unknown builder."""
     try:
         return memory_limit(_inspected(name))
     except shell.CommandFailed as unknown:
-        raise HostError(f"there is no builder {name}", hint="docker buildx ls shows them") from unknown
+        raise HostError(
+            f"there is no builder {name}", hint="docker buildx ls lists all builders"
+        ) from unknown
 
 
 def memory_limit(builder: str) -> int | None:
-    """The smallest limit in the output of `docker buildx inspect`, in bytes.
+    """Return the smallest limit in the output of `docker buildx inspect`, in bytes.
 
     Drivers call it `memory` (docker-container) or `limits.memory` (kubernetes); Docker's units are powers of
     two (docs.docker.com/build/builders/drivers).
@@ -52,9 +54,9 @@ def memory_limit(builder: str) -> int | None:
 
 
 def gc_limit() -> int | None:
-    """Bytes that the current builder keeps of what no image shares; None if it does not say.
+    """Return the bytes of cache that the current builder keeps beyond images; None if unknown.
 
-    When a build ends it removes what was not used for longest, down to this, cache mounts too
+    At the end of a build it removes the least recently used cache down to this size, cache mounts too
     (docs.docker.com/build/cache/garbage-collection).
     """
     try:
@@ -64,7 +66,7 @@ def gc_limit() -> int | None:
 
 
 def parse_gc_limit(described: str) -> int | None:
-    """The same, from the output of `docker buildx inspect`: the rules that do not wait for days."""
+    """Return the limit from the output of `docker buildx inspect`, by the rules without a keep duration."""
     rules = [rule for rule in _RULE.findall(described) if "Keep Duration" not in rule]
     limits = [float(number) * _UNITS[unit] for rule in rules for number, unit in _LIMIT.findall(rule)]
     return int(min(limits)) if limits else None

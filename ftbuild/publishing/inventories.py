@@ -13,7 +13,7 @@ from ftbuild.engine import daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import PublishError
-from ftbuild.publishing.attest import inventory as inventories
+from ftbuild.publishing.attest import inventory
 from ftbuild.publishing.attest.inventory import Inventory
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def take(
             hint="invoke registry.stage stores it on the machine that builds: copy its work folder here",
         )
     try:
-        found = StoredInventory(image, inventories.read(client, image))
+        found = StoredInventory(image, inventory.read(client, image))
     except ContainerError as failed:
         raise failed.converted(PublishError) from failed
     folder.mkdir(parents=True, exist_ok=True)

@@ -87,12 +87,12 @@ def ensure(subject: Subject, options: BuildOptions) -> str:
         report(f"{name} is already built from these inputs")
         return str(found.id)
     buildx.version()
-    host = builds.host(client, options)
+    host = builds.host_settings(client, options)
     base.ensure(client, plan, host, options.work, report=report)
     disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
     cell = CellBuild(config, plan, client, host, options, report)
     job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)
-    builds.run(cell, job, stage_more=lambda: _stage(subject, made_of))
+    builds.run_job(cell, job, stage_more=lambda: _stage(subject, made_of))
     try:
         return daemon.require_image(client, name)
     except ImageNotBuilt as absent:

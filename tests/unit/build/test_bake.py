@@ -33,7 +33,7 @@ ERROR: target backend: failed to solve: exit code: 1
 """
 
 
-def test_the_compiler_line_is_what_a_failed_build_shows_first() -> None:
+def test_a_failed_build_shows_the_compilers_line_first() -> None:
     lines = bake.failing_lines(COMPILE_ERROR)
     assert lines[:2] == [
         "FAILED: src/b.cc.o",
@@ -45,7 +45,7 @@ def test_without_a_known_error_the_last_lines_are_shown() -> None:
     assert bake.failing_lines("one\n\ntwo\n", limit=1) == ["two"]
 
 
-def test_a_process_that_ran_out_of_memory_is_found() -> None:
+def test_running_out_of_memory_is_a_failing_line() -> None:
     assert "c++: fatal error: Killed signal terminated program cc1plus" in bake.failing_lines(
         "#9 1.0 c++: fatal error: Killed signal terminated program cc1plus\n"
     )
@@ -60,7 +60,7 @@ def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> N
     assert (lines["JOBS"], lines["PIP_INDEX_URL"]) == ("3", "https://mirror.invalid/simple")
 
 
-def test_the_job_folder_holds_all_that_a_run_by_hand_needs(
+def test_the_job_folder_has_all_files_for_a_run_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@mirror.invalid/simple")
@@ -87,12 +87,12 @@ def runtime(config: Config, host: bake.Host) -> Any:
     return definition["target"][bake.target_name(plan, "runtime")]
 
 
-def test_images_come_into_the_engine_whatever_builds_them(config: Config) -> None:
+def test_images_are_loaded_into_the_engine(config: Config) -> None:
     assert runtime(config, bake.Host(jobs=1))["output"] == ["type=docker"]
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_only_a_builder_that_can_attests_and_fills_the_layer_cache(
+def test_only_a_capable_builder_attests_and_fills_the_layer_cache(
     config: Config, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in bake.PROXIES:
@@ -102,7 +102,7 @@ def test_only_a_builder_that_can_attests_and_fills_the_layer_cache(
     assert ("cache-to" in target) == ("attest" in target) == full
 
 
-def test_what_builds_are_attested_with_never_holds_a_proxy_and_its_password(
+def test_provenance_never_holds_a_proxy_with_its_password(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@proxy.invalid")
@@ -119,12 +119,12 @@ def test_what_builds_are_attested_with_never_holds_a_proxy_and_its_password(
         (None, False),
     ],
 )
-def test_the_engine_says_which_store_it_has(status: list[list[str]] | None, expected: bool) -> None:
+def test_the_engine_reports_its_image_store(status: list[list[str]] | None, expected: bool) -> None:
     assert daemon.keeps_attestations({"DriverStatus": status}) is expected
 
 
 def docker_that(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """Puts a program of that name in front of the real one."""
+    """Put a program named docker before the real one on PATH."""
     program = folder / "docker"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
@@ -132,17 +132,17 @@ def docker_that(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
 
 
 @pytest.mark.parametrize("failure", ["no active sessions", "failed to get edge: inconsistent graph state"])
-def test_a_build_is_tried_again_when_buildkit_failed_and_not_the_build(
+def test_a_failure_of_buildkit_itself_is_retried(
     failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     again = f"if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: {failure}'; exit 1"
     docker_that(tmp_path, monkeypatch, again)
-    said: list[str] = []
-    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=said.append)
-    assert [line for line in said if "trying again" in line]
+    reports: list[str] = []
+    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=reports.append)
+    assert [line for line in reports if "trying again" in line]
 
 
-def test_any_other_failure_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_other_failure_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docker_that(tmp_path, monkeypatch, "echo x >> runs; echo 'fatal error: no.h'; exit 1")
     with pytest.raises(BuildError, match=r"no\.h"):
         bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=lambda line: None)

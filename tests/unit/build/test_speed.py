@@ -1,4 +1,4 @@
-"""Compile order, network of the compile steps, limits of a builder: none of them changes an image."""
+"""Compile order, network of the compile steps, limits of a builder: settings that change no image."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ftbuild.errors import HostError
 from ftbuild.plan import Plan
 from testing import STEPS
 
-# As CMake writes it: rules from another file, an object with its variables, comments, links.
+# In CMake's form: rules from another file, an object with its variables, comments, links.
 BUILD_NINJA = """\
 ninja_required_version = 1.5
 include rules.ninja
@@ -60,7 +60,7 @@ def objects(text: str) -> list[str]:
     return re.findall(r"^build \S*/(\S+)\.o:", text, re.M)
 
 
-def test_the_heaviest_compiles_begin_first_and_the_others_keep_their_order(tmp_path: Path) -> None:
+def test_the_heaviest_units_start_first_and_the_others_keep_their_order(tmp_path: Path) -> None:
     text = sorted_file(tmp_path, "heaviest", "heavy_fp16", "unknown", "light.c", "li")
     assert objects(text) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
     assert text.index("include rules.ninja") < text.index("heaviest.cu.o")
@@ -72,15 +72,15 @@ def test_without_names_nothing_moves(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not shutil.which("ninja"), reason="needs ninja")
-def test_ninja_starts_what_stands_first(tmp_path: Path) -> None:
+def test_ninja_starts_units_in_the_order_of_the_file(tmp_path: Path) -> None:
     (tmp_path / "rules.ninja").write_text(RULES)
     text = sorted_file(tmp_path, "heaviest", "heavy_fp16")
     (tmp_path / "build.ninja").write_text(text.replace("/src/", ""))
     for source in ("light.cc", "heavy_fp16.cu", "heaviest.cu"):
         (tmp_path / source).touch()
     ninja = ["ninja", "-n", "-v", "-j", "1"]
-    told = subprocess.run(ninja, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
-    assert re.findall(r"cat (\S+\.c[cu]) ", told) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
+    output = subprocess.run(ninja, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert re.findall(r"cat (\S+\.c[cu]) ", output) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def test_a_killed_holder_frees_its_slot(tmp_path: Path) -> None:
     holder.communicate(timeout=30)
 
 
-def test_exit_code_and_cost_of_a_compiler_are_kept(tmp_path: Path) -> None:
+def test_exit_code_and_cost_of_a_compiler_are_recorded(tmp_path: Path) -> None:
     slots = Slots(tmp_path)
     burn = f"{sys.executable} -c 'sum(range(10_000_000))'; exit 3"
     heavy, killed = slots.start("sh", "-c", burn, "-o", "heavy.o"), slots.start("sh", "-c", "kill -9 $$")
@@ -144,7 +144,7 @@ def test_exit_code_and_cost_of_a_compiler_are_kept(tmp_path: Path) -> None:
     assert int(memory) > 1_000_000
 
 
-def test_no_source_is_named_twice_as_heavy() -> None:
+def test_heavy_sources_are_listed_once() -> None:
     names = compile_order.SOURCES.split()
     assert len(set(names)) == len(names) > 0
 
@@ -178,16 +178,14 @@ def test_every_step_is_copied_by_a_dockerfile(config: Config) -> None:
     assert used == {file.name for file in STEPS.iterdir()}
 
 
-def test_for_a_remote_storage_compile_steps_get_a_network_and_nothing_else_changes(
-    plan: Plan, tmp_path: Path
-) -> None:
+def test_with_a_remote_cache_only_the_network_of_compile_steps_changes(plan: Plan, tmp_path: Path) -> None:
     context.recipe(plan, tmp_path, online=True)
     text = (tmp_path / "Dockerfile").read_text()
     assert "--network" not in text
     assert text == plan.file("dockerfile").path.read_text().replace("RUN --network=none ", "RUN ")
 
 
-def test_the_address_of_a_remote_storage_is_a_secret(
+def test_the_url_of_a_remote_cache_is_a_secret(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert not bake.compiles_online()
@@ -244,7 +242,7 @@ GC Policy rule#2:
 
 
 @pytest.mark.parametrize("name", ["Keep Bytes", "Max Used Space"])
-def test_what_a_builder_keeps_for_good_is_read_from_its_policies(name: str) -> None:
+def test_a_builders_cache_limit_is_read_from_its_policies(name: str) -> None:
     assert buildx.parse_gc_limit(KEPT.format(name=name)) == 25 * 1024**3
     assert buildx.parse_gc_limit("Name: old\nStatus: running\n") is None
 
@@ -258,15 +256,15 @@ def test_an_unknown_builder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
         buildx.memory("x")
 
 
-def test_the_dry_run_says_that_compile_steps_will_have_a_network(
+def test_the_dry_run_reports_network_access_of_compile_steps(
     config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     selection = Selection(config.folder, ["22.12"], ["80"])
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://sesame@storage.invalid")
     assert cells.build.function(selection, dry_run=True) == 0
-    said = capsys.readouterr().out
-    assert bake.ONLINE in said
-    assert "sesame" not in said
+    output = capsys.readouterr().out
+    assert bake.ONLINE in output
+    assert "sesame" not in output
     monkeypatch.delenv("CCACHE_REMOTE_STORAGE")
     cells.build.function(selection, dry_run=True)
     assert bake.ONLINE not in capsys.readouterr().out
