@@ -1,1 +1,1 @@
-"""What is attached to a published image: SBOM, provenance, annotations, and the manifests that carry them."""
+"""Attachments of a published image: SBOM, provenance, annotations, and the manifests that carry them."""

@@ -9,6 +9,6 @@ _LAYOUT_ONLY = "org.opencontainers.image.ref.name"
 
 
 def of_index(plan: Plan, product: str, **more: str) -> dict[str, str]:
-    """OCI's keys and ours for a product, sorted; `more` adds or replaces, empty values are left out."""
-    said = {**plan.labels(product), **more}
-    return {key: said[key] for key in sorted(said) if said[key] and key != _LAYOUT_ONLY}
+    """Return OCI's keys and ours for a product, sorted; `more` adds or replaces, empty values go."""
+    values = {**plan.labels(product), **more}
+    return {key: values[key] for key in sorted(values) if values[key] and key != _LAYOUT_ONLY}

@@ -1,7 +1,7 @@
-"""Which Debian and Python packages lie in an image: the script that lists them, and its parser.
+"""The Debian and Python packages of an image: the script that lists them, and its parser.
 
-Read in the image itself, by its own dpkg and Python, since both know their packages better than a scanner
-that guesses from file names.
+The script runs in the image itself, as its own dpkg and Python know their packages better than a scanner that
+guesses from file names.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _LICENCE = re.compile(r"/usr/share/doc/([^/]+)/copyright:License: (.+)")
 
 @dataclass(frozen=True)
 class DebianPackage:
-    """An installed package of dpkg, with the source package that it was built from."""
+    """An installed package of dpkg, and its source package."""
 
     name: str
     version: str
@@ -81,7 +81,7 @@ class PythonPackage:
 
 @dataclass(frozen=True)
 class Inventory:
-    """All packages of an image. `missing` names the tools that it lacks, whose packages nobody listed."""
+    """All packages of an image; `missing` are the tools that it lacks, whose packages are not listed."""
 
     system: str
     system_version: str
@@ -96,7 +96,7 @@ def read(client: docker.DockerClient, image: str) -> Inventory:
 
 
 def parse(text: str) -> Inventory:
-    """The output of SCRIPT; packages are sorted, so that the same image gives the same inventory."""
+    """Parse the output of SCRIPT; packages are sorted, so that the same image gives the same inventory."""
     rows: Rows = {}
     for line in text.splitlines():
         kind, _, rest = line.partition("\t")
@@ -112,7 +112,7 @@ def parse(text: str) -> Inventory:
 
 
 def _debian(rows: Rows) -> Iterator[DebianPackage]:
-    """Packages that are installed; of removed ones dpkg still knows the configuration files."""
+    """Yield installed packages; of removed ones dpkg still lists the configuration files."""
     licences: dict[str, set[str]] = {}
     for row in rows.get("licence", []):
         if match := _LICENCE.fullmatch(row):
@@ -125,7 +125,7 @@ def _debian(rows: Rows) -> Iterator[DebianPackage]:
 
 
 def _python(rows: Rows) -> Iterator[PythonPackage]:
-    """Distributions with a name and a version, which half-removed ones lack."""
+    """Yield distributions with a name and a version, which half-removed ones lack."""
     for row in rows.get("python", []):
         fields = json.loads(row)
         if fields["name"] and fields["version"]:
@@ -133,9 +133,9 @@ def _python(rows: Rows) -> Iterator[PythonPackage]:
 
 
 def _licence(fields: dict[str, object]) -> str:
-    """What a distribution says of its licence; some put the whole text there, whose first line must do."""
-    said = str(fields["licence"]).strip().removeprefix("UNKNOWN")  # what old setuptools wrote for nothing
+    """Return a distribution's licence; some put the whole text there, of which the first line is taken."""
+    stated = str(fields["licence"]).strip().removeprefix("UNKNOWN")  # what old setuptools wrote for nothing
     classifiers = fields["classifiers"]
     assert isinstance(classifiers, list)
-    text = said.splitlines()[0] if said else "; ".join(str(c).rpartition(":: ")[2] for c in classifiers)
+    text = stated.splitlines()[0] if stated else "; ".join(str(c).rpartition(":: ")[2] for c in classifiers)
     return text.strip()[:_LONGEST_LICENCE]

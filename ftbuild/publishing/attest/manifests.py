@@ -19,34 +19,34 @@ PREDICATE_TYPE = "in-toto.io/predicate-type"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
-# No container engine takes this for its own platform, so none pulls or runs the attestations.
+# Not a platform of any engine, so that none pulls or runs the attestations.
 _NO_PLATFORM = {"architecture": "unknown", "os": "unknown"}
 _PLATFORM = ("architecture", "os", "os.version", "os.features", "variant")
 
 
 @dataclass(frozen=True)
 class Blob:
-    """Bytes that a registry is to hold, a manifest or what one points to."""
+    """Bytes for a registry: a manifest, or what one refers to."""
 
     media_type: str
     data: bytes
 
     @property
     def descriptor(self) -> Descriptor:
-        """How a manifest points to it."""
+        """The descriptor by which a manifest refers to it."""
         return Descriptor(self.media_type, digest_of(self.data), len(self.data))
 
 
 @dataclass(frozen=True)
 class Attestation:
-    """A manifest, and the blobs that it points to."""
+    """A manifest, and the blobs that it refers to."""
 
     manifest: Blob
     blobs: tuple[Blob, ...]
 
 
 def statement(subject_name: str, digest: str, predicate_type: str, predicate: Mapping[str, Any]) -> bytes:
-    """What is said (`predicate`) about the manifest `digest` (in-toto attestation spec v1, statement.md)."""
+    """Return a statement about the manifest `digest` (in-toto attestation spec v1, statement.md)."""
     algorithm, _, value = digest.partition(":")
     return canonical(
         {
@@ -59,9 +59,9 @@ def statement(subject_name: str, digest: str, predicate_type: str, predicate: Ma
 
 
 def attestation(statements: Sequence[bytes]) -> Attestation:
-    """The manifest over statements, in their order: of several about one thing, buildx shows the first.
+    """Return the manifest over statements, in their order: of several of a kind, buildx shows the first.
 
-    Its config is an image's, since not every registry takes another kind, and says nothing.
+    Its config is an empty image's, since not every registry takes another kind.
     """
     layers = [Blob(LAYER, text) for text in statements]
     digests = [layer.descriptor.digest for layer in layers]
@@ -82,9 +82,9 @@ def index(
     attached: Descriptor,
     annotations: Mapping[str, str],
 ) -> Blob:
-    """The index over an image's manifest and its attestation's (image-spec v1.1, image-index.md).
+    """Return the index over an image's manifest and its attestation's (image-spec v1.1, image-index.md).
 
-    `platform` may be the image's whole configuration, of which the keys that tell its platform are taken.
+    `platform` may be the image's whole configuration, of which only the keys of its platform are taken.
     """
     reference = {
         "vnd.docker.reference.type": "attestation-manifest",
@@ -104,7 +104,7 @@ def index(
 
 
 def canonical(content: Mapping[str, Any]) -> bytes:
-    """JSON with sorted keys and no spaces."""
+    """Return JSON with sorted keys and no spaces."""
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
 
 

@@ -1,4 +1,4 @@
-"""What a build was made from, as SBOM and provenance both name it: commits, patches, wheels, the base."""
+"""The materials of a build, as SBOM and provenance both name them: commits, patches, wheels, bases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ftbuild.plan import Plan, PlannedPatch, PlannedSource
 from ftbuild.publishing.attest import purl
 from ftbuild.registry import reference
 
-# Our own names. The top-level domain is reserved (RFC 2606), so nobody can answer under them.
+# Our own names. The top-level domain is reserved (RFC 2606), so no host can have them.
 NAMES = "https://ftbuild.invalid"
 _REMOTE = ("https://", "http://", "ssh://", "git://")
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.M)
@@ -20,7 +20,7 @@ _ARGUMENT = re.compile(r"^ARG (\w+)=(.+)$", re.M)
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit, and the repository that it can be had from; the url is empty for one on this machine."""
+    """A commit and its repository; the url is empty for one on this machine."""
 
     url: str
     commit: str
@@ -28,7 +28,7 @@ class Commit:
 
     @property
     def uri(self) -> str:
-        """Where it lies, as SPDX 2.3 (7.7) and SLSA write it: `git+URL@COMMIT`."""
+        """Its location, as SPDX 2.3 (7.7) and SLSA write it: `git+URL@COMMIT`."""
         return f"git+{self.url}@{self.commit}" if self.url else ""
 
     @property
@@ -53,7 +53,7 @@ class Wheel:
 
 @dataclass(frozen=True)
 class Base:
-    """The image that a product stands on, or is compiled in."""
+    """The image that a product is based on or compiled in."""
 
     name: str
     tag: str
@@ -62,12 +62,12 @@ class Base:
 
 
 def source(planned: PlannedSource) -> Commit:
-    """The commit of a pinned source."""
+    """Return the commit of a pinned source."""
     return Commit(_public(planned.url), planned.commit, planned.repository)
 
 
 def backport(patch: PlannedPatch) -> Commit | None:
-    """The upstream commit of a patch that is one, which its DEP-3 Origin names; None for a patch of ours."""
+    """Return the upstream commit of a backport, which its DEP-3 Origin names; None for a patch of ours."""
     if not patch.file.endswith(".backport"):
         return None
     url, _, commit = patch.origin.removeprefix("backport, ").partition("/commit/")
@@ -75,7 +75,7 @@ def backport(patch: PlannedPatch) -> Commit | None:
 
 
 def wheels(plan: Plan, role: str) -> tuple[Wheel, ...]:
-    """What a requirements file, or the arguments of a base's Dockerfile, pin as `name==version`."""
+    """Return what a requirements file, or the arguments of a base's Dockerfile, pin as `name==version`."""
     text = plan.file(role).path.read_text(encoding="utf-8")
     if role == "base" and plan.base.local:
         own = plan.base.local.arguments
@@ -84,18 +84,18 @@ def wheels(plan: Plan, role: str) -> tuple[Wheel, ...]:
 
 
 def serving_base(plan: Plan) -> Base:
-    """The image that the products stand on."""
+    """Return the image that the products are based on."""
     return _base(plan, plan.base.serving)
 
 
 def devel_bases(plan: Plan) -> Iterator[Base]:
-    """The image to compile in, where it is another one."""
+    """Yield the image to compile in, if it is another one."""
     if plan.base.devel != plan.base.serving:
         yield _base(plan, plan.base.devel)
 
 
 def _base(plan: Plan, image: str) -> Base:
-    """A base built here is in no registry, so nothing but its recipe's hash, the tag, names it."""
+    """Return a base; one built here is in no registry, and only its tag, the recipe's hash, identifies it."""
     if plan.base.local:
         name, _, tag = image.rpartition(":")
         return Base(name, tag, "", purl.generic(name, tag))
@@ -106,5 +106,5 @@ def _base(plan: Plan, image: str) -> Base:
 
 
 def _public(url: str) -> str:
-    """A URL that means the same on every machine, without credentials; a path of this machine is none."""
+    """Return a URL that is valid on every machine, without credentials; "" for a path of this machine."""
     return shell.redact(url).replace("***@", "") if url.startswith(_REMOTE) else ""

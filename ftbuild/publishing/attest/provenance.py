@@ -1,6 +1,6 @@
-"""How an image was built, as SLSA provenance v1 (slsa.dev/spec/v1.0/provenance).
+"""The build of an image, as SLSA provenance v1 (slsa.dev/spec/v1.0/provenance).
 
-docs/attestations.md describes our build type, and says what of it can be relied on.
+docs/attestations.md describes our build type, and what of it can be relied on.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ Resource = dict[str, Any]  # in-toto's ResourceDescriptor
 
 @dataclass(frozen=True)
 class Run:
-    """What is known of the run that made an image, beyond its plan.
+    """The run that built an image, as far as it is known beyond its plan.
 
     `versions` are those of the tools (docker, buildx), `records` the files that the gates wrote, by name;
-    times are RFC 3339 in UTC, and left out when nobody noted them. `builder` is a URI, for example of a CI
+    times are RFC 3339 in UTC, and left out when unknown. `builder` is a URI, for example of a CI
     system's runner.
     """
 
@@ -40,7 +40,7 @@ class Run:
 
 
 def predicate(plan: Plan, product: str, run: Run) -> dict[str, Any]:
-    """The predicate for one product; the same plan and run give the same. Reads the recipe's files alone."""
+    """Return the predicate for one product, a pure function of plan, run and the recipe's files."""
     return {
         "buildDefinition": {
             "buildType": BUILD_TYPE,
@@ -62,7 +62,7 @@ def predicate(plan: Plan, product: str, run: Run) -> dict[str, Any]:
 
 
 def from_buildkit(metadata: Mapping[str, Any], target: str) -> tuple[str, dict[str, Any]] | None:
-    """Type and predicate that BuildKit wrote for a target, from bake's metadata file; None where it did not.
+    """Return type and predicate that BuildKit wrote for a target into bake's metadata file, or None.
 
     buildx does since 0.14, for builders that keep provenance (docker/buildx docs/reference/buildx_bake.md,
     `--metadata-file`).
@@ -74,7 +74,7 @@ def from_buildkit(metadata: Mapping[str, Any], target: str) -> tuple[str, dict[s
 
 
 def _external(plan: Plan, product: str) -> dict[str, Any]:
-    """What whoever starts a build chooses; with the configuration's revision it decides everything else."""
+    """Return what the caller of a build chooses; with the configuration's revision it decides the rest."""
     return {
         "cell": plan.cell.id,
         "triton": plan.cell.triton,
@@ -125,7 +125,7 @@ def _source(planned: PlannedSource) -> Resource:
 
 
 def _patch(patch: PlannedPatch) -> Resource:
-    """A backport is its upstream commit; of a patch of ours the digest is over the diff below its header."""
+    """Return a patch: a backport by its upstream commit, one of ours by the digest of its diff."""
     name = f"patch/{patch.component}/{patch.file}"
     about = {"origin": patch.origin, "fingerprint": patch.fingerprint}
     upstream = materials.backport(patch)
@@ -135,7 +135,7 @@ def _patch(patch: PlannedPatch) -> Resource:
 
 
 def _commit(name: str, commit: Commit, tree: str = "") -> Resource:
-    """A commit (in-toto's digest_set.md: gitCommit, gitTree)."""
+    """Return a commit (in-toto's digest_set.md: gitCommit, gitTree)."""
     digest = _filled({"gitCommit": commit.commit, "gitTree": tree})
     return _filled({"name": name, "uri": commit.uri, "digest": digest})
 

@@ -1,7 +1,7 @@
-"""The bill of materials of a published image, as SPDX 2.3: what lies in it, and what it was made from.
+"""The bill of materials of a published image, as SPDX 2.3: its packages, and what it was made from.
 
-A scanner sees the packages of an image. That its libraries come from pinned commits with patches on top, no
-scanner sees: so sources and patches, with their origins, are packages of their own here.
+A scanner finds the packages of an image, but not the pinned commits and patches behind its libraries. So
+sources and patches, with their origins, are packages of their own here.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from ftbuild.plan import Plan, PlannedPatch, PlannedSource
 from ftbuild.publishing.attest import materials, purl, spdx
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.materials import Base, Wheel
-from ftbuild.publishing.attest.spdx import Element
+from ftbuild.publishing.attest.spdx import Package, Relationship
 
-Part = tuple[Element, tuple[Element, ...]]  # a package, and how it relates to others
+Part = tuple[Package, Relationship]  # a package, and its relationship to another
 PREDICATE = "https://spdx.dev/Document"
 _PACKAGES = {"dpkg": "Debian packages", "python3": "Python packages"}
 
@@ -23,15 +23,15 @@ _PACKAGES = {"dpkg": "Debian packages", "python3": "Python packages"}
 def document(
     plan: Plan, product: str, inventory: Inventory, name: str, digest: str, created: str | None = None
 ) -> dict[str, Any]:
-    """The SBOM of a product that lies in the repository `name` (`host/path`) as manifest `digest`.
+    """Return the SBOM of a product that the repository `name` (`host/path`) has as manifest `digest`.
 
-    `created` is an ISO 8601 time, that of the plan's revision unless told. The same arguments give the same
-    document. Reads the recipe's files, and nothing else.
+    `created` is an ISO 8601 time, by default that of the plan's revision. The same arguments give the same
+    document. Reads the recipe's files only.
     """
     image = _image(plan, product, name, digest)
-    root: str = image["SPDXID"]
+    root = image.id
     parts = [
-        (image, (spdx.relationship(spdx.DOCUMENT, "DESCRIBES", root),)),
+        (image, Relationship(spdx.DOCUMENT, "DESCRIBES", root)),
         *_base(plan, inventory, root),
         *(_debian(inventory, package, root) for package in inventory.debian),
         *(_python(package, root) for package in inventory.python),
@@ -45,7 +45,7 @@ def document(
         created=created or plan.revision.time,
         comment=_comment(inventory),
         packages=[package for package, _ in parts],
-        relationships=[relation for _, relations in parts for relation in relations],
+        relationships=[relationship for _, relationship in parts],
     )
 
 
@@ -56,9 +56,9 @@ def _comment(inventory: Inventory) -> str:
     return " ".join([listed, *absent, made])
 
 
-def _image(plan: Plan, product: str, name: str, digest: str) -> Element:
+def _image(plan: Plan, product: str, name: str, digest: str) -> Package:
     tag = plan.tag(product).rpartition(":")[2]
-    return spdx.package(
+    return Package(
         spdx.identifier("image", name, digest),
         name,
         tag,
@@ -70,18 +70,18 @@ def _image(plan: Plan, product: str, name: str, digest: str) -> Element:
 
 
 def _base(plan: Plan, inventory: Inventory, root: str) -> Iterator[Part]:
-    """The image below, and what its recipe unpacks from wheels, which neither dpkg nor pip knows."""
+    """Yield the base, and what its recipe unpacks from wheels, which neither dpkg nor pip lists."""
     system = f"{inventory.system} {inventory.system_version}".strip()
     base = _base_image(materials.serving_base(plan), plan.base.origin, f"Its system: {system or 'unknown'}.")
-    yield base, (spdx.relationship(root, "DESCENDANT_OF", base["SPDXID"]),)
+    yield base, Relationship(root, "DESCENDANT_OF", base.id)
     if plan.base.local:
         for wheel in materials.wheels(plan, "base"):
             package = _wheel(wheel, "unpacked by the base's Dockerfile, so no tool in the image lists it")
-            yield package, (spdx.relationship(base["SPDXID"], "CONTAINS", package["SPDXID"]),)
+            yield package, Relationship(base.id, "CONTAINS", package.id)
 
 
-def _base_image(base: Base, origin: str, comment: str = "") -> Element:
-    return spdx.package(
+def _base_image(base: Base, origin: str, comment: str = "") -> Package:
+    return Package(
         spdx.identifier("base", base.name, base.tag, base.digest),
         base.name,
         base.tag,
@@ -94,7 +94,7 @@ def _base_image(base: Base, origin: str, comment: str = "") -> Element:
 
 
 def _debian(inventory: Inventory, package: DebianPackage, root: str) -> Part:
-    described = spdx.package(
+    described = Package(
         spdx.identifier("debian", package.name, package.architecture, package.version),
         package.name,
         package.version,
@@ -108,11 +108,11 @@ def _debian(inventory: Inventory, package: DebianPackage, root: str) -> Part:
         licence=", ".join(package.licences),
         source_info=f"built from the source package {package.source} {package.source_version}",
     )
-    return described, (spdx.relationship(root, "CONTAINS", described["SPDXID"]),)
+    return described, Relationship(root, "CONTAINS", described.id)
 
 
 def _python(package: PythonPackage, root: str) -> Part:
-    described = spdx.package(
+    described = Package(
         spdx.identifier("python", package.name, package.version, package.folder),
         package.name,
         package.version,
@@ -120,14 +120,14 @@ def _python(package: PythonPackage, root: str) -> Part:
         licence=package.licence,
         source_info=f"found in {package.folder}",
     )
-    return described, (spdx.relationship(root, "CONTAINS", described["SPDXID"]),)
+    return described, Relationship(root, "CONTAINS", described.id)
 
 
 def _source(planned: PlannedSource, root: str) -> Part:
     commit = materials.source(planned)
     part = f"only the folders {', '.join(planned.sparse)}; " if planned.sparse else ""
     part += f"without {', '.join(planned.without)}; " if planned.without else ""
-    described = spdx.package(
+    described = Package(
         _source_id(planned),
         planned.repository,
         planned.version or planned.ref,
@@ -137,15 +137,15 @@ def _source(planned: PlannedSource, root: str) -> Part:
         source_info=f"commit {planned.commit} ({planned.ref}), tree {planned.tree}; "
         f"{part}at {planned.path} below the source root",
     )
-    return described, (spdx.relationship(root, "GENERATED_FROM", described["SPDXID"]),)
+    return described, Relationship(root, "GENERATED_FROM", described.id)
 
 
 def _patch(plan: Plan, patch: PlannedPatch) -> Part:
-    """A patch. A backport's fingerprint is over commit and paths, not over a file: so it is no checksum."""
+    """Return a patch. A backport's fingerprint covers commit and paths, so it is not a file's checksum."""
     upstream = materials.backport(patch)
     name = f"{patch.component}/{patch.file}"
     covers = "commit and paths" if upstream else "the diff below its header"
-    described = spdx.package(
+    described = Package(
         spdx.identifier("patch", name, patch.fingerprint),
         name,
         upstream.commit if upstream else "",
@@ -157,7 +157,7 @@ def _patch(plan: Plan, patch: PlannedPatch) -> Part:
         comment=f"sha256 fingerprint of {covers}: {patch.fingerprint}",
     )
     target = _source_id(plan.source(patch.component))
-    return described, (spdx.relationship(described["SPDXID"], "PATCH_APPLIED", target),)
+    return described, Relationship(described.id, "PATCH_APPLIED", target)
 
 
 def _source_id(planned: PlannedSource) -> str:
@@ -165,19 +165,19 @@ def _source_id(planned: PlannedSource) -> str:
 
 
 def _tools(plan: Plan, product: str, root: str) -> Iterator[Part]:
-    """What compiled the libraries and is not in the image."""
+    """Yield what compiled the libraries and is not in the image."""
     for base in materials.devel_bases(plan):
         image = _base_image(base, plan.base.origin)
-        yield image, (spdx.relationship(image["SPDXID"], "BUILD_TOOL_OF", root),)
+        yield image, Relationship(image.id, "BUILD_TOOL_OF", root)
     roles = {"toolchain": "BUILD_TOOL_OF", **({"pyt": "BUILD_DEPENDENCY_OF"} if product == "sdk" else {})}
     for role, kind in roles.items():
         for wheel in materials.wheels(plan, role):
             package = _wheel(wheel, f"pinned by the {role} requirements")
-            yield package, (spdx.relationship(package["SPDXID"], kind, root),)
+            yield package, Relationship(package.id, kind, root)
 
 
-def _wheel(wheel: Wheel, source_info: str) -> Element:
-    return spdx.package(
+def _wheel(wheel: Wheel, source_info: str) -> Package:
+    return Package(
         spdx.identifier("wheel", wheel.name, wheel.version, wheel.role),
         wheel.name,
         wheel.version,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,50 +19,62 @@ Element = Mapping[str, Any]
 
 
 def identifier(kind: str, *identity: str) -> str:
-    """An id that the same thing has in every document; a hash stands for what the ids' grammar forbids."""
+    """Return an id that is the same in every document; a hash stands for what the ids' grammar forbids."""
     plain = re.sub(r"[^A-Za-z0-9.]+", "-", identity[0]).strip("-")
     return f"SPDXRef-{kind}-{plain}-{digest_of([kind, *identity])}"
 
 
-def package(
-    spdx_id: str,
-    name: str,
-    version: str = "",
-    *,
-    purl: str = "",
-    location: str = "",
-    sha256: str = "",
-    purpose: str = "",
-    licence: str = "",
-    source_info: str = "",
-    comment: str = "",
-) -> Element:
-    """A package (chapter 7). `licence` is what it says of itself, in any words; empty values are left out."""
-    declared = licence_expression(licence)
-    optional = {
-        "versionInfo": version,
-        "primaryPackagePurpose": purpose,
-        "licenseComments": "" if declared != UNKNOWN or not licence else f"The package says: {licence}",
-        "sourceInfo": source_info,
-        "comment": comment,
-        "checksums": [{"algorithm": "SHA256", "checksumValue": sha256}] if sha256 else [],
-        "externalRefs": [_purl(purl)] if purl else [],
-    }
-    return {
-        "SPDXID": spdx_id,
-        "name": name,
-        "downloadLocation": location or UNKNOWN,
-        "filesAnalyzed": False,
-        "licenseConcluded": UNKNOWN,
-        "licenseDeclared": declared,
-        "copyrightText": UNKNOWN,
-        **{key: value for key, value in optional.items() if value},
-    }
+@dataclass(frozen=True)
+class Package:
+    """A package (chapter 7). `licence` is its own statement, in any words; empty values are left out."""
+
+    id: str
+    name: str
+    version: str = ""
+    purl: str = ""
+    location: str = ""
+    sha256: str = ""
+    purpose: str = ""
+    licence: str = ""
+    source_info: str = ""
+    comment: str = ""
+
+    def element(self) -> Element:
+        """Return it with the keys of SPDX's JSON."""
+        declared = licence_expression(self.licence)
+        unknown = self.licence if declared == UNKNOWN else ""
+        optional = {
+            "versionInfo": self.version,
+            "primaryPackagePurpose": self.purpose,
+            "licenseComments": f"Stated by the package: {unknown}" if unknown else "",
+            "sourceInfo": self.source_info,
+            "comment": self.comment,
+            "checksums": [{"algorithm": "SHA256", "checksumValue": self.sha256}] if self.sha256 else [],
+            "externalRefs": [_purl(self.purl)] if self.purl else [],
+        }
+        return {
+            "SPDXID": self.id,
+            "name": self.name,
+            "downloadLocation": self.location or UNKNOWN,
+            "filesAnalyzed": False,
+            "licenseConcluded": UNKNOWN,
+            "licenseDeclared": declared,
+            "copyrightText": UNKNOWN,
+            **{key: value for key, value in optional.items() if value},
+        }
 
 
-def relationship(element: str, kind: str, related: str) -> Element:
-    """`element` KIND `related` (chapter 11)."""
-    return {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}
+@dataclass(frozen=True)
+class Relationship:
+    """`id` KIND `related`, both ids of packages (chapter 11)."""
+
+    id: str
+    kind: str
+    related: str
+
+    def element(self) -> Element:
+        """Return it with the keys of SPDX's JSON."""
+        return {"spdxElementId": self.id, "relationshipType": self.kind, "relatedSpdxElement": self.related}
 
 
 def document(
@@ -69,10 +82,10 @@ def document(
     namespace: str,
     created: str,
     comment: str,
-    packages: Sequence[Element],
-    relationships: Iterable[Element],
+    packages: Iterable[Package],
+    relationships: Iterable[Relationship],
 ) -> dict[str, Any]:
-    """A document (chapter 6); its namespace ends with a hash of the rest, so that no two share one.
+    """Return a document (chapter 6); its namespace ends with a hash of the rest, so that no two share one.
 
     `created` is any ISO 8601 time with its offset.
     """
@@ -83,16 +96,16 @@ def document(
         "name": name,
         "creationInfo": {"created": _time(created), "creators": [f"Tool: ftbuild-{__version__}"]},
         "comment": comment,
-        "packages": list(packages),
-        "relationships": list(relationships),
+        "packages": [package.element() for package in packages],
+        "relationships": [relationship.element() for relationship in relationships],
     }
     return {**body, "documentNamespace": f"{namespace}/{digest_of(body)}"}
 
 
 def licence_expression(text: str) -> str:
-    """`text` as an SPDX licence expression, if it is one (annex D), else NOASSERTION.
+    """Return `text` as an SPDX licence expression, if it is one (annex D), else NOASSERTION.
 
-    A `LicenseRef-` would need its text in the document, which nobody has read.
+    A `LicenseRef-` would need its text in the document, which is not known here.
     """
     try:
         expression = str(canonicalize_license_expression(text))
@@ -110,5 +123,5 @@ def _purl(locator: str) -> Element:
 
 
 def _time(text: str) -> str:
-    """A time as 6.9 wants it: UTC, whole seconds."""
+    """Return a time as 6.9 wants it: UTC, whole seconds."""
     return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

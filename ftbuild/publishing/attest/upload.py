@@ -1,4 +1,4 @@
-"""Attestations into a registry, in the order that never leaves a manifest whose parts are missing."""
+"""Upload of attestations, in an order that never leaves a manifest without its parts."""
 
 from __future__ import annotations
 
