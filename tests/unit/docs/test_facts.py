@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import yaml
 from packaging.specifiers import SpecifierSet
 
+from ftbuild.gates.verify.gate import CHECKS
 from testing import ROOT
 
 README = (ROOT / "README.md").read_text()
@@ -101,3 +103,29 @@ def test_the_models_of_each_release_are_those_with_a_converter() -> None:
             expected = "yes" if "huggingface" in formats else JAX if formats else "no"
             assert row[name] == expected, (row["Triton"], name)
     assert set(FAMILIES.values()) == set(families)
+
+
+def test_the_checks_of_verify() -> None:
+    rows = table((ROOT / "docs" / "verify.md").read_text(), "| check | passes if |")
+    images = {("runtime", "sdk"): "both", ("runtime",): "runtime", ("sdk",): "SDK"}
+    assert [(row["check"], row["image"]) for row in rows] == [
+        (name, images[tuple(products)]) for name, products, _ in CHECKS
+    ]
+
+
+def test_the_tests_of_smoke() -> None:
+    rows = table((ROOT / "docs" / "smoke.md").read_text(), "| test | passes if |")
+    suite = (ROOT / "ftbuild" / "gates" / "smoke" / "suite").glob("test_*.py")
+    names = {name for file in suite for name in re.findall(r"^def test_(\w+)", file.read_text(), re.M)}
+    assert {row["test"].replace(" ", "_") for row in rows} == names
+
+
+def test_every_variable_is_in_the_configuration() -> None:
+    rows = table((ROOT / "docs" / "configuration.md").read_text(), "| variable | meaning |")
+    read = {
+        name
+        for file in (ROOT / "ftbuild").rglob("*.py")
+        for name in re.findall(r"\bFTBUILD_[A-Z_]+\b", file.read_text())
+    }
+    assert read
+    assert read <= {row["variable"] for row in rows}
