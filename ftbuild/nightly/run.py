@@ -26,6 +26,7 @@ from ftbuild.nightly.budget import Budget
 from ftbuild.nightly.cell import CellOptions, blank
 from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
 from ftbuild.nightly.report import wording
+from ftbuild.nightly.scheduler import Hooks, Schedule
 from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.publishing import names
 from ftbuild.publishing.status import PublishStatus, query
@@ -86,21 +87,17 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
         info = client.info()
         here = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.parallel)
         folder, begun = _begin(request, options, here, info)
-        schedule = _schedule(client, request, options, begun)
+        schedule = _schedule(client, request, options, here, begun)
         to_stderr(
             f"{len(schedule.plans)} cells, {here.cells} at a time, {here.jobs} compile jobs in all; {folder}"
         )
-        done = scheduler.run(
-            client,
-            schedule,
-            _cell_options(request, options, here, begun.registry),
-            folder,
-            at_a_time=here.cells,
-            fail_fast=options.fail_fast,
-            untestable=functools.partial(_untestable, client, config),
-            audit=(lambda: job.audit(config, request.cache, report=to_stderr)) if options.audit else None,
-            report=to_stderr,
+        hooks = Hooks(
+            to_stderr,
+            functools.partial(_untestable, client, config),
+            (lambda: job.audit(config, request.cache, report=to_stderr)) if options.audit else None,
         )
+        cell_options = _cell_options(request, options, here, begun.registry)
+        done = scheduler.run(client, schedule, cell_options, folder, hooks)
         history.forget(work)
     _announce(done, folder, options.notify)
     return done
@@ -161,8 +158,8 @@ def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
 
 
 def _schedule(
-    client: docker.DockerClient, request: Request, options: NightlyOptions, run: NightlyRun
-) -> scheduler.Schedule:
+    client: docker.DockerClient, request: Request, options: NightlyOptions, here: Budget, run: NightlyRun
+) -> Schedule:
     """Return the cells to run, and the records of those that are settled beforehand."""
     config, table = request.config, request.table
     plans = [make_plan(config, cell, request.revision) for cell in table.cells]
@@ -177,7 +174,8 @@ def _schedule(
     left = [found for found in plans if found.cell.id not in settled]
     settled |= _without_base(client, left, options, request.work)
     left = [found for found in left if found.cell.id not in settled]
-    return scheduler.Schedule(run, budget.longest_first(left, run.past), settled)
+    ordered = budget.longest_first(left, run.past)
+    return Schedule(run, ordered, settled, at_a_time=here.cells, fail_fast=options.fail_fast)
 
 
 def _done_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecord]:

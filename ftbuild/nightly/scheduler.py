@@ -36,34 +36,39 @@ Audit = Callable[[], Sequence[CheckResult]]
 class Schedule:
     """The work of a run: cells in the order of their start, and the records of those already settled.
 
-    `run` is the record to start from; a resumed run has the cells of the one it continues.
+    `run` is the record to start from; a resumed run has the cells of the one it continues. With `fail_fast`
+    no cell starts after one has failed.
     """
 
     run: NightlyRun
     plans: Sequence[Plan]
     settled: Mapping[str, CellRecord] = field(default_factory=dict)
+    at_a_time: int = 1
+    fail_fast: bool = False
+
+
+@dataclass(frozen=True)
+class Hooks:
+    """Calls that a run makes: messages, the test whether a GPU fits, and the audit beside the cells.
+
+    `untestable` returns why the images of a plan cannot be smoke-tested here, or None.
+    """
+
+    report: Reporter
+    untestable: Callable[[Plan], str | None]
+    audit: Audit | None = None
 
 
 def run(
-    client: docker.DockerClient,
-    schedule: Schedule,
-    options: CellOptions,
-    folder: Path,
-    *,
-    at_a_time: int,
-    fail_fast: bool,
-    untestable: Callable[[Plan], str | None],
-    audit: Audit | None,
-    report: Reporter,
+    client: docker.DockerClient, schedule: Schedule, options: CellOptions, folder: Path, hooks: Hooks
 ) -> NightlyRun:
     """Run all cells, write the reports into `folder`, and return the whole record.
 
     Failures are part of the cells' records. Ctrl-C stops the running commands and is recorded too.
     """
     begun = time.monotonic() - schedule.run.seconds
-    context = RunContext(
-        folder, begun, Event(), Lock() if options.shares_gpu else nullcontext(), untestable, report
-    )
+    gpu = Lock() if options.shares_gpu else nullcontext()
+    context = RunContext(folder, begun, Event(), gpu, hooks.untestable, hooks.report)
     recorder = _Recorder(schedule, context)
     enough = Event()
 
@@ -72,22 +77,22 @@ def run(
         if enough.is_set():
             return cell.blank(plan)
         record = _run_safely(client, plan, options, context)
-        if fail_fast and record.exit_code and not (enough.is_set() or context.stop.is_set()):
+        if schedule.fail_fast and record.exit_code and not (enough.is_set() or context.stop.is_set()):
             enough.set()
-            report("a cell failed: no further cell is started (--fail-fast)")
+            hooks.report("a cell failed: no further cell is started (--fail-fast)")
         return record
 
     recorder.write()
     interrupted = False
-    with ThreadPoolExecutor(at_a_time) as pool:
-        auditing = pool.submit(audit) if audit else None
+    with ThreadPoolExecutor(schedule.at_a_time) as pool:
+        auditing = pool.submit(hooks.audit) if hooks.audit else None
         running = {pool.submit(work_on, plan): plan for plan in schedule.plans}
         try:
             for done in as_completed(running):
                 recorder.enter(done.result())
         except KeyboardInterrupt:
             interrupted = True
-            report("interrupted: stopping the running commands")
+            hooks.report("interrupted: stopping the running commands")
             context.stop.set()
             _cancel(running)
             shell.interrupt()

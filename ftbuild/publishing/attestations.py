@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.build.bake import METADATA, target_name
@@ -16,45 +17,55 @@ from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.remote_image import RemoteImage
+from ftbuild.publishing.session import PublishSession
 from ftbuild.registry.client import Repository
 
 GATES = f"{LABELS}.gates"
 
 
-def attest(
-    repository: Repository,
-    plan: Plan,
-    product: str,
-    image: RemoteImage,
-    inventory: Inventory,
-    folder: Path,
-    name: str,
-    tag: str,
-    passed: Sequence[Gate],
-) -> str:
+@dataclass(frozen=True)
+class Candidate:
+    """An image in the staging repository that is about to get its immutable `tag`.
+
+    `local` is its name in the engine, `passed` the gates whose records are about it.
+    """
+
+    plan: Plan
+    product: str
+    image: RemoteImage
+    local: str
+    tag: str
+    passed: Sequence[Gate]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the image's manifest."""
+        return self.image.image.descriptor.digest
+
+
+def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) -> str:
     """Store SBOM and provenance beside an image, and return the digest of the index over all three.
 
-    Users pull by `name` and `tag`; `folder` holds the records of the gates that `passed`. The same image and
-    records give the same digest.
+    The same image and gate records give the same digest.
     """
-    config = repository.config(image.image)
+    repository, name, folder = session.staging, session.repository.name, session.folder(candidate.plan)
+    plan, product, digest = candidate.plan, candidate.product, candidate.digest
+    config = repository.config(candidate.image.image)
     labels = _own_labels(config.get("config", {}).get("Labels") or {})
-    digest = image.image.descriptor.digest
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
-    run = provenance.Run(records={gate.record: (folder / gate.record).read_bytes() for gate in passed})
+    records = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
     predicates = [
         (sbom.PREDICATE, bill),
-        (provenance.PREDICATE, provenance.predicate(plan, product, run)),
+        (provenance.PREDICATE, provenance.predicate(plan, product, provenance.Run(records=records))),
     ]
-    subject = purl.image(name, digest, tag)
+    subject = purl.image(name, digest, candidate.tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
-    pushed = list(remote_image.statements(repository, image))
+    pushed = list(remote_image.statements(repository, candidate.image))
     statements += pushed or _builder_statements(folder, plan, product, subject, digest)
-    annotations = {**labels, GATES: _names(passed)}
+    annotations = of_index(plan, product, **labels, **{GATES: _names(candidate.passed)})
     platform = {key: config[key] for key in ("architecture", "os")}
-    described = of_index(plan, product, **annotations)
-    return upload(repository, image.image.descriptor, platform, statements, described).digest
+    return upload(repository, candidate.image.image.descriptor, platform, statements, annotations).digest
 
 
 def require_gates(repository: Repository, digest: str) -> None:

@@ -13,10 +13,11 @@ from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates import report as gate_report
-from ftbuild.gates.report import SMOKE, VERIFY, Gate
+from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import files
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import attestations, gates, names, tagging, untested
+from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
 from ftbuild.publishing.status import PublishStatus, query
@@ -89,7 +90,9 @@ def _publish_cell(
     tested = _tested(session, plan, report)
     digests = {
         product: _publish_image(
-            session, plan, product, image, plan.tag(product), names.tag(plan, product), gates.ALL, report
+            session,
+            Candidate(plan, product, image, plan.tag(product), names.tag(plan, product), gates.ALL),
+            report,
         )
         for product, image in tested.items()
     }
@@ -138,36 +141,19 @@ def _publish_unsmoked(
         staged = f"{session.options.names.staged(plan, product)}{names.UNSMOKED}"
         remote = session.push(product, image, staged, report)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
-        digests[product] = _publish_image(session, plan, product, remote, local, tag, [VERIFY], report)
+        candidate = Candidate(plan, product, remote, local, tag, [VERIFY])
+        digests[product] = _publish_image(session, candidate, report)
     _sign(session, digests, report)
     return "unsmoked", _products(session, plan, digests, names.UNSMOKED)
 
 
-def _publish_image(
-    session: PublishSession,
-    plan: Plan,
-    product: str,
-    image: RemoteImage,
-    local: str,
-    tag: str,
-    passed: Sequence[Gate],
-    report: Reporter,
-) -> str:
+def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
     """Attest a staged image, set its immutable tag, and return the digest."""
-    inventory = session.inventory(plan, product, image, local)
+    product = candidate.product
+    inventory = session.inventory(candidate.plan, product, candidate.image, candidate.local)
     report(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")
-    digest = attestations.attest(
-        session.staging,
-        plan,
-        product,
-        image,
-        inventory,
-        session.folder(plan),
-        session.repository.name,
-        tag,
-        passed,
-    )
-    tagging.set_tag(session.staging, digest, session.repository, tag, report)
+    digest = attestations.attest(session, candidate, inventory)
+    tagging.set_tag(session.staging, digest, session.repository, candidate.tag, report)
     return digest
 
 
