@@ -85,7 +85,7 @@ class VerifyError(FtbuildError):
 
 
 class SmokeError(FtbuildError):
-    """A served answer is wrong, or the server does not come up."""
+    """A served answer is wrong, or the server does not start."""
 
     exit_code = 9
 
@@ -97,11 +97,11 @@ class PublishError(FtbuildError):
 
 
 class Interrupted(FtbuildError):
-    """Ctrl-C. What was under way is ended; running the same command again resumes."""
+    """Ctrl-C. Running commands are stopped; running the same command again resumes."""
 
     exit_code = 130
 
 
 def worst(codes: Iterable[int]) -> int:
-    """The exit code of a run over several cells: interruption first, else the highest, 0 for none."""
+    """Return the exit code of a run over several cells: interruption first, else the highest, 0 for none."""
     return max(codes, default=0)

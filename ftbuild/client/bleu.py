@@ -1,4 +1,4 @@
-"""Translations judged by BLEU: files of sentences, and the score (sacrebleu)."""
+"""BLEU scores of translations: files of sentences, and the score (sacrebleu)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ftbuild.errors import ConfigError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-# What T5 was trained with (Raffel et al. 2020, appendix D); upstream's test sends the same
+# The prompt of T5's training (Raffel et al. 2020, appendix D); upstream's test sends the same
 # (BE v1.4 tools/t5_utils/t5_end_to_end_test.py:84).
 PREFIX = "translate English to German: "
 _WORD = "\u2581"
@@ -20,7 +20,7 @@ _INSTALL = "pip install ftbuild[client]"
 
 
 def sentences(file: Path) -> list[str]:
-    """The lines of a file, as plain text; ConfigError when it is not there.
+    """Return the lines of a file as plain text; ConfigError when it cannot be read.
 
     Upstream's test.en and test.de (tools/t5_utils) hold sentencepiece's pieces, words beginning with U+2581.
     """
@@ -32,7 +32,7 @@ def sentences(file: Path) -> list[str]:
 
 
 def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    """Sentences and their translations; ConfigError unless there are as many, and any."""
+    """Return sentences and their translations; ConfigError unless there are as many, and any."""
     found = sentences(source), sentences(target)
     if not found[0] or len(found[0]) != len(found[1]):
         raise ConfigError(
@@ -42,7 +42,7 @@ def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
 
 
 def tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint; ConfigError when the folder or the library lacks it."""
+    """Return the tokenizer of a checkpoint; ConfigError when the folder or the library lacks it."""
     from ftbuild.models import ensemble
 
     ensemble.tokenizer_files(folder)
@@ -54,7 +54,7 @@ def tokenizer(folder: Path) -> Tokenizer:
 
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """The corpus BLEU, 0 to 100, by sacrebleu's default tokenizer."""
+    """Return the corpus BLEU, 0 to 100, by sacrebleu's default tokenizer."""
     try:
         from sacrebleu import corpus_bleu
     except ImportError as missing:

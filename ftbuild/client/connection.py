@@ -1,4 +1,4 @@
-"""Asks a Triton server over HTTP or gRPC (tritonclient): one request, one streamed request."""
+"""Connections to a Triton server over HTTP or gRPC (tritonclient)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 ANSWER_SECONDS = 60
-_SEE_LOG = "the server's log says more; whether the image is for this GPU, `invoke verify` and its labels"
+_SEE_LOG = "read the server's log; `invoke verify` and the labels show whether the image is for this GPU"
 
 
 class Refused(SmokeError):
@@ -49,7 +49,7 @@ class Client:
         self._connection = library.InferenceServerClient(address, **self._options)
 
     def infer(self, model: str, inputs: Arrays) -> dict[str, np.ndarray[Any, Any]]:
-        """All outputs of one request; Refused with the server's words when it is refused."""
+        """Return all outputs of one request; raise Refused with the server's message."""
         with _refusals(self.address):
             result = self._connection.infer(model, self._inputs(inputs), **self._call)
         response = result.get_response()
@@ -58,7 +58,7 @@ class Client:
         return {name: result.as_numpy(name) for name in names}
 
     def stream(self, model: str, inputs: Arrays) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-        """The responses of a decoupled model to one request, as they come, up to the one marked final.
+        """Yield the responses of a decoupled model to one request, up to the one marked final.
 
         Over gRPC only. Closing the iterator earlier ends the stream; servers before 23.06 mark none.
         """
@@ -74,7 +74,7 @@ class Client:
                 self._connection.stop_stream()
 
     def config(self, model: str) -> dict[str, Any]:
-        """The model's config.pbtxt as the server completed it, as JSON; Refused when it does not serve it."""
+        """Return a model's config.pbtxt as the server completed it; raise Refused for an unknown model."""
         grpc = {"as_json": True} if self.protocol == "grpc" else {}
         with _refusals(self.address):
             answer: dict[str, Any] = self._connection.get_model_config(model, **grpc)
@@ -82,7 +82,7 @@ class Client:
         return config
 
     def ready(self, model: str) -> bool:
-        """Whether the server serves the model."""
+        """Return whether the server serves the model."""
         with _refusals(self.address):
             return bool(self._connection.is_model_ready(model))
 
@@ -120,7 +120,7 @@ def _until_final(
 
 @contextlib.contextmanager
 def _refusals(address: str) -> Iterator[None]:
-    """The library's errors, and those of the transport below it, as ours."""
+    """Turn errors of the library, and of the transport below it, into ours."""
     from tritonclient.utils import InferenceServerException
 
     try:

@@ -1,4 +1,4 @@
-"""What the models are asked, and what they should answer. Pure."""
+"""Questions to models, and their expected answers. Pure."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ CASES: Mapping[str, Mapping[str, Any]] = {
     "eight": {"prompts": PROMPTS, "length": LENGTH, "beams": 1},
     "beams": {"prompts": PROMPTS[4:5], "length": LENGTH, "beams": BEAMS},
 }
-# How far fp16 may be from the fp32 reference for one token, in natural logarithms of probabilities. fp16
+# Allowed error of fp16 against the fp32 reference for one token, in natural logarithms of probabilities. fp16
 # keeps 11 bits (IEEE 754), so a logit of 16 is off by up to 0.008, once per layer and sum on its way.
 TOLERANCE = {"fp32": 0.0, "fp16": 0.1}
 
 
 @dataclass(frozen=True)
 class Row:
-    """The reference's answer to one prompt: tokens; with one beam also how sure it was of each."""
+    """The reference's answer to one prompt: tokens; with one beam also the confidence in each."""
 
     tokens: Sequence[int]
     log_probs: Sequence[float] = ()
@@ -44,7 +44,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a checkpoint must answer; `max_length` counts prompt and answer, None: no limit of its own."""
+    """The expected answers of a checkpoint; `max_length` counts prompt and answer, None: no limit."""
 
     vocab_size: int
     end_id: int
@@ -54,12 +54,12 @@ class Expected:
 
 
 def questions() -> str:
-    """The cases as the reference script reads them."""
+    """Return the cases as the reference script reads them."""
     return json.dumps({"cases": CASES})
 
 
 def expected(file: Path) -> Expected:
-    """What the reference script wrote."""
+    """Read the answers that the reference script wrote."""
     record = json.loads(file.read_text())
     cases = {name: [Row(**row) for row in rows] for name, rows in record["cases"].items()}
     names = ("vocab_size", "end_id", "layers", "max_length")
@@ -67,7 +67,7 @@ def expected(file: Path) -> Expected:
 
 
 def mismatch(row: Row, tokens: Sequence[int], tolerance: float) -> str | None:
-    """Why `tokens` are not the row's, or None.
+    """Return why `tokens` are not the row's, or None.
 
     Where the reference's second best token is at most `tolerance` behind, either is right; what follows the
     second best is another text, and is not compared.

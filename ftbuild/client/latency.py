@@ -1,4 +1,4 @@
-"""How long answers took: percentiles, as a table. Pure."""
+"""Percentiles of latencies, and their table. Pure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _MS = 1000
 
 
 def percentile(seconds: Sequence[float], percent: int) -> float:
-    """The smallest measured value that at least `percent` of them do not exceed (nearest rank)."""
+    """Return the smallest measured value that at least `percent` of them do not exceed (nearest rank)."""
     return sorted(seconds)[max(0, math.ceil(len(seconds) * percent / 100) - 1)]
 
 
 def summary(seconds: Sequence[float]) -> dict[str, float]:
-    """Count, mean and percentiles, in milliseconds."""
+    """Return count, mean and percentiles, in milliseconds."""
     figures = {f"p{percent}": percentile(seconds, percent) for percent in PERCENTILES}
     figures = {"mean": math.fsum(seconds) / len(seconds), **figures}
     return {"requests": len(seconds), **{name: round(value * _MS, 3) for name, value in figures.items()}}
 
 
 def table(summaries: Mapping[str, Mapping[str, float]]) -> str:
-    """One line for each summary, by what was measured."""
+    """Return a table with one line for each summary."""
     columns = ("mean", *(f"p{percent}" for percent in PERCENTILES))
     rows = [
         (name, str(figures["requests"]), *(f"{figures[column]:.1f}" for column in columns))

@@ -1,4 +1,4 @@
-"""A served model as its server describes it: inputs, what an ensemble consists of, how it answers. Pure."""
+"""Metadata of a served model: inputs, steps of an ensemble, mode of answering. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# What leaves a greedy answer as it is. Ensembles of 22.03 must have all inputs (core r22.12
+# Values that leave a greedy answer as it is. Ensembles of 22.03 must have all inputs (core r22.12
 # ensemble_scheduler.cc:483 is newer).
 NEUTRAL: Mapping[str, float] = {
     "runtime_top_k": 1,
@@ -63,13 +63,13 @@ class ModelMetadata:
 
     @property
     def computes_in(self) -> str:
-        """fp16, fp32 or bf16; of release 1.1's GPT-J and T5 only `is_half` tells."""
+        """fp16, fp32 or bf16; release 1.1's GPT-J and T5 have `is_half` only."""
         is_half = self.parameters.get("is_half")
         return self.parameters["data_type"] if is_half is None else ("fp32", "fp16")[int(is_half)]
 
 
 def read(config: Mapping[str, Any]) -> ModelMetadata:
-    """The JSON form of a ModelConfig."""
+    """Parse the JSON form of a ModelConfig."""
     steps = config.get("ensemble_scheduling", {}).get("step", ())
     return ModelMetadata(
         name=config["name"],
@@ -84,7 +84,7 @@ def read(config: Mapping[str, Any]) -> ModelMetadata:
 
 
 def options(model: ModelMetadata, parameters: Mapping[str, str], batch: int) -> dict[str, Array]:
-    """Values [batch, 1] for a greedy answer with log-probabilities; other options where they must be there.
+    """Return values [batch, 1] for a greedy answer with log-probabilities; others only where required.
 
     `parameters` are those of the fastertransformer model: start_id and end_id, where requests must have them.
     """
@@ -100,12 +100,12 @@ def options(model: ModelMetadata, parameters: Mapping[str, str], batch: int) -> 
 
 
 def sources(ensemble: ModelMetadata) -> dict[str, str]:
-    """Input of the first step -> the ensemble's tensor that feeds it."""
+    """Return the ensemble's tensors that feed the inputs of the first step, by input."""
     return dict(ensemble.steps[0].inputs)
 
 
 def chain(ensemble: ModelMetadata) -> Iterator[tuple[Step, Mapping[str, str]]]:
-    """The steps, each with the inputs that an earlier step or the request gives."""
+    """Yield the steps, each with the inputs that an earlier step or the request gives."""
     given = set(ensemble.inputs)
     for step in ensemble.steps:
         yield step, {name: tensor for name, tensor in step.inputs.items() if tensor in given}

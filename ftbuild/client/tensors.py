@@ -1,4 +1,4 @@
-"""What to ask a model of the FasterTransformer backend and how to read its answer: token ids <-> tensors."""
+"""Requests and answers of the FasterTransformer backend: token ids to tensors and back."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TensorSchema:
     inputs: Mapping[str, str]
 
     def takes(self, name: str) -> bool:
-        """Whether the model declares an input of that name."""
+        """Return whether the model declares an input of that name."""
         return name in self.inputs
 
     def request(
@@ -41,7 +41,7 @@ class TensorSchema:
         words: Mapping[str, Sequence[Tokens]] | None = None,
         **options: float,
     ) -> dict[str, Array]:
-        """Tensors that ask for `length` more tokens after each prompt.
+        """Return tensors that ask for `length` more tokens after each prompt.
 
         `options` are inputs of one value a row (runtime_top_k=1, ...), `words` lists of words by input.
         """
@@ -59,7 +59,7 @@ class TensorSchema:
     def answers(
         self, outputs: Mapping[str, Array], prompts: Sequence[Tokens], length: int, end_id: int
     ) -> list[list[int]]:
-        """The best `length` tokens that follow each prompt, up to `end_id` where it comes earlier.
+        """Return the best `length` tokens that follow each prompt, up to `end_id` if it comes earlier.
 
         `output_ids` is [batch, beams, tokens]; the best beam is the first.
         """
@@ -75,7 +75,7 @@ class TensorSchema:
 
 
 def _words(words: Sequence[Tokens]) -> list[list[int]]:
-    """[2, n]: the tokens of all words one after the other, and where each word ends."""
+    """Return [2, n]: the tokens of all words in a row, and the end of each word."""
     flat = [token for word in words for token in word]
     ends = [sum(len(word) for word in words[: number + 1]) for number in range(len(words))]
     return [flat, [*ends, *[_NO_WORD] * (len(flat) - len(ends))]]

@@ -1,4 +1,4 @@
-"""The GPUs that containers of the engine can have: how they are asked for, which they are, what they run."""
+"""GPUs of the engine's containers: device requests, identification, machine code that they run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ print(json.dumps(gpus))
 """
 
 
-# NVML, which reads what all processes use and needs no context of its own (nvml.h, nvmlMemory_t).
+# NVML reads the memory of all processes, without a context of its own (nvml.h, nvmlMemory_t).
 _MEMORY = """\
 import ctypes
 nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -93,7 +93,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class Access:
-    """GPUs, and how a container asks for them: `cdi`, `gpus` (as `docker run --gpus`)."""
+    """GPUs, and the style of device request that gives them: `cdi`, `gpus` (as `docker run --gpus`)."""
 
     style: str
     gpus: tuple[Gpu, ...]
@@ -111,7 +111,7 @@ def find(
     *,
     indices: Sequence[int] | None = None,
 ) -> Access | None:
-    """The GPUs that a container of `image` gets, by the first way of asking that works; None without any.
+    """Return the GPUs that a container of `image` gets by the first style that works; None without any.
 
     `indices` asks for these alone. `image` needs python3, which every image of Triton has for its Python
     backend.
@@ -134,7 +134,7 @@ def find(
 
 
 def installed() -> tuple[Installed, ...]:
-    """The GPUs of this machine; HostError when its driver does not list any."""
+    """Return the GPUs of this machine; raise HostError when its driver lists none."""
     query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
     try:
         found = listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
@@ -146,13 +146,13 @@ def installed() -> tuple[Installed, ...]:
 
 
 def listed(text: str) -> tuple[Installed, ...]:
-    """Parse what nvidia-smi prints for that query, one GPU a line."""
+    """Parse the output of nvidia-smi for that query, one GPU a line."""
     rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.splitlines())
     return tuple(Installed(row[0], Sm.parse(row[1]), row[2]) for row in rows if len(row) == 3)
 
 
 def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceRequest]:
-    """What gives a container GPUs, all or those of `indices`, in terms of the docker SDK.
+    """Return the docker SDK's device requests for all GPUs, or those of `indices`.
 
     `style` is a key of STYLES.
     """
@@ -162,7 +162,7 @@ def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceReq
 
 
 def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
-    """How GPUs are asked for by index (as nvidia-smi counts them), for the docker SDK."""
+    """Return the arguments of a device request for GPUs by index, as nvidia-smi counts them."""
     if style == "cdi":
         return {"driver": "cdi", "device_ids": [f"nvidia.com/gpu={index}" for index in indices]}
     return {
@@ -173,6 +173,6 @@ def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
 
 
 def memory_used(running: Container) -> int | None:
-    """Bytes in use on the first GPU of a running container; None where its driver does not say."""
+    """Return the bytes in use on the first GPU of a running container; None if its driver does not know."""
     code, text = running.exec_run(["python3", "-c", _MEMORY])
     return int(text) if code == 0 and isinstance(text, bytes) else None

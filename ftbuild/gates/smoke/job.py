@@ -1,4 +1,4 @@
-"""What the suite, a pytest process of its own, is told: images, models, GPUs."""
+"""The job of the suite, a pytest process of its own: image, models, GPUs."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Job:
-    """The image under test, the folder of prepared models, the GPUs; `style` None: it computes on CPUs."""
+    """The image under test, the folder of prepared models, the GPUs; `style` is None on CPUs."""
 
     image: str
     prepared: Path
@@ -46,7 +46,7 @@ class Job:
     gpus: Sequence[str]
 
     def lacks(self, variant: Variant) -> str | None:
-        """Why a variant cannot be tested here, or None."""
+        """Return why a variant cannot be tested here, or None."""
         if self.style and variant.tensor_para > len(self.gpus):
             return f"needs {variant.tensor_para} GPUs, {len(self.gpus)} is there"
         if variant.decoupled and not self.models[variant.family].streams:
@@ -54,7 +54,7 @@ class Job:
         return None
 
     def write(self, file: Path) -> None:
-        """Put the job into a file."""
+        """Write the job into a file."""
         record: dict[str, Any] = {
             **asdict(self),
             "prepared": str(self.prepared),
@@ -67,7 +67,7 @@ class Job:
 
 
 def read(file: Path) -> Job:
-    """What `Job.write` wrote."""
+    """Read a job that `Job.write` wrote."""
     record = json.loads(file.read_text())
     models = {name: Model(Tensors(**m["tensors"]), m["streams"]) for name, m in record["models"].items()}
     return Job(**{**record, "prepared": Path(record["prepared"]), "models": models})

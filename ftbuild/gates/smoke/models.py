@@ -137,7 +137,7 @@ class _Sdk:
         running = container.produced(self.client, self.image, "\n".join(script), made, files=_tar(files))
         try:
             with running as (output, tar):
-                # Converters report what they leave out and end well (FT v5.0 t5 converter, backend issue 82).
+                # Converters report what they leave out and end with 0 (FT v5.0 t5 converter).
                 if lost := [line for line in output.splitlines() if "[ERROR]" in line]:
                     raise SmokeError(f"{what} left something out: {lost[0]}", where=self.image)
                 _unpack(tar, folder)

@@ -1,4 +1,4 @@
-"""Makes a small random checkpoint with transformers, and says what it must answer.
+"""A small random checkpoint, made with transformers, and its answers.
 
 Runs inside the SDK image, alone: python3 reference.py FAMILY FOLDER CASES.json ANSWERS.json
 
@@ -92,7 +92,7 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
 
 
 def make(family: str, seed: int) -> transformers.PreTrainedModel:
-    """A model with random weights, biases and norms among them."""
+    """Return a model with random weights, biases and norms among them."""
     config, model, factors, _, arguments = MODELS[family]
     torch.manual_seed(seed)
     made = getattr(transformers, model)(getattr(transformers, config)(**arguments)).eval()
@@ -109,7 +109,7 @@ def make(family: str, seed: int) -> transformers.PreTrainedModel:
 def continued(
     model: transformers.PreTrainedModel, prompt: list[int], length: int, beams: int
 ) -> dict[str, Any]:
-    """The tokens that follow one prompt; with one beam also how sure the model was of each."""
+    """Return the tokens that follow one prompt; with one beam also the confidence in each."""
     given = torch.tensor([prompt])
     options = {"max_new_tokens": length, "num_beams": beams, "do_sample": False, "pad_token_id": END}
     with torch.no_grad():
@@ -131,7 +131,7 @@ def continued(
 
 
 def answers(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Every case's rows."""
+    """Return the rows of every case."""
     return {
         name: [continued(model, prompt, case["length"], case["beams"]) for prompt in case["prompts"]]
         for name, case in cases.items()
@@ -139,7 +139,7 @@ def answers(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[
 
 
 def is_clear(rows: list[dict[str, Any]]) -> bool:
-    """Whether no row ends early or hangs on rounding, and the rows do not all repeat a few tokens."""
+    """Return whether no row ends early or depends on rounding, and not all rows repeat a few tokens."""
     clear = all(END not in row["tokens"] and min(row.get("gap", [MIN_GAP])) >= MIN_GAP for row in rows)
     return clear and max(len(set(row["tokens"])) for row in rows) >= MIN_TOKENS
 

@@ -26,7 +26,7 @@ from ftbuild.sources import fetch, lock
 
 PRODUCT, GOOGLETEST, PREFIX = "unittests", "googletest", "unittests-"
 LABEL = f"{LABELS}.{PRODUCT}"
-# Where the image has what runs its tests.
+# The runner in the image.
 RUN = f"/opt/ftbuild/{PRODUCT}/run"
 RUNNER = Path(__file__).with_name("runner.py")
 
@@ -40,7 +40,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """The same image has the same key, for the same key of the cell."""
+        """The key of these inputs, to be compared together with the cell's own."""
         pinned = self.googletest.model_dump() if self.googletest else None
         runner = hashlib.sha256(RUNNER.read_bytes()).hexdigest()
         return digest_of([asdict(self.tree), pinned, runner])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs upstream's unit tests; stands in their image as /opt/ftbuild/unittests/run, needs Python 3.8 alone.
+"""The runner of upstream's unit tests: /opt/ftbuild/unittests/run in their image, for Python 3.8 alone.
 
 `run` prints how each suite ended, `run --json` the same as JSON. Exit code 0: all passed, 1: some did not.
 """
@@ -21,13 +21,13 @@ HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "bin"
 DATA = HERE.parent / "FasterTransformer" / "tests" / "data"
 SECONDS = 1200
-# The image's machine code alone: the driver must not compile what lacks. Checks are said at level INFO.
+# The driver must not compile missing machine code from PTX. Checks are logged at level INFO.
 ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1", "FT_LOG_LEVEL": "INFO"}
 # It wants the weights of a trained model of 345M parameters; without the files they stay random (FT v5.3
 # ParallelGptWeight.cc:293, memory_utils.cu:318), which is enough to compare two runs of the same input.
 ARGUMENTS = {"test_context_decoder_layer": ["/nonexistent", str(DATA)]}
 GOOGLETEST = "unittest"
-# Upstream logs to a buffered stdout, of which a program that aborts loses the end: what it failed at.
+# Upstream logs to a buffered stdout, whose end, with the failure, is lost when a program aborts.
 BY_LINE = ["stdbuf", "--output=L"]
 LINES = 6
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
 
 
 def run(program: Path) -> list[dict[str, Any]]:
-    """Its suites: program, suite, number passed, what failed (test, said), names skipped, seconds.
+    """Return its suites: program, suite, number passed, failures (test, said), names skipped, seconds.
 
     Each suite of googletest gets a process of its own: what crashes takes no other with it.
     """
@@ -57,7 +57,7 @@ def run(program: Path) -> list[dict[str, Any]]:
 
 
 def suite(program: Path, name: str, *options: str) -> dict[str, Any]:
-    """One suite, by googletest's own report if there is one."""
+    """Run one suite, and read googletest's own report if there is one."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
@@ -70,7 +70,7 @@ def suite(program: Path, name: str, *options: str) -> dict[str, Any]:
 
 
 def execute(command: list[str], folder: str) -> tuple[int, str]:
-    """Exit code and both streams of a program; one that takes more than SECONDS is ended."""
+    """Run a program for at most SECONDS; return its exit code and both streams."""
     try:
         done = subprocess.run(
             [*BY_LINE, *command],
@@ -86,7 +86,7 @@ def execute(command: list[str], folder: str) -> tuple[int, str]:
 
 
 def googletest(program: str, suite: dict[str, Any]) -> dict[str, Any]:
-    """A suite of googletest's report (its docs/advanced.md, Generating a JSON Report)."""
+    """Return a suite of googletest's report (its docs/advanced.md, Generating a JSON Report)."""
     tests = suite["testsuite"]
     kind = next((f" ({test['type_param']})" for test in tests if "type_param" in test), "")
     failed = [
@@ -106,7 +106,7 @@ def googletest(program: str, suite: dict[str, Any]) -> dict[str, Any]:
 
 
 def plain(program: str, name: str, code: int, output: str, seconds: float) -> dict[str, Any]:
-    """What a program tells that wrote no report: lines about single checks, or only how it ended.
+    """Return the suite of a program without a report: lines about single checks, or only its exit code.
 
     Several end with 0 whatever they found (FT v5.0 test_sampling.cu:372, v5.3 test_gpt_kernels.cu:19).
     """
@@ -134,7 +134,7 @@ def _last(text: str) -> str:
 
 
 def table(suites: list[dict[str, Any]]) -> str:
-    """One line for each suite, then what failed, then the sum."""
+    """Return one line for each suite, then the failures, then the sum."""
     width = max((len(suite["suite"]) for suite in suites), default=0)
     rows = [
         f"{suite['suite']:<{width}}  {suite['passed']:>4} passed  {len(suite['failed']):>3} failed  "

@@ -1,4 +1,4 @@
-"""One server per way of serving a family, started when its first test needs it."""
+"""Fixtures: one server per variant of a family, started when its first test needs it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ JOB = pytest.StashKey[Job]()
 # The models answer in milliseconds.
 ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
-# Machine code for another SM must not be hidden by what the driver compiles from PTX.
+# The driver must not hide wrong machine code by compiling PTX.
 ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
 
 
@@ -44,7 +44,7 @@ class Served:
 
     @property
     def tolerance(self) -> float:
-        """How far a log-probability may be off, per token."""
+        """The allowed error of a log-probability, per token."""
         return golden.TOLERANCE[self.variant.dtype]
 
     @cached_property
@@ -53,7 +53,7 @@ class Served:
         return {protocol: self.connect(protocol) for protocol in PROTOCOLS}
 
     def connect(self, protocol: Protocol) -> Client:
-        """One more connection, for a thread of its own."""
+        """Open one more connection, for a thread of its own."""
         return Client(getattr(self.server, protocol), protocol, seconds=ANSWER_SECONDS)
 
     def ask(
@@ -64,7 +64,7 @@ class Served:
         client: Client | None = None,
         **options: Any,
     ) -> list[list[int]]:
-        """The answers to a batch of prompts, over HTTP unless told."""
+        """Return the answers to a batch of prompts, over HTTP by default."""
         outputs = self.outputs(prompts, length, client=client, **options)
         return self.dialect.answers(outputs, prompts, length, self.expected.end_id)
 
@@ -76,12 +76,12 @@ class Served:
         client: Client | None = None,
         **options: Any,
     ) -> dict[str, np.ndarray[Any, Any]]:
-        """The answer's tensors."""
+        """Return the answer's tensors."""
         asked = self.dialect.request(prompts, length, **options)
         return (client or self.clients["http"]).infer(config_pbtxt.MODEL, asked)
 
     def check(self, case: str, answers: list[list[int]]) -> None:
-        """SmokeError unless the answers are those of the reference."""
+        """Raise SmokeError unless the answers are those of the reference."""
         rows = self.expected.cases[case]
         wrong = [
             f"prompt {number + 1}: {difference}"
@@ -96,12 +96,12 @@ class Served:
             )
 
     def row(self, case: str = "one") -> Row:
-        """The reference's answer to a case of one prompt."""
+        """Return the reference's answer to a case of one prompt."""
         return self.expected.cases[case][0]
 
 
 def prompts(case: str) -> list[Tokens]:
-    """The prompts of a case."""
+    """Return the prompts of a case."""
     return list(golden.CASES[case]["prompts"])
 
 
@@ -159,7 +159,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
 
 @pytest.fixture(autouse=True)
 def answering(served: Served) -> None:
-    """Ends a test at once when the server has left a request unanswered: each more would take as long."""
+    """Fail at once after an unanswered request, as each further one would take as long."""
     if served.silent:
         raise SmokeError(
             "not asked, as an earlier request got no answer", hint="see the first failure of this variant"
@@ -172,7 +172,7 @@ def client(request: pytest.FixtureRequest, served: Served) -> Client:
 
 
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> None:
-    """A failure's own words and what to do about it, for the record."""
+    """Note a failure's message and hint, for the record."""
     if call.excinfo is not None and isinstance(error := call.excinfo.value, FtbuildError):
         item.user_properties += [("what", error.what), ("hint", error.hint or "")]
         if isinstance(error, Unanswered) and isinstance(served := item.funcargs.get("served"), Served):  # type: ignore[attr-defined]
@@ -180,8 +180,10 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def _environment(task: Job, variant: Variant) -> dict[str, str]:
-    """Exactly the GPUs that the model is split over: others must divide evenly (BE v1.4
-    libfastertransformer.cc:379-392)."""
+    """Return the environment that shows exactly the GPUs of the model.
+
+    Others must divide evenly (BE v1.4 libfastertransformer.cc:379-392).
+    """
     if task.style is None:
         return {}
     return {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(variant.tensor_para)))}

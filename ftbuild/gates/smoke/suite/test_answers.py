@@ -1,4 +1,4 @@
-"""What a model answers: the reference's tokens, and what the options of a request promise."""
+"""Answers: the reference's tokens, and the effect of a request's options."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Figures for the report; nothing is demanded of them, as machines differ."""
+"""Figures for the report, without limits, as machines differ."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server does with wrong requests and with several at once: it says so, and lives on."""
+"""Wrong requests, which a server must refuse and survive, and several at once."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_wrong_request_is_refused_and_the_next_is_answered(
         if not served.server.alive():
             raise SmokeError(
                 f"the server ended ({refused.what}); its log:\n    {served.server.log_excerpt()}",
-                hint="one user's mistake must not end everybody's server: patches/backend",
+                hint="one user's mistake must not end the server for all: patches/backend",
             ) from refused
     else:
         raise SmokeError(
