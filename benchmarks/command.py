@@ -1,4 +1,4 @@
-"""The command that runs the benchmarks."""
+"""The benchmark command."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ def bench(
     cell: Annotated[tuple[str, ...], "glob on cell ids, for instance '22.12-*' (repeatable)"] = (),
     base: BaseName = None,
     jobs: Annotated[int, Range(1), "compile jobs at a time (default: 2)"] = 2,
-    rounds: Annotated[int, Range(1), "repetitions of what takes seconds"] = 5,
+    rounds: Annotated[int, Range(1), "repetitions of quick measurements"] = 5,
     out: Annotated[Path | None, "folder for records and plots (default: .ftbuild/bench)"] = None,
     list: Annotated[bool, "show the benchmarks and stop"] = False,  # noqa: A002
 ) -> int:
-    """Measure what benchmarks/README.md has goals for; without --real on the sample stack."""
-    from benchmarks.harness import run as harness
+    """Run the benchmarks and compare them with their goals (benchmarks/README.md)."""
+    from benchmarks.harness import run
 
     if list:
-        print(harness.listing())
+        print(run.listing())
         return 0
-    return harness.bench(
-        harness.BenchOptions(
+    return run.bench(
+        run.BenchOptions(
             only=only,
             real=real,
             base=base,

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Builds the git repositories of the sample stack: make_repositories.py FOLDER
+"""The git repositories of the sample stack: make_repositories.py FOLDER
 
-Every repository has the same commit ids on every machine, since author, dates and content are fixed; so the
-lock of the sample stack can be committed. A folder that is up to date is left alone.
+Author, dates and content are fixed, so every machine gets the same commit ids, and the lock of the sample
+stack can be committed. A folder that is up to date is left alone.
 
-Each folder below `upstream/` holds `base`, a tree, and `history.toml`, its states, the newest first. The
-newest is `base`; each older one is made from its successor: `patches` are applied, then `remove` is deleted.
+Each folder below `upstream/` has `base`, a tree, and `history.toml`, its states, newest first. The newest is
+`base`; each older one is made from its successor: `patches` are applied, then `remove` is deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_CACHES = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
 def make_repositories(folder: Path) -> dict[str, str]:
-    """Write `<name>.git` for every miniature below `folder`; the commit of each `main`, by name."""
+    """Write `<name>.git` for every miniature below `folder`; return the commits of HEAD by name."""
     folder.mkdir(parents=True, exist_ok=True)
     fingerprint = _fingerprint()
     stamp = folder / STAMP
@@ -42,7 +42,7 @@ def make_repositories(folder: Path) -> dict[str, str]:
 
 
 def _make(source: Path, repository: Path, heads: dict[str, str]) -> str:
-    """Write one bare repository; the commit of its newest state."""
+    """Write one bare repository; return the commit of its newest state."""
     states = tomllib.loads((source / "history.toml").read_text())["state"]
     with tempfile.TemporaryDirectory() as scratch:
         bare = Path(scratch) / "bare"
@@ -78,7 +78,7 @@ def _make(source: Path, repository: Path, heads: dict[str, str]) -> str:
 
 
 def _main(states: list[dict[str, Any]]) -> str:
-    """The branch that the newest state names first."""
+    """Return the branch that the newest state names first."""
     return str(states[0]["refs"][0]).removeprefix("refs/heads/")
 
 
@@ -111,7 +111,7 @@ def _git(
     cwd: Path | None = None,
     extra: dict[str, str] | None = None,
 ) -> str:
-    """Git's output, undisturbed by the user's settings."""
+    """Run git without the user's settings, and return its output."""
     where = (
         {"GIT_DIR": str(repository)}
         if repository
@@ -134,7 +134,7 @@ def _git(
 
 
 def _fingerprint() -> str:
-    """sha256 over everything that the repositories are made from, file modes included."""
+    """Return the sha256 over all inputs of the repositories, file modes included."""
     digest = hashlib.sha256(Path(__file__).read_bytes())
     for path in sorted(UPSTREAM.rglob("*")):
         if path.is_file() and not {"__pycache__"} & set(path.parts):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Makes a tiny Hugging Face checkpoint for the miniature FasterTransformer, and says what it must answer.
+"""A tiny Hugging Face checkpoint for the miniature FasterTransformer, and its expected answers.
 
     python3 reference.py FAMILY FOLDER CASES.json ANSWERS.json
 
 writes the checkpoint into FOLDER, reads {"cases": {NAME: {"prompts": [[TOKEN, ...], ...], "length": N}}} and
-writes what a greedy decoder answers to each prompt with at most N tokens. A case may ask for several "beams":
-the miniature's best one is greedy as well. Needs nothing but Python, and no other file.
+writes the answers of a greedy decoder to each prompt with at most N tokens. A case may have several "beams":
+the miniature's best one is greedy too. Needs only Python, and no other file.
 
-All weights are small integers, in the last matrix divided by a power of two: so every sum is exact in any
+All weights are small integers, in the last matrix divided by a power of two, so every sum is exact in any
 order and precision, and tokens can be compared one by one for fp32 and fp16 and for any number of ranks.
 """
 
@@ -30,7 +30,7 @@ START_ID, END_ID = 256, 257
 POSITIONS = 128
 HEADS, HEAD_SIZE, LAYERS = 2, 8, 2
 HIDDEN = HEADS * HEAD_SIZE
-# With this one no two tokens tie for the best, and greedy answers take a dozen tokens to repeat themselves.
+# With this seed no two tokens tie for the best, and greedy answers take a dozen tokens to repeat themselves.
 SEED = 11
 # Brings the distances between logits to about one, so that sampling has a choice.
 LM_HEAD_SCALE = 1 / 1024
@@ -48,7 +48,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Row:
-    """What follows a prompt; for each step also the second best token and its distance."""
+    """The answer to a prompt; for each step also the second best token and its distance."""
 
     tokens: list[int]
     log_probs: list[float]
@@ -57,7 +57,7 @@ class Row:
 
 
 def make(seed: int = SEED) -> Checkpoint:
-    """Weights drawn from `seed`; the same on every machine."""
+    """Return weights drawn from `seed`, the same on every machine."""
     draw = random.Random(seed)
 
     def matrix(rows: int, largest: int, scale: float = 1) -> Matrix:
@@ -71,7 +71,7 @@ def make(seed: int = SEED) -> Checkpoint:
 
 
 def logits(checkpoint: Checkpoint, last: int) -> list[float]:
-    """The logits of all tokens after `last`: the miniature looks at no other token."""
+    """Return the logits of all tokens after `last`: the miniature looks at no other token."""
     x = checkpoint.table[last]
     for layer in checkpoint.layers:
         x = [old + _dot(x, column) for old, column in zip(x, zip(*layer, strict=True), strict=True)]
@@ -79,7 +79,7 @@ def logits(checkpoint: Checkpoint, last: int) -> list[float]:
 
 
 def greedy(checkpoint: Checkpoint, last: int, length: int, end_id: int = END_ID) -> Row:
-    """At most `length` tokens that follow `last`, up to `end_id`; of equally good ones the lowest."""
+    """Return at most `length` tokens after `last`, up to `end_id`; of equally good ones the lowest."""
     row = Row([], [], [], [])
     while len(row.tokens) < length and (not row.tokens or last != end_id):
         scores = logits(checkpoint, last)
@@ -92,7 +92,7 @@ def greedy(checkpoint: Checkpoint, last: int, length: int, end_id: int = END_ID)
 
 
 def answers(checkpoint: Checkpoint, family: str, cases: dict[str, Any]) -> dict[str, object]:
-    """The facts about the model, and the rows of all cases."""
+    """Return the facts about the model, and the rows of all cases."""
     return {
         "vocab_size": VOCAB_SIZE,
         "end_id": END_ID,

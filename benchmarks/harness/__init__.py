@@ -1,1 +1,1 @@
-"""What runs benchmarks: catalogue, stage, figures, tables, plots."""
+"""The harness of the benchmarks: catalogue, workspace, figures, tables, plots."""

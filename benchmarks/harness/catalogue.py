@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Protocol, cast
 
 from benchmarks.harness.figure import Result
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild.errors import ConfigError
 
 NAMES = ("cold", "warm", "wall", "schedule", "memory", "sources", "images", "startup", "inference")
@@ -19,16 +19,16 @@ class Benchmark(Protocol):
     NAME: str
     __doc__: str | None
 
-    def needs(self, stage: Stage) -> str | None:
-        """Why it cannot run here; None when it can. Takes seconds at most."""
+    def needs(self, workspace: Workspace) -> str | None:
+        """Return why it cannot run here, or None; take seconds at most."""
 
-    def run(self, stage: Stage) -> Result:
-        """Measure."""
+    def run(self, workspace: Workspace) -> Result:
+        """Measure, and return the result."""
         ...
 
 
 def chosen(names: Collection[str]) -> Iterator[Benchmark]:
-    """The benchmarks of these names (none: all); ConfigError for an unknown one."""
+    """Yield the benchmarks with these names (none: all); ConfigError for an unknown one."""
     if unknown := sorted(set(names) - set(NAMES)):
         raise ConfigError(f"benchmark {', '.join(unknown)} is unknown", hint=f"one of {', '.join(NAMES)}")
     for name in NAMES:
@@ -37,5 +37,5 @@ def chosen(names: Collection[str]) -> Iterator[Benchmark]:
 
 
 def about(benchmark: Benchmark) -> str:
-    """Its one line."""
+    """Return the first line of its docstring."""
     return (benchmark.__doc__ or "").partition("\n")[0]

@@ -1,4 +1,4 @@
-"""What a plot shows, as data: bars and lines that a benchmark puts into its record."""
+"""Plots as data: bars and lines in the record of a benchmark."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars side by side or, `stacked`, on one another: for each label a value of every series.
+    """Bars side by side or `stacked`: for each label, a value of every series.
 
-    `name` is that of the plot's file, `unit` that of all values; `goal` is drawn as a line across.
+    `name` is the name of the plot's file, `unit` the unit of all values; `goal` is drawn as a line.
     """
 
     name: str
@@ -26,7 +26,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Lines:
-    """Curves through points (x, y), on axes that may be logarithmic.
+    """Curves through points (x, y), on linear or logarithmic axes.
 
     `across` and `up` are the titles of the axes, with their units.
     """
@@ -46,7 +46,7 @@ _KINDS: dict[str, type[Chart]] = {"bars": Bars, "lines": Lines}
 
 
 def read(values: Mapping[str, Any]) -> Chart:
-    """A chart from its plain data, as `dataclasses.asdict` and JSON leave it."""
+    """Return a chart from its plain data, as written by `dataclasses.asdict` and JSON."""
     series = {name: tuple(map(_frozen, points)) for name, points in values["series"].items()}
     labels = {"labels": tuple(values["labels"])} if "labels" in values else {}
     return _KINDS[values["kind"]](**{**values, **labels, "series": series})

@@ -1,4 +1,4 @@
-"""Compiles of a cell, its trees as a build makes them, on machines whose caches are empty at first."""
+"""Compiles of a cell's trees, as in a build, on simulated machines with caches of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild.build import bake, base, context
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError
@@ -20,7 +20,7 @@ from ftbuild.nightly import ninja
 from ftbuild.plan import STEPS, Plan
 from ftbuild.text.reporter import to_stderr
 
-# One target for the figures of all trees, so that they are compiled beside each other.
+# One target for the figures of all trees, so that they compile in parallel.
 _FIGURES = "\n\nFROM scratch AS figures\n{}"
 _COPY = "COPY --from={tree} /out/info/ /{tree}/\n"
 _TIMES = re.compile(r"(\d+)m([\d.]+)s")
@@ -28,7 +28,7 @@ _TIMES = re.compile(r"(\d+)m([\d.]+)s")
 
 @dataclass(frozen=True)
 class Job:
-    """A unit that a compiler worked on: seconds since 1970, CPU seconds, bytes of its largest process."""
+    """A compiled unit: start and end in seconds since 1970, CPU seconds, bytes of its largest process."""
 
     start: float
     end: float
@@ -38,16 +38,16 @@ class Job:
 
     @property
     def seconds(self) -> float:
-        """Wall time."""
+        """Return the wall time in seconds."""
         return self.end - self.start
 
 
 @dataclass(frozen=True)
 class Compile:
-    """What a compile took, in seconds: `wall` while a tree's ninja ran, `cpu` of that, `configure` before it.
+    """The cost of a compile in seconds: `wall` and `cpu` while ninja ran, `configure` before it.
 
-    `sources` are those that went through ccache, with whether it had the object; `figures` is the folder of
-    what the steps left behind, by tree, until the machine compiles again.
+    `sources` are those that went through ccache, each with whether it was a hit; `figures` is the folder
+    with the steps' output by tree, until the machine compiles again.
     """
 
     wall: float
@@ -59,17 +59,17 @@ class Compile:
     figures: Path
 
     def hits(self, *endings: str, of: Compile | None = None) -> tuple[int, int]:
-        """How many sources with these endings ccache had, of how many; of those alone that `of` has too."""
+        """Return ccache hits and number of the sources with these suffixes, if `of` has them too."""
         known = {source for source, _ in (of or self).sources}
         found = [hit for source, hit in self.sources if source.endswith(endings) and source in known]
         return sum(found), len(found)
 
     def seconds(self) -> dict[str, float]:
-        """CPU seconds of the units that were compiled, by output."""
+        """Return the CPU seconds of the compiled units, by output."""
         return {job.output: job.cpu for job in self.jobs}
 
     def as_dict(self) -> dict[str, Any]:
-        """For a record."""
+        """Return the data for a record."""
         hits, sources = self.hits("")
         seconds = {"wall": self.wall, "cpu": self.cpu, "configure": self.configure}
         return {**seconds, "compiled": len(self.jobs), "hits": hits, "of": sources}
@@ -77,13 +77,13 @@ class Compile:
 
 @dataclass(frozen=True)
 class Machine:
-    """A stand-in for a machine: caches of its own in the engine's BuildKit, and slots of its own."""
+    """A simulated machine: its own caches in the engine's BuildKit, and its own slots."""
 
-    stage: Stage
+    workspace: Workspace
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
 
     def __post_init__(self) -> None:
-        self.stage.at_end.callback(self._forget)
+        self.workspace.at_end.callback(self._forget)
 
     def compile(
         self,
@@ -94,18 +94,18 @@ class Machine:
         script: str = "",
         settings: Mapping[str, str] | None = None,
     ) -> Compile:
-        """Compile a cell; BuildError tells why it failed.
+        """Compile a cell; raise BuildError with the reason if it fails.
 
-        `edited` adds text to the end of sources, by their path. `parent` is the cgroup that the steps run
-        below. `script` replaces `steps/compile.sh`. `settings` are added to those of the machine,
-        as bake.Host.lines has them. What was edited stays so.
+        `edited` adds text to the end of sources, by their path, for all later compiles too. `parent` is the
+        parent cgroup of the steps. `script` replaces `steps/compile.sh`. `settings` are added to those of
+        the machine, in the form of bake.Host.lines.
         """
-        folder = plan.folder(self.stage.work / self.name)
-        host = bake.Host(self.stage.jobs, ca_bundle(None), progress="plain")
-        base.ensure(daemon.connect(), plan, host, self.stage.work, report=to_stderr)
+        folder = plan.folder(self.workspace.work / self.name)
+        host = bake.Host(self.workspace.jobs, ca_bundle(None), progress="plain")
+        base.ensure(daemon.connect(), plan, host, self.workspace.work, report=to_stderr)
         online = bake.REMOTE_STORAGE in (settings or {})
         context.stage(
-            self.stage.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
+            self.workspace.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
         )
         bake.write(bake.Job(folder, bake.cell_definition(plan, host)), host)
         with (folder / "host.env").open("a") as file:
@@ -114,7 +114,7 @@ class Machine:
         recipe = _own_caches(dockerfile.read_text(), self.name)
         if script:
             (dockerfile.parent / STEPS / "compile.sh").write_text(script)
-        copies = "".join(_COPY.format(tree=tree) for tree in self.stage.trees)
+        copies = "".join(_COPY.format(tree=tree) for tree in self.workspace.trees)
         dockerfile.write_text(recipe + _FIGURES.format(copies))
         for path, text in (edited or {}).items():
             with (folder / "sources" / path).open("a") as file:
@@ -125,7 +125,7 @@ class Machine:
         return _read(folder / "figures", done.stderr)
 
     def _forget(self) -> None:
-        """Take its caches out of BuildKit."""
+        """Remove its caches from BuildKit."""
         used = shell.run(["docker", "buildx", "du", "--verbose", "--filter", "type=exec.cachemount"]).stdout
         for record in used.split("\n\n"):
             if f'-{self.name}"' in record and (found := re.search(r"^ID:\s+(\S+)", record, re.M)):
@@ -133,17 +133,17 @@ class Machine:
 
 
 @functools.cache
-def cold(stage: Stage) -> tuple[Machine, Compile]:
-    """A machine and its first compile, which all benchmarks of a run share, since it takes longest."""
-    machine = Machine(stage)
+def cold(workspace: Workspace) -> tuple[Machine, Compile]:
+    """Return a machine and its first compile, shared by all benchmarks of a run, since it takes longest."""
+    machine = Machine(workspace)
     to_stderr("a machine with empty caches")
-    return machine, machine.compile(stage.plan())
+    return machine, machine.compile(workspace.plan())
 
 
 def _own_caches(dockerfile: str, name: str) -> str:
-    """The recipe with mounts of other names; the variable makes BuildKit, which ignores names, run the steps.
+    """Return the recipe with renamed mounts, and a variable that makes BuildKit run the compile again.
 
-    Each time, since what a machine compiles again is what a benchmark asks.
+    BuildKit ignores the names of mounts in its cache keys; a benchmark measures repeated compiles.
     """
     for mount in ("ccache", "slots"):
         dockerfile = dockerfile.replace(f"id=ftbuild-{mount},", f"id=ftbuild-{mount}-{name},")
@@ -180,14 +180,14 @@ def _read(figures: Path, log: str) -> Compile:
 
 
 def _ran(tree: Path) -> tuple[float, float]:
-    """Start and end of a tree's ninja, in seconds since 1970."""
+    """Return start and end of a tree's ninja, in seconds since 1970."""
     start = int((tree / "started").read_text()) / 1000
     units = ninja.units((tree / "ninja_log").read_text())
     return start, start + max((unit.end for unit in units), default=0.0)
 
 
 def covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """How long at least one of them lasts: a tree waits for its packages, maybe until the other is done."""
+    """Return the length of the union: a tree waits for its packages, perhaps until the other is done."""
     total, until = 0.0, 0.0
     for start, end in sorted(intervals):
         total += max(0.0, end - max(start, until))
@@ -196,7 +196,7 @@ def covered(intervals: Iterable[tuple[float, float]]) -> float:
 
 
 def cpu(times: str) -> tuple[float, float]:
-    """CPU seconds of a tree's step before and after its ninja: twice two lines of `times` (POSIX, sh)."""
+    """Return the CPU seconds before and after a tree's ninja, from two outputs of `times` (POSIX, sh)."""
     lines = [sum(60 * int(m) + float(s) for m, s in _TIMES.findall(line)) for line in times.splitlines()]
     return lines[0] + lines[1], lines[2] + lines[3]
 
@@ -209,7 +209,7 @@ def jobs(log: str) -> Iterator[Job]:
 
 
 def outcomes(log: str) -> Iterator[tuple[str, bool]]:
-    """Source and whether ccache had its object, from ccache's statistics log (ccache(1), stats_log)."""
+    """Yield source and whether it was a hit, from ccache's statistics log (ccache(1), stats_log)."""
     for block in log.split("# ")[1:]:
         source, *counters = block.splitlines()
         if hit := {"direct_cache_hit", "preprocessed_cache_hit", "cache_miss"}.intersection(counters):

@@ -1,4 +1,4 @@
-"""What a benchmark found: figures beside their goals, and the record that plots and tables are made from."""
+"""Results of benchmarks: figures with their goals, and the record behind plots and tables."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class Topic(StrEnum):
 
 @dataclass(frozen=True)
 class Figure:
-    """A number with its unit, the goal that it should keep, and how it was taken.
+    """A number with its unit, its goal, and how it was taken.
 
-    `topic` is one of Topic; `how` says measured, simulated or sampled, and on what. With `at_most` the goal
-    is an upper limit, else a lower one. Bytes have the unit `B`.
+    `topic` is one of Topic; `how` begins with measured, simulated or sampled. With `at_most` the goal is an
+    upper limit, else a lower one. Bytes have the unit `B`.
     """
 
     topic: str
@@ -49,7 +49,7 @@ class Figure:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is kept; None where there is none."""
+        """Return whether the goal is met; None if there is none."""
         if self.goal is None:
             return None
         return self.value <= self.goal if self.at_most else self.value >= self.goal
@@ -57,7 +57,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Machine:
-    """Where figures were taken; memory in bytes."""
+    """The machine on which figures were taken; memory in bytes."""
 
     processor: str
     cores: int
@@ -67,7 +67,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """This machine, with its load average over one minute: others may be using it."""
+        """Return this machine, with its load average over one minute, which shows other users."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         load, _, _ = os.getloadavg()
         return cls(_processor(), os.cpu_count() or 1, memory, platform.platform(), round(load, 2))
@@ -75,7 +75,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Result:
-    """What one run of a benchmark found; `data` is what the figures were taken from, `charts` are its plots.
+    """The result of one run of a benchmark; the figures follow from `data`, `charts` are its plots.
 
     `stack` is one of STACKS, `date` is in UTC (ISO 8601).
     """
@@ -90,18 +90,18 @@ class Result:
 
     @property
     def plots(self) -> dict[str, Chart]:
-        """File name -> chart."""
+        """Return the charts by file name."""
         return {f"{drawn.name}-{self.stack}.svg": drawn for drawn in self.charts}
 
     def write(self, folder: Path) -> Path:
-        """Put the record into `<benchmark>-<stack>.json`, whole or not at all."""
+        """Write the record to `<benchmark>-<stack>.json`, atomically."""
         file = folder / f"{self.benchmark}-{self.stack}.json"
         files.write_atomic(file, json.dumps(asdict(self), indent=1) + "\n")
         return file
 
     @classmethod
     def read(cls, file: Path) -> Result:
-        """The record that `write` made."""
+        """Read a record that `write` made."""
         values = json.loads(file.read_text(encoding="utf-8"))
         figures = tuple(Figure(**figure) for figure in values.pop("figures"))
         charts = tuple(map(chart.read, values.pop("charts")))
@@ -109,12 +109,12 @@ class Result:
 
 
 def digits(value: float) -> str:
-    """A number as people read it: three digits, or a whole one from a thousand on."""
+    """Return a readable number: three digits, or a whole number from a thousand on."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _processor() -> str:
-    """The processor's name as Linux gives it (proc_cpuinfo(5)), else its kind."""
+    """Return the processor's name from Linux (proc_cpuinfo(5)), else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""The charts of records as SVG files, the same bytes for the same records."""
+"""Charts of records as SVG files, with the same bytes for the same records."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def draw(results: Iterable[Result], folder: Path) -> list[Path]:
 
 
 def _height(chart: Bars | Lines) -> float:
-    """Inches: room for each bar."""
+    """Return the height in inches, with room for each bar."""
     if isinstance(chart, Lines):
         return 4.0
     beside = 1 if chart.stacked else len(chart.series)
@@ -58,7 +58,7 @@ def _height(chart: Bars | Lines) -> float:
 
 
 def _bars(axes: Axes, chart: Bars) -> None:
-    """Lying bars, the first label on top."""
+    """Draw horizontal bars, the first label on top."""
     rows = range(len(chart.labels))
     thick = 0.8 if chart.stacked else 0.8 / len(chart.series)
     begin = [0.0] * len(chart.labels)
@@ -78,7 +78,7 @@ def _bars(axes: Axes, chart: Bars) -> None:
 
 
 def _lines(axes: Axes, chart: Lines) -> None:
-    """Curves in styles of their own, since they may lie on one another."""
+    """Draw curves, each in its own style, since they may coincide."""
     for (name, points), style in zip(chart.series.items(), cycle(_LINE_STYLES), strict=False):
         across, up = zip(*points, strict=True)
         axes.plot(across, up, style, label=name)

@@ -1,7 +1,7 @@
-"""Run the benchmarks, print their figures beside the goals, and leave records and plots.
+"""The benchmark runner: print figures beside their goals, and write records and plots.
 
 python -m benchmarks.harness.run --only startup
-python -m benchmarks.harness.run --table benchmarks/results     # renews README.md and the plots from records
+python -m benchmarks.harness.run --table benchmarks/results     # updates README.md and the plots from records
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from benchmarks.harness import catalogue, plots, table
 from benchmarks.harness.catalogue import Benchmark
 from benchmarks.harness.figure import Result
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild.cli import demo
 from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted, worst
 from ftbuild.text import units
@@ -34,7 +34,7 @@ ROUNDS = 5
 
 @dataclass(frozen=True)
 class BenchOptions:
-    """The options: which benchmarks, on which stack and cells (none named: the benchmark decides)."""
+    """Options of a run: benchmarks, stack and cells (none: the benchmark decides)."""
 
     only: Sequence[str] = ()
     real: bool = False
@@ -45,17 +45,17 @@ class BenchOptions:
     rounds: int = ROUNDS
     out: Path = OUT
 
-    def stage(self, work: Path, at_end: ExitStack) -> Stage:
-        """Where they run; the real sources are built on the open base, which anyone can have."""
+    def workspace(self, work: Path, at_end: ExitStack) -> Workspace:
+        """Return the workspace; the real sources are built on the open base, which is free to use."""
         base = self.base or ("open" if self.real else None)
         config = self.config or (ROOT / "buildcfg" if self.real else SAMPLE)
-        return Stage(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real, at_end)
+        return Workspace(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real, at_end)
 
 
 def bench(wanted: BenchOptions) -> int:
-    """Run what is wanted, one after the other, and keep going; the worst exit code of all.
+    """Run the benchmarks one after the other, each even after a failure, and return the worst exit code.
 
-    What was measured is written at once, so that Ctrl-C loses only the benchmark that is under way.
+    Results are written at once, so that Ctrl-C loses only the running benchmark.
     """
     benchmarks = list(catalogue.chosen(wanted.only))
     if not wanted.real:
@@ -64,11 +64,11 @@ def bench(wanted: BenchOptions) -> int:
     codes: list[int] = []
     try:
         with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
-            stage = wanted.stage(Path(work), at_end)
+            workspace = wanted.workspace(Path(work), at_end)
             for benchmark in benchmarks:
-                codes.append(_one(benchmark, stage, wanted.out, results))
+                codes.append(_one(benchmark, workspace, wanted.out, results))
     except KeyboardInterrupt:
-        to_stderr("interrupted: what was measured is kept")
+        to_stderr("interrupted: the results so far are kept")
         codes.append(Interrupted.exit_code)
     if results:
         print(table.text(results))
@@ -77,27 +77,27 @@ def bench(wanted: BenchOptions) -> int:
 
 
 def listing() -> str:
-    """All benchmarks with their lines."""
+    """Return all benchmarks with their descriptions."""
     width = max(map(len, catalogue.NAMES))
     return "\n".join(f"{b.NAME:<{width}}  {catalogue.about(b)}" for b in catalogue.chosen(()))
 
 
 def renew(folder: Path) -> None:
-    """Write README.md and the plots beside the records anew, from the records alone."""
+    """Update README.md and the plots beside the records, from the records alone."""
     results = table.read(folder)
     table.renew(README, results, folder)
     _plot(results, folder)
 
 
-def _one(benchmark: Benchmark, stage: Stage, out: Path, results: list[Result]) -> int:
-    """Run one; its exit code."""
+def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Result]) -> int:
+    """Run a benchmark and return its exit code."""
     start = time.monotonic()
     try:
-        if missing := benchmark.needs(stage):
+        if missing := benchmark.needs(workspace):
             to_stderr(f"{benchmark.NAME}: skipped, {missing}")
             return 0
         to_stderr(f"{benchmark.NAME}: {catalogue.about(benchmark)}")
-        result = benchmark.run(stage)
+        result = benchmark.run(workspace)
     except FtbuildError as failure:
         to_stderr(f"{benchmark.NAME}: failed: {failure}")
         return failure.exit_code
@@ -110,7 +110,7 @@ def _one(benchmark: Benchmark, stage: Stage, out: Path, results: list[Result]) -
 
 
 def _plot(results: Sequence[Result], folder: Path) -> None:
-    """Draw what can be drawn: records are worth something without plots."""
+    """Draw the plots if possible: records are useful without them."""
     try:
         for file in plots.draw(results, folder):
             to_stderr(f"plot: {file}")
@@ -119,7 +119,7 @@ def _plot(results: Sequence[Result], folder: Path) -> None:
 
 
 def main() -> int:
-    """The options of the command line."""
+    """Run the command line and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="repeatable; --list")
     parser.add_argument("--real", action="store_true", help="on the real sources and the open base")
@@ -127,10 +127,10 @@ def main() -> int:
     parser.add_argument("--base", help="image to build on")
     parser.add_argument("--cell", action="append", default=[], help="glob on cell ids (repeatable)")
     parser.add_argument("--jobs", type=int, default=2, help="compile jobs at a time (default: 2)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="repetitions of what takes seconds")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="repetitions of quick measurements")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for records and plots")
     parser.add_argument("--list", action="store_true", help="show the benchmarks and stop")
-    parser.add_argument("--table", type=Path, metavar="FOLDER", help="renew README.md from records")
+    parser.add_argument("--table", type=Path, metavar="FOLDER", help="update README.md from records")
     options = vars(parser.parse_args())
     folder, only_list = options.pop("table"), options.pop("list")
     try:

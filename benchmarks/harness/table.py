@@ -1,4 +1,4 @@
-"""Figures as a table: for the terminal, and as the block of README.md between two comments."""
+"""Tables of figures: for the terminal, and as the block of README.md between two comments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MET = {True: "yes", False: "**no**", None: ""}
 
 
 def read(folder: Path) -> list[Result]:
-    """All records of a folder; ConfigError when it has none."""
+    """Read all records of a folder; ConfigError if it has none."""
     found = [Result.read(file) for file in sorted(folder.glob("*.json"))]
     if not found:
         raise ConfigError("there are no results", where=str(folder), hint="invoke dev.bench makes them")
@@ -26,12 +26,12 @@ def read(folder: Path) -> list[Result]:
 
 
 def text(results: Iterable[Result]) -> str:
-    """The figures for a terminal."""
+    """Return the figures for a terminal."""
     return tables.render(TITLES, [[cell.replace("*", "") for cell in row] for row in _rows(results)])
 
 
 def markdown(results: Sequence[Result], plots: str) -> str:
-    """The figures, where and when they were taken, and the plots, which lie in the folder `plots`."""
+    """Return the figures, their machines and dates, and the plots, which lie in the folder `plots`."""
     results = sorted(results, key=_place)
     rows = [TITLES, ["---"] * len(TITLES), *_rows(results)]
     lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
@@ -42,7 +42,7 @@ def markdown(results: Sequence[Result], plots: str) -> str:
 
 
 def renew(file: Path, results: Sequence[Result], plots: Path) -> None:
-    """Put the figures into the block of a Markdown file; ConfigError when it has no such block."""
+    """Write the figures into the block of a Markdown file; ConfigError if it has no such block."""
     content = file.read_text(encoding="utf-8")
     before, begin, rest = content.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -53,7 +53,7 @@ def renew(file: Path, results: Sequence[Result], plots: Path) -> None:
 
 
 def amount(value: float, unit: str) -> str:
-    """A value with its unit: three digits, ratios as finely as their goals, bytes as people read them."""
+    """Return a value with its unit: three digits, ratios as precise as their goals, readable bytes."""
     if unit == "B":
         return units.size(value)
     if not unit and abs(value) < 1000:

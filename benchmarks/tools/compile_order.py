@@ -1,4 +1,4 @@
-"""The sources that take longest to compile, for ftbuild/build/compile_order.py, from what builds have logged.
+"""Sources with the longest compile times, for ftbuild/build/compile_order.py, from the logs of builds.
 
 python -m benchmarks.tools.compile_order .ftbuild/*/*/info/*/slots.tsv      # of cells with one SM
 """
@@ -14,12 +14,12 @@ from benchmarks.harness import compiles
 from benchmarks.harness.compiles import Job
 from ftbuild.build import compile_order
 
-# Replayed with 16 jobs, the wall time is 1.05 of its limit for a list from here on, 1.07 for its first 60.
+# Replayed with 16 jobs, wall time is 1.05 of its limit for the list down to here, 1.07 for the first 60.
 SHORTEST_SECONDS = 4.0
 
 
 def sources(jobs: Iterable[Job]) -> dict[str, float]:
-    """File name without endings -> its longest CPU time in seconds, longest first."""
+    """Return the longest CPU time in seconds by file name without suffixes, longest first."""
     found: dict[str, float] = {}
     for job in jobs:
         name = compile_order.source(job.output)
@@ -29,7 +29,7 @@ def sources(jobs: Iterable[Job]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print them as lines of the module, or with their seconds."""
+    """Print the names as lines of the module, or with their seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("logs", nargs="+", type=Path, metavar="SLOTS")
     parser.add_argument("--seconds", action="store_true", help="one a line, with its seconds")

@@ -1,4 +1,4 @@
-"""The layers of an image in the engine: bytes unpacked and compressed, and the step that made each.
+"""Layers of an image in the engine: bytes unpacked and compressed, and the step of each.
 
 Read from `docker save`, whose tar holds an OCI layout (image-spec, image-layout.md): Docker 25 and later.
 """
@@ -26,14 +26,14 @@ _BLOBS = "blobs/sha256/"
 _CHUNK = 1 << 20
 # The engine pushes with gzip's default; zstd's own default.
 GZIP_LEVEL, ZSTD_LEVEL = 6, 3
-_GZIP_FORMAT = 16 + zlib.MAX_WBITS  # zlib's own way to ask for it
+_GZIP_FORMAT = 16 + zlib.MAX_WBITS  # zlib's notation for gzip
 _SHELL = "/bin/sh -c "
 _LONGEST_STEP = 40
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer by the digest of its tar, with bytes of the tar, with gzip and with zstd."""
+    """A layer: the digest of its tar, and its bytes as tar, with gzip and with zstd."""
 
     digest: str
     step: str
@@ -43,9 +43,9 @@ class Layer:
 
 
 def read(client: docker.DockerClient, image: str, scratch: Path) -> list[Layer]:
-    """All layers, the lowest first; `scratch` gets one of them at a time.
+    """Return all layers, lowest first; `scratch` gets one of them at a time.
 
-    Raises VerifyError where the engine keeps layers compressed, so that their tars are not to be had.
+    Raises VerifyError if the engine keeps layers compressed, so that their tars are not available.
     """
     blobs: dict[str, tuple[int, int, int]] = {}
     documents: dict[str, Any] = {}
@@ -61,7 +61,7 @@ def read(client: docker.DockerClient, image: str, scratch: Path) -> list[Layer]:
 
 
 def step(created_by: str) -> str:
-    """What a line of the history does, short: without BuildKit's remark and the arguments of a RUN."""
+    """Return a short form of a history line, without BuildKit's remark and the arguments of RUN."""
     text = created_by.removesuffix(" # buildkit")
     if text.startswith("RUN ") and _SHELL in text:
         text = f"RUN {text.split(_SHELL, 1)[1]}"
@@ -83,7 +83,7 @@ def _layers(
 
 
 def _weigh(content: IO[bytes], scratch: Path) -> tuple[int, int, int]:
-    """Bytes of a layer's tar, with gzip and with zstd."""
+    """Return the bytes of a layer as tar, with gzip and with zstd."""
     tar, packed = scratch / "layer.tar", scratch / "layer.tar.zst"
     with tar.open("wb") as file:
         shutil.copyfileobj(content, file, _CHUNK)
@@ -95,7 +95,7 @@ def _weigh(content: IO[bytes], scratch: Path) -> tuple[int, int, int]:
 
 
 def _zipped(file: Path) -> int:
-    """Bytes of a file with gzip."""
+    """Return the bytes of a file with gzip."""
     packer = zlib.compressobj(GZIP_LEVEL, wbits=_GZIP_FORMAT)
     with file.open("rb") as content:
         count = sum(len(packer.compress(chunk)) for chunk in iter(partial(content.read, _CHUNK), b""))
@@ -103,7 +103,7 @@ def _zipped(file: Path) -> int:
 
 
 class _Stream(RawIOBase):
-    """Chunks as a file to read once."""
+    """A read-once file over chunks."""
 
     def __init__(self, chunks: Iterable[bytes]) -> None:
         self._chunks = iter(chunks)

@@ -1,10 +1,10 @@
-"""How long a night takes beside the same cells built, tested and published one after the other.
+"""A nightly run against the same cells built, tested and published one after the other.
 
     python -m benchmarks.tools.nightly --rounds 3
 
-Both sides run the commands that a person would type, on a copy of the sample stack, into a registry on
-loopback. Before each measurement the sources get a patch of their own, so that no layer and no object of
-FasterTransformer comes from a cache.
+Both sides run ftbuild's commands on a copy of the sample stack, with a registry on loopback. Before each
+measurement the sources get a new patch, so that no layer and no object of FasterTransformer comes from a
+cache.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness.stage import timed
+from benchmarks.harness.workspace import timed
 from ftbuild import matrix
 from ftbuild.cli import demo
 from ftbuild.config import loader
@@ -41,8 +41,8 @@ PATCH = "9000-new-to-every-cache.patch"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Where both sides work: a configuration, a work folder, a registry, and how much of the machine."""
+class Workspace:
+    """The workspace of both sides: configuration, work folder, registry, cells and compile jobs."""
 
     config: Path
     work: Path
@@ -52,12 +52,12 @@ class Stage:
     jobs: int
 
     def invoke(self, *arguments: str) -> None:
-        """One command; CommandFailed unless it ends well."""
+        """Run a command; CommandFailed unless it succeeds."""
         argv = command(*arguments, "--config", str(self.config))
         timed(argv, env=environment(self.work, **self.variables))
 
     def renew(self) -> None:
-        """Sources that nobody has compiled yet, the same for all cells of a release."""
+        """Make the sources new to all caches, the same for all cells of a release."""
         repatch(self.config, PATCH, new_to_every_cache())
 
 
@@ -65,40 +65,40 @@ class Stage:
 class Round:
     """Seconds of both sides, measured right after each other."""
 
-    night: float
+    nightly_run: float
     one_by_one: float
 
     @property
     def ratio(self) -> float:
-        """The part of the time that the night needs."""
-        return self.night / self.one_by_one
+        """Return the time of the nightly run relative to the other side."""
+        return self.nightly_run / self.one_by_one
 
 
-def night(stage: Stage, registry: str) -> None:
-    """All cells in one night with one budget."""
-    chosen = [word for cell in stage.cells for word in ("--cell", cell.id)]
-    stage.invoke("nightly", *chosen, "--jobs", str(stage.jobs), "--no-audit", "--registry", registry)
+def nightly_run(workspace: Workspace, registry: str) -> None:
+    """Run all cells in one nightly run with one budget."""
+    chosen = [word for cell in workspace.cells for word in ("--cell", cell.id)]
+    workspace.invoke("nightly", *chosen, "--jobs", str(workspace.jobs), "--no-audit", "--registry", registry)
 
 
-def one_by_one(stage: Stage, registry: str) -> None:
-    """The same cells, each built, tested and published before the next."""
-    for cell in stage.cells:
+def one_by_one(workspace: Workspace, registry: str) -> None:
+    """Build, test and publish the same cells, one after the other."""
+    for cell in workspace.cells:
         chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), "--base", cell.base]
-        stage.invoke("build", *chosen, "--jobs", str(stage.jobs), "--progress", "plain")
-        stage.invoke("smoke", *chosen)
-        stage.invoke("publish", *chosen, "--registry", registry)
+        workspace.invoke("build", *chosen, "--jobs", str(workspace.jobs), "--progress", "plain")
+        workspace.invoke("smoke", *chosen)
+        workspace.invoke("publish", *chosen, "--registry", registry)
 
 
-def measure(stage: Stage, rounds: int) -> list[Round]:
-    """Both sides in turn; which one begins changes from round to round."""
+def measure(workspace: Workspace, rounds: int) -> list[Round]:
+    """Measure both sides in turn; the order alternates."""
     found = []
     for number in range(rounds):
         seconds: dict[str, float] = {}
-        sides: list[Callable[[Stage, str], None]] = [night, one_by_one]
+        sides: list[Callable[[Workspace, str], None]] = [nightly_run, one_by_one]
         for side in sides if number % 2 == 0 else reversed(sides):
-            stage.renew()
+            workspace.renew()
             start = time.monotonic()
-            side(stage, f"{stage.registry}/{side.__name__}-{number}".replace("_", "-"))
+            side(workspace, f"{workspace.registry}/{side.__name__}-{number}".replace("_", "-"))
             seconds[side.__name__] = time.monotonic() - start
             print(f"round {number + 1}: {side.__name__} {seconds[side.__name__]:.1f} s", file=sys.stderr)
         found.append(Round(**seconds))
@@ -106,9 +106,9 @@ def measure(stage: Stage, rounds: int) -> list[Round]:
 
 
 def summary(rounds: Sequence[Round]) -> str:
-    """A row for each round, then medians with the smallest and the largest ratio."""
+    """Return a table of rounds, medians, and the smallest and largest ratio."""
     rows = [
-        (str(number), f"{r.one_by_one:.1f} s", f"{r.night:.1f} s", f"{r.ratio:.2f}")
+        (str(number), f"{r.one_by_one:.1f} s", f"{r.nightly_run:.1f} s", f"{r.ratio:.2f}")
         for number, r in enumerate(rounds, 1)
     ]
     median = medians(rounds)
@@ -117,23 +117,24 @@ def summary(rounds: Sequence[Round]) -> str:
         (
             "median",
             f"{median['one_by_one']:.1f} s",
-            f"{median['night']:.1f} s",
+            f"{median['nightly_run']:.1f} s",
             f"{median['ratio']:.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
         )
     )
-    return tables.render(("Round", "One by one", "NightlyRun", "NightlyRun / one by one"), rows)
+    return tables.render(("Round", "One by one", "Nightly run", "Nightly run / one by one"), rows)
 
 
 def medians(rounds: Sequence[Round]) -> dict[str, float]:
-    """Of both sides and of the rounds' ratios."""
+    """Return the medians of both sides and of the ratios."""
     return {
-        name: statistics.median(getattr(r, name) for r in rounds) for name in ("night", "one_by_one", "ratio")
+        name: statistics.median(getattr(r, name) for r in rounds)
+        for name in ("nightly_run", "one_by_one", "ratio")
     }
 
 
 @contextmanager
-def staged(cells: Sequence[str], jobs: int | None) -> Iterator[Stage]:
-    """A stage with a registry that has the layers of the base; all that it made is removed at the end."""
+def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
+    """Yield a workspace whose registry has the layers of the base; remove everything at the end."""
     client = daemon.connect()
     demo.sample_repositories(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="ftbuild-benchmark-"))
@@ -143,9 +144,9 @@ def staged(cells: Sequence[str], jobs: int | None) -> Iterator[Stage]:
             patch(config, ">=5.2", PATCH, new_to_every_cache())
             table = matrix.select(loader.load(config), cells=cells)
             count = jobs or int(client.info()["NCPU"])
-            stage = Stage(config, folder / "work", registry.host, registry.environment, table, count)
-            night(stage, f"{registry.host}/warm-up")
-            yield stage
+            workspace = Workspace(config, folder / "work", registry.host, registry.environment, table, count)
+            nightly_run(workspace, f"{registry.host}/warm-up")
+            yield workspace
     finally:
         shutil.rmtree(folder)
         for image in client.images.list(name=IMAGE):
@@ -161,15 +162,15 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="compile jobs, the same for both sides (default: cores)")
     options = parser.parse_args()
     try:
-        with staged(options.cells, options.jobs) as stage:
-            rounds = measure(stage, options.rounds)
+        with prepared(options.cells, options.jobs) as workspace:
+            rounds = measure(workspace, options.rounds)
     except CommandFailed as failed:
         sys.exit(str(failed))
-    except pytest.skip.Exception as missing:  # the tests' registry says so where it is not installed
+    except pytest.skip.Exception as missing:  # the registry is not installed
         sys.exit(str(missing))
     record = {
-        "cells": [cell.id for cell in stage.cells],
-        "jobs": stage.jobs,
+        "cells": [cell.id for cell in workspace.cells],
+        "jobs": workspace.jobs,
         "cores": os.cpu_count(),
         "load_average": os.getloadavg(),
         "rounds": [asdict(r) for r in rounds],

@@ -1,8 +1,8 @@
-"""Compiles replayed with measured times: how long a cell takes with other numbers of jobs, in another order.
+"""Replay of compiles with measured times, for other numbers of jobs and other orders.
 
-A list schedule, as the build makes it: each tree's ninja starts, among the units whose inputs are there, the
-first in its order and keeps at most `jobs` running (ninja's manual, `-j`); what compiles also waits for one
-of as many slots, which all trees share and which are given in order of arrival (dockerfiles/steps/slot.py).
+A list schedule, as in a build: each tree's ninja starts the first unit in its order whose inputs exist, and
+keeps at most `jobs` running (ninja's manual, `-j`); a compile also waits for one of as many slots, which all
+trees share and which are given in order of arrival (dockerfiles/steps/slot.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DEVICE_LINK = "cmake_device_link.o"
 
 @dataclass(frozen=True)
 class Task:
-    """A unit to run: its seconds, the indices of those that come before it, and whether it takes a slot."""
+    """A unit to run: its seconds, the indices of its predecessors, and whether it takes a slot."""
 
     name: str
     seconds: float
@@ -36,11 +36,11 @@ Order = Callable[[Tree], Sequence[int]]
 
 
 def tasks(units: Sequence[Unit]) -> list[Task]:
-    """The units of a ninja log, in their order.
+    """Return the units of a ninja log as tasks, in their order.
 
-    The log names no inputs. An archive waits for the objects of its target, which CMake puts into a folder of
-    that name, and so does the link of device code in it; any other link waits for all that had ended when it
-    began, as it did then.
+    The log has no inputs. An archive waits for the objects of its target, which CMake puts into a folder of
+    that name, and so does the device link in it; any other link waits for all units that had ended when it
+    started.
     """
     return [
         Task(unit.output, unit.end - unit.start, tuple(_inputs(unit, units)), _compiles(unit))
@@ -49,17 +49,17 @@ def tasks(units: Sequence[Unit]) -> list[Task]:
 
 
 def as_begun(tree: Tree) -> Sequence[int]:
-    """Ninja's own order, that of the build statements."""
+    """Return ninja's own order, that of the build statements."""
     return range(len(tree))
 
 
 def heaviest_first(tree: Tree) -> Sequence[int]:
-    """What takes longest first; links, which take no slot, as soon as they can."""
+    """Return the order by time, longest first; links, which take no slot, come before."""
     return sorted(range(len(tree)), key=lambda i: (tree[i].compiles, -tree[i].seconds))
 
 
 def first(names: Sequence[str]) -> Order:
-    """The sources of these names, without endings, at the front (dockerfiles/steps/heaviest_first.py)."""
+    """Return an order that starts with these sources, as dockerfiles/steps/heaviest_first.py does."""
     ranks = {name: rank for rank, name in enumerate(names)}
 
     def order(tree: Tree) -> Sequence[int]:
@@ -74,13 +74,13 @@ def first(names: Sequence[str]) -> Order:
 
 
 def limit(trees: Iterable[Tree], jobs: int) -> float:
-    """No schedule is shorter: the longest compile, and the seconds of all compiles divided by the jobs."""
+    """Return a lower bound of any schedule: the longest compile, or all seconds divided by the jobs."""
     seconds = [task.seconds for tree in trees for task in tree if task.compiles]
     return max(max(seconds), sum(seconds) / jobs)
 
 
 def wall(trees: Sequence[Tree], jobs: int, order: Order = as_begun) -> float:
-    """Seconds from the first unit's start to the last one's end."""
+    """Return the seconds from the first unit's start to the last one's end."""
     ninjas = [_Ninja(tree, order(tree), jobs) for tree in trees]
     waiting: deque[_Start] = deque()
     running: list[tuple[float, int, _Start]] = []
@@ -103,7 +103,7 @@ def wall(trees: Sequence[Tree], jobs: int, order: Order = as_begun) -> float:
 
 
 class _Ninja:
-    """One tree's ninja: what is ready, in its order, and how many of its processes run or wait."""
+    """One tree's ninja: its ready units in order, and the number of its free jobs."""
 
     def __init__(self, tree: Tree, order: Sequence[int], jobs: int) -> None:
         self.tree = tree
@@ -118,7 +118,7 @@ class _Ninja:
         heapq.heapify(self.ready)
 
     def start(self) -> _Start | None:
-        """The next unit, if there is one and a job is free."""
+        """Start the next unit if one is ready and a job is free."""
         if not (self.free and self.ready):
             return None
         self.free -= 1
@@ -126,7 +126,7 @@ class _Ninja:
         return _Start(self, index)
 
     def end(self, index: int) -> None:
-        """A unit has ended: others may become ready."""
+        """End a unit, which may make others ready."""
         self.free += 1
         for follower in self.followers.get(index, ()):
             self.missing[follower] -= 1
@@ -145,7 +145,7 @@ class _Start:
 
 
 def _in_turn(ninjas: Sequence[_Ninja]) -> Iterator[_Start]:
-    """Everything that can start now, the trees taking turns, since they ask at the same time."""
+    """Yield all units that can start now, the trees taking turns, since they ask at the same time."""
     while started := [start for ninja in ninjas if (start := ninja.start())]:
         yield from started
 
@@ -170,6 +170,6 @@ def _inputs(unit: Unit, units: Sequence[Unit]) -> Iterator[int]:
 
 
 def _target(unit: Unit) -> str:
-    """The folder of CMake that the objects of a link lie in."""
+    """Return the name of the CMake folder with the objects of a link."""
     path = PurePath(unit.output)
     return path.parent.name if _links_device_code(unit) else f"{path.stem.removeprefix('lib')}.dir"

@@ -1,12 +1,11 @@
-"""Measured times of a cell's compile units, kept beside the results so that anyone can replay them.
+"""Measured times of a cell's compile units, stored beside the results for replays.
 
     python -m benchmarks.tools.unit_times NAME backend=LOG pyt=LOG --about 'measured with 4 jobs, on ...' \\
         --slots backend=SLOTS.TSV pyt=SLOTS.TSV --statements backend=BUILD.NINJA pyt=BUILD.NINJA
 
-LOG is the .ninja_log of a cold build; slots.tsv says how long a compile took that had to wait for a slot.
-NAME is that of the cell, with a word where the sources are not those of the checkout:
-`22.12-sm90-open-unsplit`. The statements give the order that ninja has by itself; without them it is the
-one in which it began.
+LOG is the .ninja_log of a cold build; slots.tsv has the times of compiles that waited for a slot. NAME is the
+cell, with a suffix if the sources are not those of the checkout: `22.12-sm90-open-unsplit`. The statements
+give ninja's own order; without them it is the order in which units started.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ Trees = Mapping[str, Sequence[Unit]]
 
 
 def names() -> list[str]:
-    """Whose times are there."""
+    """Return the names of all stored times."""
     return sorted(file.name.removesuffix(_SUFFIX) for file in FOLDER.glob(f"*{_SUFFIX}"))
 
 
 def about(name: str) -> str:
-    """Where and how they were measured."""
+    """Return where and how they were measured."""
     return _lines(name)[0].removeprefix(_ABOUT)
 
 
 def read(name: str) -> Trees:
-    """Tree -> its units, in ninja's order."""
+    """Return the units of each tree, in ninja's order."""
     trees: dict[str, list[Unit]] = {}
     for line in _lines(name)[1:]:
         tree, start, end, output = line.split("\t")
@@ -50,7 +49,7 @@ def read(name: str) -> Trees:
 
 
 def write(name: str, about: str, trees: Trees) -> Path:
-    """A line about all, then one for each unit: tree, seconds of start and end, output."""
+    """Write a line about the measurement, then one per unit: tree, start and end in seconds, output."""
     lines = [
         f"{_ABOUT}{about}\n",
         *(
@@ -64,16 +63,16 @@ def write(name: str, about: str, trees: Trees) -> Path:
 
 
 def without_waiting(units: Sequence[Unit], slots: str) -> list[Unit]:
-    """Units that begin when they got their slot: ninja counts the time before that as theirs."""
+    """Return the units without the time that they waited for a slot, which ninja's log includes."""
     rows = (line.split("\t") for line in slots.splitlines())
     seconds = {output: (int(end) - int(start)) / 1000 for start, end, _, output, *_ in rows}
     return [replace(unit, start=unit.end - seconds.get(unit.output, unit.end - unit.start)) for unit in units]
 
 
 def in_order(units: Sequence[Unit], statements: str) -> list[Unit]:
-    """Units as the statements of a build.ninja stand.
+    """Return the units in the order of the statements of a build.ninja.
 
-    One that it does not name stands where the others of its folder begin, which is that of its target.
+    A unit without a statement gets the place of the first one in its folder, that of its target.
     """
     places: dict[str, int] = {}
     for place, found in enumerate(_STATEMENT.finditer(statements)):
@@ -93,7 +92,7 @@ def _lines(name: str) -> list[str]:
 
 
 def main() -> None:
-    """Take the times out of logs."""
+    """Store the times from logs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("name")
     parser.add_argument("logs", nargs="+", metavar="TREE=LOG")
@@ -112,7 +111,7 @@ def main() -> None:
 
 
 def _texts(files: Sequence[str]) -> dict[str, str]:
-    """TREE=FILE -> tree and text."""
+    """Return the text by tree for arguments of the form TREE=FILE."""
     return {tree: Path(file).read_text(encoding="utf-8") for tree, file in (f.split("=", 1) for f in files)}
 
 

@@ -1,4 +1,4 @@
-"""A cold build of one SM against upstream's recipe: CPU seconds, on the same base, from the same sources."""
+"""Cold build of one SM against upstream's recipe: CPU seconds, on the same base, from the same sources."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from benchmarks.harness import compiles, sampling
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.nightly import ninja
@@ -17,19 +17,19 @@ from ftbuild.text.reporter import to_stderr
 NAME = "cold"
 RATIO = 0.15
 LAUNCHERS = tuple(f"CMAKE_{language}_COMPILER_LAUNCHER" for language in ("C", "CXX", "CUDA"))
-# What we decide otherwise than upstream's recipe, which leaves it at the default.
+# Options that ftbuild sets and upstream's recipe leaves at their defaults.
 OURS = ("SM", "USE_NVTX", *LAUNCHERS)
-# The default, which a patch of ours makes an error (FT v5.3 CMakeLists.txt:178).
+# The default, which one of ftbuild's patches makes an error (FT v5.3 CMakeLists.txt:178).
 SMS = (70, 75, 80, 86)
 MAKE = 'ninja -C "$build" -j "$JOBS" {words}; cp "$build/.ninja_log" "$info/ninja_log"'
-# Past errors: some of upstream's other programs want cuDNN, which a base need not have.
+# Continue after errors: some of upstream's other programs need cuDNN, which a base may lack.
 SAMPLE = "-k 0 {targets} || true"
-# Not what nvcc links on the device, which are objects too.
+# Without nvcc's device links, which are objects too.
 _OBJECT = re.compile(r"^(\S+\.o): C(?:XX|UDA)?_COMPILER_", re.M)
 
 
-def needs(stage: Stage) -> str | None:
-    """An engine."""
+def needs(workspace: Workspace) -> str | None:
+    """Require an engine."""
     try:
         daemon.connect()
     except HostError as missing:
@@ -37,26 +37,26 @@ def needs(stage: Stage) -> str | None:
     return None
 
 
-def run(stage: Stage) -> Result:
-    """Both sides; upstream's is a sample where the sources are the real ones, since the whole takes hours."""
-    _, ours = compiles.cold(stage)
-    upstream = Machine(stage)
-    # For its sources alone: what those SMs need of them.
-    known = stage.load().matrix.sms
-    plan = stage.plan_for(*(sm for sm in SMS if sm in known))
-    return (_sampled if stage.real else _whole)(stage, plan, ours, upstream)
+def run(workspace: Workspace) -> Result:
+    """Measure both sides; upstream's real sources are sampled, since the whole takes hours."""
+    _, ours = compiles.cold(workspace)
+    upstream = Machine(workspace)
+    # For the sources that these SMs need.
+    known = workspace.load().matrix.sms
+    plan = workspace.plan_for(*(sm for sm in SMS if sm in known))
+    return (_sampled if workspace.real else _whole)(workspace, plan, ours, upstream)
 
 
-def _whole(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
+def _whole(workspace: Workspace, plan: Plan, ours: Compile, machine: Machine) -> Result:
     to_stderr("upstream's recipe")
     upstream = machine.compile(plan, script=script(MAKE.format(words="")))
     how = f"measured, both whole: {len(ours.jobs)} and {len(upstream.jobs)} units; compile and link"
     data = {"ours": ours.as_dict(), "upstream": upstream.as_dict()}
-    return stage.result(NAME, [_figure(ours.cpu, upstream.cpu, how, None)], data)
+    return workspace.result(NAME, [_figure(ours.cpu, upstream.cpu, how, None)], data)
 
 
-def _sampled(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Result:
-    to_stderr("upstream's recipe: what it compiles")
+def _sampled(workspace: Workspace, plan: Plan, ours: Compile, machine: Machine) -> Result:
+    to_stderr("upstream's recipe: list of units")
     listed = machine.compile(plan, script=script()).figures.glob("*/targets")
     every = [unit for file in listed for unit in objects(file.read_text())]
     known = ours.seconds()
@@ -71,8 +71,9 @@ def _sampled(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Resul
     found = sampling.estimate(every, known, measured)
     total, error = sum(known.values()), 100 * found.error / found.seconds
     how = (
-        f"sampled, CPU seconds of compilers, tree {', '.join(stage.trees)}; ours whole ({len(known)} units), "
-        f"upstream's {found.measured} of {found.units}: all long ones, a random part of the rest "
+        f"sampled, CPU seconds of compilers, tree {', '.join(workspace.trees)}; "
+        f"ours whole ({len(known)} units), upstream's {found.measured} of {found.units}: "
+        "all long ones, a random part of the rest "
         f"({len(failed)} until an error for want of cuDNN); ratio estimate, standard error {error:.1f} %"
     )
     data = {
@@ -83,14 +84,14 @@ def _sampled(stage: Stage, plan: Plan, ours: Compile, machine: Machine) -> Resul
         "seconds": found.seconds,
         "error": found.error,
     }
-    return stage.result(NAME, [_figure(total, found.seconds, how, RATIO)], data)
+    return workspace.result(NAME, [_figure(total, found.seconds, how, RATIO)], data)
 
 
 def script(make: str = "") -> str:
-    """Compiles one tree as upstream's recipe has it; `make` is what comes after listing the targets.
+    """Return a script that compiles one tree with upstream's recipe; `make` follows the list of targets.
 
-    fastertransformer_backend v1.4 docker/Dockerfile: configure as Release, make all that CMake knows. By
-    ninja, since the base has no make; the compilers' command lines are the same.
+    fastertransformer_backend v1.4 docker/Dockerfile: configure as Release, make all targets. With ninja,
+    since the base has no make; the compilers' command lines are the same.
     """
     return f"""#!/bin/sh
 # compile.sh TREE SOURCE: each compiler in one of JOBS slots
@@ -112,7 +113,7 @@ times >> "$info/times"
 
 
 def objects(targets: str) -> list[str]:
-    """Those in the output of `ninja -t targets all` that a compiler makes."""
+    """Return the compiled objects in the output of `ninja -t targets all`."""
     return _OBJECT.findall(targets)
 
 

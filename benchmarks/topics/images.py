@@ -1,4 +1,4 @@
-"""Images: what the runtime adds to its base, layers compressed, and what the base is made of."""
+"""Images: additions of the runtime to its base, compressed layers, contents of the base."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from benchmarks.tools import layers
 from benchmarks.tools.layers import Layer
 from ftbuild.engine import container, daemon
@@ -28,7 +28,7 @@ OVERHEAD = 1.1
 TOTAL_BYTES = 2.2e9
 LARGEST = 12
 _LIBRARIES = "find /opt/tritonserver/backends/fastertransformer -name '*.so' -type f -printf '%s\\n'"
-# Sizes in KiB. What dpkg did not install lies in these two folders, which are counted by what is in them.
+# Sizes in KiB. Files that dpkg did not install lie in these two folders, and are counted one by one.
 _CONTENTS = r"""
 if command -v dpkg-query > /dev/null; then
     dpkg-query --show --showformat='${Installed-Size}\tDebian ${Package}\n'
@@ -37,31 +37,31 @@ find /opt /usr/local -xdev -type f -printf '%k\t%h\n'
 """
 
 
-def needs(stage: Stage) -> str | None:
-    """An engine, zstd and, of the real stack, the image itself: the sample is built if need be."""
+def needs(workspace: Workspace) -> str | None:
+    """Require an engine, zstd and, of the real stack, the image: the sample is built if it is missing."""
     if which("zstd") is None:
         return "zstd is not installed"
     try:
         client = daemon.connect()
     except HostError as missing:
         return missing.what
-    plan = stage.plan()
-    if stage.real and built(client, plan) is None:
+    plan = workspace.plan()
+    if workspace.real and built(client, plan) is None:
         return f"{plan.tag('runtime', moving=True)} is not built: invoke build --cell {plan.cell.id}"
     return None
 
 
-def run(stage: Stage) -> Result:
-    """Save the image, weigh its layers, and list what its base holds."""
-    client, plan = daemon.connect(), stage.plan()
+def run(workspace: Workspace) -> Result:
+    """Save the image, measure its layers, and list the contents of its base."""
+    client, plan = daemon.connect(), workspace.plan()
     image = built(client, plan)
     if image is None:
         image = plan.tag("runtime")
         to_stderr(f"building {image}")
-        stage.invoke("build", "--cell", plan.cell.id, "--jobs", str(stage.jobs))
+        workspace.invoke("build", "--cell", plan.cell.id, "--jobs", str(workspace.jobs))
     below = len(client.images.get(plan.base.serving).attrs["RootFS"]["Layers"])
     to_stderr(f"docker save {image}")
-    found = layers.read(client, image, stage.work)
+    found = layers.read(client, image, workspace.work)
     libraries = sum(map(int, container.run(client, image, _LIBRARIES).split()))
     contents = parsed(container.run(client, plan.base.serving, _CONTENTS, user="0"))
     data = {
@@ -71,17 +71,17 @@ def run(stage: Stage) -> Result:
         "base": contents,
     }
     charts = [layer_chart(plan, found), base_chart(plan, contents)]
-    return stage.result(NAME, figures(stage, found, below, libraries), data, charts)
+    return workspace.result(NAME, figures(workspace, found, below, libraries), data, charts)
 
 
 def built(client: docker.DockerClient, plan: Plan) -> str | None:
-    """The image of these inputs, else the newest of the cell: a recipe's change seldom changes its size."""
+    """Return the image of these inputs, else the newest of the cell, whose size seldom differs."""
     tags = (plan.tag("runtime"), plan.tag("runtime", moving=True))
     return next((tag for tag in tags if daemon.image(client, tag)), None)
 
 
 def parsed(listing: str) -> dict[str, int]:
-    """Bytes by Debian package and by folder, the largest first."""
+    """Return bytes by Debian package and by folder, largest first."""
     sizes: dict[str, int] = {}
     for line in listing.splitlines():
         kib, _, name = line.partition("\t")
@@ -89,13 +89,13 @@ def parsed(listing: str) -> dict[str, int]:
     return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def figures(stage: Stage, found: Sequence[Layer], below: int, libraries: int) -> list[Figure]:
-    """Sizes and their goals, which are about the real libraries: the miniature ones weigh nothing."""
+def figures(workspace: Workspace, found: Sequence[Layer], below: int, libraries: int) -> list[Figure]:
+    """Return the sizes; goals are for the real libraries only, since the miniature ones are tiny."""
     ours = sum(layer.unpacked for layer in found[below:])
     total = sum(layer.unpacked for layer in found)
     how = "measured: tars of `docker save`"
     of_ours = f"layers over the base ({ours / 1e6:.1f} MB) / stripped libraries ({libraries / 1e6:.1f} MB)"
-    goals = (OVERHEAD, TOTAL_BYTES) if stage.real else (None, None)
+    goals = (OVERHEAD, TOTAL_BYTES) if workspace.real else (None, None)
     return [
         Figure(Topic.IMAGES, of_ours, ours / libraries, "", goals[0], how),
         Figure(Topic.IMAGES, "base with the backend, unpacked", total, "B", goals[1], how),
@@ -105,7 +105,7 @@ def figures(stage: Stage, found: Sequence[Layer], below: int, libraries: int) ->
 
 
 def compressed(what: str, part: Sequence[Layer]) -> list[Figure]:
-    """What goes over the line."""
+    """Return the compressed sizes, which a pull transfers."""
     levels = {"gzip": layers.GZIP_LEVEL, "zstd": layers.ZSTD_LEVEL}
     return [
         Figure(
@@ -121,7 +121,7 @@ def compressed(what: str, part: Sequence[Layer]) -> list[Figure]:
 
 
 def layer_chart(plan: Plan, found: Sequence[Layer]) -> Bars:
-    """Every layer that holds anything."""
+    """Return the chart of all layers above 1 MB."""
     shown = [layer for layer in found if layer.unpacked > 1e6]
     series = {
         kind: tuple(getattr(layer, kind) / 1e6 for layer in shown) for kind in ("unpacked", "gzip", "zstd")
@@ -131,7 +131,7 @@ def layer_chart(plan: Plan, found: Sequence[Layer]) -> Bars:
 
 
 def base_chart(plan: Plan, contents: Mapping[str, int]) -> Bars:
-    """The largest parts of the base."""
+    """Return the chart of the largest parts of the base."""
     shown = list(contents.items())[:LARGEST]
     sizes = tuple(size / 1e6 for _, size in shown)
     return Bars(

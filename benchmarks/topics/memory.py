@@ -1,6 +1,6 @@
-"""Memory: the largest process of a compile job, and a whole compile where the builder may use 4 GB only.
+"""Memory: the largest process of a compile job, and a whole compile within 4 GB.
 
-python -m benchmarks.topics.memory SLOTS... --out FOLDER      # the first, of real sources, from builds' logs
+python -m benchmarks.topics.memory SLOTS... --out FOLDER      # the former, from logs of real builds
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.harness import compiles
 from benchmarks.harness.compiles import Compile, Job, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild import cmake
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -23,14 +23,14 @@ from ftbuild.text.units import GIB
 
 NAME = "memory"
 LIMIT_BYTES = 4 * GIB
-# Version 1, whose limits a step can read; what limits a step of version 2 is the builder's own container.
+# Version 1, whose limits a step can read; in version 2 the limit is that of the builder's container.
 CGROUPS = Path("/sys/fs/cgroup")
 CONTROLLER = CGROUPS / "memory"
 KINDS = {"nvcc": (".cu.o",), "host compiler": (".cc.o", ".cpp.o")}
 
 
-def needs(stage: Stage) -> str | None:
-    """An engine here with cgroups of version 1, in which we may make a group."""
+def needs(workspace: Workspace) -> str | None:
+    """Require a local engine with cgroups of version 1, and permission to create a group."""
     try:
         info = daemon.connect().info()
     except HostError as missing:
@@ -40,11 +40,11 @@ def needs(stage: Stage) -> str | None:
     return None if os.access(CONTROLLER, os.W_OK) else f"{CONTROLLER} cannot be written"
 
 
-def run(stage: Stage) -> Result:
-    """One cell, from empty caches, within the limit."""
-    machine = Machine(stage)
+def run(workspace: Workspace) -> Result:
+    """Compile one cell from empty caches within the limit."""
+    machine = Machine(workspace)
     with limited(f"ftbuild-{machine.name}", LIMIT_BYTES) as group:
-        cold = machine.compile(stage.plan(), parent=f"/{group.name}")
+        cold = machine.compile(workspace.plan(), parent=f"/{group.name}")
         control = (group / "memory.oom_control").read_text()
     kills = int(dict(line.split() for line in control.splitlines()).get("oom_kill", 0))
     data = {
@@ -54,14 +54,14 @@ def run(stage: Stage) -> Result:
         "said": [line for line in cold.log.splitlines() if "jobs: the builder may use" in line],
         "oom_kills": kills,
     }
-    return stage.result(NAME, figures(cold, kills, stage), data)
+    return workspace.result(NAME, figures(cold, kills, workspace), data)
 
 
-def figures(cold: Compile, kills: int, stage: Stage) -> list[Figure]:
-    """Peaks against what a job is thought to need, and what the limit did."""
-    within = f"cold compile within {LIMIT_BYTES / GIB:.0f} GiB ({stage.jobs} jobs wanted)"
+def figures(cold: Compile, kills: int, workspace: Workspace) -> list[Figure]:
+    """Return the peaks against the memory planned per job, and the effect of the limit."""
+    within = f"cold compile within {LIMIT_BYTES / GIB:.0f} GiB ({workspace.jobs} jobs wanted)"
     how = f"measured, cgroup limit on the steps; {len(cold.jobs)} units compiled"
-    fitting = cmake.jobs(stage.jobs, LIMIT_BYTES)
+    fitting = cmake.jobs(workspace.jobs, LIMIT_BYTES)
     return [
         *peaks(cold.jobs),
         Figure(Topic.MEMORY, f"{within}: jobs at a time", together(cold.jobs), "jobs", fitting, how),
@@ -70,7 +70,7 @@ def figures(cold: Compile, kills: int, stage: Stage) -> list[Figure]:
 
 
 def peaks(jobs: Sequence[Job]) -> list[Figure]:
-    """The largest process of each kind of job."""
+    """Return the largest process of each kind of job."""
     found = []
     for kind, endings in KINDS.items():
         own = [job.memory for job in jobs if job.output.endswith(endings)]
@@ -81,12 +81,12 @@ def peaks(jobs: Sequence[Job]) -> list[Figure]:
 
 
 def heaviest(jobs: Sequence[Job], count: int = 10) -> dict[str, int]:
-    """The units with the largest processes, and their bytes."""
+    """Return the units with the largest processes, and their bytes."""
     return {job.output: job.memory for job in sorted(jobs, key=lambda job: -job.memory)[:count]}
 
 
 def together(jobs: Sequence[Job]) -> int:
-    """The most jobs that ran at the same time."""
+    """Return the largest number of jobs that ran at the same time."""
     moments = sorted({moment for job in jobs for moment in (job.start, job.end)})
     counts = (sum(j.start < end and begin < j.end for j in jobs) for begin, end in pairwise(moments))
     return max(counts, default=0)
@@ -94,7 +94,7 @@ def together(jobs: Sequence[Job]) -> int:
 
 @contextlib.contextmanager
 def limited(name: str, limit: int) -> Iterator[Path]:
-    """A group with a memory limit in bytes; the engine makes one of that name for every controller."""
+    """Create a group with a memory limit in bytes; the engine makes one with this name per controller."""
     group = CONTROLLER / name
     group.mkdir()
     try:
@@ -114,8 +114,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
     found = [job for log in options.logs for job in compiles.jobs(log.read_text())]
-    stage = Stage(options.out, options.out, jobs=1, real=True)
-    print(stage.result(NAME, peaks(found), {"heaviest": heaviest(found)}).write(options.out))
+    workspace = Workspace(options.out, options.out, jobs=1, real=True)
+    print(workspace.result(NAME, peaks(found), {"heaviest": heaviest(found)}).write(options.out))
 
 
 if __name__ == "__main__":

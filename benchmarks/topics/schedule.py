@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from benchmarks.tools import replay, unit_times
 from benchmarks.tools.replay import Order, Tree
 from ftbuild.build import compile_order
@@ -28,38 +28,38 @@ _CELL = re.compile(r"[\d.]+-sm\d+")
 Walls = Mapping[str, Mapping[int, float]]
 
 
-def needs(stage: Stage) -> str | None:
-    """Unit times, which are of the real sources only."""
+def needs(workspace: Workspace) -> str | None:
+    """Require unit times, which exist for the real sources only."""
     return None if cells() else f"no unit times of a cell in {unit_times.FOLDER}"
 
 
-def run(stage: Stage) -> Result:
-    """Every cell whose times are there; they are of the real sources, whatever else is measured now."""
+def run(workspace: Workspace) -> Result:
+    """Replay every cell with stored times, which are those of the real sources in any case."""
     walls = {name: replayed(forest(name)) for name in cells()}
     found = [figure for name, of in walls.items() for figure in figures(name, of, unit_times.about(name))]
     units = {name: longest(forest(name)) for name in walls}
     data = {"walls": walls, "longest": units}
-    return replace(stage, real=True).result(NAME, found, data, charts(walls))
+    return replace(workspace, real=True).result(NAME, found, data, charts(walls))
 
 
 def cells() -> list[str]:
-    """The cells whose times are there, beside those of upstream's recipe."""
+    """Return the cells with stored times, without those of upstream's recipe."""
     return [name for name in unit_times.names() if _CELL.match(name)]
 
 
 def forest(name: str) -> list[Tree]:
-    """Both trees of a cell, as tasks."""
+    """Return both trees of a cell as tasks."""
     return [replay.tasks(units) for units in unit_times.read(name).values()]
 
 
 def replayed(trees: Sequence[Tree]) -> Walls:
-    """Order -> jobs -> seconds, and the limit."""
+    """Return order -> jobs -> seconds, and the limit."""
     walls = {name: {jobs: replay.wall(trees, jobs, order) for jobs in JOBS} for name, order in ORDERS.items()}
     return {LIMIT: {jobs: replay.limit(trees, jobs) for jobs in JOBS}, **walls}
 
 
 def figures(name: str, walls: Walls, about: str) -> list[Figure]:
-    """Wall against the limit. The goal is for what the build does."""
+    """Return wall time against the limit. The goal is for the build's order."""
     how = f"simulated: list schedule of unit times, {about}"
     return [
         Figure(
@@ -77,18 +77,18 @@ def figures(name: str, walls: Walls, about: str) -> list[Figure]:
 
 
 def longest(trees: Sequence[Tree], count: int = 12) -> list[tuple[str, float]]:
-    """The units that take longest, with their seconds."""
+    """Return the units with the longest times, in seconds."""
     every = sorted((task for tree in trees for task in tree), key=lambda task: -task.seconds)
     return [(task.name, task.seconds) for task in every[:count]]
 
 
 def charts(walls: Mapping[str, Walls]) -> list[Lines]:
-    """Each cell's orders, and how far they are from the limit."""
+    """Return the charts of each cell's orders, absolute and relative to the limit."""
     return [drawn for name, of in walls.items() for drawn in (chart(name, of), distance(name, of))]
 
 
 def distance(name: str, walls: Walls) -> Lines:
-    """Wall time in parts of the limit, against jobs."""
+    """Return the chart of wall time relative to the limit, against jobs."""
     series = {
         order: tuple((float(jobs), seconds / walls[LIMIT][jobs]) for jobs, seconds in of.items())
         for order, of in walls.items()
@@ -98,7 +98,7 @@ def distance(name: str, walls: Walls) -> Lines:
 
 
 def chart(name: str, walls: Walls) -> Lines:
-    """Wall time against jobs."""
+    """Return the chart of wall time against jobs."""
     series = {order: tuple((float(j), seconds) for j, seconds in of.items()) for order, of in walls.items()}
     title = f"Compiling {name}: wall time against jobs, simulated"
     return Lines(

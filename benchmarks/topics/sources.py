@@ -1,4 +1,4 @@
-"""Sources: bytes fetched against recursive clones, and the seconds until BuildKit has a cell's context."""
+"""Sources: bytes fetched against recursive clones, and seconds until BuildKit has a cell's context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage, Used, stopwatch
+from benchmarks.harness.workspace import Used, Workspace, stopwatch
 from benchmarks.tools.transfer import Transfer, send
 from ftbuild.build import context
 from ftbuild.config.schema import Config
@@ -26,15 +26,15 @@ from ftbuild.text.reporter import to_stderr
 NAME = "sources"
 RATIO = 0.05
 STAGED_SECONDS = 5.0
-# What a build does not read and what would be large: histories and the data of tests.
+# Large parts that a build does not read: histories and test data.
 NOT_NEEDED = (".git", "tests")
 NOT_NEEDED_BYTES = 100e6
 ANSWER_SECONDS = 10.0
 
 
-def needs(stage: Stage) -> str | None:
-    """Repositories that answer, an engine, and the base's image."""
-    config, plan = stage.load(), stage.plan()
+def needs(workspace: Workspace) -> str | None:
+    """Require reachable repositories, an engine, and the base image."""
+    config, plan = workspace.load(), workspace.plan()
     try:
         client = daemon.connect()
         for source in plan.sources:
@@ -53,20 +53,20 @@ def needs(stage: Stage) -> str | None:
     return None if found else f"there is no image {plan.base.serving}: invoke base makes it"
 
 
-def run(stage: Stage) -> Result:
-    """Fetch into an empty cache, stage from the full one, hand over to BuildKit twice, and clone."""
-    config, plan = stage.load(), stage.plan()
-    cache = stage.work / "cache"
+def run(workspace: Workspace) -> Result:
+    """Fetch into an empty cache, stage from the full one, transfer to BuildKit twice, and clone."""
+    config, plan = workspace.load(), workspace.plan()
+    cache = workspace.work / "cache"
     fetch.fetch_release(config, plan.cell.triton, cache, sms=plan.cell.sms, report=to_stderr)
     fetched = {
         store.name.rpartition("-")[0]: packed(store) for store in sorted((cache / "git").glob("*.git"))
     }
-    folder = stage.work / "staged"
-    staged = [staging(config, plan, cache, folder) for _ in range(stage.rounds)]
+    folder = workspace.work / "staged"
+    staged = [staging(config, plan, cache, folder) for _ in range(workspace.rounds)]
     weights = weigh(folder / context.SOURCES)
-    recipe = stage.work / f"transfer-{uuid.uuid4().hex}"
+    recipe = workspace.work / f"transfer-{uuid.uuid4().hex}"
     first, second = (send(plan.base.serving, folder / context.SOURCES, recipe) for _ in range(2))
-    cloned, absent = clones(config, plan, stage.work / "clone")
+    cloned, absent = clones(config, plan, workspace.work / "clone")
     data = {
         "fetched": fetched,
         "cloned": cloned,
@@ -76,17 +76,17 @@ def run(stage: Stage) -> Result:
         "transfer": [vars(first), vars(second)],
     }
     found = [
-        ratio(stage, fetched, cloned, absent),
+        ratio(workspace, fetched, cloned, absent),
         *timings(staged, first, second),
         *sizes(weights),
     ]
-    return stage.result(NAME, found, data, [chart(plan, fetched, cloned)])
+    return workspace.result(NAME, found, data, [chart(plan, fetched, cloned)])
 
 
 def packed(folder: Path) -> int:
-    """Bytes of all packs below a folder: what came over the line, since git keeps a large transfer as it is.
+    """Return the bytes of all packs below a folder: the transfer, since git keeps a large one as it is.
 
-    Objects that git unpacked, as it does with small transfers, count as they lie there.
+    Objects that git unpacked, as it does with small transfers, count with their size on disk.
     """
     packs = list(folder.rglob("*.pack"))
     loose = [file for file in folder.rglob("objects/??/*") if file.is_file()]
@@ -94,7 +94,7 @@ def packed(folder: Path) -> int:
 
 
 def clones(config: Config, plan: Plan, scratch: Path) -> tuple[dict[str, int], list[str]]:
-    """Bytes of `git clone --recursive` of each repository, and the submodules that could not be had."""
+    """Return the bytes of `git clone --recursive` of each repository, and unreachable submodules."""
     cloned: dict[str, int] = {}
     absent: list[str] = []
     for source in (source for source in plan.sources if brought_by(plan, source) == source):
@@ -110,22 +110,22 @@ def clones(config: Config, plan: Plan, scratch: Path) -> tuple[dict[str, int], l
 
 
 def brought_by(plan: Plan, source: PlannedSource) -> PlannedSource:
-    """The source that a recursive clone brings another with, since that is a submodule of it; else itself."""
+    """Return the source whose recursive clone contains this one as a submodule, else the source itself."""
     parents = Path(source.path).parents
     return next((other for other in plan.sources if Path(other.path) in parents), source)
 
 
 def staging(config: Config, plan: Plan, cache: Path, folder: Path) -> Used:
-    """What it takes to copy and patch the sources of a cell that are all in the cache."""
+    """Measure copying and patching a cell's sources from a full cache."""
     shutil.rmtree(folder, ignore_errors=True)
-    os.sync()  # what was written before is not ours to wait for
+    os.sync()  # earlier writes must not count
     used = stopwatch()
     context.stage(config, plan, cache, folder, report=lambda line: None)
     return used()
 
 
 def weigh(folder: Path) -> dict[str, int]:
-    """Bytes of the files by their first three folders, and of what a build does not need by its name."""
+    """Return bytes by the first three folders, and of needless parts by their names."""
     weights: dict[str, int] = dict.fromkeys(NOT_NEEDED, 0)
     for file in folder.rglob("*"):
         if file.is_file() and not file.is_symlink():
@@ -138,9 +138,9 @@ def weigh(folder: Path) -> dict[str, int]:
 
 
 def ratio(
-    stage: Stage, fetched: Mapping[str, int], cloned: Mapping[str, int], absent: Iterable[str]
+    workspace: Workspace, fetched: Mapping[str, int], cloned: Mapping[str, int], absent: Iterable[str]
 ) -> Figure:
-    """Bytes of ours against theirs; the miniature repositories have no history worth a goal."""
+    """Return the ratio of bytes; without a goal for the miniature repositories, which have little history."""
     ours, theirs = sum(fetched.values()), sum(cloned.values())
     without = f", without {', '.join(Path(path).name for path in absent)}" if absent else ""
     return Figure(
@@ -148,13 +148,13 @@ def ratio(
         f"bytes fetched ({ours / 1e6:.1f} MB) / `git clone --recursive` ({theirs / 1e6:.1f} MB{without})",
         ours / theirs,
         "",
-        RATIO if stage.real else None,
+        RATIO if workspace.real else None,
         "measured: packs that git received",
     )
 
 
 def timings(staged: Sequence[Used], first: Transfer, second: Transfer) -> list[Figure]:
-    """Seconds to stage and to hand over."""
+    """Return the seconds of staging and transfer."""
     wall = statistics.median(used.wall for used in staged)
     cpu = statistics.median(used.cpu for used in staged)
     how = f"measured: median of {len(staged)} stagings"
@@ -173,7 +173,7 @@ def _seconds(what: str, value: float, how: str, goal: float | None = None) -> Fi
 
 
 def sizes(weights: Mapping[str, int]) -> list[Figure]:
-    """Bytes of the context, and of what should not be in it."""
+    """Return the bytes of the context, and of its needless parts."""
     total = sum(size for name, size in weights.items() if name not in NOT_NEEDED)
     needless = sum(weights[name] for name in NOT_NEEDED)
     what = f"{' and '.join(f'`{name}`' for name in NOT_NEEDED)} in the staged context"
@@ -184,7 +184,7 @@ def sizes(weights: Mapping[str, int]) -> list[Figure]:
 
 
 def chart(plan: Plan, fetched: Mapping[str, int], cloned: Mapping[str, int]) -> Bars:
-    """Bytes by repository, the largest first; submodules with what brings them."""
+    """Return the chart of bytes by repository, largest first; submodules count with their parent."""
     ours = dict.fromkeys(cloned, 0)
     for source in plan.sources:
         ours[brought_by(plan, source).repository] += fetched[source.repository]

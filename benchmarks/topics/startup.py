@@ -1,4 +1,4 @@
-"""Start-up: what `invoke --list`, `invoke matrix` and `invoke build --dry-run` take."""
+"""Start-up: time of `invoke --list`, `invoke matrix` and `invoke build --dry-run`."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from collections.abc import Callable, Mapping
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage, Timed, timed
+from benchmarks.harness.workspace import Timed, Workspace, timed
 from ftbuild.text.reporter import to_stderr
 from testing.sample import command
 
 NAME = "startup"
-# Processes of each command: they take a fifth of a second, so that other users of the machine show.
+# Processes of each command: at a fifth of a second each, other users of the machine show.
 PROCESSES_PER_ROUND = 4
 LIST_SECONDS = 0.25
 BEYOND_SECONDS = 0.3
 BARE = "import invoke"
 
 
-def needs(stage: Stage) -> str | None:
-    """Nothing but Python."""
+def needs(workspace: Workspace) -> str | None:
+    """Require only Python."""
     return None
 
 
-def run(stage: Stage) -> Result:
-    """Every command in turn, so that a busy moment meets all of them; medians."""
+def run(workspace: Workspace) -> Result:
+    """Run the commands in turn, so that a busy moment affects all of them."""
     commands: Mapping[str, Callable[[], Timed]] = {
         BARE: lambda: timed([sys.executable, "-c", BARE]),
         "--list": lambda: timed(command("--list")),
-        "matrix": lambda: stage.invoke("matrix"),
-        "build --dry-run": lambda: stage.invoke("build", "--dry-run"),
+        "matrix": lambda: workspace.invoke("matrix"),
+        "build --dry-run": lambda: workspace.invoke("build", "--dry-run"),
     }
     for start in commands.values():
         start()  # the first one writes byte code
-    processes = PROCESSES_PER_ROUND * stage.rounds
+    processes = PROCESSES_PER_ROUND * workspace.rounds
     to_stderr(f"{processes} processes of each command")
     rounds = [{name: start() for name, start in commands.items()} for _ in range(processes)]
     seconds = {
         name: {"wall": [r[name].wall for r in rounds], "cpu": [r[name].cpu for r in rounds]}
         for name in commands
     }
-    return stage.result(NAME, figures(seconds), {"seconds": seconds}, [chart(seconds)])
+    return workspace.result(NAME, figures(seconds), {"seconds": seconds}, [chart(seconds)])
 
 
 def figures(seconds: Mapping[str, Mapping[str, list[float]]]) -> list[Figure]:
-    """Wall time of the list, and CPU time of what reads the configuration beyond that of a bare import."""
+    """Return the wall time of the list, and the others' CPU time beyond that of a bare import."""
     how = f"measured, median of {len(seconds[BARE]['cpu'])} processes"
     bare = statistics.median(seconds[BARE]["cpu"])
     listing = statistics.median(seconds["--list"]["wall"])
@@ -59,7 +59,7 @@ def figures(seconds: Mapping[str, Mapping[str, list[float]]]) -> list[Figure]:
 
 
 def chart(seconds: Mapping[str, Mapping[str, list[float]]]) -> Bars:
-    """Both times of every command."""
+    """Return the chart of both times of every command."""
     medians = {
         kind: tuple(statistics.median(of[kind]) for of in seconds.values()) for kind in ("wall", "cpu")
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from benchmarks.harness import compiles
 from benchmarks.harness.compiles import Compile
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 
@@ -13,8 +13,8 @@ NAME = "wall"
 RATIO = 1.05
 
 
-def needs(stage: Stage) -> str | None:
-    """An engine."""
+def needs(workspace: Workspace) -> str | None:
+    """Require an engine."""
     try:
         daemon.connect()
     except HostError as missing:
@@ -22,26 +22,26 @@ def needs(stage: Stage) -> str | None:
     return None
 
 
-def run(stage: Stage) -> Result:
-    """One cell, from empty caches."""
-    _, cold = compiles.cold(stage)
+def run(workspace: Workspace) -> Result:
+    """Compile one cell from empty caches."""
+    _, cold = compiles.cold(workspace)
     longest = max(cold.jobs, key=lambda job: job.seconds)
     data = {
         **cold.as_dict(),
         "longest": {"output": longest.output, "seconds": longest.seconds},
-        "busy": sum(job.seconds for job in cold.jobs) / stage.jobs / cold.wall,
+        "busy": sum(job.seconds for job in cold.jobs) / workspace.jobs / cold.wall,
     }
-    return stage.result(NAME, figures(cold, stage), data)
+    return workspace.result(NAME, figures(cold, workspace), data)
 
 
-def figures(cold: Compile, stage: Stage) -> list[Figure]:
-    """The goal is for the real sources: the sample's compile takes seconds, as configuring does."""
-    bound = limit(cold, stage.jobs)
+def figures(cold: Compile, workspace: Workspace) -> list[Figure]:
+    """Return the ratio; its goal is for the real sources: the sample compiles within seconds."""
+    bound = limit(cold, workspace.jobs)
     how = f"measured, {len(cold.jobs)} units; CPU seconds of compiling and linking"
-    what = f"{stage.jobs} jobs: wall ({cold.wall:.0f} s) / limit ({bound:.0f} s)"
-    return [Figure(Topic.WALL, what, cold.wall / bound, "", RATIO if stage.real else None, how)]
+    what = f"{workspace.jobs} jobs: wall ({cold.wall:.0f} s) / limit ({bound:.0f} s)"
+    return [Figure(Topic.WALL, what, cold.wall / bound, "", RATIO if workspace.real else None, how)]
 
 
 def limit(cold: Compile, jobs: int) -> float:
-    """No compile is shorter, in seconds."""
+    """Return the lower bound of any compile, in seconds."""
     return max(max(job.seconds for job in cold.jobs), cold.cpu / jobs)

@@ -1,4 +1,4 @@
-"""Warm builds: nothing changed, one leaf source changed, another SM, a machine that shares a storage."""
+"""Warm builds: nothing changed, one leaf source changed, another SM, a machine with a shared cache."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from benchmarks.harness import compiles
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from ftbuild.build import bake
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -22,17 +22,17 @@ NAME = "warm"
 UNCHANGED_SECONDS = 3.0
 LEAF_RATIO = 0.05
 HIT_RATE = 0.95
-# Nothing in either stack includes or calls what is added to it.
+# Nothing in either stack includes it, or calls the addition.
 LEAF = "ft/src/fastertransformer/utils/mpi_utils.cc"
 CHANGE = '\nextern "C" const char* added_by_a_benchmark() { return "%s"; }\n'
-# What ccache finds in its own folder it does not store elsewhere unless told to (ccache(1), reshare).
+# Without it, ccache does not store hits of its own folder remotely (ccache(1), reshare).
 RESHARED = {"CCACHE_RESHARE": "true"}
 HOST_SOURCES = (".cc", ".cpp")
 OTHER_SMS = (86, 80)
 
 
-def needs(stage: Stage) -> str | None:
-    """An engine, and Debian's Redis."""
+def needs(workspace: Workspace) -> str | None:
+    """Require an engine and Debian's Redis."""
     try:
         daemon.connect()
     except HostError as missing:
@@ -40,21 +40,21 @@ def needs(stage: Stage) -> str | None:
     return None if shutil.which(PROGRAM) else f"{PROGRAM} is not installed"
 
 
-def run(stage: Stage) -> Result:
-    """A machine compiles a cell and shares it, compiles it for another SM, and changed; then a second one."""
-    plan = stage.plan()
-    unchanged = _unchanged(stage, plan)
-    first, cold = compiles.cold(stage)
-    second = Machine(stage)
-    with redis(daemon.connect(), stage.work) as storage:
+def run(workspace: Workspace) -> Result:
+    """Compile a cell on one machine, shared, for another SM and changed, and on a second machine."""
+    plan = workspace.plan()
+    unchanged = _unchanged(workspace, plan)
+    first, cold = compiles.cold(workspace)
+    second = Machine(workspace)
+    with redis(daemon.connect(), workspace.work) as storage:
         shared = {bake.REMOTE_STORAGE: storage}
-        to_stderr("the first machine shares what it has")
+        to_stderr("the first machine fills the shared cache")
         first.compile(plan, settings=shared | RESHARED)
-        to_stderr("a second machine, which has nothing but that")
+        to_stderr("a second machine, with the shared cache only")
         remote = second.compile(plan, settings=shared)
     to_stderr("the first machine, another SM")
     sm = next(sm for sm in OTHER_SMS if (sm,) != plan.cell.sms)
-    other = first.compile(stage.plan_for(sm))
+    other = first.compile(workspace.plan_for(sm))
     to_stderr("the first machine, one leaf source changed")
     leaf = first.compile(plan, edited={LEAF: CHANGE % first.name})
     made = {"cold": cold, "leaf": leaf, "other SM": other, "second machine": remote}
@@ -63,17 +63,17 @@ def run(stage: Stage) -> Result:
         **{name: c.as_dict() for name, c in made.items()},
         "sources of the other SM": dict(made["other SM"].sources),
     }
-    return stage.result(NAME, figures(unchanged, made, stage.real), data)
+    return workspace.result(NAME, figures(unchanged, made, workspace.real), data)
 
 
 def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> list[Figure]:
-    """The goal for a changed leaf is for the real sources: the sample's whole compile takes seconds."""
+    """Return the figures; a changed leaf has a goal for the real sources only: the sample is too quick."""
     cold, leaf = made["cold"], made["leaf"]
-    # Not the machine code that the other SM has as C++ text.
+    # Without the other SM's machine code, which is C++ text.
     hits, sources = made["other SM"].hits(*HOST_SOURCES, of=cold)
     compiled = len(made["second machine"].jobs)
     goal = LEAF_RATIO if real else None
-    told = f"measured, {len(cold.jobs)} units cold"
+    how = f"measured, {len(cold.jobs)} units cold"
     return [
         Figure(
             Topic.WARM,
@@ -89,7 +89,7 @@ def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> 
             leaf.cpu / cold.cpu,
             "",
             goal,
-            f"{told}, {len(leaf.jobs)} changed; compile and link",
+            f"{how}, {len(leaf.jobs)} changed; compile and link",
         ),
         Figure(
             Topic.WARM,
@@ -119,10 +119,10 @@ def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> 
     ]
 
 
-def _unchanged(stage: Stage, plan: Plan) -> list[float]:
-    """Seconds of the command when the images are there; the first run makes sure that they are."""
+def _unchanged(workspace: Workspace, plan: Plan) -> list[float]:
+    """Return the seconds of the command with existing images, which the first run builds."""
     sms = sm_list(plan.cell.sms)
     chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base, "--progress", "plain"]
     to_stderr("nothing changed: the images first")
-    stage.invoke("build", *chosen)
-    return [stage.invoke("build", *chosen).wall for _ in range(stage.rounds)]
+    workspace.invoke("build", *chosen)
+    return [workspace.invoke("build", *chosen).wall for _ in range(workspace.rounds)]

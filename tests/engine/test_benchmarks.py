@@ -1,4 +1,4 @@
-"""What the benchmarks read from a real engine and from real git."""
+"""Figures that benchmarks read from a real engine and from real git."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from benchmarks.harness.stage import Stage
+from benchmarks.harness.workspace import Workspace
 from benchmarks.tools import layers
 from benchmarks.tools.transfer import send
 from benchmarks.topics import sources
@@ -29,7 +29,7 @@ TEXT = b"the same line again and again\n" * 100_000
 
 @pytest.fixture
 def image(client: docker.DockerClient) -> Iterator[str]:
-    """An image of one layer that compresses well."""
+    """Return an image of one layer that compresses well."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as archive:
         file = tarfile.TarInfo("text")
@@ -42,7 +42,7 @@ def image(client: docker.DockerClient) -> Iterator[str]:
 
 
 @pytest.mark.skipif(which("zstd") is None, reason="zstd is not installed")
-def test_layers_are_weighed_as_they_are_and_compressed(
+def test_layers_are_measured_unpacked_and_compressed(
     client: docker.DockerClient, image: str, tmp_path: Path
 ) -> None:
     if daemon.keeps_attestations(client.info()):
@@ -55,12 +55,12 @@ def test_layers_are_weighed_as_they_are_and_compressed(
 
 
 @pytest.fixture
-def stage(sample_repositories: None, tmp_path: Path) -> Stage:
-    return Stage(SAMPLE, tmp_path, jobs=2, rounds=1)
+def workspace(sample_repositories: None, tmp_path: Path) -> Workspace:
+    return Workspace(SAMPLE, tmp_path, jobs=2, rounds=1)
 
 
-def test_a_second_transfer_sends_only_what_has_changed(
-    client: docker.DockerClient, stage: Stage, tmp_path: Path
+def test_a_second_transfer_sends_only_changes(
+    client: docker.DockerClient, workspace: Workspace, tmp_path: Path
 ) -> None:
     base = sample_plan().base.serving
     if daemon.image(client, base) is None:
@@ -73,15 +73,15 @@ def test_a_second_transfer_sends_only_what_has_changed(
     assert second.size < first.size / 10
 
 
-def test_what_is_fetched_is_counted_and_a_missing_submodule_named(stage: Stage) -> None:
-    config, plan, cache = stage.load(), stage.plan(), stage.work / "cache"
+def test_fetched_bytes_are_counted_and_missing_submodules_named(workspace: Workspace) -> None:
+    config, plan, cache = workspace.load(), workspace.plan(), workspace.work / "cache"
     fetch.fetch_release(config, plan.cell.triton, cache, report=lambda line: None)
     assert sources.packed(cache) > 10_000
-    cloned, absent = sources.clones(config, plan, stage.work / "clones")
+    cloned, absent = sources.clones(config, plan, workspace.work / "clones")
     assert set(cloned) == {s.repository for s in plan.sources} - {"cutlass"}
     assert absent == ["3rdparty/cutlass"]
-    used = sources.staging(config, plan, cache, stage.work / "staged")
+    used = sources.staging(config, plan, cache, workspace.work / "staged")
     assert used.wall >= 0.0 < used.cpu
-    weights = sources.weigh(stage.work / "staged" / context.SOURCES)
+    weights = sources.weigh(workspace.work / "staged" / context.SOURCES)
     assert weights[".git"] == 0
     assert sum(weights.values()) > weights["tests"] > 0

@@ -1,6 +1,6 @@
-"""Inference on a GPU: tokens per second of an image beside transformers, time to ready, variants.
+"""Inference on a GPU: tokens per second of an image against transformers, time to ready, variants.
 
-On a machine without this project's own packages: python -m benchmarks.topics.inference --help
+On a machine without the project's own packages: python -m benchmarks.topics.inference --help
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from benchmarks.harness.figure import Result
-    from benchmarks.harness.stage import Stage
+    from benchmarks.harness.workspace import Workspace
 
 NAME = "inference"
 CELL = "22.12-sm90-open"
@@ -19,17 +19,17 @@ LAYOUT = "gpt"
 _MODULES = ("numpy", "torch", "transformers", "tritonclient")
 
 
-def needs(stage: Stage) -> str | None:
-    """Both images of a cell, a GPU that the runtime image gets, and transformers in this Python."""
+def needs(workspace: Workspace) -> str | None:
+    """Require both images of a cell, a GPU for the runtime image, and transformers in this Python."""
     from ftbuild.engine import daemon, gpu
     from ftbuild.errors import FtbuildError
 
-    if not stage.real:
+    if not workspace.real:
         return "the sample's models do not compute on a GPU (--real)"
     if missing := lacking():
         return missing
     try:
-        client, plan = daemon.connect(), stage.plans(CELL)[0]
+        client, plan = daemon.connect(), workspace.plans(CELL)[0]
         for product in ("runtime", "sdk"):
             if daemon.image(client, plan.tag(product)) is None:
                 return f"there is no image {plan.tag(product)}"
@@ -39,31 +39,31 @@ def needs(stage: Stage) -> str | None:
 
 
 def lacking() -> str | None:
-    """Which packages this Python does not have; None when it has all that a measurement needs."""
+    """Return the packages that this Python lacks for a measurement, or None."""
     missing = [name for name in _MODULES if find_spec(name) is None]
     return f"{sys.executable} lacks {', '.join(missing)}" if missing else None
 
 
-def run(stage: Stage) -> Result:
-    """The image of the selected cell as it is served."""
+def run(workspace: Workspace) -> Result:
+    """Measure the image of the selected cell as it is served."""
     from benchmarks.topics.inference import job, report, server
     from benchmarks.topics.inference.gpt import Shape
     from benchmarks.topics.inference.measure import Workload
     from ftbuild.engine import daemon, gpu
     from ftbuild.models import config_pbtxt, repository
 
-    client, plan = daemon.connect(), stage.plans(CELL)[0]
+    client, plan = daemon.connect(), workspace.plans(CELL)[0]
     access = gpu.find(client, plan.tag("runtime"))
     assert access is not None, "needs() comes first"
-    place = server.Place(stage.work / "model", server.INSIDE)
+    place = server.Place(workspace.work / "model", server.INSIDE)
     found = job.run(
         job.Job(
             launcher=server.Image(place, plan.tag("runtime"), access.style),
             template=repository.templates(client, plan.tag("sdk"), LAYOUT)[config_pbtxt.MODEL],
-            out=stage.work / "logs",
+            out=workspace.work / "logs",
             variants=(server.SHIPPED,),
             shape=Shape(),
-            workload=Workload(runs=stage.rounds),
+            workload=Workload(runs=workspace.rounds),
         )
     )
-    return stage.result(NAME, list(report.figures(found)), report.data(found), report.charts(found))
+    return workspace.result(NAME, list(report.figures(found)), report.data(found), report.charts(found))

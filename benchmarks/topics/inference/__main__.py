@@ -1,6 +1,6 @@
-"""Measure a server beside transformers, where little more is installed than what is measured.
+"""Inference benchmark for a machine with few packages: a server against transformers.
 
-In a container, or by a command; {inside} is what the server sees of --folder:
+The server runs in a container or by a command, which sees --folder at the path --inside:
 
 python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open \\
     --template config.pbtxt --out results
@@ -30,7 +30,7 @@ from ftbuild.errors import ConfigError, FtbuildError, HostError
 
 
 def variant(words: Sequence[str]) -> Variant:
-    """`NAME [library=DIR] [cpus=LIST] [VARIABLE=VALUE ...]` -> a variant; ConfigError for anything else."""
+    """Parse `NAME [library=DIR] [cpus=LIST] [VARIABLE=VALUE ...]`; ConfigError for anything else."""
     name, *rest = words
     pairs = [word.partition("=") for word in rest]
     if wrong := [word for word, equals, _ in pairs if not equals]:
@@ -44,7 +44,7 @@ def variant(words: Sequence[str]) -> Variant:
 
 
 def launcher(options: argparse.Namespace) -> Launcher:
-    """The way to start the server that the options name."""
+    """Return the launcher that the options select."""
     folder = options.folder or Path(tempfile.gettempdir(), "ftbuild-inference")
     place = Place(folder.absolute(), options.inside)
     if options.image:
@@ -53,7 +53,7 @@ def launcher(options: argparse.Namespace) -> Launcher:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The options; those of the model and the workload have the fields of Shape and Workload as names."""
+    """Return the parser; options of model and workload are named by the fields of Shape and Workload."""
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.topics.inference",
         description=__doc__,
@@ -83,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def described(options: argparse.Namespace) -> job.Job:
-    """The job that the options describe."""
+    """Return the job that the options describe."""
     return job.Job(
         launcher=launcher(options),
         template=options.template.read_text(encoding="utf-8"),
@@ -100,7 +100,7 @@ def described(options: argparse.Namespace) -> job.Job:
 
 
 def main() -> int:
-    """Measure, write the record, print its figures; the exit code."""
+    """Measure, write the record, print its figures, and return the exit code."""
     options = parser().parse_args()
     try:
         if missing := lacking():

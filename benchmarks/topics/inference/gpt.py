@@ -1,4 +1,4 @@
-"""A GPT with random weights: in FasterTransformer's files and, the very same, as a model of transformers."""
+"""A GPT with random weights, both as FasterTransformer's files and as a model of transformers."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 SEED = 20221
-# GPT-2's own (transformers, GPT2Config.initializer_range). It scales the last projections of a layer down
-# further; here it does not, so that the layers outweigh the embedding and answers are no mere repetition.
+# GPT-2's own (transformers, GPT2Config.initializer_range). GPT-2 scales the last projections of a layer down;
+# here they are not, so that the layers outweigh the embedding and answers do not merely repeat tokens.
 STD = 0.02
 
 
@@ -31,18 +31,18 @@ class Shape:
 
     @property
     def end(self) -> int:
-        """The token that ends an answer. Its embedding is zero, so is its logit: never the greatest."""
+        """Return the end token. Its embedding is zero, so its logit is zero: never the greatest."""
         return self.vocabulary - 1
 
     @property
     def parameters(self) -> int:
-        """The numbers of all tensors; the head is the embedding."""
+        """Return the number of parameters; the head is the embedding."""
         return sum(math.prod(tensor.size) for tensor in tensors(self))
 
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor: its name in transformers, its file for FasterTransformer, and its size, the same in both."""
+    """A tensor: its name in transformers, its file for FasterTransformer, and its size."""
 
     name: str
     file: str
@@ -50,12 +50,12 @@ class Tensor:
 
     @property
     def around(self) -> float:
-        """The mean of its numbers: norms multiply by about one."""
+        """Return the mean of its values: norms multiply by about one."""
         return float(self.file.endswith("layernorm.weight.bin"))
 
 
 def tensors(shape: Shape) -> Iterator[Tensor]:
-    """All tensors for one GPU, as huggingface_gpt_convert.py writes them (FT v5.3, :126-176).
+    """Yield all tensors for one GPU, as huggingface_gpt_convert.py writes them (FT v5.3, :126-176).
 
     Matrices are [in, out] in both (transformers' Conv1D), so nothing is transposed. The head is not among
     them: without its file FT takes the embedding (ParallelGptWeight.cc, shared embedding).
@@ -85,7 +85,7 @@ def tensors(shape: Shape) -> Iterator[Tensor]:
 
 
 def config(shape: Shape) -> configparser.ConfigParser:
-    """What config.ini says (huggingface_gpt_convert.py:105-120)."""
+    """Return config.ini (huggingface_gpt_convert.py:105-120)."""
     written = configparser.ConfigParser()
     values = {
         "model_name": "gpt",
@@ -105,9 +105,9 @@ def config(shape: Shape) -> configparser.ConfigParser:
 
 
 def model(shape: Shape, device: str) -> Any:
-    """A GPT2LMHeadModel of that shape in fp16, whose answers never end early; weights are yet to come.
+    """Return a GPT2LMHeadModel of this shape in fp16 without weights, whose answers never end early.
 
-    In transformers an end token costs a look at every step, so it gets none: that is to its advantage.
+    An end token costs transformers a check at every step, so it gets none, to its advantage.
     """
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -130,7 +130,7 @@ def model(shape: Shape, device: str) -> Any:
 
 
 def fill(made: Any, shape: Shape, folder: Path, seed: int = SEED) -> None:
-    """Draw all weights, put them into the model `made`, and into the new `folder` for FasterTransformer.
+    """Draw all weights into the model `made`, and into the new `folder` for FasterTransformer.
 
     The same seed gives the same weights on the same kind of device.
     """
@@ -141,7 +141,7 @@ def fill(made: Any, shape: Shape, folder: Path, seed: int = SEED) -> None:
         config(shape).write(file)
     device = made.device
     generator = torch.Generator(device).manual_seed(seed)
-    parameters = dict(made.named_parameters())  # a tied head is not counted twice
+    parameters = dict(made.named_parameters())  # a tied head counts once
     with torch.no_grad():
         for tensor in tensors(shape):
             drawn = torch.randn(tensor.size, generator=generator, device=device) * STD + tensor.around

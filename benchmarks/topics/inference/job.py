@@ -1,4 +1,4 @@
-"""One run from weights to figures' raw material: repository, comparison, variants."""
+"""One measurement: model repository, comparison, variants."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ WEIGHTS = "1-gpu"
 
 @dataclass(frozen=True)
 class Job:
-    """What to measure: `template` is upstream's config.pbtxt of GPT, `rounds` counts servers per variant.
+    """The measurement: `template` is upstream's config.pbtxt of GPT, `rounds` the servers per variant.
 
-    The first of `variants` is the one that transformers is compared with. `out` gets the servers' logs.
+    Transformers is compared with the first of `variants`. `out` gets the servers' logs.
     """
 
     launcher: Launcher
@@ -44,7 +44,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Found:
-    """What a run found: the first server's life, both sides on it, then the lives of all variants."""
+    """The results: the first server's session, the comparison on it, then the sessions of all variants."""
 
     job: Job
     where: Mapping[str, str]
@@ -54,7 +54,7 @@ class Found:
 
 
 def run(job: Job) -> Found:
-    """Make the model, measure, and remove the model again; ConfigError when its folder exists already."""
+    """Make the model, measure, and remove the model; ConfigError if its folder exists already."""
     folder = job.launcher.place.outside
     if folder.exists():
         raise ConfigError("the folder for the model exists already", where=str(folder), hint="remove it")
@@ -67,9 +67,9 @@ def run(job: Job) -> Found:
 
 
 def config(template: str, weights: Path) -> str:
-    """config.pbtxt for `weights`, in which a lone request does not wait for others to share its batch.
+    """Return config.pbtxt for `weights`, in which a single request does not wait for others to batch with.
 
-    Upstream's template lets it wait 50 ms (BE v1.4 all_models/gpt, max_queue_delay_microseconds).
+    With upstream's template it waits 50 ms (BE v1.4 all_models/gpt, max_queue_delay_microseconds).
     """
     filled = config_pbtxt.fill_template(
         template, tensor_para=1, data_type="fp16", model=config_ini.read(weights)
@@ -81,7 +81,7 @@ def config(template: str, weights: Path) -> str:
 
 
 def _prepared(job: Job) -> Any:
-    """transformers' model; its weights and the variants lie in the launcher's folder."""
+    """Return transformers' model, and write weights and variants into the launcher's folder."""
     folder, start = job.launcher.place.outside, time.monotonic()
     model = gpt.model(job.shape, job.device)
     say(f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s")
@@ -91,7 +91,7 @@ def _prepared(job: Job) -> Any:
     for variant in job.variants:
         server.equip(job.launcher.place, variant)
     say(f"weights and model repository: {time.monotonic() - start:.1f} s")
-    # Half arithmetic on a processor is slow where it exists at all; this is for rehearsals.
+    # Half precision on a CPU is slow if it exists at all; this is for rehearsals.
     return model.float() if job.device == "cpu" else model
 
 

@@ -1,4 +1,4 @@
-"""Takes the times: both sides in turn on one server, then the variants of the server, each started anew."""
+"""Measurements: both sides in turn on one server, then the variants, each on a new server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Times = dict[int, list[float]]
 
 @dataclass(frozen=True)
 class Workload:
-    """What is asked: `answer` tokens after `prompt` random ones, in these batches, `runs` times each."""
+    """The requests: `answer` tokens after `prompt` random ones, in these batches, `runs` times each."""
 
     prompt: int = 128
     answer: int = 128
@@ -34,7 +34,7 @@ class Workload:
     warm_ups: int = 3
 
     def prompts(self, batch: int, below: int) -> Prompts:
-        """Random tokens smaller than `below`, the same in every run."""
+        """Return random tokens smaller than `below`, the same in every run."""
         import numpy as np
 
         drawn = np.random.default_rng(SEED).integers(0, below, (batch, self.prompt))
@@ -43,7 +43,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Compared:
-    """Sides beside each other: seconds by side and batch, what each answered, who failed and why."""
+    """The comparison: seconds and answers by side and batch, and the reasons of failed sides."""
 
     times: Mapping[str, Times]
     answers: Mapping[str, Mapping[int, list[list[int]]]]
@@ -52,7 +52,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Session:
-    """A server's life: its variant, seconds to ready, its cores, and the seconds of its answers by batch."""
+    """A server session: variant, seconds to ready, cores, and the seconds of its answers by batch."""
 
     variant: str
     ready_seconds: float
@@ -61,14 +61,14 @@ class Session:
 
 
 def say(text: str) -> None:
-    """A line about the progress, with the time of day."""
+    """Print a line about the progress, with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
-    """All sides take turns, and which one begins changes from run to run.
+    """Measure all sides in turn, in an order that alternates from run to run.
 
-    A side that cannot answer is left out from then on, unless it is the first.
+    A side that fails is left out from then on; a failure of the first is raised.
     """
     times: dict[str, Times] = {side.name: {} for side in sides}
     answers: dict[str, dict[int, list[list[int]]]] = {side.name: {} for side in sides}
@@ -83,7 +83,7 @@ def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
                 if side is sides[0]:
                     raise
                 failures[side.name] = f"batch {batch}: {type(failed).__name__}: {failed}"
-                say(f"{side.name} cannot: {failures[side.name]}")
+                say(f"{side.name} failed: {failures[side.name]}")
         able = [side for side in able if side.name not in failures]
         for number in range(workload.runs):
             for side in able if number % 2 == 0 else reversed(able):
@@ -102,7 +102,7 @@ def vary(
     logs: Path,
     rounds: int,
 ) -> list[Session]:
-    """Every variant `rounds` times, each time in a server of its own; the order turns round each time."""
+    """Measure every variant `rounds` times, each time on a new server, in alternating order."""
     found = []
     for number in range(rounds):
         for variant in variants if number % 2 == 0 else reversed(variants):
@@ -116,7 +116,7 @@ def vary(
 
 
 def together(sessions: Iterable[Session]) -> dict[str, Times]:
-    """The times of all sessions of a variant, by variant."""
+    """Return the times of all sessions, by variant."""
     found: dict[str, Times] = {}
     for session in sessions:
         for batch, seconds in session.times.items():
@@ -125,7 +125,7 @@ def together(sessions: Iterable[Session]) -> dict[str, Times]:
 
 
 def equal_tokens(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> list[int]:
-    """How many tokens are equal from the first on, for each row."""
+    """Return the number of equal leading tokens of each row."""
     return [_leading(a, b) for a, b in zip(one, other, strict=True)]
 
 
@@ -135,7 +135,7 @@ def _leading(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 def _warm(side: Side, prompts: Prompts, workload: Workload) -> list[list[int]]:
-    """The answer after the warm-ups; whoever gives fewer tokens than asked for would seem fast."""
+    """Return the answer after the warm-ups; ValueError for too few tokens, which would look fast."""
     start = time.monotonic()
     for _ in range(workload.warm_ups):
         found = side.answer(prompts, workload.answer)

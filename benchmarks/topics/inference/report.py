@@ -1,4 +1,4 @@
-"""Figures, charts and the record of a run. Pure."""
+"""Figures, charts and record of a measurement. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RATE = "tokens/s"
 
 
 def figures(found: Found) -> Iterator[Figure]:
-    """Rates of all sides, ours against each other one, equal tokens, time to ready, the variants."""
+    """Yield the rates of all sides, their ratios, equal tokens, time to ready, and the variants."""
     for batch in found.job.workload.batches:
         yield from _batch(found, batch)
     for side, batch, equal in _equal(found):
@@ -31,7 +31,7 @@ def figures(found: Found) -> Iterator[Figure]:
 
 
 def charts(found: Found) -> list[Bars]:
-    """Rates of the sides that answered every batch, and of the variants."""
+    """Return the charts of the sides that answered every batch, and of the variants."""
     sides = {
         name: times for name, times in found.compared.times.items() if name not in found.compared.failures
     }
@@ -42,7 +42,7 @@ def charts(found: Found) -> list[Bars]:
 
 
 def data(found: Found) -> dict[str, Any]:
-    """All seconds, and what they were taken with."""
+    """Return all times and the settings of the measurement."""
     return {
         **found.where,
         "shape": asdict(found.job.shape),
@@ -62,7 +62,7 @@ def _settings(variant: Variant) -> dict[str, str]:
 
 
 def rates(times: Times, batch: int, answer: int) -> list[float]:
-    """Tokens a second of every run with `batch` rows of `answer` tokens."""
+    """Return tokens per second of every run with `batch` rows of `answer` tokens."""
     return [batch * answer / seconds for seconds in times[batch]]
 
 
@@ -91,7 +91,7 @@ def _batch(found: Found, batch: int) -> Iterator[Figure]:
 
 
 def _variants(found: Found) -> Iterator[Figure]:
-    """Every variant against the first, on servers that were started in turn."""
+    """Yield every variant relative to the first, on servers started in turn."""
     times, ready, first = together(found.sessions), _ready(found), found.first.variant
     how = f"measured, {found.job.rounds} servers each in turn, medians, {found.where['gpu']}"
     for variant in found.job.variants[1:]:
@@ -119,7 +119,7 @@ def _ready(found: Found) -> dict[str, list[float]]:
 
 
 def _equal(found: Found) -> Iterator[tuple[str, int, list[int]]]:
-    """Of every other side and batch: how many first tokens each row has in common with ours."""
+    """Yield, for every other side and batch, the number of leading tokens that each row shares with ours."""
     ours = found.compared.answers[FT]
     for side, answers in found.compared.answers.items():
         for batch, theirs in answers.items():

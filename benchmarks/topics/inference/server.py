@@ -1,4 +1,4 @@
-"""A tritonserver that this machine runs for a measurement: how it is started, when it is ready, its end."""
+"""A local tritonserver for a measurement: start, readiness, end."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ftbuild import triton
 from ftbuild.errors import SmokeError
 
 MODELS, BACKENDS = "models", "backends"
-# The backend's folder, and the library that all of FasterTransformer is in.
+# The backend's folder, and the library with all of FasterTransformer.
 BACKEND, LIBRARY = "fastertransformer", "libtransformer-shared.so"
 INSIDE = "/ftbench"
-# How `docker run` is asked for all GPUs, by ftbuild.gpu's names for it.
+# Options of `docker run` for all GPUs, by the names in ftbuild.engine.gpu.
 DEVICES = {"cdi": "--device=nvidia.com/gpu=all", "gpus": "--gpus=all"}
-# The backend refuses a model for one GPU where it sees more (BE v1.4 libfastertransformer.cc:388-391).
+# The backend refuses a model for one GPU if it sees more (BE v1.4 libfastertransformer.cc:388-391).
 ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 READY_SECONDS = 300.0
 END_SECONDS = 60.0
@@ -35,7 +35,7 @@ POLL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Place:
-    """A folder of this machine that the server sees as well, at the path `inside`."""
+    """A folder of this machine that the server sees at the path `inside`."""
 
     outside: Path
     inside: str
@@ -43,7 +43,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Variant:
-    """What is measured: the server's own libraries or those in the folder `library`, and `environment`.
+    """A variant of the server: its own libraries or those in the folder `library`, and `environment`.
 
     `cpus` are the cores that it may use, as in taskset(1) ("0-7,16"); empty: all.
     """
@@ -58,40 +58,40 @@ SHIPPED = Variant("shipped")
 
 
 class Launcher(Protocol):
-    """A way of starting the program, with `options` of its own and environment variables."""
+    """A way to start the server with options and environment variables."""
 
     @property
     def place(self) -> Place:
-        """The folder of the model repository."""
+        """Return the folder of the model repository."""
         ...
 
     def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
-        """The command of a process that lives as long as the server and hands SIGTERM on to it."""
+        """Return the command of a process that lives as long as the server and forwards SIGTERM."""
         ...
 
     def clean(self) -> None:
-        """Remove what a killed process may have left."""
+        """Remove remains of a killed process."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command that runs in this machine's network, for instance `chroot ROOT mpirun ... tritonserver`."""
+    """A command in this machine's network, for instance `chroot ROOT mpirun ... tritonserver`."""
 
     place: Place
     program: Sequence[str]
 
     def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
-        """The command with the environment set before it."""
+        """Return the command, preceded by its environment."""
         bound = ["taskset", "--cpu-list", cpus] if cpus else []
         return ["env", *_assigned(environment), *bound, *self.program, *options]
 
     def clean(self) -> None:
-        """Nothing is left."""
+        """Do nothing: nothing remains."""
 
 
 @dataclass(frozen=True)
 class Image:
-    """A container of `image` in this machine's network, which gets all GPUs (`access`: a key of DEVICES)."""
+    """A container of `image` in this machine's network with all GPUs (`access`: a key of DEVICES)."""
 
     place: Place
     image: str
@@ -99,7 +99,7 @@ class Image:
     name: str = field(default_factory=lambda: f"ftbuild-bench-{uuid.uuid4().hex[:12]}")
 
     def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
-        """`docker run` in the foreground, with the limits that we serve with."""
+        """Return `docker run` in the foreground, with the limits of ftbuild's serving."""
         limits = (f"--ulimit={name}={value}:{value}" for name, value in triton.LIMITS.items())
         bound = [f"--cpuset-cpus={cpus}"] if cpus else []
         return [
@@ -111,16 +111,16 @@ class Image:
         ]
 
     def clean(self) -> None:
-        """The container outlives a `docker run` that was killed."""
+        """Remove the container, which outlives a killed `docker run`."""
         subprocess.run(["docker", "rm", "--force", self.name], capture_output=True, check=False)
 
 
 @dataclass(frozen=True)
 class Running:
-    """A server that is ready: its gRPC endpoint, seconds from its start, and the cores it may use.
+    """A ready server: its gRPC endpoint, seconds since its start, and the cores it may use.
 
-    The time to ready counts from the start of the command to the first 200 of /v2/health/ready. `cores` is
-    a list as in /proc/<pid>/status, empty where the server's process cannot be seen.
+    The time to ready is that from the start of the command to the first 200 of /v2/health/ready. `cores` is a
+    list as in /proc/<pid>/status, empty if the server's process is invisible.
     """
 
     grpc: str
@@ -129,7 +129,7 @@ class Running:
 
 
 def equip(place: Place, variant: Variant) -> None:
-    """Put a variant's libraries where the server finds them."""
+    """Copy a variant's libraries to where the server finds them."""
     if variant.library is None:
         return
     folder = place.outside / BACKENDS / variant.name / BACKEND
@@ -140,9 +140,9 @@ def equip(place: Place, variant: Variant) -> None:
 
 @contextlib.contextmanager
 def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running]:
-    """A server of that variant, which writes into `log`; ended when the block is left.
+    """Start a server of this variant, which writes to `log`, and end it with the block.
 
-    Raises SmokeError with the server's own words when it does not get ready, or runs another variant.
+    Raises SmokeError with the server's log if it does not get ready, or runs another variant.
     """
     http, grpc, metrics = _free_ports(3)
     options = [
@@ -184,7 +184,7 @@ def _not_ready(what: str, log: Path) -> SmokeError:
 
 
 def _checked_cores(variant: Variant, log: Path) -> str:
-    """The cores of the process that runs the variant; SmokeError when other libraries run in its place."""
+    """Return the cores of the variant's process; SmokeError if it runs other libraries."""
     running = dict(_mapped())
     if variant.library is None:
         return next(iter(running.values()), "")
@@ -196,11 +196,11 @@ def _checked_cores(variant: Variant, log: Path) -> str:
 
 
 def _mapped() -> Iterator[tuple[str, str]]:
-    """Path of FasterTransformer's library -> cores, of every process that has it mapped."""
+    """Yield path of FasterTransformer's library and cores of every process that maps it."""
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
             lines, status = maps.read_text().splitlines(), maps.with_name("status").read_text()
-        except OSError:  # ended meanwhile, or somebody else's
+        except OSError:  # ended meanwhile, or another user's
             continue
         mapped = [line for line in lines if line.endswith(f"/{BACKEND}/{LIBRARY}")]
         if mapped:
@@ -222,7 +222,7 @@ def _assigned(environment: Mapping[str, str]) -> list[str]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
+    """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for one in sockets:

@@ -1,4 +1,4 @@
-"""The two that answer: FasterTransformer behind its server, and transformers in this process."""
+"""The sides of the comparison: FasterTransformer behind its server, transformers in this process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ANSWER_SECONDS = 300.0
 
 
 class Side(Protocol):
-    """Whoever continues prompts, all of the same length, by the likeliest token each time."""
+    """A side: it continues prompts of equal length greedily."""
 
     name: str
 
     def answer(self, prompts: Prompts, length: int) -> list[list[int]]:
-        """The `length` tokens after each prompt, on the host's side when it returns."""
+        """Return the `length` tokens after each prompt, in host memory."""
         ...
 
 
@@ -29,12 +29,12 @@ class FasterTransformer:
     """A client of the server, end to end: gRPC, Triton, backend."""
 
     def __init__(self, name: str, address: str) -> None:
-        """`address` is the gRPC endpoint as `host:port`."""
+        """Connect to the gRPC endpoint `address` (`host:port`)."""
         self.name = name
         self.client = Client(address, "grpc", seconds=ANSWER_SECONDS)
 
     def answer(self, prompts: Prompts, length: int) -> list[list[int]]:
-        """One request with all prompts; `output_ids` repeats them (BE v1.4 docs/gpt_guide.md)."""
+        """Send one request with all prompts, which `output_ids` repeats (BE v1.4 docs/gpt_guide.md)."""
         import numpy as np
 
         batch, given = prompts.shape
@@ -46,14 +46,14 @@ class FasterTransformer:
 
 
 class Transformers:
-    """`generate` of transformers, with its cache of keys and values; no server, no network."""
+    """`generate` of transformers, with its key-value cache; no server, no network."""
 
     def __init__(self, name: str, model: Any) -> None:
         self.name = name
         self.model = model
 
     def answer(self, prompts: Prompts, length: int) -> list[list[int]]:
-        """One call with all prompts."""
+        """Make one call with all prompts."""
         import numpy as np
         import torch
 
@@ -75,10 +75,10 @@ class Transformers:
 
 
 class Compiled(Transformers):
-    """The same compiled: a cache of fixed size lets `generate` use torch.compile and CUDA graphs.
+    """The same, compiled: a cache of fixed size lets `generate` use torch.compile and CUDA graphs.
 
-    The cache is kept between calls, as its addresses are part of the graphs (transformers' guide "Optimizing
-    inference"), and each batch is compiled for its own size.
+    The cache is kept between calls, since its addresses are part of the graphs (transformers' guide
+    "Optimizing inference"), and each batch size is compiled separately.
     """
 
     def __init__(self, name: str, model: Any) -> None:

@@ -11,7 +11,7 @@ from benchmarks.harness import catalogue, run, table
 from benchmarks.harness.chart import Bars, Lines
 from benchmarks.harness.figure import Figure, Machine, Result, Topic
 from benchmarks.harness.run import BenchOptions
-from benchmarks.harness.stage import Stage, timed
+from benchmarks.harness.workspace import Workspace, timed
 from benchmarks.tools import layers, replay, transfer, unit_times
 from benchmarks.tools.replay import Task
 from benchmarks.topics import schedule, startup
@@ -47,28 +47,28 @@ def result(*figures: Figure, stack: str = "sample") -> Result:
         (figure(1.0, None), None),
     ],
 )
-def test_a_figure_says_whether_it_keeps_its_goal(found: Figure, met: bool | None) -> None:
+def test_a_figure_is_compared_with_its_goal(found: Figure, met: bool | None) -> None:
     assert found.met is met
 
 
-def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_record_round_trips(tmp_path: Path) -> None:
     written = result(figure(0.2), figure(0.3, None))
     assert Result.read(written.write(tmp_path)) == written
 
 
-def test_the_table_names_figure_goal_and_whether_it_is_met() -> None:
+def test_the_table_has_figure_goal_and_whether_it_is_met() -> None:
     rows = table.markdown([result(figure(0.2), figure(0.3))], "results").splitlines()
     assert "| 7 start-up | sample | `invoke --list` | 0.2 s | ≤ 0.25 s | yes | measured |" in rows
     assert "| 7 start-up | sample | `invoke --list` | 0.3 s | ≤ 0.25 s | **no** | measured |" in rows
 
 
-def test_the_table_goes_by_topic_whatever_the_order_of_the_records() -> None:
+def test_the_table_is_sorted_by_topic() -> None:
     cold = replace(figure(0.1), topic=Topic.COLD)
     rows = table.markdown([result(figure(0.2)), result(cold, stack="real")], "results").splitlines()
     assert [row.split(" | ")[0] for row in rows[2:4]] == ["| 1 cold build", "| 7 start-up"]
 
 
-def test_renewing_the_readme_changes_the_block_alone(tmp_path: Path) -> None:
+def test_updating_the_readme_changes_only_the_block(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n\n{table.BEGIN}\nold\n{table.END}\n\nafter\n")
     table.renew(readme, [result(figure(0.2))], tmp_path / "results")
@@ -109,7 +109,7 @@ def compiles(*seconds: float) -> list[Task]:
     return [Task(f"{number}.cu.o", length) for number, length in enumerate(seconds)]
 
 
-def test_the_longest_unit_last_costs_a_replay_what_the_heaviest_first_saves() -> None:
+def test_starting_the_longest_unit_first_shortens_a_replay() -> None:
     trees = [compiles(1, 1, 2)]
     assert replay.wall(trees, 2) == 3
     assert replay.wall(trees, 2, replay.heaviest_first) == 2 == replay.limit(trees, 2)
@@ -144,7 +144,7 @@ def test_the_named_sources_come_first_in_the_order_of_their_names() -> None:
     assert replay.first(("atom", "beam"))(tree) == [3, 1, 0, 2]
 
 
-def test_a_log_gives_archives_their_own_objects_and_libraries_all_before() -> None:
+def test_in_a_log_archives_wait_for_their_objects_and_libraries_for_all_before() -> None:
     units = [
         Unit(0, 4, "src/CMakeFiles/one.dir/one.cc.o"),
         Unit(0, 5, "src/CMakeFiles/two.dir/two.cc.o"),
@@ -157,18 +157,18 @@ def test_a_log_gives_archives_their_own_objects_and_libraries_all_before() -> No
     assert [task.compiles for task in found] == [True, True, False, False, True]
 
 
-def test_linking_device_code_is_no_compile() -> None:
+def test_a_device_link_is_not_a_compile() -> None:
     units = [Unit(0, 4, "one.dir/one.cu.o"), Unit(4, 5, "CMakeFiles/one.dir/cmake_device_link.o")]
     assert replay.tasks(units)[1] == Task("CMakeFiles/one.dir/cmake_device_link.o", 1, (0,), compiles=False)
 
 
-def test_the_time_that_a_compile_waits_for_its_slot_is_not_its_own() -> None:
+def test_waiting_for_a_slot_does_not_count_as_compiling() -> None:
     units = [Unit(1.0, 9.0, "a.o"), Unit(9.0, 10.0, "a.a")]
     found = unit_times.without_waiting(units, "5000\t8500\t1\ta.o\t3.40\t1048576\n")
     assert found == [Unit(5.5, 9.0, "a.o"), Unit(9.0, 10.0, "a.a")]
 
 
-def test_units_stand_as_the_statements_do_and_new_ones_with_their_target() -> None:
+def test_units_follow_the_statements_and_new_ones_their_target() -> None:
     statements = (
         "build b.dir/b.o: CC b.c\n  X = 1\nbuild a.dir/a.o | x: CC a.c\nbuild lib.so: LINK a.dir/a.o\n"
     )
@@ -177,7 +177,7 @@ def test_units_stand_as_the_statements_do_and_new_ones_with_their_target() -> No
     assert [unit.output for unit in found] == ["b.dir/new.o", "b.dir/b.o", "a.dir/a.o", "lib.so"]
 
 
-def test_unit_times_are_read_as_they_were_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unit_times_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit_times, "FOLDER", tmp_path)
     trees = {"backend": [Unit(0.0, 1.5, "a.o")], "pyt": [Unit(0.0, 2.25, "b.o"), Unit(2.25, 3.0, "b.so")]}
     unit_times.write("a-cell", "measured somewhere", trees)
@@ -186,7 +186,7 @@ def test_unit_times_are_read_as_they_were_written(tmp_path: Path, monkeypatch: p
     assert unit_times.about("a-cell") == "measured somewhere"
 
 
-def test_the_goal_of_a_replay_is_for_what_the_build_does() -> None:
+def test_the_goal_of_a_replay_is_for_the_builds_order() -> None:
     found = schedule.figures("a cell", schedule.replayed([compiles(1, 1, 2)]), "measured somewhere")
     assert len(found) == 2 * len(schedule.WITH_GOAL)
     assert all((figure.goal is not None) == (schedule.BUILT in figure.what) for figure in found)
@@ -207,17 +207,17 @@ def test_a_layer_is_named_by_its_step(created_by: str, step: str) -> None:
     assert layers.step(created_by) == step
 
 
-def test_the_transfer_is_what_buildkit_says_last_of_the_context() -> None:
-    said = (
+def test_the_transfer_is_buildkits_last_line_about_the_context() -> None:
+    output = (
         "#3 transferring sources: 2B done\n#6 transferring sources: 34.13MB 4.9s\n"
         "#6 transferring sources: 232.58MB 17.2s done\n"
     )
-    assert transfer.parsed(said) == transfer.Transfer(232.58e6, 17.2)
+    assert transfer.parsed(output) == transfer.Transfer(232.58e6, 17.2)
     assert transfer.parsed("#6 transferring sources: 2B done\n") == transfer.Transfer(2.0, 0.0)
     assert transfer.parsed("nothing") is None
 
 
-def test_a_command_is_timed_with_the_processes_that_it_starts(tmp_path: Path) -> None:
+def test_a_command_is_timed_with_its_child_processes(tmp_path: Path) -> None:
     spin = "import time\nend = time.process_time() + 0.2\nwhile time.process_time() < end: pass"
     found = timed(["sh", "-c", f"python3 -c '{spin}'"], cwd=tmp_path)
     assert found.cpu >= 0.2
@@ -236,64 +236,64 @@ def test_start_up_is_measured_against_a_bare_import(tmp_path: Path) -> None:
 
 
 class Fake:
-    """A benchmark that answers what a test wants."""
+    """A benchmark with a given result."""
 
     __doc__ = "A benchmark."
 
-    def __init__(self, name: str, body: Callable[[Stage], Result], missing: str | None = None) -> None:
+    def __init__(self, name: str, body: Callable[[Workspace], Result], missing: str | None = None) -> None:
         self.NAME = name
         self.run = body
         self.missing = missing
 
-    def needs(self, stage: Stage) -> str | None:
+    def needs(self, workspace: Workspace) -> str | None:
         return self.missing
 
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Bench:
-    """Run benchmarks: the exit code, what was said, and the records that are there."""
+    """Run benchmarks; return the exit code, the output, and the names of the records."""
 
     def bench(*fakes: Fake) -> tuple[int, str, list[str]]:
         monkeypatch.setattr(catalogue, "chosen", lambda names: iter(fakes))
         code = run.bench(BenchOptions(config=SAMPLE, real=True, out=tmp_path / "out"))
-        said = capsys.readouterr()
-        return code, said.out + said.err, sorted(file.name for file in (tmp_path / "out").glob("*.json"))
+        output = capsys.readouterr()
+        return code, output.out + output.err, sorted(file.name for file in (tmp_path / "out").glob("*.json"))
 
     return bench
 
 
-def measured(stage: Stage) -> Result:
-    return stage.result("works", [figure(0.2)], {})
+def measured(workspace: Workspace) -> Result:
+    return workspace.result("works", [figure(0.2)], {})
 
 
-def test_one_that_fails_stops_no_other_and_decides_the_exit_code(
+def test_a_failed_benchmark_stops_no_other_and_decides_the_exit_code(
     ran: Bench,
 ) -> None:
-    def broken(stage: Stage) -> Result:
+    def broken(workspace: Workspace) -> Result:
         raise ConfigError("no such thing")
 
-    code, said, records = ran(Fake("broken", broken), Fake("works", measured))
+    code, output, records = ran(Fake("broken", broken), Fake("works", measured))
     assert code == ConfigError.exit_code
-    assert "broken: failed: no such thing" in said
+    assert "broken: failed: no such thing" in output
     assert records == ["works-real.json"]
 
 
-def test_one_that_cannot_run_here_is_skipped_with_its_reason(
+def test_a_benchmark_that_cannot_run_here_is_skipped_with_its_reason(
     ran: Bench,
 ) -> None:
-    code, said, records = ran(Fake("elsewhere", measured, "no GPU"), Fake("works", measured))
+    code, output, records = ran(Fake("elsewhere", measured, "no GPU"), Fake("works", measured))
     assert code == 0
-    assert "elsewhere: skipped, no GPU" in said
+    assert "elsewhere: skipped, no GPU" in output
     assert records == ["works-real.json"]
 
 
-def test_an_interrupt_keeps_what_was_measured(ran: Bench) -> None:
-    def interrupted(stage: Stage) -> Result:
+def test_an_interrupt_keeps_earlier_results(ran: Bench) -> None:
+    def interrupted(workspace: Workspace) -> Result:
         raise KeyboardInterrupt
 
-    code, said, records = ran(Fake("works", measured), Fake("long", interrupted), Fake("never", measured))
+    code, output, records = ran(Fake("works", measured), Fake("long", interrupted), Fake("never", measured))
     assert code == 130
-    assert "0.2 s" in said
+    assert "0.2 s" in output
     assert records == ["works-real.json"]
 
 

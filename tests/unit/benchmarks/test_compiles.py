@@ -1,4 +1,4 @@
-"""The benchmarks of compiles: what they read from a build, and what a sample tells of the whole."""
+"""Benchmarks of compiles: figures read from a build, and estimates from a sample."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_each_source_has_the_outcome_that_ccache_logged() -> None:
     assert other.hits(".cc", of=compiled) == (1, 1)
 
 
-def test_cpu_time_is_told_before_and_after_ninja() -> None:
+def test_cpu_time_is_split_before_and_after_ninja() -> None:
     before, after = compiles.cpu(TIMES)
     assert before == pytest.approx(4.15)
     assert after == pytest.approx(133.75)
@@ -74,7 +74,7 @@ def test_jobs_that_touch_do_not_run_at_the_same_time() -> None:
 
 
 def stack(seed: int = 1) -> tuple[dict[str, float], dict[str, float]]:
-    """Our seconds and upstream's: CUDA takes about seven times as long there, and it has units of its own."""
+    """Return our seconds and upstream's: CUDA takes about seven times as long, with additional units."""
     source = random.Random(seed)
     ours: dict[str, float] = {}
     upstream: dict[str, float] = {}
@@ -96,20 +96,20 @@ def test_all_long_units_are_chosen_and_the_rest_by_the_seed() -> None:
     assert chosen != sampling.choose(upstream, ours, seed=1)
 
 
-def test_what_takes_another_sm_long_is_chosen_however_short_it_is_here() -> None:
+def test_a_unit_that_is_long_for_another_sm_is_always_chosen() -> None:
     units = {f"kernels.dir/unit_{number}.cu.o": 1.0 for number in range(100)}
     gemm = "gemms.dir/moe_gemm_kernels_fp16_uint8.cu.o"
     assert all(gemm in sampling.choose([*units, gemm], units, seed=seed) for seed in range(9))
 
 
-def test_of_everything_the_total_is_no_estimate() -> None:
+def test_the_total_of_a_complete_measurement_has_no_error() -> None:
     ours, upstream = stack()
     found = sampling.estimate(upstream, ours, upstream)
     assert found.seconds == pytest.approx(sum(upstream.values()))
     assert (found.error, found.measured, found.units) == (0.0, 260, 260)
 
 
-def test_the_error_is_as_large_as_estimates_are_wrong() -> None:
+def test_the_standard_error_matches_the_spread_of_estimates() -> None:
     ours, upstream = stack()
     total = sum(upstream.values())
     found = [
@@ -123,14 +123,14 @@ def test_the_error_is_as_large_as_estimates_are_wrong() -> None:
     assert statistics.mean(f.error for f in found) == pytest.approx(wrong, rel=0.25)
 
 
-def test_a_sample_that_tells_nothing_of_a_part_is_refused() -> None:
+def test_a_sample_without_a_stratum_is_refused() -> None:
     ours, upstream = stack()
     host = {unit: seconds for unit, seconds in upstream.items() if unit.endswith(".cc.o")}
-    with pytest.raises(ValueError, match="nothing was measured"):
+    with pytest.raises(ValueError, match="none of 30 units"):
         sampling.estimate(upstream, ours, host)
 
 
-def test_of_what_ninja_lists_objects_are_compiled() -> None:
+def test_objects_are_the_compiled_targets_of_ninja() -> None:
     linked = "lib/cmake_device_link.o: CUDA_DEVICE_LINK__a\n"
     listed = f"all: phony\nsrc/a.cu.o: CUDA_COMPILER__a\n{linked}src/b.cc.o: CXX_COMPILER__b\n"
     assert cold.objects(listed) == ["src/a.cu.o", "src/b.cc.o"]
@@ -141,7 +141,7 @@ def test_upstreams_recipe_is_a_script_that_a_shell_reads(make: str) -> None:
     assert subprocess.run(["sh", "-n"], input=cold.script(make), text=True, check=False).returncode == 0
 
 
-def test_the_heaviest_sources_are_named_once_with_their_longest_time() -> None:
+def test_the_heaviest_sources_are_listed_once_with_their_longest_time() -> None:
     def job(output: str, cpu: float) -> Job:
         return Job(0.0, 2 * cpu, output, cpu, 0)
 

@@ -1,4 +1,4 @@
-"""The inference benchmark without a GPU: the files it writes, the turns it takes, what it makes of times."""
+"""The inference benchmark without a GPU: its files, turns and figures."""
 
 import signal
 import sys
@@ -21,7 +21,7 @@ from testing import ROOT
 
 TINY = Shape(layers=2, hidden=64, heads=2, positions=16, vocabulary=96)
 WORK = Workload(prompt=4, answer=10, batches=(1, 8), runs=2, warm_ups=1)
-# A server that answers its readiness endpoint, says which options it got, and ends well when told to.
+# A server that answers its readiness endpoint, prints its options, and ends well on SIGTERM.
 PROGRAM = """
 import http.server, signal, sys
 print(" ".join(sys.argv[1:]), flush=True)
@@ -44,7 +44,7 @@ http.server.HTTPServer(("127.0.0.1", int(port)), Ready).serve_forever()
 
 @dataclass
 class Counting:
-    """A side whose answer to every prompt is 0, 1, 2, ..., `length` of them."""
+    """A side that answers every prompt with 0, 1, 2, ... (`length` tokens)."""
 
     name: str
     log: list[str] = field(default_factory=list)
@@ -59,7 +59,7 @@ class Counting:
 
 
 def written(folder: Path, shape: Shape) -> Path:
-    """config.ini, and for each tensor a file of its size."""
+    """Return config.ini, and a file of the right size for each tensor."""
     made = folder / job.WEIGHTS
     made.mkdir()
     with (made / config_ini.FILE).open("w") as file:
@@ -87,7 +87,7 @@ def found(
     return job.Found(described, {"gpu": "H200"}, Session("shipped", 8.0, "0"), compared, sessions)
 
 
-def test_the_random_gpt_is_whole_for_what_models_yaml_says_of_the_converter(tmp_path: Path) -> None:
+def test_the_random_gpt_has_all_files_that_models_yaml_expects(tmp_path: Path) -> None:
     converter = find_converter(loader.load(ROOT / "buildcfg"), "22.12", "gpt")
     facts = {
         "layers": TINY.layers,
@@ -107,7 +107,7 @@ def test_the_default_model_has_about_1_3_billion_parameters_and_a_head_size_that
     assert Shape().hidden / Shape().heads == 128
 
 
-def test_a_lone_request_does_not_wait_for_company(tmp_path: Path) -> None:
+def test_a_single_request_does_not_wait_for_a_batch(tmp_path: Path) -> None:
     template = """
         name: "fastertransformer" backend: "fastertransformer" max_batch_size: 8
         dynamic_batching { max_queue_delay_microseconds: 50000 }
@@ -126,7 +126,7 @@ def test_sides_take_turns_and_the_first_one_changes() -> None:
     assert log == ["a", "b", *"ab", *"ba"]
 
 
-def test_a_side_that_cannot_is_left_out_and_named() -> None:
+def test_a_failed_side_is_left_out_and_named() -> None:
     sides = [Counting(FT), Counting("plain"), Counting("compiled", failure=RuntimeError("no compiler"))]
     compared = measure.compare(sides, WORK, 96)
     assert compared.failures == {"compiled": "batch 1: RuntimeError: no compiler"}
@@ -150,7 +150,7 @@ def test_equal_tokens_are_counted_up_to_the_first_difference() -> None:
     assert measure.equal_tokens([[1, 2, 3], [1, 2, 3]], [[1, 2, 3], [1, 9, 3]]) == [3, 1]
 
 
-def test_ours_is_held_against_each_way_of_transformers() -> None:
+def test_ours_is_compared_with_each_variant_of_transformers() -> None:
     times = {FT: {1: [0.1, 0.1], 8: [0.2]}, "plain": {1: [0.4], 8: [0.4]}, "compiled": {1: [0.2], 8: [0.1]}}
     answers = {name: {1: [[1]], 8: [[1]] * 8} for name in times}
     figures = list(report.figures(found(Compared(times, answers, {}))))
@@ -168,7 +168,7 @@ def test_ours_is_held_against_each_way_of_transformers() -> None:
     assert rates == pytest.approx([100, 25, 50, 400, 200, 800])
 
 
-def test_variants_are_held_against_the_first_one() -> None:
+def test_variants_are_compared_with_the_first_one() -> None:
     compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
     sessions = [
         Session("shipped", 8, "0", {1: [0.2], 8: [0.4]}),
@@ -184,22 +184,22 @@ def test_variants_are_held_against_the_first_one() -> None:
     assert [chart.name for chart in report.charts(made)] == ["inference", "inference-variants"]
 
 
-def test_a_server_is_ready_when_it_says_so_and_ended_afterwards(tmp_path: Path) -> None:
+def test_a_server_is_ready_when_its_endpoint_answers_and_ended_afterwards(tmp_path: Path) -> None:
     launcher = Command(Place(tmp_path / "model", "/seen"), program(tmp_path))
     log = tmp_path / "log"
     with server.started(launcher, Variant("ours", tmp_path, {}), log) as running:
         assert 0 < running.ready_seconds < 30
         assert running.grpc.startswith("127.0.0.1:")
-    options, said = log.read_text().splitlines()
+    options, end = log.read_text().splitlines()
     assert options.split()[0] == "--model-repository=/seen/models"
     assert options.split()[-1] == "--backend-directory=/seen/backends/ours"
-    assert said == "ended well"
+    assert end == "ended well"
 
 
-def test_a_server_sees_one_gpu_unless_a_variant_says_otherwise(tmp_path: Path) -> None:
-    told = tmp_path / "told.sh"
-    told.write_text('echo "sees $CUDA_VISIBLE_DEVICES"\n')
-    launcher = Command(Place(tmp_path, "/seen"), ("sh", str(told)))
+def test_a_server_sees_one_gpu_by_default(tmp_path: Path) -> None:
+    script = tmp_path / "script.sh"
+    script.write_text('echo "sees $CUDA_VISIBLE_DEVICES"\n')
+    launcher = Command(Place(tmp_path, "/seen"), ("sh", str(script)))
     for environment, seen in (({}, "0"), ({"CUDA_VISIBLE_DEVICES": "1"}, "1")):
         with (
             pytest.raises(SmokeError, match=f"sees {seen}"),
@@ -245,13 +245,13 @@ def test_a_container_gets_gpu_folder_environment_and_cores() -> None:
     assert after[-2:] == ["tritonserver", "--http-port=1"]
 
 
-def test_a_command_is_kept_on_its_cores_only_when_told() -> None:
+def test_a_command_is_bound_to_cores_only_on_request() -> None:
     command = Command(Place(Path("/here"), "/seen"), ("tritonserver",))
     assert command.argv(["--x"], {}, "4") == ["env", "taskset", "--cpu-list", "4", "tritonserver", "--x"]
     assert command.argv(["--x"], {}, "") == ["env", "tritonserver", "--x"]
 
 
-def test_a_variant_is_named_with_its_library_its_cores_and_its_environment(tmp_path: Path) -> None:
+def test_a_variant_has_a_library_cores_and_an_environment(tmp_path: Path) -> None:
     (tmp_path / server.LIBRARY).touch()
     assert command_line.variant(["c", "cpus=0-7", "X=1"]) == Variant("c", None, {"X": "1"}, "0-7")
     assert command_line.variant(["a", f"library={tmp_path}", "X=1=2"]) == Variant("a", tmp_path, {"X": "1=2"})
@@ -259,12 +259,12 @@ def test_a_variant_is_named_with_its_library_its_cores_and_its_environment(tmp_p
 
 
 @pytest.mark.parametrize("words", [["a", "library"], ["a", "library=/nowhere"]])
-def test_a_variant_that_cannot_be_is_refused(words: list[str]) -> None:
+def test_an_invalid_variant_is_refused(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--variant a"):
         command_line.variant(words)
 
 
-def test_the_run_needs_a_folder_of_its_own(tmp_path: Path) -> None:
+def test_the_run_needs_a_new_folder(tmp_path: Path) -> None:
     place = Place(tmp_path, server.INSIDE)
     with pytest.raises(ConfigError, match="exists already"):
         job.run(job.Job(Command(place, ()), "", tmp_path / "out", (server.SHIPPED,), TINY, WORK))

@@ -1,4 +1,4 @@
-"""Where a benchmark works: configuration, cells, a temporary folder, and commands with the time they took."""
+"""The workspace of a benchmark: configuration, cells, a temporary folder, and timed commands."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ REAL_CELL = "22.12-sm90-open"
 
 @dataclass(frozen=True)
 class Used:
-    """Wall time, and CPU time of the processes that were started, in seconds.
+    """Wall time, and CPU time of child processes, in seconds.
 
-    What BuildKit does for a command is not among its processes.
+    BuildKit's work for a command is not part of its processes.
     """
 
     wall: float
@@ -38,18 +38,17 @@ class Used:
 
 @dataclass(frozen=True)
 class Timed(Used):
-    """A finished command, with its output."""
+    """A finished command with its output and times."""
 
     done: shell.Result
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What every benchmark of a run gets; `work` is removed at the end, when what `at_end` holds is called.
+class Workspace:
+    """The workspace of all benchmarks of a run; `work` is removed at the end, after the calls in `at_end`.
 
-    `cell` are globs on cell ids (none: what the benchmark takes by itself), `jobs` compile jobs at a time,
-    `rounds` how often what takes seconds is repeated, and `real` says that the configuration is that of the
-    real sources.
+    `cell` are globs on cell ids (none: the benchmark's own choice), `jobs` compile jobs at a time, `rounds`
+    repetitions of quick measurements; `real` means the configuration of the real sources.
     """
 
     config: Path
@@ -63,29 +62,29 @@ class Stage:
 
     @property
     def trees(self) -> tuple[str, ...]:
-        """What is compiled: of the real sources only the tree that upstream's recipe makes, for its time."""
+        """Return the compiled trees: of the real sources, to save time, only that of upstream's recipe."""
         return ("backend",) if self.real else ("backend", "pyt")
 
     @property
     def stack(self) -> str:
-        """Which sources the figures are about."""
+        """Return the name of the stack: real or sample."""
         return "real" if self.real else "sample"
 
     def load(self) -> Config:
-        """The configuration."""
+        """Return the configuration."""
         return loader.load(self.config)
 
     def plans(self, *cell: str) -> list[Plan]:
-        """The plans of the selected cells; of `cell` where none was selected."""
+        """Return the plans of the selected cells, or of `cell` if none is selected."""
         chosen = selection.Selection(self.config, cell=self.cell or cell, base=self.base)
         return selection.plans(self.load(), chosen)
 
     def plan(self) -> Plan:
-        """The plan of one cell: the first selected one, else one that each stack has."""
+        """Return the plan of one cell: the first selected one, else the stack's default."""
         return self.plans(REAL_CELL if self.real else SAMPLE_CELL)[0]
 
     def plan_for(self, *sms: int) -> Plan:
-        """The plan of an image like that cell's for other SMs."""
+        """Return the plan of the same cell for other SMs."""
         cell, together = self.plan().cell, ",".join(map(str, sms))
         (plan,) = selection.plans(
             self.load(), selection.Selection(self.config, [cell.triton], [together], (), cell.base)
@@ -93,7 +92,7 @@ class Stage:
         return plan
 
     def invoke(self, task: str, *arguments: str, check: bool = True, **variables: str) -> Timed:
-        """One command of ours on this configuration; CommandFailed unless it ends well.
+        """Run an ftbuild command on this configuration; CommandFailed unless it succeeds.
 
         `variables` are added to its environment.
         """
@@ -107,7 +106,7 @@ class Stage:
         data: Mapping[str, Any],
         charts: Sequence[Chart] = (),
     ) -> Result:
-        """The record of a benchmark that ran here, now."""
+        """Return the record of a benchmark that ran here and now."""
         date = datetime.now(UTC).isoformat(timespec="seconds")
         return Result(benchmark, self.stack, tuple(figures), Machine.here(), date, data, tuple(charts))
 
@@ -115,19 +114,19 @@ class Stage:
 def timed(
     argv: Sequence[str], *, check: bool = True, cwd: Path = ROOT, env: Mapping[str, str] | None = None
 ) -> Timed:
-    """Run a command to its end."""
+    """Run a command and measure it."""
     used = stopwatch()
     done = shell.run(argv, cwd=cwd, env=env, check=check)
     return Timed(**vars(used()), done=done)
 
 
 def stopwatch() -> Callable[[], Used]:
-    """Begin to measure; the function that this gives says what was used since."""
+    """Start measuring; the returned function returns the time used since."""
     cpu, start = _cpu_of_children(), time.monotonic()
     return lambda: Used(time.monotonic() - start, _cpu_of_children() - cpu)
 
 
 def _cpu_of_children() -> float:
-    """As the kernel adds it up of children that have ended, and theirs (getrusage(2))."""
+    """Return the CPU time of ended child processes and their children (getrusage(2))."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
