@@ -39,7 +39,7 @@ class Candidate:
 
     @property
     def digest(self) -> str:
-        """The digest of the image's manifest."""
+        """Return the digest of the image's manifest."""
         return self.image.image.descriptor.digest
 
 

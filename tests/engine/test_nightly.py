@@ -85,7 +85,7 @@ NOT_FOR_SM_86 = """\
 +#endif
  #include "src/fastertransformer/kernels/custom_ar_kernels.h"
 """
-# Verify finds a search path of the libraries that is no folder of the image.
+# Verify finds a search path of the libraries that does not exist in the image.
 BAD_SEARCH_PATH_FOR_SM_70 = linked_with(
     'if(SM STREQUAL "70")',
     "  target_link_options(transformer-shared PRIVATE -Wl,-rpath,/no/such/folder)",

@@ -89,7 +89,7 @@ def open_registry(tmp_path: Path) -> Iterator[Registry]:
 
 @pytest.fixture
 def counting_registry(tmp_path: Path) -> Iterator[Registry]:
-    """A registry behind a proxy that counts requests."""
+    """Start a registry behind a proxy that counts requests."""
     with faulty(tmp_path / "registry") as running:
         yield running
 

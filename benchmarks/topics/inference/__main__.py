@@ -24,7 +24,7 @@ from benchmarks.harness import table
 from benchmarks.harness.figure import Machine, Result
 from benchmarks.topics.inference import NAME, job, lacking, report, server
 from benchmarks.topics.inference.gpt import Shape
-from benchmarks.topics.inference.measure import Workload, say
+from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.server import Launcher, Place, Variant
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 
@@ -119,7 +119,7 @@ def main() -> int:
         report.data(found),
         tuple(report.charts(found)),
     )
-    say(f"record: {result.write(found.job.out)}")
+    progress(f"record: {result.write(found.job.out)}")
     print(table.text([result]))
     return 0
 

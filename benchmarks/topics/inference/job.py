@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.topics.inference import gpt, server
-from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, say, vary
+from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, progress, vary
 from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt
@@ -84,13 +84,15 @@ def _prepared(job: Job) -> Any:
     """Return transformers' model, and write weights and variants into the launcher's folder."""
     folder, start = job.launcher.place.outside, time.monotonic()
     model = gpt.model(job.shape, job.device)
-    say(f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s")
+    progress(
+        f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s"
+    )
     weights = folder / "weights" / WEIGHTS
     gpt.fill(model, job.shape, weights)
     config_pbtxt.write(folder / server.MODELS, config(job.template, weights), weights)
     for variant in job.variants:
         server.equip(job.launcher.place, variant)
-    say(f"weights and model repository: {time.monotonic() - start:.1f} s")
+    progress(f"weights and model repository: {time.monotonic() - start:.1f} s")
     # Half precision on a CPU is slow if it exists at all; this is for rehearsals.
     return model.float() if job.device == "cpu" else model
 
@@ -98,7 +100,9 @@ def _prepared(job: Job) -> Any:
 def _measured(job: Job, model: Any) -> Found:
     first = job.variants[0]
     with server.started(job.launcher, first, job.out / f"{first.name}.log") as running:
-        say(f"{first.name}: ready after {running.ready_seconds:.1f} s, cores {running.cores or 'unknown'}")
+        progress(
+            f"{first.name}: ready after {running.ready_seconds:.1f} s, cores {running.cores or 'unknown'}"
+        )
         ours = FasterTransformer(FT, running.grpc)
         sides: list[Side] = [ours, Transformers(PLAIN, model)]
         if job.compiled:

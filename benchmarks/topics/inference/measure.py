@@ -60,7 +60,7 @@ class Session:
     times: Times = field(default_factory=dict)
 
 
-def say(text: str) -> None:
+def progress(text: str) -> None:
     """Print a line about the progress, with the time of day."""
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
@@ -83,14 +83,16 @@ def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
                 if side is sides[0]:
                     raise
                 failures[side.name] = f"batch {batch}: {type(failed).__name__}: {failed}"
-                say(f"{side.name} failed: {failures[side.name]}")
+                progress(f"{side.name} failed: {failures[side.name]}")
         able = [side for side in able if side.name not in failures]
         for number in range(workload.runs):
             for side in able if number % 2 == 0 else reversed(able):
                 seconds = _timed(partial(side.answer, prompts, workload.answer))
                 times[side.name].setdefault(batch, []).append(seconds)
         for side in able:
-            say(f"batch {batch}, {side.name}: {', '.join(f'{s:.3f}' for s in times[side.name][batch])} s")
+            progress(
+                f"batch {batch}, {side.name}: {', '.join(f'{s:.3f}' for s in times[side.name][batch])} s"
+            )
     return Compared(times, answers, failures)
 
 
@@ -107,7 +109,7 @@ def vary(
     for number in range(rounds):
         for variant in variants if number % 2 == 0 else reversed(variants):
             with server.started(launcher, variant, logs / f"{variant.name}-{number}.log") as running:
-                say(f"{variant.name}: ready after {running.ready_seconds:.1f} s")
+                progress(f"{variant.name}: ready after {running.ready_seconds:.1f} s")
                 side = FasterTransformer(variant.name, running.grpc)
                 times = compare([side], workload, below).times[variant.name]
                 side.client.close()
@@ -139,7 +141,7 @@ def _warm(side: Side, prompts: Prompts, workload: Workload) -> list[list[int]]:
     start = time.monotonic()
     for _ in range(workload.warm_ups):
         found = side.answer(prompts, workload.answer)
-    say(
+    progress(
         f"batch {len(prompts)}, {side.name}: {workload.warm_ups} warm-ups in {time.monotonic() - start:.1f} s"
     )
     if any(len(row) != workload.answer for row in found):

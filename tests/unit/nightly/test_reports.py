@@ -85,7 +85,7 @@ def test_cleaning_leaves_nothing_but_text(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "said"),
+    ("seconds", "text"),
     [
         (0.04, "0.0 s"),
         (9.94, "9.9 s"),
@@ -95,16 +95,16 @@ def test_cleaning_leaves_nothing_but_text(text: str, expected: str) -> None:
         (7500, "2 h 05 min"),
     ],
 )
-def test_durations_are_readable(seconds: float, said: str) -> None:
-    assert units.duration(seconds) == said
+def test_durations_are_readable(seconds: float, text: str) -> None:
+    assert units.duration(seconds) == text
 
 
 @pytest.mark.parametrize(
-    ("count", "said"),
+    ("count", "text"),
     [(0, "0 B"), (999, "999 B"), (999_600, "1 MB"), (1.57e9, "1.57 GB"), (2e15, "2e+03 TB")],
 )
-def test_sizes_have_decimal_units(count: float, said: str) -> None:
-    assert units.size(count) == said
+def test_sizes_have_decimal_units(count: float, text: str) -> None:
+    assert units.size(count) == text
 
 
 def test_the_headline_is_the_outcome_of_the_run() -> None:
@@ -125,8 +125,8 @@ def test_every_reason_has_words() -> None:
         shown = wording.look(record.state, record.reason)
         assert shown.symbol
         assert shown.word
-    told = {record.reason for record in recorded_runs.bad().cells}
-    assert told >= set(Reason), "the bad run has every reason"
+    reasons = {record.reason for record in recorded_runs.bad().cells}
+    assert reasons >= set(Reason), "the bad run has every reason"
 
 
 # JUnit
