@@ -134,7 +134,11 @@ def from_file(file: Path) -> tuple[Entry, ...]:
     try:
         return from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as unreadable:
-        raise ConfigError("the index cannot be read", where=f"{file}: {unreadable}") from unreadable
+        raise ConfigError(
+            "the index cannot be read",
+            where=f"{file}: {unreadable}",
+            hint="invoke publish writes index.json; without --index the registry is queried",
+        ) from unreadable
 
 
 def answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:

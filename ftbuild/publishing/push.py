@@ -68,7 +68,7 @@ def _push(client: docker.DockerClient, repository: str, tag: str, report: Report
     raise PublishError(
         f"the push was refused: {ended.problem}",
         where=f"{repository}:{tag}",
-        hint=login_hint(place.registry) if denied else None,
+        hint=login_hint(place.registry) if denied else "see the registry's log, then publish again",
     )
 
 

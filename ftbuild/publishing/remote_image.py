@@ -44,6 +44,7 @@ def read(repository: Repository, reference: str) -> RemoteImage | None:
         raise PublishError(
             f"expected an image for one platform, found {len(digests)}",
             where=f"{repository.name}:{reference}",
+            hint="delete the tag in the registry, then publish again",
         )
     return RemoteImage(tagged, image)
 
