@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ftbuild.engine import daemon
 from ftbuild.gates.report import SMOKE
 from ftbuild.nightly import ninja
-from ftbuild.nightly.record import Image, Patch, Unit
+from ftbuild.nightly.record import Image, Patch, Reason, Unit
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing.publish import RECORD
+from ftbuild.text.results import State as CheckState
 
 if TYPE_CHECKING:
     import docker
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 TAIL_LINES = 60
 _ERROR = re.compile(r"^(?:\[[^\]]+\] failed|error): ")
 _ERROR_LINES = 8
-# A gate's report ends with these lines, one for each failed check.
-_FAILED_CHECK = re.compile(r"^next for (?P<check>.+? \(\w+\)): (?P<hint>.+)")
 
 
 def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
@@ -65,21 +64,29 @@ def tail(log: Path) -> tuple[str, ...]:
     return tuple(_lines(log)[-TAIL_LINES:])
 
 
-def error_message(log: Path) -> str:
-    """Return why a command failed: ftbuild's last message in its log, else failed checks or the last line."""
+def failure(log: Path, folder: Path, reason: Reason) -> str:
+    """Return why a cell failed: ftbuild's last message in the log, else failed checks, else the last line.
+
+    The checks are those of the smoke test's record in `folder`: the command prints them as a table only.
+    """
     lines = _lines(log)
+    checks = _failed_checks(folder) if reason is Reason.SMOKE else ""
+    return _last_message(lines) or checks or next((line for line in reversed(lines) if line.strip()), "")
+
+
+def _last_message(lines: Sequence[str]) -> str:
     starts = [n for n, line in enumerate(lines) if _ERROR.match(line)]
     if not starts:
-        last = next((line for line in reversed(lines) if line.strip()), "")
-        return _failed_checks(lines) or last
+        return ""
     first, *more = lines[starts[-1] :][:_ERROR_LINES]
     return "\n".join([_ERROR.sub("", first), *(line for line in more if line.startswith("  "))])
 
 
-def _failed_checks(lines: Sequence[str]) -> str:
-    """Return the failed checks that a gate's report names, with the hint of the first; empty if none."""
-    hints = {found["check"]: found["hint"] for line in lines if (found := _FAILED_CHECK.match(line))}
-    advice = [f"  next:  {hint}" for hint in hints.values()][:1]
+def _failed_checks(folder: Path) -> str:
+    """Return the names of the failed checks in the smoke test's record, with the hint of the first."""
+    findings = _read(folder / SMOKE.record).get("findings") or []
+    hints = {f"{f['check']} ({f['image']})": f["hint"] for f in findings if f["state"] == CheckState.FAIL}
+    advice = [f"  next:  {hint}" for hint in hints.values() if hint][:1]
     return "\n".join([f"failed: {', '.join(hints)}", *advice]) if hints else ""
 
 

@@ -168,7 +168,7 @@ def _with_artifacts(
     failed = record.state in (State.FAILED, State.ERROR)
     return replace(
         record,
-        detail=artifacts.error_message(log) if failed and log else record.detail,
+        detail=artifacts.failure(log, folder, record.reason) if failed and log else record.detail,
         tail=artifacts.tail(log) if log else (),
         images=artifacts.images(client, plan, folder),
         compiles=artifacts.compiles(plan, folder),

@@ -12,10 +12,13 @@ from ftbuild import matrix
 from ftbuild.build import bake
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.gates.report import SMOKE, GateReport
 from ftbuild.nightly import artifacts, budget, history
 from ftbuild.nightly.budget import Budget
-from ftbuild.nightly.record import NightlyRun, PastRun
+from ftbuild.nightly.record import NightlyRun, PastRun, Reason
 from ftbuild.plan import Plan
+from ftbuild.text.results import CheckResult
+from ftbuild.text.results import State as CheckState
 from testing import recorded_runs
 from tests.unit.test_plan import plan_of
 
@@ -116,12 +119,6 @@ SMOKE_LOG = """\
 error: nothing was tested: no GPU here runs 22.12-sm80
   next:  test these cells on a machine with such a GPU, or select others
 """
-GATE_LOG = """\
-[22.12-sm80] 3 failed, 30 passed in 4.15s
- greedy tokens are the references   runtime   fail   token 1 is 7, the reference says 9
-next for greedy tokens are the references (runtime): a kernel, the converter or a patch is wrong
-next for best of two beams (sdk): a kernel, the converter or a patch is wrong
-"""
 
 
 @pytest.mark.parametrize(
@@ -129,27 +126,39 @@ next for best of two beams (sdk): a kernel, the converter or a patch is wrong
     [
         (BAKE_LOG, "the build failed (docker buildx bake ended with code 1)", 4),
         (SMOKE_LOG, "nothing was tested: no GPU here runs 22.12-sm80", 2),
-        (
-            GATE_LOG,
-            "failed: greedy tokens are the references (runtime), best of two beams (sdk)",
-            2,
-        ),
         ("Traceback (most recent call last):\nKeyError: 'x'\n\n", "KeyError: 'x'", 1),
         ("", "", 0),
     ],
-    ids=["build", "smoke", "gate", "traceback", "empty"],
+    ids=["build", "smoke", "traceback", "empty"],
 )
 def test_the_last_message_of_a_log_is_the_reason_of_the_failure(
     tmp_path: Path, log: str, first: str, lines: int
 ) -> None:
     (tmp_path / "step.log").write_text(log)
-    message = artifacts.error_message(tmp_path / "step.log").splitlines()
+    message = artifacts.failure(tmp_path / "step.log", tmp_path, Reason.SMOKE).splitlines()
     assert len(message) == lines
     assert [*message, ""][0] == first
 
 
+def test_without_a_message_the_failed_checks_are_the_reason(config: Config, tmp_path: Path) -> None:
+    plan, log = plan_of(config), tmp_path / "step.log"
+    log.write_text("State  Check\nfailed: 3, warnings: 0\n")
+    hint = "a kernel, the converter or a patch is wrong"
+    checks = (
+        CheckResult("greedy tokens", CheckState.FAIL, "token 1 is 7", hint, "runtime"),
+        CheckResult("greedy tokens", CheckState.FAIL, "token 3 is 9", hint, "runtime"),
+        CheckResult("ready", CheckState.OK, "0.3 s", subject="runtime"),
+        CheckResult("two beams", CheckState.FAIL, "other tokens", "another hint", "sdk"),
+    )
+    GateReport(SMOKE, plan, {}, checks).write(tmp_path)
+    assert artifacts.failure(log, tmp_path, Reason.SMOKE) == (
+        f"failed: greedy tokens (runtime), two beams (sdk)\n  next:  {hint}"
+    )
+    assert artifacts.failure(log, tmp_path, Reason.PUBLISH) == "failed: 3, warnings: 0"
+
+
 def test_a_missing_log_has_no_message_and_no_tail(tmp_path: Path) -> None:
-    assert artifacts.error_message(tmp_path / "missing.log") == ""
+    assert artifacts.failure(tmp_path / "missing.log", tmp_path, Reason.SMOKE) == ""
     assert artifacts.tail(tmp_path / "missing.log") == ()
 
 
