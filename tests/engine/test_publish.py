@@ -410,6 +410,10 @@ def test_a_dry_run_says_what_is_to_do_and_changes_nothing(
     assert "nothing: published" in rows["22.12-sm86"]
     assert plan.key in rows["22.12-sm86"]
     assert "push, attest, set all tags" in rows["22.12-sm80"]
+    as_json = fresh_bench.publish(counting_registry, "--dry-run", "--format", "json")
+    assert json.loads(as_json.stdout) == [
+        {"cell": "22.12-sm86", "key": plan.key, "action": "nothing: published"}
+    ]
     assert {line.partition(" ")[0] for line in counting_registry.proxy_faults.seen} <= {"HEAD", "GET"}
 
 
