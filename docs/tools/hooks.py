@@ -108,7 +108,7 @@ def _rewritten(link: re.Match[str], repository: str, source: str) -> str:
 
 def _flag(option: Option) -> str:
     if option.kind is bool and not option.repeatable:
-        return f"--no-{option.flag[2:]}" if option.default else option.flag
+        return f"--[no-]{option.flag[2:]}" if option.default else option.flag
     nouns = {int: "NUMBER", float: "NUMBER", Path: "PATH"}
     return f"{option.flag} {'|'.join(option.choices) or nouns.get(option.kind, 'TEXT')}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,7 +26,7 @@ CONFIG = Path(setting("FTBUILD_CONFIG") or ROOT / "buildcfg")
 
 Format = Annotated[Literal["human", "json"], "human or json"]
 ConfigFolder = Annotated[Path, "folder of the configuration (default: buildcfg, or FTBUILD_CONFIG)"]
-Releases = Annotated[tuple[str, ...], "Triton release, for instance 22.12 (repeatable)"]
+Releases = Annotated[Sequence[str], "Triton release, for instance 22.12 (repeatable)"]
 Jobs = Annotated[int | None, Range(1), "compile jobs at a time (default: from the engine's cores and memory)"]
 CaBundle = Annotated[
     str | None, "CA bundle for downloads behind a TLS-inspecting proxy (default: SSL_CERT_FILE)"

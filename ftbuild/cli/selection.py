@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from ftbuild.cli.options import CONFIG, ROOT, BaseName, ConfigFolder, setting
+from ftbuild.cli.options import CONFIG, ROOT, BaseName, ConfigFolder, Releases, setting
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -22,7 +22,7 @@ class Selection:
     """The options that choose cells, as typed."""
 
     config: ConfigFolder = CONFIG
-    triton: Annotated[Sequence[str], "Triton release, for instance 22.12 (repeatable)"] = ()
+    triton: Releases = ()
     sm: Annotated[
         Sequence[str], "SM of the GPU, for instance 80; 80,86 puts both into one image (repeatable)"
     ] = ()

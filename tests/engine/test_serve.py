@@ -322,7 +322,9 @@ def test_a_dry_run_prints_the_docker_run_line(wanted: Deployment) -> None:
     assert cli("serve", *options, models=wanted.models).stdout.strip() == launch.command_line(wanted)
 
 
-@pytest.mark.parametrize("command", [["serve", "--dry-run"], ["compose"], ["k8s"], ["sif", "--out", "x"]])
+@pytest.mark.parametrize(
+    "command", [["serve", "--dry-run"], ["serve.compose"], ["serve.k8s"], ["serve.sif", "--out", "x"]]
+)
 def test_every_command_refuses_what_is_no_repository(command: list[str]) -> None:
     done = cli(*command, "--image=x:1", models=Path("/nowhere"))
     assert (done.returncode, "the model repository does not exist" in done.stderr) == (2, True)
@@ -330,10 +332,10 @@ def test_every_command_refuses_what_is_no_repository(command: list[str]) -> None
 
 def test_files_are_printed_or_written(tmp_path: Path, wanted: Deployment, image: Image) -> None:
     out = tmp_path / "file.yaml"
-    for task in ("compose", "k8s"):
+    for task in ("serve.compose", "serve.k8s"):
         printed = cli(task, "--image", image.name, models=wanted.models).stdout
         assert image.name in printed
         assert cli(task, "--image", image.name, "--out", str(out), models=wanted.models).returncode == 0
         assert out.read_text() == printed
-    claimed = cli("k8s", "--image", image.name, "--pvc", "gptj", "--replicas", "2").stdout
+    claimed = cli("serve.k8s", "--image", image.name, "--pvc", "gptj", "--replicas", "2").stdout
     assert next(yaml.safe_load_all(claimed))["spec"]["replicas"] == 2

@@ -97,7 +97,7 @@ def test_the_reference_has_every_command_with_its_options(site: Path) -> None:
             section = text[start : text.find("<h3", start + 1)]
             for option in member.signature.options:
                 name = option.flag[2:]
-                assert re.search(rf"<code>--(no-)?{name}[ <]", section), f"{member.typed} {option.flag}"
+                assert re.search(rf"<code>--(\[no-\])?{name}[ <]", section), f"{member.typed} {option.flag}"
     assert str(ROOT) not in text
 
 
