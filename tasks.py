@@ -25,7 +25,7 @@ namespace = program.Namespace(
             unittests.unittest,
             cells.base,
         ),
-        "Publish them": (publishing.publish, publishing.which, publishing.stage, publishing.pull),
+        "Publish images": (publishing.publish, publishing.which, publishing.stage, publishing.pull),
         "Serve a model": (
             models.convert,
             models.model_repo,
@@ -35,14 +35,14 @@ namespace = program.Namespace(
             serving.sif,
             serving.client_test,
         ),
-        "Look after the matrix": (
+        "Maintain the matrix": (
             nightly.nightly,
             sources.audit,
             sources.patches,
             sources.lock,
             sources.bundle,
         ),
-        "Look at this machine": (machine.doctor, machine.demo_command),
+        "Check this machine": (machine.doctor, machine.demo_command),
         "Develop ftbuild": (
             development.test,
             benchmarks.bench,
