@@ -225,7 +225,7 @@ def test_a_converter_that_hangs_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     image = spoilt(SCRIPTS["gptj"], HANGS, ">")
-    monkeypatch.setattr(conversion, "STALL_SECONDS", 3)
+    monkeypatch.setattr(conversion_run, "STALL_SECONDS", 3)
     with pytest.raises(ConversionError, match="has written nothing for"):
         convert(client, config, image, ConversionRequest("gptj", checkpoints / "gptj", tmp_path / "out"))
     assert converting(client, image) == []
