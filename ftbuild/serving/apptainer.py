@@ -1,7 +1,7 @@
-"""A deployment for Apptainer (or Singularity) under Slurm: definition file, start script, batch script.
+"""Deployments for Apptainer (or Singularity) under Slurm: definition file, start script, batch script.
 
-A container there has no network, no GPUs and no /dev/shm of its own: it runs as the calling user in the
-host's. So the server is told its ports, and CUDA_VISIBLE_DEVICES chooses the GPUs.
+A container there runs as the calling user and shares the host's network, GPUs and /dev/shm. So the server
+gets its ports as options, and CUDA_VISIBLE_DEVICES chooses the GPUs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PROGRAM = "apptainer"
 DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
 START, BATCH = "triton_start.sh", "triton.sbatch"
 LOG = "build.log"
-# `apptainer --cleanenv` keeps out what a batch system sets: OpenMPI would see SLURM_* and call srun, which no
-# image has. What the server needs is passed on by name.
+# `apptainer --cleanenv` keeps out the variables of a batch system: OpenMPI would see SLURM_* and call srun,
+# which no image has. Those that the server needs are passed on by name.
 _START = """\
 #!/bin/bash
 # Starts Triton in the Apptainer image beside this script:  {start} [MODEL_REPOSITORY]
-# GPUs: those of CUDA_VISIBLE_DEVICES (a batch system sets it), else {gpus_said}.
+# GPUs: those of CUDA_VISIBLE_DEVICES (a batch system sets it), else {gpus_shown}.
 # Ports: HTTP_PORT, GRPC_PORT, METRICS_PORT.
 set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
@@ -74,7 +74,7 @@ exec ./{start} "$@"
 
 
 def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str]:
-    """File name -> text. The definition takes the image from the engine, or with `archive` from a tar."""
+    """Return file name -> text; the image comes from the engine, or with `archive` from a tar."""
     return {
         DEFINITION: _definition(deployment, archive),
         START: _start(deployment),
@@ -85,9 +85,8 @@ def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str
 def write(deployment: Deployment, folder: Path, *, archive: bool = False, report: Reporter) -> Path | None:
     """Write the files, with `archive` the image's tar as well, and build the .sif if Apptainer is installed.
 
-    The .sif, or None where it is to be built elsewhere: `archive` brings all that this takes. Raises
-    HostError when Apptainer is missing and there is no archive, BuildError with the log when it fails; the
-    other files stay.
+    Returns the .sif, or None where it must be built elsewhere, from the archive. Raises HostError when
+    Apptainer is missing and there is no archive, BuildError with the log when it fails; the other files stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in render(deployment, archive=archive).items():
@@ -105,7 +104,7 @@ def write(deployment: Deployment, folder: Path, *, archive: bool = False, report
         raise HostError(
             missing,
             where=str(folder),
-            hint=f"install it and run {build}; or --archive, and do that on a machine that has it",
+            hint=f"install it and run {build}; or use --archive, and build on a machine that has it",
         )
     report(f"{missing}. On a machine that has it, {build}")
     return None
@@ -135,7 +134,7 @@ def _definition(deployment: Deployment, archive: bool) -> str:
 
 
 def _tagged(image: str) -> str:
-    """With a tag, which Apptainer's docker-daemon wants to see."""
+    """Return the name with a tag, which Apptainer's docker-daemon source requires."""
     return image if ":" in image.rpartition("/")[2] else f"{image}:latest"
 
 
@@ -149,7 +148,7 @@ def _start(deployment: Deployment) -> str:
         start=START,
         models=shlex.quote(str(deployment.models or "")),
         gpus=gpus,
-        gpus_said=gpus or "none",
+        gpus_shown=gpus or "none",
         image=IMAGE,
         definition=DEFINITION,
         environment="".join(exports),

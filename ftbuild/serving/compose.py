@@ -1,4 +1,4 @@
-"""A deployment as a Compose file (compose-spec.io; there is no `version:` any more)."""
+"""Deployments as Compose files (compose-spec.io, which has dropped `version:`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ftbuild.errors import ConfigError
 from ftbuild.serving.deployment import Deployment
 
 SERVICE = "triton"
-# Models of tens of gigabytes take minutes to load; failures before that do not count.
+# Models of tens of gigabytes take minutes to load; earlier failures do not count.
 START_PERIOD = "15m"
 # An image of Triton has python3 for its Python backend, and need not have curl.
 _PROBE = (
@@ -23,7 +23,7 @@ _PROBE = (
 
 
 def render(deployment: Deployment) -> str:
-    """The text of a `compose.yaml`, for `docker compose up --detach`."""
+    """Return the text of a `compose.yaml`, for `docker compose up --detach`."""
     return yaml.safe_dump(_literal(_project(deployment)), sort_keys=False, width=1000)
 
 
@@ -41,7 +41,7 @@ def _project(deployment: Deployment) -> dict[str, Any]:
                 "source": str(deployment.models),
                 "target": triton.MODELS,
                 "read_only": True,
-                # The engine would make a missing folder, and serve nothing.
+                # The engine would create a missing folder and serve nothing.
                 "bind": {"create_host_path": False},
             }
         ],
@@ -65,7 +65,7 @@ def _project(deployment: Deployment) -> dict[str, Any]:
 
 
 def _literal(value: Any) -> Any:
-    """`value` with every `$` doubled, since Compose replaces variables in all strings."""
+    """Return `value` with every `$` doubled, since Compose replaces variables in all strings."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, list):

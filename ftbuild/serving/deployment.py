@@ -1,7 +1,7 @@
-"""How a model repository is served: one value, which every way of starting a server only writes down.
+"""Deployments: how a model repository is served, as one value that all platforms render.
 
-`docker run`, Compose, Kubernetes and Apptainer differ in syntax, not in what is decided here. Pure: what
-cannot work is refused before anything starts.
+`docker run`, Compose, Kubernetes and Apptainer differ in syntax only. Pure: a deployment that cannot work is
+refused before anything starts.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ SMALLEST_SHARED_MULTI_GPU = 1024 * MIB
 # fpA_intB_gemm_template.h:441-458).
 FP16_FROM, BF16_FROM, INT8_FROM, INT8_BEFORE = Sm(60), Sm(80), Sm(70), Sm(90)
 _SIZE = re.compile(r"(\d+)([mg])i?b?", re.IGNORECASE)
-# What Docker, Compose and Kubernetes all take; a Service is the strictest (a DNS label of RFC 1035).
+# Names that Docker, Compose and Kubernetes all accept; a Service is the strictest (a DNS label of RFC 1035).
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports on the machine that serves, of the three endpoints."""
+    """Ports of the three endpoints on the machine that serves."""
 
     http: int = triton.HTTP_PORT
     grpc: int = triton.GRPC_PORT
@@ -47,31 +47,31 @@ class Ports:
         ports = [port for _, port, _ in self.published()]
         for port in ports:
             if not 0 < port < 65536:
-                raise ConfigError(f"{port} is no port", hint="1 to 65535")
+                raise ConfigError(f"{port} is not a port", hint="1 to 65535")
         if len(set(ports)) < len(ports):
             raise ConfigError(
-                f"the endpoints need ports of their own, not {', '.join(map(str, ports))}",
+                f"the endpoints need different ports, not {', '.join(map(str, ports))}",
                 hint="--http-port, --grpc-port, --metrics-port",
             )
 
     def published(self) -> Iterator[tuple[str, int, int]]:
-        """Name, port on the machine and port in the container of each endpoint."""
+        """Yield name, port on the machine and port in the container of each endpoint."""
         yield "http", self.http, triton.HTTP_PORT
         yield "grpc", self.grpc, triton.GRPC_PORT
         yield "metrics", self.metrics, triton.METRICS_PORT
 
 
 def size(text: str) -> int:
-    """`512m`, `1g`, `4GB` -> bytes; all of them powers of two, as Docker counts."""
+    """Return the bytes of `512m`, `1g` or `4GB`; units are powers of two, as in Docker."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise ConfigError(f"{text!r} is no size", hint="a number with m or g, for instance 1g")
+        raise ConfigError(f"{text!r} is not a size", hint="a number with m or g, for instance 1g")
     return int(found[1]) * MIB * (1024 if found[2].lower() == "g" else 1)
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may decide; None and the defaults leave it to the model repository.
+    """A user's choices; None and the defaults leave them to the model repository.
 
     `models` is None where the platform brings the repository. `gpus` are indices as nvidia-smi counts them.
     """
@@ -88,8 +88,8 @@ class Deployment:
     """A server to start: `image` with the repository `models` on `gpus` (none: on the CPU).
 
     `shared_memory` is in bytes, `access` how containers get GPUs (gpu.STYLES). There is no
-    CUDA_VISIBLE_DEVICES in `environment`: a container is given its GPUs and counts them from 0; where there
-    is no such isolation (Apptainer) the renderer sets it.
+    CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts them from 0; the renderer sets
+    it where there is no such isolation (Apptainer).
     """
 
     name: str
@@ -105,36 +105,36 @@ class Deployment:
 
     @property
     def shared_mebibytes(self) -> int:
-        """The shared memory in the unit that all platforms can write."""
+        """The shared memory in MiB, a unit of all platforms."""
         return self.shared_memory // MIB
 
 
 def gpu_indices(text: str | None) -> tuple[int, ...] | None:
-    """`0,1` -> (0, 1); ConfigError for anything but different numbers."""
+    """Parse `0,1`; ConfigError for anything but different numbers."""
     if not text:
         return None
     parts = [part.strip() for part in text.removeprefix("device=").split(",")]
     if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise ConfigError(f"--gpus {text}: indices of GPUs are meant", hint="for instance --gpus 0,1")
+        raise ConfigError(f"--gpus {text}: not a list of GPU indices", hint="for instance --gpus 0,1")
     return tuple(int(part) for part in parts)
 
 
 def chosen_gpus(options: Options, needs: Needs, device: str) -> tuple[int, ...]:
-    """The GPUs to serve on: those of the options, else the first that the repository needs."""
+    """Return the GPUs to serve on: those of the options, else as many as the repository needs, from 0."""
     if device == "gpu":
         return options.gpus or tuple(range(needs.gpus))
     if options.gpus:
-        raise ConfigError("the backend of this stack computes on the CPU", hint="name no GPUs")
+        raise ConfigError("the backend of this stack computes on the CPU", hint="leave out --gpus")
     return ()
 
 
 def decide(
     options: Options, needs: Needs, image: Image, device: str, access: Access | None = None
 ) -> Deployment:
-    """How to serve; `access` are the chosen GPUs, None where they cannot be asked.
+    """Decide how to serve; `access` are the chosen GPUs, None where they are unknown.
 
     `device` is what the stack's backend computes on (models.yaml). Raises ConfigError where options, weights
-    and config.pbtxt do not agree, HostError where these GPUs cannot do it.
+    and config.pbtxt disagree, HostError where these GPUs cannot serve the model.
     """
     if not _NAME.fullmatch(options.name):
         raise ConfigError(
@@ -166,7 +166,7 @@ def decide(
 
 
 def _refuse_missing(weights: Weights, models: Path | None, device: str) -> None:
-    """The backend itself only warns about every file that is missing, and serves noise."""
+    """Raise ConfigError without weights: the backend only warns about missing files, and serves noise."""
     if weights.exists or (device == "cpu" and not weights.split):  # the sample's model needs no weights
         return
     where = str((models or Path(triton.MODELS)) / weights.folder)
@@ -174,12 +174,12 @@ def _refuse_missing(weights: Weights, models: Path | None, device: str) -> None:
     if weights.split:
         there = ", ".join(map(str, weights.split))
         raise ConfigError(
-            f"{weights.model}: config.pbtxt says tensor_para_size {weights.tensor_para}, "
+            f"{weights.model}: config.pbtxt has tensor_para_size {weights.tensor_para}, "
             f"the weights are split for {there}",
             where=where,
             hint=f"invoke model-repo --gpus {weights.split[0]}, or for {weights.tensor_para}: {again}",
         )
-    raise ConfigError(f"{weights.model}: the weights are not there", where=where, hint=again)
+    raise ConfigError(f"{weights.model}: the weights are missing", where=where, hint=again)
 
 
 def _refuse_count(weights: Weights, gpus: int) -> None:
@@ -194,16 +194,16 @@ def _refuse_count(weights: Weights, gpus: int) -> None:
         )
     raise ConfigError(
         f"{weights.model}: {gpus} GPUs for weights that need {weights.gpus} ({split}): the backend uses all "
-        f"that it sees, and {weights.instances} x {weights.gpus} does not cover them evenly",
-        hint=f"name {weights.gpus} GPUs, and start a second server for the others",
+        f"visible GPUs, and {weights.instances} x {weights.gpus} does not cover them evenly",
+        hint=f"choose {weights.gpus} GPUs, and start a second server on the others",
     )
 
 
 def _refuse_silent_type(weights: Weights) -> None:
-    """GPT-NeoX computes anything but fp16 as fp32 (BE v1.4 libfastertransformer.cc:283-288)."""
+    """Raise ConfigError for bf16, which GPT-NeoX takes as fp32 (BE v1.4 libfastertransformer.cc:283-288)."""
     if weights.model_type == "GPT-NeoX" and weights.data_type == "bf16":
         raise ConfigError(
-            f"{weights.model}: GPT-NeoX has no bf16; the backend would compute in fp32 without a word",
+            f"{weights.model}: GPT-NeoX has no bf16; the backend would silently compute in fp32",
             hint="invoke model-repo with data type fp16 or fp32",
         )
 
@@ -219,7 +219,7 @@ def _refuse_type(weights: Weights, found: Gpu) -> None:
 
 def _no_type(name: str, where: str, weights: Weights, found: Gpu) -> HostError:
     return HostError(
-        f"{weights.model}: {name} needs a GPU of compute capability {where}, here is {found}",
+        f"{weights.model}: {name} needs a GPU of compute capability {where}, this is {found}",
         hint="invoke model-repo with another data type, or other --gpus",
     )
 
@@ -228,7 +228,7 @@ def _refuse_sm(image: Image, gpus: Sequence[Gpu]) -> None:
     for found in gpus:
         if not image.runs_on([found]):
             raise HostError(
-                f"{image.name} has machine code for {sm_codes(image.sms or ())} only, here is {found}",
+                f"{image.name} has machine code for {sm_codes(image.sms or ())} only, the GPU is {found}",
                 hint=f"invoke build --sm {found.sm}, or leave --image and --sm out",
             )
 

@@ -1,6 +1,6 @@
-"""A deployment as a container of this machine's engine: start, wait, show, follow, stop.
+"""Deployments as containers of this machine's engine: start, wait, show, follow, stop.
 
-The engine mounts the model repository, so it must be the engine of the machine that holds it.
+The engine mounts the model repository, so both must be on the same machine.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 ROLE = {f"{LABELS}.role": "serve"}
 READY_SECONDS = 900
 STOP_SECONDS = 30
-SAY_SECONDS = 30
-_OUT_OF_MEMORY = "the machine's memory ran out (the kernel killed it)"
+REPORT_SECONDS = 30
+_OUT_OF_MEMORY = "the kernel killed it: the machine's memory ran out"
 
 
 def command_line(deployment: Deployment) -> str:
-    """What `start` does, as a `docker run` to paste into a shell."""
+    """Return what `start` does as a `docker run` to paste into a shell."""
     argv = ["docker", "run", "--detach", f"--name={deployment.name}"]
     argv += [f"--label={name}={value}" for name, value in ROLE.items()]
     if deployment.gpus and deployment.access == "cdi":
@@ -64,8 +64,8 @@ def serve(
 ) -> None:
     """Start the server, wait until it is ready and report its models.
 
-    With `detach` it goes on alone. Else its log is reported until Ctrl-C (or SIGTERM), which ends and removes
-    it. A server that does not get ready, or ends by itself, is removed as well: SmokeError with its words.
+    With `detach` it stays; otherwise its log is reported until Ctrl-C (or SIGTERM), which ends and removes
+    it. A server that does not get ready, or ends by itself, is removed, too: SmokeError with its log.
     """
     refuse(client, deployment, image)
     report(f"starting {deployment.name}: {image.name}{_where(deployment)}, {deployment.models}")
@@ -75,9 +75,9 @@ def serve(
         report(model_table(url))
         report(f"{deployment.name} is ready: {_addresses(client, deployment)}")
         if detach:
-            report(f"invoke serve --stop --name {deployment.name} ends it")
+            report(f"to stop it: invoke serve --stop --name {deployment.name}")
             return
-        report("Ctrl-C ends it; its log from here on:")
+        report("Ctrl-C ends it; its log:")
     except BaseException:
         stop(container)
         raise
@@ -100,16 +100,13 @@ def _addresses(client: docker.DockerClient, deployment: Deployment) -> str:
 
 
 def refuse(client: docker.DockerClient, deployment: Deployment, image: Image) -> None:
-    """Say what would stop this start: a name or port that is taken, files that the image's user can't read.
-
-    Raises ConfigError or HostError.
-    """
+    """Raise ConfigError or HostError for an obstacle: a taken name or port, files that cannot be read."""
     _refuse_name(client, deployment.name)
     if deployment.models is None:
         raise ConfigError("nothing to serve", hint="--model-repo DIR")
     if blocked := unreadable(deployment.models, *image.user):
         raise HostError(
-            f"the server's user ({image.user[0]}) may not read the model repository",
+            f"the server's user ({image.user[0]}) cannot read the model repository",
             where=str(blocked),
             hint=f"chmod -R a+rX {shlex.quote(str(deployment.models))}",
         )
@@ -119,7 +116,7 @@ def refuse(client: docker.DockerClient, deployment: Deployment, image: Image) ->
 
 
 def start(client: docker.DockerClient, deployment: Deployment) -> Container:
-    """The container, started; HostError when the engine refuses, and then nothing is left of it."""
+    """Start the container; HostError when the engine refuses, and then nothing is left of it."""
     from docker.errors import APIError
     from docker.types import Mount, Ulimit
 
@@ -159,23 +156,23 @@ def wait(
     *,
     seconds: float = READY_SECONDS,
 ) -> str:
-    """Wait until the server says that it is ready; the URL of its HTTP endpoint.
+    """Wait until the server reports that it is ready; return the URL of its HTTP endpoint.
 
-    Raises SmokeError, with the server's own words, when it ends or takes longer than `seconds`. Ready is the
-    server's opinion: only a request shows that a model answers.
+    Raises SmokeError with its log when it ends or takes longer than `seconds`. Only a request shows that a
+    model answers.
     """
     import requests
 
     url = f"http://{_host(client)}:{deployment.ports.http}"
-    begin = said = time.monotonic()
+    begin = reported = time.monotonic()
     while (now := time.monotonic()) < begin + seconds:
         refuse_dead(container, "before it was ready")
         with contextlib.suppress(requests.RequestException):
             if _session().get(f"{url}{triton.READY}", timeout=5).status_code == 200:
                 return url
-        if now > said + SAY_SECONDS:
+        if now > reported + REPORT_SECONDS:
             report(f"still loading after {now - begin:.0f} s; invoke serve --logs shows the log")
-            said = now
+            reported = now
         time.sleep(triton.POLL_SECONDS)
     raise SmokeError(
         f"the server was not ready within {seconds:g} s; its log:\n"
@@ -185,7 +182,7 @@ def wait(
 
 
 def refuse_dead(container: Container, when: str) -> None:
-    """SmokeError with the last lines of the log when the server has ended."""
+    """Raise SmokeError with the last lines of the log when the server has ended."""
     container.reload()
     if container.status == "running":
         return
@@ -198,14 +195,14 @@ def refuse_dead(container: Container, when: str) -> None:
 
 
 def model_table(url: str) -> str:
-    """Model, version and status of everything in the repository (repository extension of the protocol)."""
+    """Return a table of model, version and status (repository extension of the protocol)."""
     index = _session().post(f"{url}/v2/repository/index", timeout=10).json()
     rows = [(model["name"], model.get("version", ""), model.get("state", "")) for model in index]
     return tables.render(("Model", "Version", "Status"), sorted(rows))
 
 
 def follow(container: Container) -> Iterator[str]:
-    """The log from now on, line by line, until the server ends."""
+    """Yield the log from now on, line by line, until the server ends."""
     rest = b""
     for chunk in container.logs(stream=True, follow=True, tail=0):
         *lines, rest = (rest + chunk).split(b"\n")
@@ -215,7 +212,7 @@ def follow(container: Container) -> Iterator[str]:
 
 
 def find(client: docker.DockerClient, name: str) -> Container:
-    """A container that `invoke serve` made; ConfigError when there is none of that name."""
+    """Return a container that `invoke serve` made; ConfigError when there is none of that name."""
     found = _container(client, name)
     if found is None or not _is_ours(found):
         servers = [
@@ -231,7 +228,7 @@ def find(client: docker.DockerClient, name: str) -> Container:
 
 
 def stop(container: Container) -> None:
-    """End the server, with time to finish what it answers, and remove its container."""
+    """End the server, with time to finish its answers, and remove its container."""
     from docker.errors import NotFound
 
     with contextlib.suppress(NotFound):
@@ -240,7 +237,7 @@ def stop(container: Container) -> None:
 
 
 def logs(container: Container) -> str:
-    """All that the server has said."""
+    """Return the whole log."""
     return container.logs().decode("utf-8", "replace").rstrip("\n")
 
 
@@ -250,10 +247,10 @@ def _refuse_name(client: docker.DockerClient, name: str) -> None:
         return
     if not _is_ours(found):
         raise ConfigError(
-            f"a container {name} exists that invoke serve did not make", hint="take another --name"
+            f"there is a container {name} that invoke serve did not make", hint="choose another --name"
         )
     raise ConfigError(
-        f"a server {name} is there already ({found.status})",
+        f"there is already a server {name} ({found.status})",
         hint=f"invoke serve --stop --name {name}, or another --name and other ports",
     )
 
@@ -276,22 +273,22 @@ def _filter() -> list[str]:
 
 
 def _refuse_port(name: str, port: int) -> None:
-    """HostError when something listens there: the engine's own message would come after the start."""
+    """Raise HostError when something listens there: the engine's own message would come after the start."""
     with socket.socket() as probe:
         # As servers do: a connection that has just ended does not hold a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("", port))
         except OSError as taken:
-            if taken.errno == errno.EACCES:  # below 1024 the engine may what this user may not
+            if taken.errno == errno.EACCES:  # below 1024, where the engine may listen and this user may not
                 return
             raise HostError(
-                f"port {port} is in use", where=f"the {name} endpoint", hint=f"--{name}-port with another one"
+                f"port {port} is in use", where=f"the {name} endpoint", hint=f"choose another --{name}-port"
             ) from taken
 
 
 def _session() -> requests.Session:
-    """Without the proxies of the environment, which cannot reach this machine's own ports."""
+    """Return a session without the proxies of the environment, which cannot reach this machine's ports."""
     import requests
 
     session = requests.Session()
@@ -300,6 +297,6 @@ def _session() -> requests.Session:
 
 
 def _host(client: docker.DockerClient) -> str:
-    """Where published ports are: the machine of the engine."""
+    """Return the host of published ports: the machine of the engine."""
     base = urlsplit(client.api.base_url)
     return base.hostname or "localhost" if base.scheme in ("http", "https") else "localhost"

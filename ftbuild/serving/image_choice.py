@@ -1,4 +1,4 @@
-"""Which of the images that are built here serves on the GPUs that are here."""
+"""Choice of the local runtime image that fits this host's GPUs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BUILD = "invoke build --sm <SM of the GPU>, or name an image: --image"
 
 @dataclass(frozen=True)
 class Image:
-    """A runtime image, and what its labels say; an image that is not ours has none (`sms` None)."""
+    """A runtime image with the facts of its labels; an image that is not ours has none (`sms` None)."""
 
     name: str
     triton: str | None = None
@@ -34,17 +34,17 @@ class Image:
     user: tuple[int, int] = USER
 
     def runs_on(self, gpus: Sequence[Gpu]) -> bool:
-        """Whether it has machine code for all of them, as far as its labels say."""
+        """Return whether it has machine code for all of them, according to its labels."""
         return self.sms is None or all(device.runs(self.sms) for device in gpus)
 
     def is_exact_for(self, gpus: Sequence[Gpu]) -> bool:
-        """Whether it was compiled for the very SM of each."""
+        """Return whether it was compiled for the exact SM of each."""
         return all(device.sm in (self.sms or ()) for device in gpus)
 
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """The options that choose an image, as typed; None leaves it open."""
+    """The options that choose an image, as typed; None matches any."""
 
     image: str | None = None
     triton: str | None = None
@@ -52,7 +52,7 @@ class ImageChoice:
     base: str | None = None
 
     def takes(self, image: Image) -> bool:
-        """Whether an image is one of those that the options mean."""
+        """Return whether an image matches the options."""
         sms = None if self.sm is None else set(parse_sms(self.sm))
         return (
             self.triton in (None, image.triton)
@@ -62,7 +62,7 @@ class ImageChoice:
 
     @property
     def is_for_an_sm(self) -> bool:
-        """Whether the options say which GPUs the image is for."""
+        """Whether the options decide the GPUs that the image is for."""
         return bool(self.image or self.sm)
 
     def __str__(self) -> str:
@@ -78,18 +78,18 @@ def find(
     *,
     here: bool = True,
 ) -> tuple[Image, Access | None]:
-    """The image to serve with, and the GPUs of `indices` (None: all), as a container of it gets them.
+    """Return the image to serve with, and the GPUs of `indices` (None: all) that a container of it gets.
 
-    What is not served `here` but only written down needs no GPU, and one that is here decides only where the
-    options leave it open. A named image is pulled to be served. Raises ConfigError when nothing that is built
-    matches the options, HostError when nothing runs on these GPUs or a named image cannot be had.
+    A deployment that is written down instead of served `here` needs no GPU; local GPUs then decide only what
+    the options leave open. A named image is pulled to be served. Raises ConfigError when no local image
+    matches the options, HostError when none runs on these GPUs or a named image cannot be pulled.
     """
     if wanted.image and here:
         container.available(client, wanted.image, "serving", "docker login, or invoke build and no --image")
     candidates = [_named(client, wanted.image)] if wanted.image else list(_built(client, config, wanted))
     if not candidates:
         raise ConfigError(
-            f"no image of {config.matrix.image} is built that matches {wanted}",
+            f"no local image of {config.matrix.image} matches {wanted}",
             hint="invoke build with these options, or --image",
         )
     access = None
@@ -103,12 +103,14 @@ def find(
             )
     if on_gpu and access is None and len({image.sms for image in candidates}) > 1:
         names = ", ".join(sorted(image.name for image in candidates))
-        raise ConfigError(f"no GPU here says which image is meant: {names}", hint="--sm or --image")
+        raise ConfigError(
+            f"without a GPU here, several images fit: {names}", hint="choose with --sm or --image"
+        )
     return choose(candidates, access.gpus if access else (), config.bases.default), access
 
 
 def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> Image:
-    """The one to serve on `gpus`: the very SM first, then the newest release, then the default base.
+    """Choose an image for `gpus`: the exact SM first, then the newest release, then the default base.
 
     Raises HostError, with what there is, when no image has machine code for all of them.
     """
@@ -129,7 +131,7 @@ def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> I
 
 
 def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
-    """An image by its labels and its `USER`."""
+    """Return an image by its labels and its `USER`."""
     sms = labels.get(f"{LABELS}.sm")
     return Image(
         name,
@@ -141,7 +143,7 @@ def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
 
 
 def _user(text: str) -> tuple[int, int]:
-    """`uid:gid` of a Dockerfile's USER; a name says nothing from outside and counts as ours."""
+    """Parse `uid:gid` of a Dockerfile's USER; a name, whose ids are unknown here, counts as ours."""
     uid, _, gid = text.partition(":")
     if not uid:
         return (0, 0)
@@ -149,7 +151,7 @@ def _user(text: str) -> tuple[int, int]:
 
 
 def _named(client: docker.DockerClient, name: str) -> Image:
-    """An image by name; one that is not here says nothing of itself."""
+    """Return an image by name; one that is not here has no facts."""
     found = daemon.image(client, name)
     if found is None:
         return Image(name)
@@ -157,7 +159,7 @@ def _named(client: docker.DockerClient, name: str) -> Image:
 
 
 def _built(client: docker.DockerClient, config: Config, wanted: ImageChoice) -> Iterator[Image]:
-    """The moving tags of runtime images that `invoke build` left here."""
+    """Yield the moving tags of runtime images that `invoke build` left here."""
     labels = [f"{LABELS}.product=runtime"]
     for found in client.images.list(name=config.matrix.image, filters={"label": labels}):
         name = f"{config.matrix.image}:{found.labels.get(f'{LABELS}.cell')}"

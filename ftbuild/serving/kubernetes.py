@@ -1,4 +1,4 @@
-"""A deployment as a Kubernetes Deployment and Service.
+"""Deployments as a Kubernetes Deployment and Service.
 
 Limits of locked memory and stack are the node's there: a pod cannot set them.
 """
@@ -14,7 +14,7 @@ from ftbuild.errors import ConfigError
 from ftbuild.serving.deployment import Deployment
 from ftbuild.serving.image_choice import USER
 
-# What NVIDIA's device plugin calls a GPU.
+# The resource name of NVIDIA's device plugin.
 GPU = "nvidia.com/gpu"
 PROBE_SECONDS = 10
 # Half an hour to load a model before a pod counts as failed.
@@ -22,13 +22,15 @@ START_PROBES = 180
 
 
 def render(deployment: Deployment, *, claim: str | None = None, replicas: int = 1) -> str:
-    """The text for `kubectl apply -f -`.
+    """Return the text for `kubectl apply -f -`.
 
     The repository comes from a PersistentVolumeClaim, or without `claim` from the same folder on every node.
-    Which GPUs a pod gets is the cluster's choice: only their number counts.
+    The cluster chooses the GPUs of a pod: only their number counts.
     """
     if replicas < 1:
-        raise ConfigError(f"{replicas} replicas serve nothing", hint="--replicas 1 or more")
+        raise ConfigError(
+            f"the number of replicas must be at least 1, not {replicas}", hint="check --replicas"
+        )
     documents = [_deployment(deployment, _models(deployment, claim), replicas), _service(deployment)]
     return yaml.safe_dump_all(documents, sort_keys=False)
 
@@ -45,9 +47,9 @@ def _deployment(deployment: Deployment, models: dict[str, Any], replicas: int) -
         "metadata": {"name": deployment.name, "labels": _labels(deployment)},
         "spec": {
             "replicas": replicas,
-            # A new pod before an old one has gone would wait for GPUs that are not free.
+            # A new pod would wait for the GPUs of the old one.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
-            # Longer than the start probe allows, so that the reason of a failed start is seen first.
+            # Longer than the start probe allows, so that a failed start shows its own reason first.
             "progressDeadlineSeconds": (START_PROBES + 10) * PROBE_SECONDS,
             "selector": {"matchLabels": _labels(deployment)},
             "template": {

@@ -1,6 +1,6 @@
-"""What a model repository asks of the machine that serves it: GPUs, data types, readable files.
+"""Requirements of a model repository: GPUs, data types, readable files.
 
-Reads config.pbtxt and the names of files; weights themselves are not opened.
+Reads config.pbtxt and the names of files; weights are not opened.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ftbuild.models import config_pbtxt
 
 BACKEND = "fastertransformer"
 _WEIGHTS = re.compile(r"(\d+)-gpu")
-_MAKE_AGAIN = "invoke model-repo again writes it for the weights, wherever they are"
+_MAKE_AGAIN = "invoke model-repo writes it again, independent of where the weights are"
 
 
 @dataclass(frozen=True)
 class Weights:
     """A model of the FasterTransformer backend.
 
-    `folder` is where the backend looks for its weights, inside of the repository; `split` tells for how many
-    GPUs there are weights beside it. `instances` is the count of its instance group.
+    `folder` is where the backend looks for its weights, inside of the repository; `split` are the numbers
+    of GPUs that there are weights for beside it. `instances` is the count of its instance group.
     """
 
     model: str
@@ -44,9 +44,10 @@ class Weights:
         return self.tensor_para * self.pipeline_para
 
     def fits(self, gpus: int) -> bool:
-        """Whether the backend starts where it sees that many GPUs (BE v1.4 libfastertransformer.cc:383-391).
+        """Return whether the backend starts with that many visible GPUs.
 
-        It uses all that it sees: the number must be divisible, and there must be instances for all.
+        It uses all of them: the number must be divisible, and there must be instances for all (BE v1.4
+        libfastertransformer.cc:383-391).
         """
         return gpus > 0 and gpus % self.gpus == 0 and self.gpus * self.instances >= gpus
 
@@ -60,12 +61,12 @@ class Needs:
 
     @property
     def gpus(self) -> int:
-        """The fewest GPUs that every model has enough with."""
+        """The fewest GPUs on which every model fits."""
         return max((weights.gpus for weights in self.weights), default=1)
 
 
 def read(folder: Path) -> Needs:
-    """What the repository in `folder` needs; ConfigError when it is no model repository."""
+    """Return what the repository in `folder` needs; ConfigError when it is not a model repository."""
     if not folder.is_dir():
         raise ConfigError(
             "the model repository does not exist", where=str(folder), hint="invoke model-repo writes one"
@@ -88,7 +89,7 @@ def read(folder: Path) -> Needs:
 
 
 def unreadable(folder: Path, uid: int, gid: int) -> Path | None:
-    """The first file or folder, from the root of the file system on, that a user other than root can't read.
+    """Return the first file or folder that a user cannot read, or None.
 
     A container sees a bind mount with the permissions of the host; above the repository it needs none, since
     the engine mounts it as root.
@@ -104,7 +105,7 @@ def _may(path: Path, uid: int, gid: int) -> bool:
 
 
 def _weights(folder: Path, file: Path) -> Weights | None:
-    """The weights that a model of the FasterTransformer backend wants; None for any other model."""
+    """Return the weights that a model of the FasterTransformer backend needs; None for any other model."""
     config = config_pbtxt.parse(file.read_text())
     if config.backend != BACKEND:
         return None
@@ -127,7 +128,7 @@ def _weights(folder: Path, file: Path) -> Weights | None:
 
 
 def _data_type(parameters: Mapping[str, str]) -> str:
-    """Release 1.1 has `is_half` in place of `data_type` (BE v1.1 libfastertransformer.cc:254)."""
+    """Return the data type; release 1.1 has `is_half` instead (BE v1.1 libfastertransformer.cc:254)."""
     return parameters.get("data_type") or ("fp16" if parameters.get("is_half") == "1" else "fp32")
 
 
@@ -140,7 +141,7 @@ def _number(parameters: Mapping[str, str], name: str, file: Path, default: int) 
 
 
 def _place(folder: Path, model: Path, parameters: Mapping[str, str], name: str, file: Path) -> Path:
-    """Where the backend will look, seen from here: the container has the repository at `server.MODELS`."""
+    """Return the path where the backend looks, on this machine: the container sees triton.MODELS."""
     written = parameters.get("model_checkpoint_path")
     if not written:
         versions = [path for path in model.iterdir() if path.name.isdecimal()]

@@ -1,4 +1,4 @@
-"""From options to a deployment, with what is on this machine: model repository, images, GPUs."""
+"""Deployments from options and this machine: model repository, images, GPUs."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Resolved:
-    """How to serve, and what is known of the image."""
+    """A deployment, and the facts of its image."""
 
     deployment: Deployment
     image: Image
 
 
 def to_serve(client: docker.DockerClient, config: Config, wanted: ImageChoice, options: Options) -> Resolved:
-    """What this machine is to serve; HostError for what its engine or its GPUs cannot do."""
+    """Resolve a deployment for this machine; HostError where its engine or GPUs cannot serve it."""
     if options.models is None:
         raise ConfigError("nothing to serve", hint="--model-repo DIR")
     return _resolved(client, config, wanted, options, here=True)
 
 
 def to_write(config: Config, wanted: ImageChoice, options: Options) -> Deployment:
-    """What is to be written down, for this machine or another: needs no GPU, with --image no engine."""
+    """Resolve a deployment for any machine: needs no GPU, and with --image no engine."""
     try:
         client = daemon.connect()
     except HostError:

@@ -115,7 +115,7 @@ def test_a_detached_server_answers_until_it_is_stopped(
     assert "Started HTTPService" in launch.logs(running)
     assert running.exec_run("touch /models/here").exit_code != 0
 
-    with pytest.raises(ConfigError, match=f"a server {wanted.name} is there already") as clash:
+    with pytest.raises(ConfigError, match=f"there is already a server {wanted.name}") as clash:
         serve(wanted, detach=True)
     assert f"--stop --name {wanted.name}" in str(clash.value)
     with pytest.raises(HostError, match=f"port {wanted.ports.http} is in use") as busy:
@@ -210,7 +210,7 @@ def test_a_repository_that_the_server_may_not_read_is_refused(
 ) -> None:
     assert wanted.models is not None
     (wanted.models / "fastertransformer").chmod(0o700)
-    with pytest.raises(HostError, match=r"user \(1000\) may not read") as caught:
+    with pytest.raises(HostError, match=r"user \(1000\) cannot read") as caught:
         serve(wanted)
     assert "chmod -R a+rX" in str(caught.value)
     assert wanted.name not in names(client)
@@ -288,7 +288,7 @@ def test_the_load_is_reported_while_it_lasts(
     serve: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "SAY_SECONDS", 0)
+    monkeypatch.setattr(launch, "REPORT_SECONDS", 0)
     begin = time.monotonic()
     said = serve(wanted, detach=True)
     assert any("still loading after" in line for line in said), time.monotonic() - begin
@@ -310,7 +310,7 @@ def test_the_commands_serve_log_and_stop(client: docker.DockerClient, wanted: De
     assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
     assert "Started HTTPService" in cli("serve", "--logs", named).stdout
     again = cli("serve", "--detach", named, *ports, models=wanted.models)
-    assert (again.returncode, "is there already" in again.stderr) == (2, True)
+    assert (again.returncode, "there is already a server" in again.stderr) == (2, True)
     assert cli("serve", "--stop", named).returncode == 0
     assert wanted.name not in names(client)
     assert cli("serve", "--stop", named).returncode == 2

@@ -95,7 +95,7 @@ def test_weights_are_where_the_container_sees_them(repository: Callable[..., Pat
     (folder / "fastertransformer/config.pbtxt").write_text(pbtxt(model_checkpoint_path="/fsx/model/1-gpu"))
     with pytest.raises(ConfigError, match="/fsx/model/1-gpu, which the container does not have") as caught:
         requirements.read(folder)
-    assert "invoke model-repo again" in str(caught.value)
+    assert "invoke model-repo writes it again" in str(caught.value)
 
 
 def test_release_1_1_says_is_half_in_place_of_a_data_type(repository: Callable[..., Path]) -> None:
@@ -178,11 +178,11 @@ def test_the_backend_uses_every_gpu_that_it_sees() -> None:
 def test_weights_that_are_split_otherwise_or_absent_are_refused() -> None:
     hint = refused(
         ConfigError,
-        "config.pbtxt says tensor_para_size 1, the weights are split for 2, 4",
+        "config.pbtxt has tensor_para_size 1, the weights are split for 2, 4",
         weights=replace(WEIGHTS, exists=False, split=(2, 4)),
     )
     assert "model-repo --gpus 2" in hint
-    refused(ConfigError, "the weights are not there", weights=replace(WEIGHTS, exists=False, split=()))
+    refused(ConfigError, "the weights are missing", weights=replace(WEIGHTS, exists=False, split=()))
 
 
 def test_the_sample_needs_no_weights_but_no_wrong_ones_either() -> None:
@@ -203,9 +203,11 @@ def test_machine_code_runs_on_the_same_major_version(found: Gpu) -> None:
 
 
 def test_an_image_for_another_sm_is_refused() -> None:
-    hint = refused(HostError, r"machine code for sm_80 only, here is H100 \(compute capability 9.0\)", H100)
+    hint = refused(
+        HostError, r"machine code for sm_80 only, the GPU is H100 \(compute capability 9.0\)", H100
+    )
     assert "invoke build --sm 90" in hint
-    refused(HostError, "here is V100", A100, V100, weights=replace(WEIGHTS, instances=2))
+    refused(HostError, "the GPU is V100", A100, V100, weights=replace(WEIGHTS, instances=2))
     assert decide(H100, image=Image("somebody/triton_with_ft:22.06"))
 
 
@@ -259,7 +261,7 @@ def test_sizes_are_read_as_docker_reads_them(text: str, mebibytes: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "g", "1.5g", "-1g", "1t"])
 def test_text_that_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="is no size"):
+    with pytest.raises(ConfigError, match="is not a size"):
         deployment.size(text)
 
 
@@ -268,14 +270,14 @@ def test_indices_are_read_as_docker_writes_them() -> None:
     assert deployment.gpu_indices("device=1") == (1,)
     assert deployment.gpu_indices("") is None
     for text in ("all", "0,0", "0,", "-1"):
-        with pytest.raises(ConfigError, match="indices of GPUs"):
+        with pytest.raises(ConfigError, match="not a list of GPU indices"):
             deployment.gpu_indices(text)
 
 
 def test_ports_must_be_ports_and_differ() -> None:
-    with pytest.raises(ConfigError, match="70000 is no port"):
+    with pytest.raises(ConfigError, match="70000 is not a port"):
         Ports(http=70000)
-    with pytest.raises(ConfigError, match="ports of their own, not 8001, 8001, 8002"):
+    with pytest.raises(ConfigError, match="different ports, not 8001, 8001, 8002"):
         Ports(http=8001)
 
 
@@ -373,7 +375,7 @@ def test_without_a_gpu_nothing_is_served_and_no_sm_is_guessed(
     machine([*BUILT, OTHER])
     with pytest.raises(HostError, match="no container here gets a GPU"):
         find(config, here=True)
-    with pytest.raises(ConfigError, match=r"which image is meant: x:22\.07-sm80, "):
+    with pytest.raises(ConfigError, match=r"several images fit: x:22\.07-sm80, "):
         find(config, here=False)
     machine(BUILT)
     assert find(config, here=False) == (BUILT[1], None)

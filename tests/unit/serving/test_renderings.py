@@ -182,7 +182,7 @@ def test_models_come_from_a_folder_or_a_claim(deployment: Deployment, without_re
     assert volume(without_repository, "nfs")["persistentVolumeClaim"]["claimName"] == "nfs"
     with pytest.raises(ConfigError, match="needs the model repository"):
         kubernetes.render(without_repository)
-    with pytest.raises(ConfigError, match="0 replicas"):
+    with pytest.raises(ConfigError, match="at least 1, not 0"):
         kubernetes.render(deployment, replicas=0)
 
 
