@@ -1,10 +1,10 @@
-"""CMake configuration of a cell: options, targets and outputs of both build trees, and the job count.
+"""CMake configuration of a cell: options, targets and outputs of both build trees, and the number of jobs.
 
 Two trees, since they need different C++ ABIs: the backend must have Triton's (new) ABI, the PyTorch library
 that of the installed torch (FasterTransformer v5.3 CMakeLists.txt:275-290 sets it for a whole tree).
 
-Upstream's lines are cited per option: `FT` is FasterTransformer, `BE` is fastertransformer_backend; each
-citation names the version that it was read in.
+Every option cites upstream's lines: `FT` is FasterTransformer, `BE` is fastertransformer_backend, each with
+the version that was read.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ftbuild.sm import Sm, sm_list
 from ftbuild.text.units import GIB
 
 SOURCE_ROOT = "/src"
-# Measured on the real sources (22.12, sm_90, CUDA 11.8), largest process of a job: 0.65 GiB (ptxas) in the
+# Measured on the real sources (22.12, sm_90, CUDA 11.8), the largest process of a job: 0.65 GiB (ptxas) in the
 # backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree. nvcc compiles SMs one after the other.
 MEMORY_PER_JOB_BYTES = 3 * GIB
 
@@ -42,7 +42,7 @@ class Tree:
     targets: tuple[str, ...]
 
     def initial_cache(self) -> str:
-        """A script for `cmake -C` that sets every option, with its citation as documentation string."""
+        """Return a script for `cmake -C` that sets every option, with its citation as documentation."""
         lines = [f'set({o.name} "{o.value}" CACHE STRING "{o.source}")' for o in self.options]
         return "\n".join([f"# Initial cache of the {self.name} tree, written by ftbuild", *lines, ""])
 
@@ -55,7 +55,7 @@ class Toolchain:
     cxx: str
 
     def environment(self) -> Mapping[str, str]:
-        """Variables for configure and compile: CMake's own detection and FindCUDA both read them.
+        """Return the variables for configure and compile, which CMake's own detection and FindCUDA read.
 
         CC and CXX: cmake-env-variables(7). CUDAHOSTCXX: the host compiler of language CUDA. FindCUDA, which
         BE v1.4 CMakeLists.txt:63 still uses, wants the cache variable CUDA_HOST_COMPILER besides.
@@ -64,20 +64,20 @@ class Toolchain:
 
 
 def jobs(cores: int, memory_bytes: int) -> int:
-    """How many compile jobs a machine runs at a time: one per core, fewer where memory is short, at least 1.
+    """Return the number of compile jobs of a machine: one per core, fewer where memory is short, at least 1.
 
-    It holds for all builds on it together, both trees of each (dockerfiles/steps/slot.py).
+    All builds on it share them, both trees of each (dockerfiles/steps/slot.py).
     """
     return max(1, min(cores, memory_bytes // MEMORY_PER_JOB_BYTES))
 
 
 def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:
-    """The backend tree and the pyt tree of FasterTransformer `ft` and fastertransformer_backend `backend`.
+    """Return the backend tree and the pyt tree of FasterTransformer `ft` and its backend `backend`.
 
     Pure. Options:
 
-    SM: FT v5.3 CMakeLists.txt:138-190 matches it by substring against its list, and an SM that it does not
-        know silently builds four others; so the matrix validates it, a patch makes it an error, and the
+    SM: FT v5.3 CMakeLists.txt:138-190 matches it by substring against its list, and an unknown SM silently
+        builds four others; so the matrix validates it, a patch makes it an error, and the
         build counts the lines `Assign GPU architecture`.
     BUILD_MULTI_GPU: BE v1.4 CMakeLists.txt:36; FT v5.3 CMakeLists.txt:61. Always on: without it the triton
         sources still include MPI's headers.
@@ -112,7 +112,7 @@ def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> t
 
 
 def unit_tests(pyt: Tree, ft: str) -> Tree:
-    """The tree of upstream's own unit tests: the pyt tree's options, and thereby its objects in ccache.
+    """Return the tree of upstream's unit tests, with the pyt tree's options and so its objects in ccache.
 
     BUILD_FT_TESTS: patches/ft/0020 and 0021.
     FETCHCONTENT_SOURCE_DIR_GOOGLETEST: cmake module FetchContent; upstream would clone it while configuring
@@ -181,7 +181,7 @@ def _pyt() -> Iterator[Option]:
 
 
 def _pyt_targets(ft: Version) -> tuple[str, ...]:
-    """One library from v5.3 on (th_op/CMakeLists.txt:35), one per model before (its CMakeLists.txt:15)."""
+    """Return one library from v5.3 on (th_op/CMakeLists.txt:35), one per model before (CMakeLists.txt:15)."""
     if ft >= Version("5.3"):
         return ("th_transformer",)
     models = ("th_bert", "th_decoding", "th_gpt", "th_parallel_gpt", "th_t5")
@@ -189,7 +189,7 @@ def _pyt_targets(ft: Version) -> tuple[str, ...]:
 
 
 def _unit_test_targets(ft: Version) -> tuple[str, ...]:
-    """Every program of tests/unittests/CMakeLists.txt; from 5.2 on one, of googletest, has most tests."""
+    """Return the programs of tests/unittests/CMakeLists.txt; from 5.2 on googletest's has most tests."""
     if ft >= Version("5.2"):
         return ("unittest", "test_gemm", "test_gpt_kernels", "test_activation", "test_context_decoder_layer")
     return ("test_gemm", "test_sampling", "test_logprob_kernels")

@@ -1,7 +1,7 @@
-"""The matrix: which images exist, which cannot and why, and the selection of cells by option and glob.
+"""The matrix of images that can be built or cannot, and the selection of cells by option and glob.
 
-Pure: neither Docker nor network. A cell that cannot exist is never dropped in silence; it is listed with
-every reason and the source of each.
+Pure: neither Docker nor network. A cell that cannot exist is never dropped silently; it is listed with every
+reason and the source of each.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One image to build: a Triton release, the SMs compiled into it, the base it stands on."""
+    """One image to build: a Triton release, the SMs compiled into it, its base."""
 
     triton: str
     sms: tuple[Sm, ...]
@@ -47,14 +47,14 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Every pair of release and SM on one base: what can be built, and what cannot."""
+    """Every pair of release and SM on one base: the cells that can be built, and those that cannot."""
 
     cells: tuple[Cell, ...]
     excluded: tuple[Excluded, ...]
 
 
 def make_matrix(config: Config, base: str | None = None) -> Matrix:
-    """All single-SM cells on `base` (default: the configured default base)."""
+    """Return all single-SM cells on `base` (default: the configured default base)."""
     name = base or config.bases.default
     _base(config, name)
     cells, excluded = [], []
@@ -75,7 +75,7 @@ def select(
     cells: Sequence[str] = (),
     base: str | None = None,
 ) -> tuple[Cell, ...]:
-    """The cells that the options ask for.
+    """Return the cells that the options select.
 
     `triton` names releases (none: all), `sms` holds one value per image, either an SM (`80`) or several in
     one image (`80,86`); none means the default SMs of each release. `cells` are globs on cell ids and
@@ -111,7 +111,7 @@ def select_with_excluded(
     cells: Sequence[str] = (),
     base: str | None = None,
 ) -> Matrix:
-    """Every cell within the options, those that cannot exist as excluded; no options: the whole matrix.
+    """Return every cell within the options, with those that cannot exist as excluded; no options: all.
 
     Raises ConfigError for a release or an SM that does not exist, NothingSelected when no cell is left.
     """
@@ -131,13 +131,13 @@ def select_with_excluded(
 
 
 def as_json(table: Matrix) -> str:
-    """The matrix for programs: `cells` and `excluded`, the latter with reasons."""
+    """Return the matrix for programs: `cells` and `excluded`, the latter with reasons."""
     excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
     return json.dumps({"cells": [_record(c) for c in table.cells], "excluded": excluded}, indent=2)
 
 
 def as_github(cells: Iterable[Cell]) -> str:
-    """Two lines for `$GITHUB_OUTPUT`: `matrix={"include": [...]}` and `count=N`.
+    """Return two lines for `$GITHUB_OUTPUT`: `matrix={"include": [...]}` and `count=N`.
 
     The count is for an `if:` on the job, since GitHub Actions refuses a matrix without entries.
     """
@@ -146,12 +146,12 @@ def as_github(cells: Iterable[Cell]) -> str:
 
 
 def cuda_version(config: Config, cell: Cell) -> str:
-    """The CUDA toolkit that compiles the cell: the base's own, else the release's."""
+    """Return the CUDA version that compiles the cell: the base's own, else the release's."""
     return _base(config, cell.base).cuda or config.matrix.releases[cell.triton].cuda
 
 
 def _releases(config: Config, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The releases of that name, none named: all; ConfigError for one that is not in the matrix."""
+    """Return the releases named (none: all); ConfigError for one that is not in the matrix."""
     for release in wanted:
         if release not in config.matrix.releases:
             known = ", ".join(config.matrix.releases)
@@ -226,7 +226,7 @@ def _excluded(cell: Cell, reasons: Sequence[str], table: Matrix) -> ConfigError:
 
 
 def _reasons(config: Config, cell: Cell) -> Iterator[str]:
-    """Why a cell cannot exist; nothing for one that can."""
+    """Yield the reasons why a cell cannot exist, if any."""
     release, base = config.matrix.releases[cell.triton], _base(config, cell.base)
     if cell.triton not in base.releases:
         yield f"base {cell.base} carries no image for {cell.triton} ({base.source})"

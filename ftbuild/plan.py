@@ -1,7 +1,7 @@
-"""Config + lock + cell -> Plan: everything that decides an image, and nothing that belongs to a machine.
+"""Plans: everything that decides an image, from configuration, lock and cell, and nothing of a machine.
 
-Pure but for reading the project's own files. Whatever comes after (context, bake, build) only carries a
-Plan out. Two plans with the same input key give the same image.
+Pure but for reading the project's own files. Later steps (context, bake, build) only carry a Plan out. Two
+plans with the same input key give the same image.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ftbuild.sm import Sm, sm_list
 from ftbuild.sources import lock
 from ftbuild.sources.patches import series
 
-# Raised by hand when the way an image is made changes without any file that the key covers changing.
+# Raised by hand when the build changes, but no file that the key covers.
 RECIPE = 2
 KEY_DIGITS = 12
 LABELS = "io.ftbuild"
@@ -34,7 +34,7 @@ _STEP = re.compile(rf"(?<![\w/-]){STEPS}/([\w.-]+)")
 
 @dataclass(frozen=True)
 class Revision:
-    """The state of this repository that a label names; never part of the input key."""
+    """The revision of this repository for labels; never part of the input key."""
 
     commit: str
     time: str
@@ -42,7 +42,7 @@ class Revision:
 
     @property
     def epoch(self) -> int:
-        """Its time in seconds since 1970, as SOURCE_DATE_EPOCH wants it (reproducible-builds.org)."""
+        """Its time in seconds since 1970, for SOURCE_DATE_EPOCH (reproducible-builds.org)."""
         return int(datetime.fromisoformat(self.time).timestamp())
 
 
@@ -73,7 +73,7 @@ class PlannedPatch:
 
 @dataclass(frozen=True)
 class PlannedBase:
-    """What the image stands on: the image to serve from and the one to compile in."""
+    """The base of an image: the image to serve from and the one to compile in."""
 
     name: str
     serving: str
@@ -113,7 +113,7 @@ class Plan:
     key: str = ""
 
     def tag(self, product: str, *, moving: bool = False) -> str:
-        """`name:22.12-sm80-<key>`, or the moving `name:22.12-sm80`; the SDK image ends with `-sdk`."""
+        """Return `name:22.12-sm80-<key>`, or the moving `name:22.12-sm80`; the SDK image ends with `-sdk`."""
         parts = [self.cell.id, *([] if moving else [self.key]), *([product] if product != "runtime" else [])]
         return f"{self.image}:{'-'.join(parts)}"
 
@@ -122,7 +122,7 @@ class Plan:
         return work / self.cell.id / self.key
 
     def file(self, role: str) -> RecipeFile:
-        """The recipe file of a role: dockerfile, base, toolchain, pyt, runtime or sdk."""
+        """Return the recipe file of a role: dockerfile, base, toolchain, pyt, runtime or sdk."""
         return next(f for f in self.files if f.role == role)
 
     def steps(self, role: str) -> tuple[RecipeFile, ...]:
@@ -130,11 +130,11 @@ class Plan:
         return tuple(f for f in self.files if f.role.startswith(f"{role}/"))
 
     def source(self, repository: str) -> PlannedSource:
-        """The pinned source of a repository."""
+        """Return the pinned source of a repository."""
         return next(s for s in self.sources if s.repository == repository)
 
     def arguments(self) -> dict[str, str]:
-        """Build arguments of the Dockerfile, the same for every stage."""
+        """Return the build arguments of the Dockerfile, the same for every stage."""
         backend, pyt = self.trees
         return {
             "HOST_CC": self.toolchain.cc,
@@ -146,9 +146,9 @@ class Plan:
         }
 
     def labels(self, product: str) -> dict[str, str]:
-        """OCI image labels (image-spec v1.1 annotations.md) and our own, for one product.
+        """Return OCI image labels (image-spec v1.1 annotations.md) and our own, for one product.
 
-        The standard keys are all set, since an image inherits those of its base otherwise.
+        All standard keys are set, since an image would inherit those of its base.
         """
         ft, backend = self.source("ft"), self.source("backend")
         sms = sm_list(self.cell.sms)
@@ -195,7 +195,7 @@ class Plan:
         }
 
     def as_dict(self) -> dict[str, object]:
-        """The plan as plain data, for `--format json` and the record beside the log."""
+        """Return the plan as plain data, for `--format json` and the record beside the log."""
         return {
             "cell": self.cell.id,
             "key": self.key,
@@ -217,7 +217,7 @@ class Plan:
 
 
 def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
-    """The plan of one cell.
+    """Make the plan of one cell.
 
     Raises PinError where the lock lacks a pin, PatchError where the series is malformed, ConfigError where
     a file that the recipe names is missing.
@@ -339,6 +339,6 @@ def _key(draft: Plan) -> str:
 
 
 def digest_of(data: object) -> str:
-    """First 12 hex digits of the sha256 of `data` as canonical JSON (sorted keys, no spaces)."""
+    """Return the first 12 hex digits of the sha256 of `data` as canonical JSON (sorted keys, no spaces)."""
     text = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]

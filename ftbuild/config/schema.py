@@ -208,6 +208,10 @@ class Config:
         """Resolve a path of the configuration, relative to its folder."""
         return (self.folder / relative).resolve()
 
+    def git_url(self, written: str) -> str:
+        """Return a URL or `host:path` as it is (git-fetch(1), GIT URLS), anything else as a path."""
+        return written if ":" in written.split("/")[0] else str(self.path(written))
+
     def version(self, release: str, component: str) -> str:
         """Return the version of a component that patch ranges refer to; empty where the release lacks it."""
         source = self.sources.releases[release].get(component)

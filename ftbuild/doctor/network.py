@@ -1,6 +1,6 @@
-"""Which hosts answer: registries of the bases, sources of packages, git repositories.
+"""Reachability of registries, package sources and git repositories.
 
-Everything is asked at the same time and has `TIMEOUT_SECONDS`, so that a dead network costs seconds.
+All endpoints are probed at once, each for `TIMEOUT_SECONDS`, so that a dead network costs seconds.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import git, shell
 
 TIMEOUT_SECONDS = 5.0
-# Name resolution obeys no timeout of ours: what is later than this is reported and left behind.
+# Name resolution has no timeout of ours: a later answer is reported as none.
 PATIENCE_SECONDS = TIMEOUT_SECONDS + 2.0
-# Where packages for a local base come from: dockerfiles/open-base.Dockerfile, and pip's default index.
+# Packages of a local base: dockerfiles/open-base.Dockerfile, and pip's default index.
 DEBIAN_MIRROR = "http://deb.debian.org/debian"
 PYPI = "https://pypi.org/simple/pip/"
 NETWORK_HINT = (
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Something on a network, who asks for it, and what helps when it is silent. `ask` raises HostError."""
+    """Something on a network, how to probe it (`ask` raises HostError), and advice when it is silent."""
 
     name: str
     address: str
@@ -43,20 +43,20 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class Probe:
-    """What came of asking: no problem, or one in a few words."""
+    """The result of probing an endpoint: no problem, or one in a few words."""
 
     target: Endpoint
     problem: str | None
 
 
 def endpoints(config: Config) -> list[Endpoint]:
-    """What builds of this configuration talk to; what several of them need comes once."""
+    """Return the endpoints that builds of this configuration use, each once."""
     found = [*_bases(config), *_sources(config)]
     return list({(target.name, target.address): target for target in found}.values())
 
 
 def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
-    """Run all at once. Daemon threads, not an executor's: the process must not wait for a silent host."""
+    """Run all tasks at once, in daemon threads: the process must not wait for a silent host at its end."""
     running: dict[str, Future[T]] = {}
     for name, task in tasks.items():
         future = running[name] = Future()
@@ -65,7 +65,7 @@ def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
 
 
 def ask(asked: list[Endpoint]) -> Callable[[], list[Probe]]:
-    """Start asking all of them; calling the result waits, at most `PATIENCE_SECONDS`, and tells."""
+    """Start probing; the returned function waits for the results, at most `PATIENCE_SECONDS`."""
     running = start({str(number): target.ask for number, target in enumerate(asked)})
 
     def collect() -> list[Probe]:
@@ -78,7 +78,7 @@ def ask(asked: list[Endpoint]) -> Callable[[], list[Probe]]:
 def _run(future: Future[T], task: Callable[[], T]) -> None:
     try:
         future.set_result(task())
-    except BaseException as error:  # handed to whoever asks for the result
+    except BaseException as error:  # raised where the result is read
         future.set_exception(error)
 
 
@@ -99,7 +99,7 @@ def _bases(config: Config) -> Iterator[Endpoint]:
             hint = f"only for base {name}: {NETWORK_HINT}; or `docker load` its image, or use --base open"
             yield _registry(image, hint)
         if base.local:
-            yield _registry(base.local.os_image, "no loss: the operating system is then made by debootstrap")
+            yield _registry(base.local.os_image, "optional: debootstrap can make the operating system")
             yield from _packages(base.local, f"needed to build base {name}: {NETWORK_HINT}")
 
 
@@ -124,13 +124,8 @@ def _repository(config: Config, name: str, repository: Repository) -> Iterator[E
     if repository.mirrors:
         hint = f"the other addresses of this source are tried as well; {hint}"
     for written in (repository.url, *repository.mirrors):
-        url = written if _is_remote(written) else str(config.path(written))
+        url = config.git_url(written)
         yield Endpoint(f"source {name}", shell.redact(url), partial(_ask_git, url), hint)
-
-
-def _is_remote(url: str) -> bool:
-    """Whether git reads it as a URL or as `host:path` (git-fetch(1), GIT URLS); else it is a path of ours."""
-    return "://" in url or re.match(r"[^/]+:", url) is not None
 
 
 def _ask_registry(image: str) -> None:
@@ -155,5 +150,5 @@ def _ask_git(url: str) -> None:
     try:
         git.git("ls-remote", "--exit-code", url, "HEAD")
     except shell.CommandFailed as silent:
-        said = re.sub(r"^fatal: (unable to access '.*?': )?", "", git.last_line(silent))
-        raise HostError(said) from silent
+        reason = re.sub(r"^fatal: (unable to access '.*?': )?", "", git.last_line(silent))
+        raise HostError(reason) from silent

@@ -60,7 +60,7 @@ class Snapshot:
 
     @property
     def partial(self) -> bool:
-        """Whether blobs can stay behind."""
+        """Whether blobs may be left out."""
         return bool(self.paths or self.without)
 
     @property
@@ -69,13 +69,13 @@ class Snapshot:
         return self.paths or ("",)
 
     def leaves_out(self, path: str) -> bool:
-        """Whether a file of the tree is not wanted."""
+        """Return whether a file of the tree is left out."""
         return any(fnmatch.fnmatchcase(path, pattern) for pattern in self.without)
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a commit changes against its first parent: both trees, and the files that differ."""
+    """The change of a commit against its first parent: both trees, and the files that differ."""
 
     commit: str
 
@@ -105,11 +105,11 @@ class Objects:
         self.folder = folder
 
     def holds(self, wanted: Pinned) -> bool:
-        """Whether every object of `wanted` is here."""
+        """Return whether every object of `wanted` is here."""
         return self.folder.is_dir() and self.missing(wanted) == frozenset()
 
     def missing(self, wanted: Pinned) -> frozenset[str] | None:
-        """Ids of the blobs of `wanted` that are not here; None when not even its commits and trees are."""
+        """Return the missing blobs of `wanted`; None when even commits or trees are missing."""
         try:
             roots = [f"{commit}:{path}" for commit in self._commits(wanted) for path in wanted.roots]
             walk = self.git("rev-list", "--objects", "--no-object-names", "--missing=print", *roots).stdout
@@ -121,20 +121,20 @@ class Objects:
         return missing
 
     def tree(self, commit: str) -> str:
-        """The id of the tree of a commit that is here."""
+        """Return the tree id of a commit that is here."""
         return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.strip()
 
     def diff(self, commit: str, file: Path, globs: Sequence[str] = ()) -> None:
         """Write to `file` what `commit` changes, in a form that no git setting alters.
 
-        Written by git, since a diff may hold bytes that are no text. `globs` as in gitglossary(7), magic
+        Written by git, since a diff may have bytes that are not text. `globs` as in gitglossary(7), magic
         `glob`; none: all of it.
         """
         specs = map(_pathspec, globs)
         self.git(*_COMPARE, *_AS_PATCH, f"--output={file}", *self._ends(commit), "--", *specs)
 
     def changes_any(self, commit: str, glob: str) -> bool:
-        """Whether `commit` changes a file that `glob` matches."""
+        """Return whether `commit` changes a file that `glob` matches."""
         return bool(self.git(*_COMPARE, "--name-only", *self._ends(commit), "--", _pathspec(glob)).stdout)
 
     def checkout(self, wanted: Snapshot, destination: Path) -> None:
@@ -147,14 +147,14 @@ class Objects:
             self.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
 
     def pack(self, wanted: Iterable[Pinned], folder: Path) -> Path:
-        """All objects of `wanted`, which are here, as one pack file in `folder` (on the same disk)."""
+        """Pack all objects of `wanted`, which are here, into one file in `folder` (on the same disk)."""
         names = frozenset().union(*(self._objects(want) for want in wanted))
         listing = "".join(f"{name}\n" for name in sorted(names))
         digest = self.git("pack-objects", "--quiet", str(folder / "pack"), stdin=listing).stdout.strip()
         return folder / f"pack-{digest}.pack"
 
     def index(self, pack: IO[bytes]) -> None:
-        """Take in a pack; CommandFailed when it is not whole."""
+        """Add a pack; CommandFailed when it is incomplete."""
         mine = self.folder / "objects" / "pack" / "incoming.pack"
         with mine.open("wb") as file:
             shutil.copyfileobj(pack, file)
@@ -163,9 +163,9 @@ class Objects:
         mine.with_suffix(".idx").rename(mine.with_name(f"pack-{digest}.idx"))
 
     def make(self) -> None:
-        """Make the repository, or complete one whose making was cut short."""
+        """Create the repository, or complete one whose creation was interrupted."""
         git("init", "--bare", "--quiet", "--template=", "--object-format=sha1", str(self.folder))
-        # The objects hang on no ref: whoever runs `git gc` here must not lose them.
+        # No ref leads to the objects: `git gc` must not remove them.
         self.git("config", "gc.pruneExpire", "never")
         attributes = self.folder / "info" / "attributes"
         attributes.parent.mkdir(exist_ok=True)
@@ -189,7 +189,7 @@ class Objects:
         )
 
     def _objects(self, wanted: Pinned) -> frozenset[str]:
-        """Ids of all that a checkout of a snapshot, or the diff of a change, reads."""
+        """Return the ids of all objects that a checkout of a snapshot, or the diff of a change, reads."""
         names = set(self._blobs(wanted))
         for commit in self._commits(wanted):
             names |= {commit, self.tree(commit)}
@@ -197,26 +197,26 @@ class Objects:
         return frozenset(names)
 
     def _blobs(self, wanted: Pinned) -> frozenset[str]:
-        """Ids of the files that a checkout of a snapshot, or the diff of a change, reads."""
+        """Return the ids of the files that a checkout of a snapshot, or the diff of a change, reads."""
         if isinstance(wanted, Change):
             return self._changed(wanted)
         return frozenset(entry.name for entry in self._files(wanted) if entry.kind == "blob")
 
     def _files(self, wanted: Snapshot) -> Iterator[_Entry]:
-        """The files of a snapshot, and its submodules."""
+        """Yield the files of a snapshot, and its submodules."""
         for entry in self._entries(wanted.commit, wanted.roots):
             if entry.kind != "tree" and not wanted.leaves_out(entry.path):
                 yield entry
 
     def _entries(self, commit: str, roots: Iterable[str]) -> Iterator[_Entry]:
-        """Everything below some paths of a commit."""
+        """Yield every entry below some paths of a commit."""
         for line in self.git("ls-tree", "-r", "-t", commit, "--", *filter(None, roots)).stdout.splitlines():
             described, path = line.split("\t")
             _, kind, name = described.split()
             yield _Entry(kind, name, path, line)
 
     def _changed(self, change: Change) -> frozenset[str]:
-        """Ids of the blobs on either side of a change."""
+        """Return the ids of the blobs on either side of a change."""
         names = set()
         for line in self.git(*_COMPARE, "--raw", *self._ends(change.commit)).stdout.splitlines():
             before_mode, after_mode, before, after, _ = line.lstrip(":").split("\t")[0].split()
@@ -224,23 +224,23 @@ class Objects:
         return frozenset(names - {_NO_OBJECT})
 
     def _commits(self, wanted: Pinned) -> tuple[str, ...]:
-        """The commits that `wanted` is made of."""
+        """Return the commits that `wanted` consists of."""
         if isinstance(wanted, Snapshot):
             return (wanted.commit,)
         return (*self._parents(wanted.commit)[:1], wanted.commit)
 
     def _ends(self, commit: str) -> tuple[str, str]:
-        """What a commit is compared with, and the commit."""
+        """Return the object that a commit is compared with, and the commit."""
         return next(iter(self._parents(commit)), EMPTY_TREE), commit
 
     def _parents(self, commit: str) -> tuple[str, ...]:
-        """The parents as written in the commit: git itself shows none where the history is cut."""
+        """Return the parents written in the commit: git itself shows none where the history is cut."""
         header = self.git("cat-file", "commit", commit).stdout.split("\n\n")[0]
         return tuple(line.split()[1] for line in header.splitlines() if line.startswith("parent "))
 
 
 def is_commit(ref: str) -> bool:
-    """Whether a ref of sources.yaml is a full commit id."""
+    """Return whether a ref of sources.yaml is a full commit id."""
     return re.fullmatch(r"[0-9a-f]{40}", ref) is not None
 
 

@@ -1,4 +1,4 @@
-"""The series on real trees: applied to a staged release, or surveyed over every release."""
+"""Patched trees: the series applied to a staged release, or tried on every release."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ftbuild.text.reporter import Reporter
 
 
 def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Reporter) -> None:
-    """Apply to the exported `trees` (component -> folder) what the series hold for `release`.
+    """Apply the series for `release` to the exported `trees` (component -> folder).
 
     Raises PatchError naming patch, file and hunk at the first entry that does not apply.
     """
@@ -29,7 +29,7 @@ def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, 
 
 
 def survey(config: Config, releases: Collection[str], cache: Path, report: Reporter) -> Iterator[PatchStatus]:
-    """What becomes of every entry on every release (none named: all), each component on a tree of its own."""
+    """Yield the status of every entry on every release (none named: all), each on a tree of its own."""
     diffs: dict[str, bytes] = {}
 
     def diff_of(entry: Entry) -> bytes:

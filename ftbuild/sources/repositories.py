@@ -30,7 +30,7 @@ def chosen_releases(config: Config, names: Collection[str]) -> list[str]:
 def store_of(config: Config, repository: str, cache: Path) -> Store:
     """Return the objects of a repository in the shared cache, with the URLs that fill it."""
     described = config.sources.repositories[repository]
-    return Store(cache, repository, [_address(config, url) for url in (described.url, *described.mirrors)])
+    return Store(cache, repository, [config.git_url(url) for url in (described.url, *described.mirrors)])
 
 
 def snapshot_of(config: Config, repository: str, commit: str, ref: str, sms: Collection[Sm] = ()) -> Snapshot:
@@ -63,8 +63,3 @@ def read_diff(store: Store, commit: str, paths: Sequence[str] = ()) -> bytes:
         file = Path(scratch, "diff")
         store.diff(commit, file, paths)
         return file.read_bytes()
-
-
-def _address(config: Config, url: str) -> str:
-    """Return a URL as git takes it; one without scheme is a path beside sources.yaml (git-fetch(1))."""
-    return url if ":" in url.split("/")[0] else str(config.path(url))

@@ -27,13 +27,13 @@ from ftbuild.text.reporter import Reporter
 
 T = TypeVar("T")
 
-# A name that no user's configuration has; its URL is given on every call, since mirrors change it.
+# A name that no user's configuration has; every call passes its URL, since mirrors change it.
 _REMOTE = "ftbuild"
 _LEAN = "--filter=blob:none"
 _PEELED = "^{}"
 ANSWER_SECONDS = 60.0
 _INCOMING = "incoming-"
-# What git says of a server that does not have a commit or ref, or serves none by its id.
+# Git's messages for a server that lacks a commit or ref, or serves none by its id.
 _REFUSED = ("not our ref", "unadvertised object", "couldn't find remote ref")
 
 
@@ -48,7 +48,7 @@ class Store(Objects):
         self.urls = tuple(urls)
 
     def resolve(self, refs: Collection[str]) -> dict[str, str]:
-        """The commit each full ref leads to at the first URL that answers (annotated tags: what they tag).
+        """Return the commit of each full ref at the first URL that answers; annotated tags are peeled.
 
         Raises PinError when no URL answers and knows them all.
         """
@@ -87,19 +87,19 @@ class Store(Objects):
                 self._first_answer(f"commit {wanted.commit} of {self.name} cannot be fetched", ask)
 
     def unpack(self, pack: IO[bytes], report: Reporter) -> None:
-        """Take in a pack; CommandFailed when it is not whole."""
+        """Add a pack; CommandFailed when it is incomplete."""
         with self._alone(report), self._incoming() as incoming:
             incoming.index(pack)
 
     @contextmanager
     def packed(self, wanted: Iterable[Pinned], report: Reporter) -> Iterator[Path]:
-        """All objects of `wanted`, which are here, as one pack file for as long as the context lasts."""
+        """Yield one pack file with all objects of `wanted`, which are here; it is removed at the end."""
         with self._alone(report), tempfile.TemporaryDirectory(prefix=_INCOMING, dir=self.folder) as scratch:
             yield self.pack(wanted, Path(scratch))
 
     @contextmanager
     def _alone(self, report: Reporter) -> Iterator[None]:
-        """Hold the store alone, made, and without what a killed process left in it."""
+        """Lock the store, creating it if need be and removing what a killed process left in it."""
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder.with_suffix(".lock"))
         try:
@@ -119,7 +119,7 @@ class Store(Objects):
 
     @contextmanager
     def _incoming(self) -> Iterator[Objects]:
-        """A repository of its own to fetch into; what it holds at the end becomes the store's."""
+        """Yield a repository to fetch into; its objects become the store's at the end."""
         with tempfile.TemporaryDirectory(prefix=_INCOMING, dir=self.folder) as scratch:
             incoming = Objects(Path(scratch))
             incoming.make()
@@ -129,7 +129,7 @@ class Store(Objects):
                     file.rename(self.folder / "objects" / "pack" / file.name)
 
     def _first_answer(self, what: str, ask: Callable[[str], T]) -> T:
-        """What the first URL answers that can; PinError with what each of them says when none can."""
+        """Return the answer of the first URL that has one; PinError with the error of each when none has."""
         failures, answered = [], False
         for url in self.urls:
             try:
@@ -139,7 +139,7 @@ class Store(Objects):
                 failures.append(f"{redact(url)}: {last_line(failed)}")
             except _Lacking as lacking:
                 answered = True
-                failures.append(f"{redact(url)}: has no {lacking}")
+                failures.append(f"{redact(url)}: lacks {lacking}")
         if answered:
             hint = (
                 "upstream dropped or moved it: add a mirror that has it to sources.yaml, or run invoke lock"
@@ -153,11 +153,11 @@ class Store(Objects):
 
 
 class _Lacking(Exception):
-    """A repository answers, but lacks what is named."""
+    """A repository answers, but lacks the named objects."""
 
 
 def _fetch_by_id(url: str, wanted: Pinned, incoming: Objects) -> None:
-    """The commits with their trees, then the blobs that a partial fetch left behind."""
+    """Fetch the commits with their trees, then the blobs that a partial fetch left out."""
     blobs = _LEAN if wanted.partial else "--no-filter"
     _fetch(url, incoming, blobs, f"--depth={wanted.depth}", f"+{wanted.commit}:refs/heads/wanted")
     if missing := incoming.missing(wanted):
@@ -166,7 +166,7 @@ def _fetch_by_id(url: str, wanted: Pinned, incoming: Objects) -> None:
 
 
 def _fetch_history(url: str, wanted: Pinned, incoming: Objects) -> None:
-    """For a server that serves no ids: everything that leads to the ref, or to any ref."""
+    """Fetch the history of the ref, or of all refs, from a server that serves no ids."""
     refs = [wanted.ref] if wanted.ref and not is_commit(wanted.ref) else ["refs/heads/*", "refs/tags/*"]
     _fetch(url, incoming, *(f"+{ref}:{ref.replace('refs/', 'refs/history/', 1)}" for ref in refs))
 
@@ -183,7 +183,7 @@ def _fetch(url: str, incoming: Objects, *arguments: str, stdin: str | None = Non
 
 
 def resolve_refs(url: str, refs: Collection[str], timeout: float) -> dict[str, str]:
-    """Ref -> commit at one URL, for those of the full refs that are there (annotated tags: what they tag).
+    """Return ref -> commit at one URL, for the full refs that exist there; annotated tags are peeled.
 
     `timeout` is in seconds. Raises CommandFailed when the URL does not answer.
     """
@@ -194,5 +194,5 @@ def resolve_refs(url: str, refs: Collection[str], timeout: float) -> dict[str, s
 
 
 def _refused(failed: CommandFailed) -> bool:
-    """Whether a server answered, but does not have a commit, or does not serve it by its id."""
+    """Return whether a server answered, but lacks a commit or does not serve it by its id."""
     return any(words in failed.result.stderr for words in _REFUSED)

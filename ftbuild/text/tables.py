@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def render(titles: Sequence[str], rows: Sequence[Sequence[str]], *, header: bool = True) -> str:
-    """A table as text; as wide as its content, so that a pipe or a CI log never wraps it."""
+    """Render a table as wide as its content, so that a pipe or a CI log never wraps it."""
     from tabulate import tabulate
 
     shown = {"headers": titles, "tablefmt": "simple"} if header else {"tablefmt": "plain"}

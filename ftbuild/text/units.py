@@ -1,4 +1,4 @@
-"""Figures with their units, as people read them."""
+"""Durations and sizes for people."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ GIB = 1024**3
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them: `2 h 05 min`, `3 min 07 s`, `42 s`, `0.3 s`."""
+    """Return seconds as text: `2 h 05 min`, `3 min 07 s`, `42 s`, `0.3 s`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     whole = round(seconds)
@@ -19,7 +19,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes in decimal units with three digits, as `docker images` shows them."""
+    """Return bytes in decimal units with three digits, as `docker images` shows them."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"

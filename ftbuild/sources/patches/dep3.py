@@ -1,4 +1,4 @@
-"""DEP-3 patch headers (https://dep-team.pages.debian.net/deps/dep3/): who wrote a patch, and why.
+"""DEP-3 patch headers (https://dep-team.pages.debian.net/deps/dep3/): author, origin and purpose of a patch.
 
 A header is a block of `Name: value` fields, continued on lines that start with a space, and ends at the
 first empty line or `---`.
@@ -23,14 +23,14 @@ _COMMIT = re.compile(r"backport, https?://\S+/commit/([0-9a-f]{40})")
 
 @dataclass(frozen=True)
 class Header:
-    """The fields of a header, and the line of the file each starts on (from 1)."""
+    """The fields of a header, and the line (from 1) on which each starts."""
 
     fields: Mapping[str, str]
     lines: Mapping[str, int]
 
     @property
     def origin(self) -> str:
-        """Where the change comes from: `Origin`, else the author."""
+        """The origin of the change: `Origin`, else the author."""
         return self.fields.get("Origin") or f"by {self.fields.get('Author') or self.fields.get('From')}"
 
     @property
@@ -40,7 +40,7 @@ class Header:
 
 
 def split(content: bytes, where: str) -> tuple[Header, bytes]:
-    """The header of a patch file and what follows it, unchanged.
+    """Split a patch file into its header and the rest, unchanged.
 
     Raises PatchError, with the line, for what DEP-3 does not allow.
     """
@@ -70,7 +70,7 @@ def split(content: bytes, where: str) -> tuple[Header, bytes]:
 
 
 def backported_commit(header: Header, where: str) -> str:
-    """The full id of the upstream commit that `Origin` names; PatchError when it does not."""
+    """Return the full id of the upstream commit in `Origin`; PatchError when there is none."""
     match = _COMMIT.fullmatch(header.fields.get("Origin", ""))
     if match is None:
         raise PatchError(

@@ -1,4 +1,4 @@
-"""Which hunk of a diff is meant: git names a conflict by file and line of the old version only."""
+"""Hunks of a diff, to name the one that conflicts: git gives file and line of the old version only."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Hunk:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Why a diff does not apply to a file; without a hunk when the file as a whole does not fit."""
+    """The reason why a diff does not apply to a file; no hunk when the whole file does not fit."""
 
     file: str
     reason: str
@@ -34,7 +34,7 @@ class Conflict:
 
 
 def parse_hunks(diff: str) -> Iterator[Hunk]:
-    """Every hunk of a unified diff, in order."""
+    """Yield every hunk of a unified diff, in order."""
     file, number, remaining = "", 0, 0
     for line in diff.splitlines():
         if remaining > 0:
@@ -49,7 +49,7 @@ def parse_hunks(diff: str) -> Iterator[Hunk]:
 
 
 def conflicts(diff: str, complaint: str) -> tuple[Conflict, ...]:
-    """What `git apply` complained about, with hunk number and header where one hunk is to blame."""
+    """Parse the complaints of `git apply`, with hunk number and header where one hunk is the cause."""
     by_start = {(hunk.file, hunk.start): hunk for hunk in parse_hunks(diff)}
     found: dict[str, Conflict] = {}
     for line in complaint.splitlines():

@@ -1,10 +1,10 @@
-"""Our changes to upstream's sources: quilt series, DEP-3 headers, version ranges, strict application.
+"""Changes to upstream's sources: quilt series, DEP-3 headers, version ranges, strict application.
 
 `patches/<component>/series` lists the entries in order of application (quilt(1): one name a line, `#`
 starts a comment). An entry is a `.patch`, a header and a diff of ours, or a `.backport`, the header alone:
-it names an upstream commit, whose diff comes from the source cache, so upstream's code is never copied here.
+it names an upstream commit, whose diff comes from the source cache, so this repository has no upstream code.
 
-A diff is applied by `git apply` without fuzz: every context line must match. Nothing here needs a network.
+A diff is applied by `git apply` without fuzz: every context line must match. None of this needs a network.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Entry:
 
     @property
     def origin(self) -> str:
-        """Where the change comes from, for labels and tables."""
+        """The origin of the change, for labels and tables."""
         return self.header.origin
 
     @property
@@ -60,7 +60,7 @@ class Entry:
 
 
 class Status(StrEnum):
-    """What became of an entry on the sources of a release."""
+    """The status of an entry on the sources of a release."""
 
     APPLIES = "applies"
     UPSTREAM = "already upstream"
@@ -70,7 +70,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class PatchStatus:
-    """An entry on a release. `stops` says that a build of the release would end with a PatchError."""
+    """An entry on a release; `stops` when it would end a build of the release with a PatchError."""
 
     component: str
     file: str
@@ -82,7 +82,7 @@ class PatchStatus:
 
 
 class ConflictError(PatchError):
-    """A diff does not apply; `conflicts` says where."""
+    """A diff does not apply, because of `conflicts`."""
 
     def __init__(self, entry: Entry, version: str, conflicts: Sequence[Conflict]) -> None:
         super().__init__(
@@ -95,7 +95,7 @@ class ConflictError(PatchError):
 
 
 def read_series(config: Config) -> dict[str, tuple[Entry, ...]]:
-    """The series of every component, in order of application.
+    """Read the series of every component, in order of application.
 
     Raises PatchError, with file and line, where series, files and ranges disagree or a header is wrong.
     """
@@ -110,18 +110,18 @@ def read_series(config: Config) -> dict[str, tuple[Entry, ...]]:
 
 
 def applicable(entries: Iterable[Entry], version: str) -> tuple[Entry, ...]:
-    """The entries meant for a version of their component; none for a release without it (empty version)."""
+    """Return the entries for a version of their component; none for a release without it (empty version)."""
     return tuple(entry for entry in entries if _in_range(entry, version))
 
 
 def fingerprint(entry: Entry) -> str:
-    """sha256 of what the entry changes: of the diff, or of commit and paths. Its header text may change."""
+    """Return the sha256 of an entry's change: of the diff, or of commit and paths, without the header."""
     content = entry.diff if entry.commit is None else " ".join([entry.commit, *entry.paths]).encode()
     return hashlib.sha256(content).hexdigest()
 
 
 def apply(tree: Path, entry: Entry, diff: bytes, *, version: str = "") -> None:
-    """Change the exported `tree` as the entry's `diff` says, all of it or nothing.
+    """Apply an entry's `diff` to the exported `tree`, completely or not at all.
 
     Raises ConflictError naming patch, file and hunk; PatchError when the tree holds the change already.
     """
@@ -139,10 +139,10 @@ def apply(tree: Path, entry: Entry, diff: bytes, *, version: str = "") -> None:
 def status(
     entries: Sequence[Entry], tree: Path, *, release: str, version: str, diff_of: Callable[[Entry], bytes]
 ) -> Iterator[PatchStatus]:
-    """What becomes of each entry when the series is applied to `tree` (which it changes), in order.
+    """Yield the status of each entry as the series is applied to `tree` (which it changes), in order.
 
-    `diff_of` gives the diff of an entry, also of one that is not meant for this version: whether upstream
-    already has it is worth knowing, and is asked of the sources before anything of ours is in them.
+    `diff_of` gives the diff of any entry, also of one outside of its range: before any of our changes is
+    applied, the tree shows whether upstream already has it.
     """
     upstream = {
         entry.name for entry in entries if not _in_range(entry, version) and _holds(tree, diff_of(entry))
@@ -168,12 +168,12 @@ def _try(entry: Entry, tree: Path, version: str, diff: bytes) -> tuple[Status, s
 
 
 def exit_code(rows: Iterable[PatchStatus]) -> int:
-    """PatchError's code when a row would stop a build, else 0."""
+    """Return PatchError's code when a row would stop a build, else 0."""
     return PatchError.exit_code if any(row.stops for row in rows) else 0
 
 
 def table(rows: Sequence[PatchStatus]) -> str:
-    """Entry x release as text, then what stops a build, with file and hunk."""
+    """Return a table of entry x release, then what stops a build, with file and hunk."""
     releases = sorted({row.release for row in rows})
     cells: dict[tuple[str, str], dict[str, str]] = {}
     for row in rows:
@@ -189,7 +189,7 @@ def table(rows: Sequence[PatchStatus]) -> str:
 
 
 def as_json(rows: Iterable[PatchStatus]) -> str:
-    """The rows as a JSON list, for programs."""
+    """Return the rows as a JSON list, for programs."""
     return json.dumps([asdict(row) for row in rows], indent=2)
 
 
@@ -198,12 +198,12 @@ def _in_range(entry: Entry, version: str) -> bool:
 
 
 def _holds(tree: Path, diff: bytes) -> bool:
-    """Whether the change is in the tree: it could be taken out again."""
+    """Return whether the tree has the change: it could be reverted."""
     return _git_apply(tree, diff, "--reverse", "--check") is None
 
 
 def _git_apply(tree: Path, diff: bytes, *options: str) -> str | None:
-    """None when git accepts the diff, else its complaint.
+    """Return None when git accepts the diff, else its complaint.
 
     Without `GIT_DIR` git looks for a repository above `tree`; in one, it takes the diff to be relative to
     that repository's root and silently skips every file outside of `tree` (git-apply(1)).
@@ -261,7 +261,7 @@ def _series(config: Config, component: str) -> tuple[Entry, ...]:
 
 
 def _names(folder: Path) -> Iterator[tuple[str, int]]:
-    """The names of a series with their lines; ascending numbers, so that a listing shows the order."""
+    """Yield the names of a series with their lines; numbers ascend, so that a listing shows the order."""
     file = folder / SERIES
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
@@ -274,7 +274,7 @@ def _names(folder: Path) -> Iterator[tuple[str, int]]:
             continue
         where = f"{file}:{number}"
         if not _NAME.fullmatch(name):
-            raise PatchError(f"{name!r} is no entry: NNNN-name.patch or NNNN-name.backport", where=where)
+            raise PatchError(f"{name!r} is not an entry: NNNN-name.patch or NNNN-name.backport", where=where)
         if name[:4] <= previous:
             raise PatchError(f"{name} is out of order: numbers must ascend", where=where)
         if not (folder / name).is_file():
@@ -289,11 +289,11 @@ def _entry(path: Path, versions: SpecifierSet) -> Entry:
     has_diff = next(hunks.parse_hunks(diff.decode("utf-8", "replace")), None) is not None
     if path.suffix == ".backport":
         if diff.strip():
-            raise PatchError("a backport holds no diff: its commit is the diff", where=str(path))
+            raise PatchError("a backport must not have a diff: its commit is the diff", where=str(path))
         commit = dep3.backported_commit(header, str(path))
         return Entry(component, path.name, header, versions, commit=commit)
     if not has_diff:
-        raise PatchError("the patch holds no diff", where=str(path))
+        raise PatchError("the patch has no diff", where=str(path))
     if header.paths:
         raise PatchError(f"{dep3.PATHS} is for backports only", where=str(path))
     return Entry(component, path.name, header, versions, diff=diff)
