@@ -18,8 +18,8 @@ from ftbuild.sm import Sm, sm_list
 from ftbuild.text.units import GIB
 
 SOURCE_ROOT = "/src"
-# Measured on the real sources (22.12, sm_90, CUDA 11.8), the largest process of a job: 0.65 GiB (ptxas) in the
-# backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree. nvcc compiles SMs one after the other.
+# Measured on the real sources (22.12, sm_90, CUDA 11.8), the largest process of a job: 0.65 GiB (ptxas) in
+# the backend tree, 2.6 GiB (cicc, torch's headers) in the pyt tree. nvcc compiles SMs one after the other.
 MEMORY_PER_JOB_BYTES = 3 * GIB
 
 
