@@ -1,1 +1,1 @@
-"""The configuration folder: schema, models.yaml families, loader, cross-file checks."""
+"""The configuration folder: schema, model families, loader, checks across files."""

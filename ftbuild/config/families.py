@@ -72,7 +72,7 @@ class Converter(Model):
 
 
 class CheckpointConfig(Model):
-    """How to read the numbers of a family from config.json of its Hugging Face checkpoints."""
+    """The numbers of a family in config.json of its Hugging Face checkpoints."""
 
     model_types: tuple[str, ...] = Field(min_length=1, description="values of its key model_type")
     facts: Mapping[str, Fact] = Field(

@@ -32,7 +32,7 @@ class PatchedSm(Model):
 
 
 class ReleaseSms(Model):
-    """Which SMs FasterTransformer of a release compiles."""
+    """The SMs that FasterTransformer of a release compiles."""
 
     builds: tuple[SmNumber, ...] = Field(description="without a patch of ours")
     source: str = Field(description="file and line upstream")
@@ -81,7 +81,7 @@ class Repository(Model):
 
 
 class SourceRef(Model):
-    """What a release takes from a repository."""
+    """The ref of a repository that a release uses."""
 
     ref: str = Field(description="full ref (refs/tags/..., refs/heads/...) or a 40-digit commit")
     version: VersionText | None = Field(default=None, description="version that patch ranges refer to")

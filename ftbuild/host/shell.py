@@ -1,4 +1,4 @@
-"""The only user of `subprocess`: argument lists, log files, timeouts, Ctrl-C for the whole process group.
+"""Programs and their processes: argument lists, log files, timeouts, Ctrl-C for the whole process group.
 
 Every child runs in a session of its own, so that an interrupt reaches its whole tree (git's helpers,
 buildx's plugin) and nothing is left running behind the user's back.
@@ -37,7 +37,7 @@ _URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 @dataclass(frozen=True)
 class Result:
-    """What a finished command left: exit code and decoded output."""
+    """The exit code and decoded output of a finished command."""
 
     argv: tuple[str, ...]
     code: int
@@ -56,17 +56,17 @@ class CommandFailed(FtbuildError):
 
 
 def display(argv: Sequence[str]) -> str:
-    """`argv` as one line to paste into a shell, credentials in URLs left out."""
+    """Return `argv` as one line to paste into a shell, without credentials in URLs."""
     return redact(shlex.join(argv))
 
 
 def redact(text: str) -> str:
-    """`text` without the `user:password@` of any URL in it."""
+    """Return `text` without the `user:password@` of any URL in it."""
     return _URL_CREDENTIALS.sub("***@", text)
 
 
 def which(program: str) -> str:
-    """The path of `program`; HostError when it is not installed."""
+    """Return the path of `program`; HostError when it is not installed."""
     path = shutil.which(program)
     if path is None:
         raise HostError(f"{program} is not installed", hint=f"install {program}, or run ./bootstrap")
@@ -197,7 +197,7 @@ def _start(
 
 
 def interrupt() -> None:
-    """End every command that is running, as Ctrl-C does, and begin no other; for a program with threads.
+    """End every running command, as Ctrl-C does, and start no other; for a program with threads.
 
     Their `run` and `stream` return as usual; a later one raises `Interrupted`.
     """
@@ -208,15 +208,15 @@ def interrupt() -> None:
 
 @functools.cache
 def _pdeathsig() -> tuple[str, ...]:
-    """What makes a child end when this process is killed, where the system can (prctl(2), PDEATHSIG).
+    """Return the command that ends a child when this process is killed, where there is one (prctl(2)).
 
-    Else the work of a killed run would go on beside that of the next one.
+    Otherwise the work of a killed run would go on beside that of the next one.
     """
     return ("setpriv", "--pdeathsig", "INT", "--") if shutil.which("setpriv") else ()
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Interrupt the whole process group, wait, then terminate and kill what is left.
+    """Interrupt the whole process group, wait, then terminate and kill the rest.
 
     A child that a shell put into the background ignores interrupts (POSIX, Asynchronous Lists), so that the
     group may outlive its leader.
@@ -231,7 +231,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _is_gone(group: int) -> bool:
-    """Whether a process group is empty, now or within a second."""
+    """Return whether a process group is empty, now or within a second."""
     deadline = time.monotonic() + 1.0
     while time.monotonic() < deadline:
         try:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RepositoryOptions:
-    """How to serve a model.
+    """The options of a model repository.
 
     `family` is the one that the weights are served as: GPT-J for CodeGen (models.yaml). `gpus` counts those
     that the weights are split over (tensor parallelism).

@@ -74,6 +74,32 @@ def test_a_base_that_names_an_unknown_release_is_refused(config_folder: Path) ->
         loader.load(config_folder)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("matrix.yaml", "default_sms: [80]", "default_sms: [81]", r"release 22\.03 names SM 81"),
+        ("matrix.yaml", '"22.07":', '"22.08":', r"release 22\.08 of matrix\.yaml has no sources"),
+        ("bases.yaml", "default: ngc", "default: nix", "the default base 'nix' is not described"),
+        ("patches.yaml", "  ft:\n", "  tf:\n", "component 'tf' is not a repository in sources.yaml"),
+        ("models.yaml", "hidden * hidden", "hidden * depth", "uses the fact 'depth', which nothing defines"),
+    ],
+)
+def test_files_that_contradict_each_other_are_refused(
+    config_folder: Path, file: str, old: str, new: str, message: str
+) -> None:
+    spoil(config_folder, file, old, new)
+    with pytest.raises(ConfigError, match=message) as refused:
+        loader.load(config_folder)
+    assert str(config_folder) in str(refused.value)
+
+
+@pytest.mark.parametrize("sm", ["5", "1000", "'80'", "8.0", "true"])
+def test_an_sm_that_is_not_a_number_of_two_or_three_digits_is_refused(config_folder: Path, sm: str) -> None:
+    spoil(config_folder, "matrix.yaml", "default_sms: [80]", f"default_sms: [{sm}]")
+    with pytest.raises(ConfigError, match=r"releases\.22\.03\.default_sms\.0: "):
+        loader.load(config_folder)
+
+
 def test_a_missing_file_and_folder_are_configuration_errors(config_folder: Path) -> None:
     with pytest.raises(ConfigError, match="folder does not exist"):
         loader.load(config_folder / "nowhere")
