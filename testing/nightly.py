@@ -14,7 +14,7 @@ from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report.write import RENDERERS
 from ftbuild.registry.client import Repository
 from testing import ROOT
-from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt
+from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt, use_small_base
 
 # A name of its own: nightly runs move tags, and other tests have images under the sample's name.
 IMAGE = "triton_with_ft_sample_night"
@@ -137,10 +137,9 @@ def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
 
 
 def copied(parent: Path) -> Path:
-    """Copy the sample configuration with its patches, for one model family, below `parent`."""
-    folder = copy_of_sample(parent)
-    matrix = folder / "matrix.yaml"
-    matrix.write_text(matrix.read_text().replace("image: triton_with_ft_sample\n", f"image: {IMAGE}\n"))
+    """Copy the sample configuration below `parent`, with its patches, one model family and a small base."""
+    folder = copy_of_sample(parent, IMAGE)
+    use_small_base(folder)
     only_gpt(folder)
     return folder
 

