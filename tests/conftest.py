@@ -1,10 +1,41 @@
-"""What every test runs under: Ctrl-C as a terminal gives it."""
+"""What holds for all tests: Ctrl-C, the order in which files begin, and the number of parallel processes."""
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
+
+import pytest
+
+ENGINE = Path(__file__).parent / "engine"
+# They last longest, so they begin first.
+LONGEST = ("test_build.py", "test_nightly.py")
 
 # A shell starts what runs in the background with SIGINT ignored. Children inherit that, and Python then never
 # raises KeyboardInterrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """Return one more than there are processors: builds and registries are waited for most of the time."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with what takes long and end with small files, so that parallel processes end together.
+
+    Tests that need the built images come late, since on a bare machine these take minutes to make.
+    """
+    need_images = {item.path for item in items if "built" in getattr(item, "fixturenames", ())}
+
+    def rank(item: pytest.Item) -> int:
+        if item.path.parent != ENGINE:
+            return 4
+        if item.path.name in LONGEST:
+            return LONGEST.index(item.path.name)
+        return 3 if item.path in need_images else 2
+
+    items.sort(key=rank)

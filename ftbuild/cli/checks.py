@@ -25,7 +25,8 @@ TOOLS = (
     ("check-jsonschema", "--builtin-schema=vendor.renovate", "renovate.json"),
     ("proselint", "check", "*.md", "docs/*.md"),
     ("mypy",),
-    ("pytest",),
+    # A file is the unit of work: its tests share what they have made.
+    ("pytest", "--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder"),
 )
 
 
