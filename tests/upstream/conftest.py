@@ -1,7 +1,9 @@
-"""The real sources, by whatever way this machine's git has to them; without one these tests skip."""
+"""The real sources, in whatever way this machine's git reaches them; a test skips without those it needs."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,17 +18,34 @@ from ftbuild.sources.patches.series import PatchStatus
 from testing import ROOT
 
 PATIENCE_SECONDS = 10.0
+Need = Callable[..., None]
 
 
 @pytest.fixture(scope="session")
 def config() -> Config:
-    loaded = loader.load(ROOT / "buildcfg")
-    for name, repository in loaded.sources.repositories.items():
-        try:
-            git("ls-remote", repository.url, "HEAD", timeout=PATIENCE_SECONDS)
-        except CommandFailed as failed:
-            pytest.skip(f"{name} cannot be reached: {last_line(failed)}")
-    return loaded
+    return loader.load(ROOT / "buildcfg")
+
+
+@functools.cache
+def unreachable(url: str) -> str:
+    """Return why git cannot reach a repository, nothing where it can."""
+    try:
+        git("ls-remote", url, "HEAD", timeout=PATIENCE_SECONDS)
+    except CommandFailed as failed:
+        return last_line(failed)
+    return ""
+
+
+@pytest.fixture(scope="session")
+def need(config: Config) -> Need:
+    """Skip the test unless git reaches the sources of these names."""
+
+    def check(*names: str) -> None:
+        for name in names:
+            if why := unreachable(config.sources.repositories[name].url):
+                pytest.skip(f"{name} cannot be reached: {why}")
+
+    return check
 
 
 @pytest.fixture(scope="session")
@@ -36,5 +55,6 @@ def cache() -> Path:
 
 
 @pytest.fixture(scope="session")
-def survey(config: Config, cache: Path) -> list[PatchStatus]:
+def survey(config: Config, cache: Path, need: Need) -> list[PatchStatus]:
+    need(*{name for release in config.sources.releases for name in config.sources.built(release)})
     return list(patched.survey(config, (), cache, print))

@@ -24,6 +24,8 @@ from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
 
+from .conftest import Need
+
 Array = np.ndarray[Any, Any]
 Tensors = Mapping[str, Array]
 WORKER = Path(__file__).with_name("torch_worker.py")
@@ -74,14 +76,16 @@ def worker() -> Iterator[TorchWorker]:
 
 
 @pytest.fixture(scope="session")
-def tree(config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+def tree(
+    config: Config, cache: Path, need: Need, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
     """FasterTransformer of a release with our patches."""
+    need("ft")
     trees: dict[str, Path] = {}
 
     def make(release: str) -> Path:
         if release not in trees:
             folder = tmp_path_factory.mktemp(f"ft-{release}")
-            fetch.fetch_release(config, release, cache)
             fetch.export(config, release, "ft", cache, folder)
             version = config.version(release, "ft")
             for entry in series.applicable(series.read_series(config)["ft"], version):

@@ -15,6 +15,8 @@ from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
 from testing import bytelevel
 
+from .conftest import Need
+
 BACKEND = "backend"
 # Values that no template has, so that a parameter that was not filled shows.
 GPT = {
@@ -56,10 +58,12 @@ def release(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def all_models(release: str, config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def all_models(
+    release: str, config: Config, cache: Path, need: Need, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """all_models of the patched backend."""
+    need(BACKEND)
     folder = tmp_path_factory.mktemp(release) / BACKEND
-    fetch.fetch_release(config, release, cache, report=print)
     fetch.export(config, release, BACKEND, cache, folder, report=print)
     version = config.version(release, BACKEND)
     for entry in series.applicable(series.read_series(config)[BACKEND], version):

@@ -6,6 +6,8 @@ from ftbuild.config.schema import Config
 from ftbuild.sources import lock
 from ftbuild.sources.patches.series import PatchStatus, Status
 
+from .conftest import Need
+
 
 def test_the_series_applies_to_the_real_sources_of_every_release(
     config: Config, survey: list[PatchStatus]
@@ -19,5 +21,6 @@ def test_every_entry_applies_somewhere(survey: list[PatchStatus]) -> None:
     assert {(row.component, row.file) for row in survey} - used == set()
 
 
-def test_the_lock_is_what_upstream_says(config: Config, cache: Path) -> None:
+def test_the_lock_is_what_upstream_says(config: Config, cache: Path, need: Need) -> None:
+    need(*config.sources.repositories)
     lock.check_lock(config, cache, report=print)

@@ -19,6 +19,8 @@ from ftbuild.client.acceptance.end_to_end import TEXTS
 from ftbuild.config.schema import Config
 from ftbuild.sources import fetch
 
+from .conftest import Need
+
 RELEASE = "22.12"
 # What upstream's end_to_end_test.py sends, and what tells a careful reader of CSV from a careless one.
 WORDS = ("Hawks, Hawks", "", 'month,"a, b"," \n"', " the,The")
@@ -27,9 +29,9 @@ WORD_LIST = "word_list"
 
 
 @pytest.fixture(scope="module")
-def all_models(config: Config, cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def all_models(config: Config, cache: Path, need: Need, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    need("backend")
     folder = tmp_path_factory.mktemp("upstream") / "backend"
-    fetch.fetch_release(config, RELEASE, cache, report=print)
     fetch.export(config, RELEASE, "backend", cache, folder, report=print)
     return folder / "all_models"
 
