@@ -53,18 +53,26 @@ def judge(
 @pytest.mark.parametrize(
     "message",
     [
-        "toomanyrequests: Too Many Requests (HAP429)",
-        "received unexpected HTTP status: 500 Internal Server Error",
-        "failed to do request: 502 Bad Gateway",
-        "received unexpected HTTP status: 503 Service Unavailable",
-        "unexpected status from PUT request: 504 Gateway Timeout",
+        # Each is recognized by one thing only, so that no other can stand in for it.
+        "unexpected status from HEAD request: 429",
+        "received unexpected HTTP status: 500",
+        "failed to do request: 502",
+        "received unexpected HTTP status: 503",
+        "unexpected status from PUT request: 504",
+        "toomanyrequests: you have reached your pull rate limit",
+        "You have made Too Many Requests",
+        "received unexpected HTTP status: Internal Server Error",
+        "error parsing HTTP status: Bad Gateway",
+        "error parsing HTTP status: Service Unavailable",
+        "error parsing HTTP status: Gateway Time-out",
         'Put "https://x/v2/": read tcp 10.0.0.1:1->10.0.0.2:443: read: connection reset by peer',
         "dial tcp 127.0.0.1:5000: connect: connection refused",
         "write: broken pipe",
         "unexpected EOF",
         "net/http: TLS handshake timeout",
         "dial tcp: i/o timeout",
-        "docker did not answer: context deadline exceeded (Client.Timeout exceeded): request timed out",
+        "dial tcp 10.0.0.2:443: connect: connection timed out",
+        "context deadline exceeded (Client.Timeout exceeded while awaiting headers)",
         "dial tcp 10.0.0.2:443: connect: no route to host",
         f"{retry.TOKEN_EXPIRED}: unauthorized: authentication required",
     ],
@@ -97,8 +105,10 @@ class Busy:
         self.failures = list(failures)
         self.reports: list[str] = []
         self.slept: list[float] = []
+        self.calls = 0
 
     def __call__(self) -> str:
+        self.calls += 1
         if self.failures:
             raise self.failures.pop(0)
         return "done"
@@ -119,6 +129,7 @@ def test_retries_end_with_the_last_error() -> None:
     with pytest.raises(PublishError, match="503"):
         busy.tried()
     assert busy.slept == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+    assert busy.calls == 7
 
 
 def test_the_place_of_a_failure_does_not_make_it_transient() -> None:

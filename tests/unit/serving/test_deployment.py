@@ -104,7 +104,8 @@ def test_release_1_1_says_is_half_in_place_of_a_data_type(repository: Callable[.
 
 def test_the_newest_version_is_served(repository: Callable[..., Path]) -> None:
     folder = repository(pbtxt(), 1)
-    (folder / "fastertransformer/10/1-gpu").mkdir(parents=True)
+    for version in ("2", "10"):  # as text, 2 comes after 10
+        (folder / "fastertransformer" / version / "1-gpu").mkdir(parents=True)
     assert requirements.read(folder).weights[0].folder == "fastertransformer/10/1-gpu"
 
 
