@@ -75,8 +75,22 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sample_repositories() -> None:
-    demo.sample_repositories(ROOT)
+def sample_repositories(shared: Path) -> Iterator[None]:
+    """The miniature upstreams; where the checkout is another user's, git takes them from a folder of ours."""
+    ours = os.access(ROOT, os.W_OK) and ROOT.stat().st_uid == os.geteuid()
+    folder = (ROOT if ours else shared) / demo.REPOSITORIES
+
+    def make() -> None:
+        shell.run([sys.executable, str(ROOT / "sample" / "make_repositories.py"), str(folder)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        if not ours:
+            number = int(os.environ.get("GIT_CONFIG_COUNT", "0"))
+            patch.setenv("GIT_CONFIG_COUNT", str(number + 1))
+            patch.setenv(f"GIT_CONFIG_KEY_{number}", f"url.{folder}/.insteadOf")
+            patch.setenv(f"GIT_CONFIG_VALUE_{number}", f"{ROOT / demo.REPOSITORIES}/")
+        with once.made(shared, "repositories", make, lambda: None):
+            yield
 
 
 @pytest.fixture(scope="session")
