@@ -75,7 +75,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def sample_repositories(shared: Path) -> Iterator[None]:
+def sample_repositories(shared: Path) -> Iterator[Path]:
     """The miniature upstreams; where the checkout is another user's, git takes them from a folder of ours."""
     ours = os.access(ROOT, os.W_OK) and ROOT.stat().st_uid == os.geteuid()
     folder = (ROOT if ours else shared) / demo.REPOSITORIES
@@ -90,7 +90,7 @@ def sample_repositories(shared: Path) -> Iterator[None]:
             patch.setenv(f"GIT_CONFIG_KEY_{number}", f"url.{folder}/.insteadOf")
             patch.setenv(f"GIT_CONFIG_VALUE_{number}", f"{ROOT / demo.REPOSITORIES}/")
         with once.made(shared, "repositories", make, lambda: None):
-            yield
+            yield folder
 
 
 @pytest.fixture(scope="session")
