@@ -17,9 +17,11 @@ from benchmarks.tools import layers
 from benchmarks.tools.transfer import send
 from benchmarks.topics import sources
 from ftbuild.build import context
+from ftbuild.cli import demo
 from ftbuild.engine import daemon
 from ftbuild.sources import fetch
-from testing.sample import SAMPLE, sample_plan
+from testing import ROOT
+from testing.sample import copy_of_sample, sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -55,8 +57,11 @@ def test_layers_are_measured_unpacked_and_compressed(
 
 
 @pytest.fixture
-def workspace(sample_repositories: None, tmp_path: Path) -> Workspace:
-    return Workspace(SAMPLE, tmp_path, jobs=2, rounds=1)
+def workspace(sample_repositories: Path, tmp_path: Path) -> Workspace:
+    folder = copy_of_sample(tmp_path / "sample")
+    sources = folder / "sources.yaml"  # git clone takes no path that is not there
+    sources.write_text(sources.read_text().replace(f"{ROOT}/{demo.REPOSITORIES}", str(sample_repositories)))
+    return Workspace(folder, tmp_path, jobs=2, rounds=1)
 
 
 def test_a_second_transfer_sends_only_changes(
