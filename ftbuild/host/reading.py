@@ -1,0 +1,71 @@
+"""Files that people write: read as a whole, within a limit, and never from a pipe, which might never end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from pathlib import Path
+
+from ftbuild.errors import ConfigError, HostError
+
+# The largest of ours has 20 kB.
+MOST_BYTES = 1_000_000
+# Tabs and line ends apart, no text has a use for control characters, and terminals obey them.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+# Errors that a wrong path causes; any other one is the machine's.
+_WRONG_PATH = {
+    errno.ENOENT: "it does not exist",
+    errno.ENOTDIR: "a part of its path is a file",
+    errno.ELOOP: "its links lead in a circle",
+    errno.ENAMETOOLONG: "its name is too long",
+    errno.EISDIR: "it is not a file",
+    errno.ENXIO: "it is not a file",  # a socket
+}
+
+
+def read_bytes(file: Path, *, most: int = MOST_BYTES) -> bytes:
+    """Return the content of a regular file.
+
+    Raises ConfigError when there is none or it has more than `most` bytes, HostError when it cannot be read.
+    """
+    try:
+        # Opening a pipe without this flag waits for its writer.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as stream:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise _unusable(file, "it is not a file")
+            content = stream.read(most + 1)
+    except OSError as refused:
+        if refused.errno in _WRONG_PATH:
+            raise _unusable(file, _WRONG_PATH[refused.errno]) from refused
+        raise HostError(f"{file.name} cannot be read: {refused.strerror}", where=str(file)) from refused
+    except ValueError as broken:  # a NUL in the path
+        raise _unusable(file, str(broken)) from broken
+    if len(content) > most:
+        raise _unusable(file, f"it has more than {most / 1e6:g} MB")
+    return content
+
+
+def read_text(file: Path, *, most: int = MOST_BYTES) -> str:
+    """Return the text of a regular file, which is UTF-8 (with or without byte order mark).
+
+    Raises ConfigError, with the line, for other encodings and control characters; errors as `read_bytes`.
+    """
+    content = read_bytes(file, most=most)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as broken:
+        line = content.count(b"\n", 0, broken.start) + 1
+        raise ConfigError(
+            "not UTF-8 text", where=f"{file}:{line}", hint="save the file with the encoding UTF-8"
+        ) from broken
+    if found := _CONTROL.search(text):
+        line = text.count("\n", 0, found.start()) + 1
+        raise ConfigError(f"holds the control character {found[0]!r}", where=f"{file}:{line}")
+    return text
+
+
+def _unusable(file: Path, reason: str) -> ConfigError:
+    return ConfigError(f"{file.name} cannot be read: {reason}", where=str(file))
