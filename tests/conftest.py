@@ -25,17 +25,17 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long and end with small files, so that parallel processes end together.
+    """Begin with the longest files, and let tests that need the built images come last.
 
-    Tests that need the built images come late, since on a bare machine these take minutes to make.
+    On a bare machine the first file takes minutes to make them; meanwhile the tests that need no engine run.
     """
     need_images = {item.path for item in items if "built" in getattr(item, "fixturenames", ())}
 
     def rank(item: pytest.Item) -> int:
         if item.path.parent != ENGINE:
-            return 4
+            return 2
         if item.path.name in LONGEST:
             return LONGEST.index(item.path.name)
-        return 3 if item.path in need_images else 2
+        return 4 if item.path in need_images else 3
 
     items.sort(key=rank)

@@ -78,16 +78,32 @@ def _guarded(body: Callable[[], int | None]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI cancels with SIGTERM: end as on Ctrl-C
     try:
         return body() or 0
-    except FtbuildError as failure:
-        print(f"error: {failure}", file=sys.stderr)
-        return failure.exit_code
-    except OSError as refused:
-        if refused.errno not in _FILE_SYSTEM:
+    except Exception as failure:
+        if _is_interrupted(failure):
+            return _interrupted()
+        if not isinstance(failure, (FtbuildError, OSError)):
             raise
-        where = None if refused.filename is None else str(refused.filename)
-        unusable = HostError(f"cannot use a file or folder: {refused.strerror}", where=where)
-        print(f"error: {unusable}", file=sys.stderr)
-        return unusable.exit_code
+        return _failed(failure)
     except KeyboardInterrupt:
-        print("interrupted: the same command resumes", file=sys.stderr)
-        return Interrupted.exit_code
+        return _interrupted()
+
+
+def _failed(failure: FtbuildError | OSError) -> int:
+    if isinstance(failure, OSError):
+        if failure.errno not in _FILE_SYSTEM:
+            raise failure
+        where = None if failure.filename is None else str(failure.filename)
+        failure = HostError(f"cannot use a file or folder: {failure.strerror}", where=where)
+    print(f"error: {failure}", file=sys.stderr)
+    return failure.exit_code
+
+
+def _interrupted() -> int:
+    print("interrupted: the same command resumes", file=sys.stderr)
+    return Interrupted.exit_code
+
+
+def _is_interrupted(failure: BaseException) -> bool:
+    """Return whether `failure` came up while an interrupted command was cleaning up after itself."""
+    context = failure.__context__
+    return context is not None and (isinstance(context, KeyboardInterrupt) or _is_interrupted(context))

@@ -214,8 +214,8 @@ def test_buildx_missing_is_an_environment_error(built: Plan, invoke: Invoke, tmp
     assert "bootstrap" in done.stderr
 
 
-def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> int:
-    """Start a build, send Ctrl-C once `text` shows in its output, and return the exit code."""
+def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> tuple[int, str]:
+    """Start a build, send Ctrl-C once `text` shows in its output, and return the exit code and the rest."""
     child = subprocess.Popen(
         command(*build_arguments(folder, "--rebuild")),
         cwd=ROOT,
@@ -235,7 +235,7 @@ def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> int:
         raise AssertionError(f"{text!r} never showed: {''.join(seen[-30:])}")
     rest = child.communicate(timeout=90)[0]
     assert "Traceback" not in rest
-    return child.returncode
+    return child.returncode, rest
 
 
 def test_ctrl_c_names_nothing_and_the_same_command_resumes(
@@ -253,7 +253,8 @@ def test_ctrl_c_names_nothing_and_the_same_command_resumes(
     fresh = {"FTBUILD_CACHE": str(tmp_path / "cache")}
     plan = sample_plan(sample_copy)
     for moment in ("fetching", "patching", "Building CUDA object"):
-        assert interrupted_at(moment, sample_copy, work, **fresh) == 130
+        code, rest = interrupted_at(moment, sample_copy, work, **fresh)
+        assert code == 130, rest
         assert daemon.image(client, plan.tag("runtime")) is None
         assert daemon.image(client, plan.tag("sdk")) is None
     done = invoke(*build_arguments(sample_copy), **fresh)

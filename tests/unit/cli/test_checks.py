@@ -8,6 +8,7 @@ import yaml
 from ftbuild.cli import checks
 from testing import ROOT
 
+PASSING = ("ruff", "--version")
 RUFF = (("ruff", "format", "--check", "--isolated", "."), ("ruff", "check", "--isolated", "."))
 
 
@@ -22,9 +23,19 @@ def test_each_failed_check_is_named_and_decides_the_exit_code(
     root = tmp_path / "project"
     root.mkdir()
     (root / "module.py").write_text(source)
-    assert checks.run(root, tmp_path / "work", tools=RUFF) == (1 if failed else 0)
+    assert checks.run(root, tmp_path / "work", tools=RUFF, tests=PASSING) == (1 if failed else 0)
     verdict = capsys.readouterr().out.splitlines()[-1]
     assert verdict.startswith(f"failed: {failed} --isolated ." if failed else "all checks passed")
+
+
+def test_failed_tests_fail_the_run_after_the_linters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    failing = ("ruff", "check", "--isolated", "absent.py")
+    assert checks.run(tmp_path, tmp_path / "work", tools=[PASSING], tests=failing) == 1
+    out = capsys.readouterr().out
+    assert "== ruff --version\nruff " in out
+    assert out.splitlines()[-1].startswith("failed: ruff check --isolated absent.py (log: ")
 
 
 @pytest.mark.parametrize(
@@ -37,11 +48,11 @@ def test_each_failed_check_is_named_and_decides_the_exit_code(
 def test_a_check_that_cannot_run_fails(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], tool: tuple[str, ...], reason: str
 ) -> None:
-    assert checks.run(tmp_path, tmp_path / "work", tools=[tool]) == 1
+    assert checks.run(tmp_path, tmp_path / "work", tools=[tool], tests=PASSING) == 1
     assert reason in capsys.readouterr().out
 
 
 def test_every_tool_of_the_check_run_is_a_hook_too() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     entries = [hook["entry"].split()[0] for hook in hooks]
-    assert {f".venv/bin/{tool}" for tool, *_ in checks.TOOLS} - {".venv/bin/pytest"} <= set(entries)
+    assert {f".venv/bin/{tool}" for tool, *_ in checks.TOOLS} <= set(entries)
