@@ -90,6 +90,7 @@ def _ensure_images(cell: CellBuild) -> str:
 def _accept(cell: CellBuild) -> None:
     """Verify both images, then point the moving tags at them."""
     plan = cell.plan
-    gate.require(Subject(cell.client, cell.config, plan, cell.folder, cell.options.cache, cell.report))
-    for product in PRODUCTS:
-        daemon.tag(cell.client, plan.tag(product), plan.tag(product, moving=True))
+    subject = Subject(cell.client, cell.config, plan, cell.folder, cell.options.cache, cell.report)
+    for product, image in gate.require(subject).items():
+        # By id: a name may refer to another image by now.
+        daemon.tag(cell.client, image, plan.tag(product, moving=True))

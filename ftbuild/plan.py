@@ -94,7 +94,10 @@ class RecipeFile:
 
 @dataclass(frozen=True)
 class Plan:
-    """One image pair (runtime and SDK) to build."""
+    """One image pair (runtime and SDK) to build.
+
+    `families` are the models that it serves, each of which the smoke test must have compared.
+    """
 
     cell: Cell
     image: str
@@ -107,6 +110,7 @@ class Plan:
     toolchain: cmake.Toolchain
     toolchain_packages: tuple[str, ...]
     wheel_libraries: tuple[str, ...]
+    families: tuple[str, ...]
     trees: tuple[cmake.Tree, cmake.Tree]
     files: tuple[RecipeFile, ...]
     revision: Revision
@@ -205,6 +209,7 @@ class Plan:
             "cuda": self.cuda,
             "driver": self.driver,
             "sms": list(self.cell.sms),
+            "families": list(self.families),
             "base": asdict(replace(self.base, local=None)),
             "sources": [asdict(s) for s in self.sources],
             "patches": [asdict(p) for p in self.patches],
@@ -240,11 +245,12 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         toolchain=toolchain,
         toolchain_packages=base.toolchain_packages,
         wheel_libraries=base.wheel_libraries,
+        families=config.models.served(versions["ft"] or ""),
         trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
         files=files,
         revision=revision,
     )
-    return replace(draft, key=_key(draft))
+    return replace(draft, key=input_key(draft))
 
 
 def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[PlannedSource]:
@@ -319,15 +325,24 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
     )
 
 
-def _key(draft: Plan) -> str:
+def input_key(draft: Plan) -> str:
+    """Return the key of everything that decides the images of a plan, their labels included.
+
+    Left out are the image's name, which stands beside the key in every tag, the places that inputs come
+    from, and what decides the tests but not the image.
+    """
     base = draft.base
     return digest_of(
         {
             "recipe": RECIPE,
-            "cell": draft.cell.id,
-            "base": [base.serving, base.digest],
-            "sources": [[s.path, s.commit, s.tree, s.sparse, s.without] for s in draft.sources],
-            "patches": [[p.component, p.file, p.fingerprint] for p in draft.patches],
+            "cell": asdict(draft.cell),
+            "versions": [draft.server, draft.cuda, draft.driver],
+            "base": [base.name, base.serving, base.devel, base.digest],
+            "sources": [
+                [s.repository, s.path, s.commit, s.tree, s.sparse, s.without, s.version]
+                for s in draft.sources
+            ],
+            "patches": [[p.component, p.file, p.fingerprint, p.origin] for p in draft.patches],
             "trees": [
                 [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees
             ],

@@ -25,8 +25,8 @@ from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
-from ftbuild.text.results import CheckResult, State
-from testing import ROOT
+from ftbuild.text.results import State
+from testing import ROOT, gate_records
 from testing.registries import Registry
 from testing.sample import SAMPLE, command, environment
 
@@ -73,9 +73,9 @@ class Bench:
     def judge(
         self, plan: Plan, images: Mapping[str, str], *gates: Gate, state: State = State.OK, key: str = ""
     ) -> None:
-        """Write the records of gates with one check in the given state."""
-        found = (CheckResult("answers", state, "42 of 42", subject="runtime"),)
+        """Write the records of complete runs of gates, whose first check ended in the given state."""
         for gate in gates:
+            found = gate_records.results(gate, plan, state)
             GateReport(gate, plan, images, found).write(self.folder(plan))
             if key:
                 file = self.folder(plan) / gate.record

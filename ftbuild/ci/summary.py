@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from ftbuild.gates import report
+from ftbuild.errors import FtbuildError
+from ftbuild.gates import evidence, records
 from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.plan import Plan
 
@@ -20,14 +21,22 @@ def markdown(plans: Iterable[Plan], work: Path) -> str:
 
 
 def _row(plan: Plan, folder: Path) -> tuple[str, ...]:
-    return plan.cell.id, f"`{plan.key}`", *(_ended(folder, gate) for gate in (VERIFY, SMOKE))
+    return (
+        plan.cell.id,
+        f"`{plan.key}`",
+        *(_ended(plan, folder, gate).replace("|", "\\|") for gate in (VERIFY, SMOKE)),
+    )
 
 
-def _ended(folder: Path, gate: Gate) -> str:
-    """Return `passed`, the failed checks, or `no record`, in which case nothing was published."""
-    record = report.read(gate, folder)
-    if record is None:
-        return "**no record**"
-    if record.passed:
+def _ended(plan: Plan, folder: Path, gate: Gate) -> str:
+    """Return `passed`, the failed checks, or why there is no result; then nothing was published."""
+    try:
+        found = records.read(gate, folder)
+        if found is None:
+            return "**no record**"
+        problem = evidence.against(found, gate, plan)
+    except FtbuildError as unusable:
+        return f"**no result**: {unusable.what}"
+    if problem is None:
         return "passed"
-    return f"**failed**: {', '.join(record.failed)}".replace("|", "\\|")
+    return f"**failed**: {', '.join(found.failed)}" if found.failed else f"**no result**: {problem}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+from packaging.specifiers import SpecifierSet
 from pydantic import Field
 
 from ftbuild.config.types import Model, SpecifierText
@@ -110,6 +111,17 @@ class Family(Model):
     )
     source: str
 
+    def converter(self, version: str, kind: CheckpointFormat = "huggingface") -> Converter | None:
+        """Return the converter of FasterTransformer `version` for checkpoints of a kind, or None."""
+        return next(
+            (
+                found
+                for found in self.converters
+                if found.format == kind and version in SpecifierSet(found.ft)
+            ),
+            None,
+        )
+
 
 class ModelsConfig(Model):
     """models.yaml: the model families, from checkpoint to tensors."""
@@ -119,3 +131,11 @@ class ModelsConfig(Model):
         description="script, relative to this file, that makes a checkpoint and its expected answers"
     )
     families: Mapping[str, Family]
+
+    def served(self, version: str) -> tuple[str, ...]:
+        """Return the families that FasterTransformer `version` converts and serves as themselves."""
+        return tuple(
+            name
+            for name, family in self.families.items()
+            if family.served_as is None and family.converter(version)
+        )

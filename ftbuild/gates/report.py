@@ -1,48 +1,62 @@
-"""Gates, the report of one on a cell's images, and the record of that report in the cell's work folder."""
+"""Gates, and the report of one on a cell's images, written as a record into the cell's work folder."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ftbuild import __version__
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.host import files
-from ftbuild.plan import Plan
+from ftbuild.plan import Plan, digest_of
 from ftbuild.text import results
 from ftbuild.text.results import CheckResult, State
+
+PACKAGE = Path(__file__).resolve().parent.parent
 
 
 @dataclass(frozen=True)
 class Gate:
-    """A gate: its name, and the error of an image that does not pass it."""
+    """A gate: its name, the error of an image that does not pass it, and its checks.
+
+    `folders`, below the package, hold the sources of the checks.
+    """
 
     name: str
     error: type[FtbuildError]
+    folders: tuple[str, ...]
 
     @property
     def record(self) -> str:
         """The file that its reports are written to, in a cell's work folder."""
         return f"{self.name}.json"
 
+    def discard(self, folder: Path) -> None:
+        """Remove the record of an earlier run: what begins anew has shown nothing yet."""
+        (folder / self.record).unlink(missing_ok=True)
 
-VERIFY = Gate("verify", VerifyError)
-SMOKE = Gate("smoke", SmokeError)
+    @cached_property
+    def checks(self) -> str:
+        """The version of its checks: a digest of their sources, so that no change can keep the old one."""
+        return digest_of(
+            [
+                [file.relative_to(PACKAGE).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()]
+                for folder in self.folders
+                for file in sorted((PACKAGE / folder).rglob("*"))
+                if file.suffix in (".py", ".ini")
+            ]
+        )
 
 
-@dataclass(frozen=True)
-class Record:
-    """A report as read from its file: which ftbuild tested which images (ids by product), and the outcome."""
-
-    ftbuild: str
-    key: str
-    images: Mapping[str, str]
-    passed: bool
-    failed: tuple[str, ...]
+VERIFY = Gate("verify", VerifyError, ("gates/verify",))
+# The suite asks through the client, whose tolerance decides which answer is right.
+SMOKE = Gate("smoke", SmokeError, ("gates/smoke", "client"))
 
 
 @dataclass(frozen=True)
@@ -66,17 +80,27 @@ class GateReport:
         return results.failed(self.results)
 
     @property
+    def passed(self) -> bool:
+        """Return whether no check failed and at least one passed: skips alone show nothing."""
+        return not self.failed and any(result.state is State.OK for result in self.results)
+
+    @property
     def exit_code(self) -> int:
-        """The gate's code when a check failed, else 0."""
-        return self.gate.error.exit_code if self.failed else 0
+        """The gate's code unless it passed, else 0."""
+        return 0 if self.passed else self.gate.error.exit_code
 
     def require(self) -> None:
-        """Raise the gate's error, with every failed check and what to do, unless all passed."""
-        if self.failed:
+        """Raise the gate's error, with every failed check and what to do, unless it passed."""
+        if not self.passed:
+            counted = (
+                f"{len(self.failed)} of {len(self.results)} checks failed"
+                if self.failed
+                else "no check passed, none failed: nothing was tested"
+            )
             raise self.gate.error(
                 "\n    ".join(
                     [
-                        f"{self.plan.cell.id}: {len(self.failed)} of {len(self.results)} checks failed",
+                        f"{self.plan.cell.id}: {counted}",
                         *(f"{result.label}: {result.detail}" for result in self.failed),
                     ]
                 ),
@@ -88,11 +112,12 @@ class GateReport:
         """Return the record, which publishing reads."""
         return {
             "ftbuild": __version__,
+            "checks": self.gate.checks,
             "gate": self.gate.name,
             "cell": self.plan.cell.id,
             "key": self.plan.key,
             "images": {p: {"id": image, "tag": self.plan.tag(p)} for p, image in self.images.items()},
-            "passed": not self.failed,
+            "passed": self.passed,
             **self.facts,
             "findings": [_as_dict(result) for result in self.results],
         }
@@ -117,21 +142,6 @@ class GateReport:
         ]
         ids = [f"{self.plan.tag(product)}  {image}" for product, image in self.images.items()]
         return "\n".join([*ids, results.render(rows, subject="Image"), *self.notes])
-
-
-def read(gate: Gate, folder: Path) -> Record | None:
-    """Return the record of a gate in a cell's work folder; None when it is missing or unreadable."""
-    try:
-        written = json.loads((folder / gate.record).read_text())
-        return Record(
-            written["ftbuild"],
-            written["key"],
-            {product: image["id"] for product, image in written["images"].items()},
-            written["passed"] is True,
-            tuple(dict.fromkeys(f["check"] for f in written["findings"] if f["state"] == State.FAIL)),
-        )
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
 
 
 def _as_dict(result: CheckResult) -> dict[str, Any]:

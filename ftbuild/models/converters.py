@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from packaging.specifiers import SpecifierSet
-
 from ftbuild.config.families import CheckpointFormat, Converter
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
@@ -17,15 +15,6 @@ _FORMATS: Mapping[CheckpointFormat, str] = {
     "huggingface": "a Hugging Face checkpoint",
     "jax": "a checkpoint of Mesh Transformer JAX",
 }
-
-
-def served_families(config: Config, release: str) -> tuple[str, ...]:
-    """Return the families that a release serves as themselves from Hugging Face checkpoints."""
-    return tuple(
-        name
-        for name, family in config.models.families.items()
-        if family.served_as is None and _find(config, release, name, "huggingface")
-    )
 
 
 def find_converter(
@@ -78,12 +67,4 @@ def command_line(
 def _find(config: Config, release: str, family: str, kind: CheckpointFormat) -> Converter | None:
     if family not in config.models.families:
         return None
-    version = config.version(release, "ft")
-    return next(
-        (
-            found
-            for found in config.models.families[family].converters
-            if found.format == kind and SpecifierSet(found.ft).contains(version)
-        ),
-        None,
-    )
+    return config.models.families[family].converter(config.version(release, "ft"), kind)

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import daemon
+from ftbuild.errors import SmokeError
+from ftbuild.gates import records
 from ftbuild.gates.report import SMOKE
 from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Image, Patch, Reason, Unit
@@ -55,8 +57,8 @@ def compiles(plan: Plan, folder: Path) -> dict[str, tuple[Unit, ...]]:
 
 def figures(folder: Path) -> Mapping[str, Mapping[str, float]]:
     """Return the figures that the smoke test measured, by variant."""
-    found: Mapping[str, Mapping[str, float]] = _read(folder / SMOKE.record).get("figures") or {}
-    return found
+    found = _smoke_record(folder)
+    return found.figures if found else {}
 
 
 def tail(log: Path) -> tuple[str, ...]:
@@ -84,10 +86,19 @@ def _last_message(lines: Sequence[str]) -> str:
 
 def _failed_checks(folder: Path) -> str:
     """Return the names of the failed checks in the smoke test's record, with the hint of the first."""
-    findings = _read(folder / SMOKE.record).get("findings") or []
-    hints = {f"{f['check']} ({f['image']})": f["hint"] for f in findings if f["state"] == CheckState.FAIL}
+    found = _smoke_record(folder)
+    failed = [f for f in found.findings if f.state is CheckState.FAIL] if found else []
+    hints = {f"{f.check} ({f.image})": f.hint for f in failed}
     advice = [f"  next:  {hint}" for hint in hints.values() if hint][:1]
     return "\n".join([f"failed: {', '.join(hints)}", *advice]) if hints else ""
+
+
+def _smoke_record(folder: Path) -> records.Record | None:
+    """Return the smoke test's record, None when there is none or it is damaged."""
+    try:
+        return records.read(SMOKE, folder)
+    except SmokeError:
+        return None
 
 
 def _units(info: Path) -> tuple[Unit, ...]:

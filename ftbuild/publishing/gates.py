@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from ftbuild.errors import PublishError
-from ftbuild.gates import report
+from ftbuild.errors import FtbuildError, PublishError
+from ftbuild.gates import evidence
 from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.plan import Plan
 
@@ -22,23 +22,14 @@ def require(plan: Plan, folder: Path, images: Ids, gates: Sequence[Gate] = ALL) 
     `images` holds all ids of each image, by kind, since engines do not agree on the id of an image.
     """
     for gate in gates:
-        if problem := _problem(plan, folder, images, gate):
+        try:
+            problem = evidence.objection(gate, plan, folder, images)
+        except FtbuildError as unusable:
+            raise unusable.converted(PublishError) from unusable
+        if problem:
             raise PublishError(
                 f"{plan.cell.id} is not published: {problem}",
                 where=str(folder / gate.record),
                 hint=f"invoke {gate.name} with the options of this cell"
                 + ("; --allow-unsmoked publishes it beside the tested ones" if gate is SMOKE else ""),
             )
-
-
-def _problem(plan: Plan, folder: Path, images: Ids, gate: Gate) -> str | None:
-    record = report.read(gate, folder)
-    if record is None:
-        return f"there is no record of {gate.name}"
-    if record.key != plan.key:
-        return f"the record of {gate.name} is about the inputs {record.key}, not {plan.key}"
-    if not record.passed:
-        return f"{gate.name} failed: {', '.join(record.failed)}"
-    if others := [product for product, ids in images.items() if record.images.get(product) not in ids]:
-        return f"{gate.name} tested another {' and '.join(others)} image than the present one"
-    return None

@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError, PublishError
-from ftbuild.gates import report as gate_report
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import files
 from ftbuild.plan import PRODUCTS, Plan
@@ -102,7 +101,7 @@ def _publish_cell(
 
 def _is_smoked(folder: Path) -> bool:
     """Return whether the gate has run, with any result: a failed image does not count as untested."""
-    return gate_report.read(SMOKE, folder) is not None
+    return (folder / SMOKE.record).exists()
 
 
 def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, RemoteImage]:

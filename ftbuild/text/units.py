@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+MIB = 1024**2
 GIB = 1024**3
 
 

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from ftbuild.gates import report
+from ftbuild.gates import records, report
 from ftbuild.nightly import history
 from ftbuild.plan import LABELS
 from ftbuild.publishing import remote_image
@@ -427,10 +427,8 @@ def assert_tags_are_true(here: Place) -> None:
 
 def passing(gate: report.Gate, folders: Sequence[Path]) -> frozenset[str]:
     """Return the ids of all images that passed a gate."""
-    records = (report.read(gate, folder) for folder in folders)
-    return frozenset(
-        image for record in records if record and record.passed for image in record.images.values()
-    )
+    found = (records.read(gate, folder) for folder in folders)
+    return frozenset(image for record in found if record and record.passed for image in record.ids.values())
 
 
 def shape(ended: Ended) -> set[str]:

@@ -3,8 +3,10 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,7 @@ from ftbuild.config import loader
 from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision, input_key, make_plan
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00", url="https://example.invalid/ftbuild")
 
@@ -82,6 +84,59 @@ def test_whatever_decides_the_image_changes_the_key(
     config: Config, tmp_path: Path, file: str, old: str, new: str
 ) -> None:
     assert plan_of(copied(config, tmp_path, file, old, new)).key != plan_of(config).key
+
+
+# What may change without another image: where inputs come from, and what other fields decide.
+NOT_IN_THE_KEY = {
+    "image": "stands beside the key in every tag",
+    "families": "decides what the smoke test compares",
+    "revision": "describes the checkout",
+    "key": "is the key",
+    "base.local": "is in the name of the base's images",
+    "base.origin": "says where the base comes from",
+    "sources.url": "the commit decides",
+    "sources.ref": "the commit decides",
+    "trees.options.source": "cites upstream",
+    "files.path": "the content decides",
+}
+
+
+def alterations(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every change of one thing in a value: the dotted name of the field, and the changed value."""
+    if is_dataclass(value) and not isinstance(value, type):
+        for field in fields(value):
+            inside = f"{path}.{field.name}".removeprefix(".")
+            for name, new in (
+                [(inside, object())]
+                if inside in NOT_IN_THE_KEY
+                else alterations(getattr(value, field.name), inside)
+            ):
+                yield name, replace(value, **{field.name: new})
+    elif isinstance(value, tuple):
+        for number, entry in enumerate(value):
+            before, after = value[:number], value[number + 1 :]
+            yield path, (*before, *after)
+            yield from ((name, (*before, new, *after)) for name, new in alterations(entry, path))
+        if len(value) > 1:
+            yield path, value[::-1]
+        if not value or isinstance(value[-1], str):
+            yield path, (*value, "more")
+    elif isinstance(value, bool):
+        yield path, not value
+    else:
+        yield path, value + 1 if isinstance(value, int) else f"{value}x"
+
+
+@pytest.mark.parametrize("base", ["ngc", "open"])
+def test_a_change_of_any_field_of_a_plan_changes_the_key(config: Config, base: str) -> None:
+    plan = plan_of(config, base=base, sm="80,90")
+    partly = replace(plan.sources[0], sparse=("one", "two"), without=("three",))
+    plan = replace(plan, sources=(partly, *plan.sources[1:]))
+    before, seen = input_key(plan), set()
+    for path, changed in alterations(plan):
+        seen.add(path)
+        assert (input_key(changed) == before) is (path in NOT_IN_THE_KEY), path
+    assert seen >= NOT_IN_THE_KEY.keys()
 
 
 @pytest.fixture

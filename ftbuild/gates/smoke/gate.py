@@ -6,6 +6,7 @@ The suite is a pytest process of its own, so that it can be run by hand.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,22 +19,44 @@ from ftbuild.engine import daemon, gpu
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.engine.gpu import Access
 from ftbuild.errors import HostError, SmokeError
+from ftbuild.gates.records import Demand
 from ftbuild.gates.report import SMOKE, GateReport
 from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import junit, models
-from ftbuild.gates.smoke.job import Job, Model
+from ftbuild.gates.smoke.job import DTYPES, Job, Model, Variant
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
 from ftbuild.plan import Plan
 from ftbuild.sm import sm_codes
 from ftbuild.text.reporter import Reporter
+from ftbuild.text.results import CheckResult, State
 
 if TYPE_CHECKING:
     import docker
 
 SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
+# The test of the suite that compares answers (suite/test_answers.py).
+COMPARED = "greedy tokens are the references"
+
+
+def demands(plan: Plan) -> tuple[Demand, ...]:
+    """Return the results that a record must hold: compared answers of every family in every data type.
+
+    Raises SmokeError when the release serves no family, as nothing could be compared then.
+    """
+    if not plan.families:
+        raise SmokeError(
+            f"{plan.cell.id} serves no family: there is nothing to test",
+            where="models.yaml",
+            hint=f"describe the converters of FasterTransformer {plan.source('ft').version} in models.yaml",
+        )
+    return tuple(
+        Demand(COMPARED, "runtime", str(Variant(family, dtype)))
+        for family in plan.families
+        for dtype in DTYPES
+    )
 
 
 def needs_gpu(config: Config) -> bool:
@@ -84,9 +107,11 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     is nothing to test or the suite itself breaks, HostError when containers get no GPU.
     """
     config, plan, folder = subject.config, subject.plan, subject.folder
+    wanted = demands(plan)
     access = find_gpus(subject.client, plan) if needs_gpu(config) else None
     if access and not any_gpu and (reason := unfit(plan, access)):
         return Skipped(reason)
+    SMOKE.discard(folder)
     image = image_id(subject.client, plan, "runtime")
     prepared = prepare(subject)
     gpus = access.gpus if access else ()
@@ -103,7 +128,7 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
         SMOKE,
         plan,
         {"runtime": image, "sdk": prepared.sdk},
-        junit.results(folder / JUNIT, "runtime"),
+        complete(junit.results(folder / JUNIT, "runtime"), wanted),
         facts={
             "device": config.models.device,
             "gpus": [asdict(g) for g in gpus],
@@ -113,6 +138,21 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     )
     found.write(folder)
     return found
+
+
+def complete(results: Sequence[CheckResult], wanted: Iterable[Demand]) -> tuple[CheckResult, ...]:
+    """Return the results with a failure where a family was neither compared nor failed: a skip is no pass."""
+    judged = {
+        (result.check, result.facts.get("served")) for result in results if result.state is not State.SKIP
+    }
+    absent = [demand.served for demand in wanted if (demand.check, demand.served) not in judged]
+    if not absent:
+        return tuple(results)
+    hint = f"every family must be compared: the reasons are in {LOG}"
+    return (
+        *results,
+        CheckResult(COMPARED, State.FAIL, f"not compared: {', '.join(absent)}", hint, "runtime"),
+    )
 
 
 def _streams(family: Family, version: str) -> bool:

@@ -7,10 +7,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from xml.etree import ElementTree
 
+from ftbuild.errors import SmokeError
 from ftbuild.text.results import CheckResult, State
 
 _NAME = re.compile(r"test_(?P<check>\w+)(?:\[(?P<variant>.*)\])?")
 _BAD = ("failure", "error")
+# The property of each test case that names the served variant of a family.
+SERVED = "served"
 
 
 def results(file: Path, image: str) -> tuple[CheckResult, ...]:
@@ -21,27 +24,38 @@ def results(file: Path, image: str) -> tuple[CheckResult, ...]:
 def figures(file: Path) -> Mapping[str, Mapping[str, float]]:
     """Return the figures that the tests recorded, by variant."""
     return {
-        _match(case)["variant"]: {name: float(value) for name, value in properties.items() if value != "None"}
+        _match(case)["variant"]: {
+            name: float(value)
+            for name, value in _properties(case).items()
+            if name != SERVED and value != "None"
+        }
         for case in _cases(file)
-        if (properties := _properties(case)) and "what" not in properties
+        if _match(case)["check"] == "figures" and _outcome(case)[0] is State.OK
     }
 
 
 def _cases(file: Path) -> Iterator[ElementTree.Element]:
-    return ElementTree.parse(file).getroot().iter("testcase")
+    try:
+        return ElementTree.parse(file).getroot().iter("testcase")
+    except ElementTree.ParseError as cut:
+        raise SmokeError(f"pytest's report cannot be read: {cut}", where=str(file)) from cut
 
 
 def _match(case: ElementTree.Element) -> re.Match[str]:
     match = _NAME.fullmatch(case.attrib["name"])
     if match is None:
-        raise ValueError(f"not a test of the suite: {case.attrib['name']}")
+        raise SmokeError(f"pytest's report names {case.attrib['name']!r}, which is no test of the suite")
     return match
 
 
 def _result(case: ElementTree.Element, image: str) -> CheckResult:
     check = _match(case)["check"].replace("_", " ")
     state, detail, hint = _outcome(case)
-    facts = {"variant": _match(case)["variant"] or "", "seconds": float(case.attrib["time"])}
+    facts = {
+        "variant": _match(case)["variant"] or "",
+        "served": _properties(case).get(SERVED, ""),
+        "seconds": float(case.attrib["time"]),
+    }
     return CheckResult(check, state, detail, hint, image, facts)
 
 

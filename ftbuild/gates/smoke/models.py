@@ -24,7 +24,7 @@ from ftbuild.engine.container import ContainerError
 from ftbuild.errors import SmokeError
 from ftbuild.gates.subject import Subject
 from ftbuild.models import config_pbtxt
-from ftbuild.models.converters import command_line, find_converter, served_families
+from ftbuild.models.converters import command_line, find_converter
 from ftbuild.plan import Plan, digest_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def ensure(subject: Subject, folder: Path) -> Prepared:
     Raises SmokeError when there is no SDK image to make them in, or a converter fails.
     """
     client, config, plan = subject.client, subject.config, subject.plan
-    families = served_families(config, plan.cell.triton)
+    families = plan.families
     inputs = _inputs(config, plan, families)
     image = daemon.image(client, plan.tag("sdk"))
     made = _manifest(folder)
@@ -82,10 +82,10 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
 
 def _manifest(folder: Path) -> dict[str, str]:
     try:
-        manifest: dict[str, str] = json.loads((folder / MANIFEST).read_text())
-    except (OSError, ValueError):
+        manifest = json.loads((folder / MANIFEST).read_text())
+        return {name: str(manifest[name]) for name in ("sdk", "inputs")}
+    except (OSError, ValueError, KeyError, TypeError):
         return {}
-    return manifest
 
 
 def _make(subject: Subject, sdk: str, family: str, folder: Path) -> None:

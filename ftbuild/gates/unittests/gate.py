@@ -17,7 +17,7 @@ from ftbuild.gates.subject import Subject
 from ftbuild.gates.unittests.image import PRODUCT, RUN, recipe
 from ftbuild.text.results import CheckResult, State
 
-GATE = Gate("unittest", SmokeError)
+GATE = Gate("unittest", SmokeError, ("gates/unittests",))
 # Far more than they take: each suite has a limit of its own (runner.py).
 SECONDS = 4 * 3600
 SHOWN, WIDTH = 3, 160

@@ -14,13 +14,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ftbuild.errors import VerifyError
+
 # Brought by the driver, when a container is started with a GPU (NVIDIA Container Toolkit).
 DRIVER_LIBRARIES = ("libcuda.so.1", "libnvidia-ml.so.1")
 _DRIVER_SYMBOL = re.compile(r"undefined symbol: (?:cu[A-Z]|nvml)\w*\b")
 _CODE = re.compile(r"(ELF|PTX) file +\d+: .*\.(sm_\w+)\.(?:cubin|ptx)")
+_LISTED = re.compile(r"(?m)^(?:ELF|PTX) file.*$")
 _DYNAMIC = re.compile(r"\((NEEDED|RPATH|RUNPATH)\).*\[(.*)\]")
-_UNRESOLVED = re.compile(
-    r"not found|undefined symbol|not defined in file|not a dynamic executable|No such file|error while load"
+# ld.so in trace mode: `name => file (address)`, `file (address)`; a library without version information is
+# linked all the same.
+_RESOLVED = re.compile(
+    r"\t(?:\S+ => )?\S+ \(0x[0-9a-f]+\)|\tstatically linked|.*: no version information available .*|\s*"
 )
 _HEAD = "== "
 
@@ -60,7 +65,7 @@ def inspection(files: str, origin: str) -> str:
 
 
 def libraries(text: str) -> tuple[Library, ...]:
-    """Parse the output of `inspection`."""
+    """Parse the output of `inspection`; VerifyError for a line of cuobjdump's that is not understood."""
     return tuple(_library(*section.split("\n", 1)) for section in f"\n{text}".split(f"\n{_HEAD}")[1:])
 
 
@@ -79,19 +84,29 @@ def resolution(paths: Iterable[str]) -> str:
 
 
 def unresolved(text: str) -> list[str]:
-    """Return what the loader cannot resolve, as `library: complaint`, except the driver's part."""
+    """Return what the loader cannot resolve, as `library: complaint`, except the driver's part.
+
+    Lines that are not understood are complaints, and so is a file about which there is no line.
+    """
     found: dict[str, None] = {}
-    path = ""
-    for line in text.splitlines():
-        if line.startswith(_HEAD):
-            path = line.removeprefix(_HEAD)
-        elif _UNRESOLVED.search(line) and not _of_driver(line):
-            found[f"{posixpath.basename(path)}: {' '.join(line.split())}"] = None
+    for section in f"\n{text}".split(f"\n{_HEAD}")[1:]:
+        path, *lines = section.splitlines()
+        name = posixpath.basename(path)
+        wrong = (line for line in lines if not _RESOLVED.fullmatch(line) and not _of_driver(line))
+        found |= {f"{name}: {' '.join(line.split())}": None for line in wrong}
+        if not any(map(str.strip, lines)):
+            found[f"{name}: ldd said nothing"] = None
     return list(found)
 
 
 def _library(path: str, text: str = "") -> Library:
     code = Counter(_CODE.findall(text))
+    if unknown := [line for line in _LISTED.findall(text) if not _CODE.search(line)]:
+        raise VerifyError(
+            f"a line of cuobjdump is not understood: {unknown[0]!r}",
+            where=path,
+            hint="another version of the CUDA toolkit? Adapt the parser (ftbuild/gates/verify/elf.py)",
+        )
     dynamic = _DYNAMIC.findall(text)
     return Library(
         path=path,

@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
+from ftbuild.errors import VerifyError
+
 # `-xdev` leaves out /proc, /sys and /dev, which the engine mounts. A key or password shows only in a file's
 # text; grep's code 1 (no line found) is not a failure.
 LISTING = """\
@@ -22,11 +24,18 @@ sed 's/^/group /' /etc/group
     -exec grep -lsiE -e '://[^/@[:space:]]+:[^/@[:space:]]+@|password' {} + || true
 } | sed 's/^/secret /'
 """
+_HINT = (
+    "run the listing in the image by hand (LISTING, ftbuild/gates/verify/filesystem.py): a name with a line "
+    "break must go, and find, sed and grep must be there"
+)
 SETUID = 0o6000
 WORLD_WRITABLE = 0o002
 STICKY = 0o1000
 NOBODY = 65534
-_ENTRY = re.compile(r"file (\w) (\d+) (\d+) (\d+) (/.*)")
+_ENTRY = re.compile(r"file ([a-zA-Z]) ([0-7]+) (\d+) (\d+) (/.*)", re.ASCII)
+# passwd(5), group(5)
+_NAME = re.compile(r"(user|group) ([^:]+):[^:]*:(\d+):.*", re.ASCII)
+_SECRET = re.compile(r"secret (/.+)")
 # `pip` installs what requirements name by version; test keys of such a package are not our credentials.
 _PACKAGES = re.compile(r".*/(?:dist|site)-packages/")
 
@@ -84,19 +93,25 @@ LEFTOVERS = tuple(
 
 
 def parse(text: str) -> Contents:
-    """Parse the output of LISTING."""
+    """Parse the output of LISTING.
+
+    Raises VerifyError for a line that it does not understand and for a listing without files, users or
+    groups: what cannot be read may hide anything.
+    """
     files: dict[str, File] = {}
     names: dict[str, dict[str, int]] = {"user": {}, "group": {}}
     secrets = []
-    for line in text.splitlines():
-        kind, _, rest = line.partition(" ")
+    for line in text.removesuffix("\n").split("\n"):
         if match := _ENTRY.fullmatch(line):
             files[match[5]] = File(match[5], match[1], int(match[2], 8), int(match[3]), int(match[4]))
-        elif kind in names and rest.count(":") >= 2:
-            name, _, number = rest.split(":")[:3]
-            names[kind][name] = int(number)
-        elif kind == "secret":
-            secrets.append(rest)
+        elif match := _NAME.fullmatch(line):
+            names[match[1]][match[2]] = int(match[3])
+        elif match := _SECRET.fullmatch(line):
+            secrets.append(match[1])
+        else:
+            raise VerifyError(f"a line of the image's listing is not understood: {line[:200]!r}", hint=_HINT)
+    if "/" not in files or not all(names.values()):
+        raise VerifyError("the image's listing lacks files, users or groups", hint=_HINT)
     return Contents(files, names["user"], names["group"], tuple(secrets))
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ftbuild import __version__
 from ftbuild.build import context
 from ftbuild.engine import daemon
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import FtbuildError, VerifyError
-from ftbuild.gates import report as reports
+from ftbuild.gates import records
+from ftbuild.gates.records import Demand
 from ftbuild.gates.report import VERIFY, GateReport
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify.checks import files, libraries, programs, recipe
@@ -45,27 +45,45 @@ CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
 )
 
 
+def demands() -> tuple[Demand, ...]:
+    """Return the results that a record must hold: every check, passed, for every product that it is for."""
+    return tuple(Demand(name, product) for name, products, _ in CHECKS for product in products)
+
+
 def run(subject: Subject) -> GateReport:
     """Verify the images of a cell, with the staged sources of its build, and write the record.
 
     Raises VerifyError when an image does not exist, HostError when the base or its compiler image cannot be
     had.
     """
+    VERIFY.discard(subject.folder)
     found = verify(subject, staged=subject.folder / context.SOURCES)
     found.write(subject.folder)
     return found
 
 
-def require(subject: Subject) -> None:
-    """Verify unless the record shows that this version of the checks has passed these very images.
+def require(subject: Subject) -> Mapping[str, str]:
+    """Verify unless the record shows that these very checks have passed these very images; return their ids.
 
     Raises VerifyError with every failed check, and errors as `run`.
     """
-    record = reports.read(VERIFY, subject.folder)
     ids = _ids(subject, _names(subject))
-    if not (record and record.passed and record.ftbuild == __version__ and record.images == ids):
-        subject.report("verifying both images")
-        run(subject).require()
+    if _is_passed(subject, ids):
+        return ids
+    subject.report("verifying both images")
+    found = run(subject)
+    found.require()
+    return found.images
+
+
+def _is_passed(subject: Subject, ids: Mapping[str, str]) -> bool:
+    try:
+        known = records.read(VERIFY, subject.folder)
+    except VerifyError as damaged:
+        subject.report(f"ignoring a record: {damaged.what}")
+        return False
+    wanted = {product: (image,) for product, image in ids.items()}
+    return known is not None and not records.objection(known, VERIFY, subject.plan, demands(), wanted)
 
 
 def verify(
@@ -99,12 +117,14 @@ def _ids(subject: Subject, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def _outcome(check: Check, images: Images, product: str) -> list[Verdict]:
-    """Return a check's verdicts; a check that breaks has failed, as it has shown nothing."""
+    """Return a check's verdicts; a check that breaks, or gives none, has failed, as it has shown nothing."""
     from docker.errors import DockerException
     from requests import RequestException
 
     try:
-        return list(check(images, product))
+        found = list(check(images, product))
+        shown = any(verdict.state is not State.SKIP for verdict in found)
+        return found if shown else [*found, Verdict(State.FAIL, "the check has shown nothing", REPORT_BUG)]
     except FtbuildError as error:
         return [Verdict(State.FAIL, error.what, error.hint or REPORT_BUG)]
     except (DockerException, RequestException) as refused:

@@ -24,8 +24,8 @@ from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import Cell, as_github, select
 from ftbuild.plan import Plan
 from ftbuild.sm import Sm
-from ftbuild.text.results import CheckResult, State
-from testing import ROOT
+from ftbuild.text.results import State
+from testing import ROOT, gate_records
 
 CELLS = (Cell("22.07", (Sm(80),), "ngc", True), Cell("22.12", (Sm(90),), "open", False))
 SAMPLE = Selection(ROOT / "buildcfg" / "sample", ["22.12"], ["80"])
@@ -298,28 +298,37 @@ def test_a_script_of_several_lines_is_a_block_and_nothing_is_an_anchor() -> None
     assert load(text) == {"jobs": {"a": {"run": "one\ntwo\n", "b": shared, "c": shared}}}
 
 
-def judged(plan: Plan, gate: Gate, **checks: State) -> GateReport:
-    found = (CheckResult(check, state, "it", subject="runtime") for check, state in checks.items())
-    return GateReport(gate, plan, {"runtime": "sha256:1"}, tuple(found))
+def judged(plan: Plan, gate: Gate, state: State = State.OK) -> GateReport:
+    return GateReport(gate, plan, {"runtime": "sha256:1"}, gate_records.results(gate, plan, state))
 
 
 def test_the_summary_distinguishes_passed_failed_and_untested(config: Config, tmp_path: Path) -> None:
     selection = Selection(ROOT / "buildcfg", ["22.12"], ["80", "90"])
     good, bad = plans(config, selection)
-    judged(good, VERIFY, labels=State.OK).write(good.folder(tmp_path))
-    judged(bad, VERIFY, code=State.FAIL, labels=State.OK).write(bad.folder(tmp_path))
-    judged(bad, SMOKE, gpt=State.OK).write(bad.folder(tmp_path))
+    judged(good, VERIFY).write(good.folder(tmp_path))
+    judged(bad, VERIFY, State.FAIL).write(bad.folder(tmp_path))
+    judged(bad, SMOKE).write(bad.folder(tmp_path))
     rows = summary.markdown((good, bad), tmp_path).splitlines()[2:]
     assert rows == [
         f"| 22.12-sm80 | `{good.key}` | passed | **no record** |",
-        f"| 22.12-sm90 | `{bad.key}` | **failed**: code | passed |",
+        f"| 22.12-sm90 | `{bad.key}` | **failed**: machine code | passed |",
     ]
 
 
 def test_a_record_of_another_input_key_does_not_count(config: Config, tmp_path: Path) -> None:
     (plan,) = plans(config, Selection(ROOT / "buildcfg", ["22.12"], ["80"]))
-    judged(plan, SMOKE, gpt=State.OK).write(tmp_path / plan.cell.id / "0123456789ab")
+    judged(plan, SMOKE).write(tmp_path / plan.cell.id / "0123456789ab")
     assert summary.markdown((plan,), tmp_path).endswith("| **no record** | **no record** |")
+
+
+def test_a_record_that_publishing_would_refuse_is_no_result(config: Config, tmp_path: Path) -> None:
+    (plan,) = plans(config, Selection(ROOT / "buildcfg", ["22.12"], ["80"]))
+    report = judged(plan, SMOKE)
+    replace(report, results=report.results[1:]).write(plan.folder(tmp_path))
+    (plan.folder(tmp_path) / VERIFY.record).write_text('{"images": []}')
+    (row,) = summary.markdown((plan,), tmp_path).splitlines()[2:]
+    assert "| **no result**: the record of verify is damaged: " in row
+    assert "| **no result**: smoke has not shown: greedy tokens are the references (gpt-fp32) |" in row
 
 
 @pytest.mark.parametrize("one_host", [False, True])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,10 +14,15 @@ from ftbuild.client import golden
 from ftbuild.client.golden import Row
 from ftbuild.config.schema import Config
 from ftbuild.engine.gpu import Access, Gpu
-from ftbuild.gates.smoke import gate, job, junit
+from ftbuild.errors import SmokeError
+from ftbuild.gates.records import Demand
+from ftbuild.gates.smoke import gate, job, junit, models
 from ftbuild.gates.smoke.job import Job, Model, Variant
+from ftbuild.gates.smoke.suite import conftest
+from ftbuild.gates.subject import Subject
+from ftbuild.host import shell
 from ftbuild.sm import Sm
-from ftbuild.text.results import State
+from ftbuild.text.results import CheckResult, State
 from tests.unit.models.test_converters import DECODER
 
 ROW = Row(tokens=(5, 6, 7), log_probs=(-0.1, -0.2, -0.3), runner_up=(1, 2, 3), gap=(1.0, 0.05, 1.0))
@@ -114,6 +120,105 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
     assert (found[3].detail, found[3].hint) == ("token 1 is 4", "look")
     assert found[4].detail == "boom"
     assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5}}
+
+
+GREEDY = "greedy tokens are the references"
+
+
+def found(served: str, state: State, check: str = GREEDY) -> CheckResult:
+    return CheckResult(check, state, "", "", "runtime", {"served": served})
+
+
+@pytest.mark.parametrize(
+    ("results", "lacking"),
+    [
+        ((found("gpt-fp32", State.OK), found("t5-fp16", State.OK)), None),
+        ((found("gpt-fp32", State.FAIL), found("t5-fp16", State.OK)), None),
+        ((found("gpt-fp32", State.SKIP), found("t5-fp16", State.OK)), "gpt-fp32"),
+        ((found("gpt-fp32", State.OK), found("gpt-fp16", State.OK)), "t5-fp16"),
+        ((found("gpt-fp32", State.OK), found("t5-fp16", State.OK, "figures")), "t5-fp16"),
+        ((), "gpt-fp32, t5-fp16"),
+    ],
+)
+def test_a_family_that_nothing_was_compared_of_has_failed(
+    results: tuple[CheckResult, ...], lacking: str | None
+) -> None:
+    wanted = [Demand(GREEDY, "runtime", "gpt-fp32"), Demand(GREEDY, "runtime", "t5-fp16")]
+    more = gate.complete(results, wanted)[len(results) :]
+    assert [r.detail for r in more] == ([f"not compared: {lacking}"] if lacking else [])
+    assert all((r.state, r.check) == (State.FAIL, GREEDY) and gate.LOG in r.hint for r in more)
+
+
+def test_a_suite_that_skips_every_test_has_failed(tmp_path: Path) -> None:
+    """The suite itself, which needs no engine as long as no test can be made."""
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", [])
+    task.write(tmp_path / gate.JOB)
+    gate._suite(tmp_path, lambda line: None)
+    results = junit.results(tmp_path / gate.JUNIT, "runtime")
+    assert {r.state for r in results} == {State.SKIP}
+    assert {r.facts["served"] for r in results if r.check == GREEDY} == {"gpt-fp32", "gpt-fp16"}
+    assert {r.facts["served"] for r in results if r.check == "two gpus answer as one"} == {"gpt-fp32-tp2"}
+    wanted = [Demand(GREEDY, "runtime", f"gpt-{dtype}") for dtype in job.DTYPES]
+    assert gate.complete(results, wanted)[-1].detail == "not compared: gpt-fp32, gpt-fp16"
+
+
+def test_a_job_without_a_family_is_an_error_and_no_pass(config: Config, tmp_path: Path) -> None:
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
+    client: Any = None
+    barren = replace(plan, families=())
+    with pytest.raises(SmokeError, match="there is nothing to test"):
+        gate.run(Subject(client, config, barren, tmp_path, tmp_path, lambda message: None))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("code", "written"), [(2, True), (3, True), (5, True), (0, False)])
+def test_a_suite_that_broke_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, written: bool
+) -> None:
+    (tmp_path / gate.JUNIT).write_text("of an earlier run")
+
+    def stream(*_: object, **__: object) -> int:
+        if written:
+            (tmp_path / gate.JUNIT).write_text(XML)
+        return code
+
+    monkeypatch.setattr(shell, "stream", stream)
+    with pytest.raises(SmokeError, match=rf"the suite broke \(pytest's code {code}\)") as broken:
+        gate._suite(tmp_path, lambda line: None)
+    assert broken.value.where == str(tmp_path / gate.LOG)
+
+
+@pytest.mark.parametrize("content", ["", "<testsuites>", XML.replace("test_figures[", "figures[")])
+def test_a_report_of_pytest_that_is_cut_or_foreign_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / gate.JUNIT).write_text(content)
+    with pytest.raises(SmokeError, match="pytest's report"):
+        junit.results(tmp_path / gate.JUNIT, "runtime")
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"inputs": "x"}', '"x"'])
+def test_a_damaged_manifest_of_models_is_as_none(tmp_path: Path, manifest: str) -> None:
+    (tmp_path / models.MANIFEST).write_text(manifest)
+    assert models._manifest(tmp_path) == {}
+
+
+def test_fp32_allows_no_error_and_fp16_a_tenth() -> None:
+    assert golden.TOLERANCE == {"fp32": 0.0, "fp16": 0.1}
+    assert set(golden.TOLERANCE) == set(job.DTYPES)
+
+
+@pytest.mark.parametrize(("gap", "right"), [(0.1, True), (0.1000001, False)])
+def test_the_tolerance_is_the_largest_gap_that_counts_as_none(gap: float, right: bool) -> None:
+    row = replace(ROW, gap=(1.0, gap, 1.0))
+    assert (golden.mismatch(row, [5, 2, 9], golden.TOLERANCE["fp16"]) is None) is right
+
+
+def test_no_driver_may_compile_ptx_in_a_tested_server(tmp_path: Path) -> None:
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", ["GPU", "GPU"])
+    for dtype, tensor_para in (("fp32", 1), ("fp16", 1), ("fp32", 2)):
+        environment = conftest._environment(task, Variant("gpt", dtype, tensor_para))
+        assert environment["CUDA_DISABLE_PTX_JIT"] == "1"
+        assert environment["CUDA_VISIBLE_DEVICES"] == ",".join("01"[:tensor_para])
+    assert conftest._environment(replace(task, style=None), Variant("gpt")) == {}
 
 
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -84,6 +84,45 @@ def test_no_output_is_no_library() -> None:
     assert elf.libraries("") == ()
 
 
+@pytest.mark.parametrize(
+    "line", ["ELF file   3: libx.3.cubin", "PTX file: sm_80", "ELF file 1 libx.1.sm_80.cubin"]
+)
+def test_a_line_about_machine_code_that_is_not_understood_is_an_error(line: str) -> None:
+    with pytest.raises(VerifyError, match="a line of cuobjdump is not understood") as refused:
+        elf.libraries(f"{INSPECTED}{line}\n")
+    assert refused.value.where == f"{BACKEND}/libtransformer-shared.so"
+    assert line in refused.value.what
+
+
+@pytest.mark.parametrize(
+    ("said", "complaint"),
+    [
+        ("\tlibx.so => /lib/libx.so (0x00007f1c3ee00000)", None),
+        ("\t/lib64/ld-linux-x86-64.so.2 (0x00007f1c3ee00000)", None),
+        ("\tstatically linked", None),
+        ("liby.so: /lib/libx.so: no version information available (required by liby.so)", None),
+        ("\tlibx.so => not found", "liby.so: libx.so => not found"),
+        ("\tnot a dynamic executable", "liby.so: not a dynamic executable"),
+        ("ldd: exited with unknown exit code (139)", "liby.so: ldd: exited with unknown exit code (139)"),
+        ("symbol lookup error: oops", "liby.so: symbol lookup error: oops"),
+        ("/bin/sh: 2: ldd: not found", "liby.so: /bin/sh: 2: ldd: not found"),
+        ("", "liby.so: ldd said nothing"),
+    ],
+)
+def test_whatever_the_loader_says_but_that_it_found_something_is_a_complaint(
+    said: str, complaint: str | None
+) -> None:
+    found = elf.unresolved(f"== /opt/liby.so\n{said}\n== /opt/libz.so\n\tstatically linked\n")
+    assert found == ([complaint] if complaint else [])
+
+
+def test_every_path_is_asked_about_as_it_is_written() -> None:
+    assert elf.resolution(["/opt/a b", "/opt/c"]).splitlines() == [
+        "echo '== /opt/a b'; ldd -r '/opt/a b' 2>&1 || true",
+        "echo '== /opt/c'; ldd -r /opt/c 2>&1 || true",
+    ]
+
+
 def test_what_the_driver_brings_may_be_unresolved_and_nothing_else() -> None:
     shared = "libtransformer-shared.so"
     found = elf.unresolved(RESOLVED)
@@ -101,6 +140,46 @@ def test_a_listing_is_read_with_names_owners_and_secrets() -> None:
     assert "/opt/model with spaces" in image.files
     assert image.users == {"root": 0, "triton": 1000, "nobody": 65534}
     assert image.secrets == ("/etc/key.pem",)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "find: '/x': Permission denied",
+        "file ? 644 0 0 /x",
+        "file f 9 0 0 /x",
+        "file f 644 0 0 relative",
+        "file f 644 nobody 0 /x",
+        "user root:x",
+        "user root:x:zero:0:root:/root:/bin/sh",
+        "group wheel",
+        "secret key.pem",
+        "second half of a name with a line break",
+    ],
+)
+def test_a_line_of_a_listing_that_is_not_understood_is_an_error(line: str) -> None:
+    with pytest.raises(VerifyError, match="a line of the image's listing is not understood") as refused:
+        filesystem.parse(f"{LISTED}{line}\nfile f 644 0 0 /last\n")
+    assert repr(line) in refused.value.what
+    assert "LISTING" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["file d 755 0 0 /\n", "user ", "group "])
+def test_a_listing_without_files_users_or_groups_is_an_error(kind: str) -> None:
+    less = "".join(line for line in LISTED.splitlines(keepends=True) if not line.startswith(kind))
+    with pytest.raises(VerifyError, match="the image's listing lacks files, users or groups"):
+        filesystem.parse(less)
+
+
+def test_an_empty_listing_is_an_error() -> None:
+    with pytest.raises(VerifyError):
+        filesystem.parse("")
+
+
+def test_names_are_read_as_they_are() -> None:
+    odd = "/opt/caf\u00e9\u2028\x0b\x85 x"
+    assert odd in filesystem.parse(f"{LISTED}file f 644 0 0 {odd}\n").files
 
 
 def beyond(*entries: str) -> tuple[filesystem.Contents, filesystem.Contents]:
@@ -265,7 +344,17 @@ def test_a_failed_report_names_every_failed_check_and_what_to_do() -> None:
 
 
 def test_a_skipped_check_does_not_fail_the_gate() -> None:
-    passed = report(CheckResult("patches", State.SKIP, "3 patches", subject="sdk"))
+    skipped = CheckResult("patches", State.SKIP, "3 patches", subject="sdk")
+    passed = report(skipped, CheckResult("labels", State.OK, "22 labels", subject="runtime"))
     passed.require()
     assert passed.exit_code == 0
     assert passed.as_dict()["passed"] is True
+
+
+@pytest.mark.parametrize("states", [(), (State.SKIP,), (State.SKIP, State.SKIP)])
+def test_a_gate_that_has_shown_nothing_has_not_passed(states: tuple[State, ...]) -> None:
+    empty = report(*(CheckResult("patches", state, "3 patches", subject="sdk") for state in states))
+    with pytest.raises(VerifyError, match=r"22\.12-sm80: no check passed, none failed: nothing was tested"):
+        empty.require()
+    assert empty.exit_code == 8
+    assert empty.as_dict()["passed"] is False

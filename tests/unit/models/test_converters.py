@@ -44,8 +44,8 @@ def dialect(*, repeats_prompt: bool = True) -> TensorSchema:
 
 
 def test_each_release_serves_the_families_it_has_converters_for(config: Config) -> None:
-    assert converters.served_families(config, "22.03") == ("gpt", "t5")
-    assert converters.served_families(config, "22.12") == ("gpt", "gptj", "gptneox", "t5")
+    assert config.models.served(config.version("22.03", "ft")) == ("gpt", "t5")
+    assert config.models.served(config.version("22.12", "ft")) == ("gpt", "gptj", "gptneox", "t5")
     with pytest.raises(ConfigError, match=r"22\.03 converts no gptneox") as caught:
         converters.find_converter(config, "22.03", "gptneox")
     assert "gpt, t5" in (caught.value.hint or "")

@@ -19,7 +19,7 @@ from ftbuild.client.golden import Expected, Row
 from ftbuild.client.tensors import TensorSchema, Tokens
 from ftbuild.engine import gpu
 from ftbuild.errors import FtbuildError, SmokeError
-from ftbuild.gates.smoke import job, models
+from ftbuild.gates.smoke import job, junit, models
 from ftbuild.gates.smoke.job import DTYPES, Job, Variant
 from ftbuild.models import config_ini, config_pbtxt
 
@@ -123,6 +123,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     families = metafunc.config.stash[JOB].models
     variants = [Variant(family, dtype, **options) for family in families for dtype in dtypes]
     metafunc.parametrize("served", variants, indirect=True, ids=str, scope="session")
+
+
+def pytest_runtest_setup(item: pytest.Function) -> None:
+    """Note which variant a test is about, for the record; also of one that is skipped or fails at once."""
+    item.user_properties.append((junit.SERVED, str(item.callspec.params["served"])))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,36 @@
+"""Evidence that images passed a gate: the record in a cell's work folder, judged by what the gate demands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+
+from ftbuild.gates import records
+from ftbuild.gates.records import Demand, Record
+from ftbuild.gates.report import SMOKE, VERIFY, Gate
+from ftbuild.gates.smoke import gate as smoke
+from ftbuild.gates.verify import gate as verify
+from ftbuild.plan import Plan
+
+DEMANDS: Mapping[Gate, Callable[[Plan], tuple[Demand, ...]]] = {
+    VERIFY: lambda plan: verify.demands(),
+    SMOKE: smoke.demands,
+}
+
+
+def objection(
+    gate: Gate, plan: Plan, folder: Path, images: Mapping[str, Collection[str]] | None = None
+) -> str | None:
+    """Return why the record in `folder` does not show that a gate passed, or None; `images` as in `record`.
+
+    Raises the gate's error when the record is damaged, or when the gate could not test the cell at all.
+    """
+    found = records.read(gate, folder)
+    return against(found, gate, plan, images) if found else f"there is no record of {gate.name}"
+
+
+def against(
+    found: Record, gate: Gate, plan: Plan, images: Mapping[str, Collection[str]] | None = None
+) -> str | None:
+    """Return why a record that was read does not show that a gate passed, or None; errors as `objection`."""
+    return records.objection(found, gate, plan, DEMANDS[gate](plan), images)

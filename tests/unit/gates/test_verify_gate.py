@@ -1,0 +1,225 @@
+"""The gate without a GPU around its checks: what breaks has failed, what has passed is not made again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import APIError, ImageNotFound
+from requests import ConnectionError as Unreachable
+
+from ftbuild import pipeline
+from ftbuild.build.run import BuildOptions
+from ftbuild.config.schema import Config
+from ftbuild.engine.container import ContainerError
+from ftbuild.errors import VerifyError
+from ftbuild.gates.report import VERIFY, GateReport
+from ftbuild.gates.subject import Subject
+from ftbuild.gates.verify import gate
+from ftbuild.gates.verify.verdict import SHOWN, Verdict, judge
+from ftbuild.matrix import select
+from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.text.results import State
+from testing import gate_records
+
+IDS = {"runtime": "sha256:1", "sdk": "sha256:2"}
+
+
+@dataclass
+class Engine:
+    """The images of an engine, by name or id, and the names that it was asked to give."""
+
+    names: dict[str, str]
+    tagged: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def images(self) -> Engine:
+        return self
+
+    def get(self, name: str) -> Any:
+        image = self.names.get(name) or (name if name in self.names.values() else None)
+        if image is None:
+            raise ImageNotFound(name)
+        return SimpleNamespace(id=image, tag=lambda repository, tag: self.tag(image, f"{repository}:{tag}"))
+
+    def tag(self, image: str, name: str) -> None:
+        self.tagged[name] = image
+
+
+@dataclass
+class Cell:
+    """A cell whose images an engine has, and every report of a verification."""
+
+    plan: Plan
+    engine: Engine
+    subject: Subject
+    said: list[str]
+
+    def record(self) -> Any:
+        return json.loads((self.subject.folder / VERIFY.record).read_text())
+
+
+@pytest.fixture
+def cell(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cell:
+    (chosen,) = select(config, triton=["22.12"], sms=["80"])
+    plan = make_plan(config, chosen, Revision("a" * 40, "2026-01-01T00:00:00+00:00"))
+    engine, said = Engine({plan.tag(product): image for product, image in IDS.items()}), list[str]()
+    client: Any = engine
+
+    def verify(subject: Subject, *, staged: Path | None) -> GateReport:
+        ids = {product: engine.names[plan.tag(product)] for product in IDS}
+        return GateReport(VERIFY, plan, ids, gate_records.results(VERIFY, plan))
+
+    monkeypatch.setattr(gate, "verify", verify)
+    return Cell(plan, engine, Subject(client, config, plan, tmp_path, tmp_path, said.append), said)
+
+
+def test_images_that_these_checks_have_passed_are_not_verified_again(cell: Cell) -> None:
+    assert gate.require(cell.subject) == IDS
+    assert cell.said == ["verifying both images"]
+    assert gate.require(cell.subject) == IDS
+    assert len(cell.said) == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"checks": "0" * 12},
+        {"key": "0" * 12},
+        {"passed": False},
+        {"findings": []},
+        {"images": {product: {"id": "sha256:3", "tag": ""} for product in IDS}},
+        {"images": []},
+    ],
+)
+def test_a_record_that_proves_less_is_no_reason_to_trust_the_images(
+    cell: Cell, change: Mapping[str, object]
+) -> None:
+    gate.require(cell.subject)
+    before = cell.record()
+    file = cell.subject.folder / VERIFY.record
+    file.write_text(json.dumps(before | change))
+    gate.require(cell.subject)
+    assert cell.said.count("verifying both images") == 2
+    assert cell.record() == before
+
+
+def test_failed_images_are_not_accepted_and_are_tested_again(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = gate_records.results(VERIFY, cell.plan, State.FAIL)
+    monkeypatch.setattr(gate, "verify", lambda *_, **__: GateReport(VERIFY, cell.plan, IDS, failed))
+    for _ in range(2):
+        with pytest.raises(VerifyError, match="1 of 23 checks failed"):
+            gate.require(cell.subject)
+    assert cell.said == ["verifying both images"] * 2
+
+
+def test_an_earlier_record_does_not_survive_a_run_that_breaks(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate.run(cell.subject)
+
+    def breaks(*_: object, **__: object) -> GateReport:
+        raise VerifyError("no base")
+
+    monkeypatch.setattr(gate, "verify", breaks)
+    with pytest.raises(VerifyError):
+        gate.run(cell.subject)
+    assert not (cell.subject.folder / VERIFY.record).exists()
+
+
+def test_the_moving_tags_follow_the_images_that_were_verified(
+    cell: Cell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when another image takes the name in between."""
+    verified = gate.require
+
+    def require(subject: Subject) -> Mapping[str, str]:
+        ids = verified(subject)
+        cell.engine.names |= {cell.plan.tag(product): "sha256:9" for product in IDS}
+        cell.engine.names |= {f"{image}@": image for image in IDS.values()}
+        return ids
+
+    monkeypatch.setattr(gate, "require", require)
+    client: Any = cell.engine
+    options = BuildOptions(cache=cell.subject.cache, work=cell.subject.folder)
+    built: Any = SimpleNamespace(
+        plan=cell.plan,
+        client=client,
+        config=cell.subject.config,
+        folder=cell.subject.folder,
+        options=options,
+        report=cell.said.append,
+    )
+    pipeline._accept(built)
+    assert cell.engine.tagged == {cell.plan.tag(p, moving=True): image for p, image in IDS.items()}
+
+
+def yields_nothing(images: Any, product: str) -> Iterator[Verdict]:
+    yield from ()
+
+
+def only_skips(images: Any, product: str) -> Iterator[Verdict]:
+    yield Verdict(State.SKIP, "nothing to compare")
+
+
+def has_no_shell(images: Any, product: str) -> Iterator[Verdict]:
+    yield Verdict(State.OK, "so far")
+    raise ContainerError("a script ended with code 127", hint="repeat it")
+
+
+def is_refused(images: Any, product: str) -> Iterator[Verdict]:
+    raise APIError("no such container")
+    yield
+
+
+def loses_the_engine(images: Any, product: str) -> Iterator[Verdict]:
+    raise Unreachable("connection refused")
+    yield
+
+
+@pytest.mark.parametrize(
+    ("check", "detail", "hint"),
+    [
+        (yields_nothing, "the check has shown nothing", "the recipe is wrong"),
+        (only_skips, "the check has shown nothing", "the recipe is wrong"),
+        (has_no_shell, "a script ended with code 127", "repeat it"),
+        (is_refused, "the engine refused: no such container", "the recipe is wrong"),
+        (loses_the_engine, "the engine refused: connection refused", "the recipe is wrong"),
+    ],
+)
+def test_a_check_that_breaks_has_failed(check: gate.Check, detail: str, hint: str) -> None:
+    images: Any = None
+    last = gate._outcome(check, images, "runtime")[-1]
+    assert (last.state, last.detail) == (State.FAIL, detail)
+    assert hint in last.hint
+
+
+def test_a_skip_beside_a_result_is_kept() -> None:
+    def check(images: Any, product: str) -> Iterator[Verdict]:
+        yield Verdict(State.OK, "3 patches")
+        yield from only_skips(images, product)
+
+    images: Any = None
+    assert [v.state for v in gate._outcome(check, images, "sdk")] == [State.OK, State.SKIP]
+
+
+def test_an_image_that_is_not_built_is_an_error_of_verify(cell: Cell) -> None:
+    cell.engine.names.pop(cell.plan.tag("sdk"))
+    with pytest.raises(VerifyError, match=f"there is no image {cell.plan.tag('sdk')}"):
+        gate.require(cell.subject)
+
+
+def test_of_many_problems_the_first_are_shown_and_the_rest_is_counted() -> None:
+    assert judge([], "all", "mend it", {"n": 1}) == Verdict(State.OK, "all", "", {"n": 1})
+    problems = [f"problem {n}" for n in range(SHOWN + 2)]
+    assert judge(problems[:SHOWN], "all", "mend it").detail.splitlines() == problems[:SHOWN]
+    found = judge(problems, "all", "mend it", {"n": 1})
+    assert (found.state, found.hint, found.facts) == (State.FAIL, "mend it", {"n": 1})
+    assert found.detail.splitlines() == [*problems[:SHOWN], "and 2 more"]
