@@ -12,7 +12,7 @@ from ftbuild.audit import remote
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
 from ftbuild.doctor import network
-from ftbuild.host.shell import redact
+from ftbuild.host.redaction import redact
 from ftbuild.sources import lock, repositories
 from ftbuild.sources.objects import Change, Pinned, is_commit
 from ftbuild.sources.patches import series

@@ -11,15 +11,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ftbuild.host.git import git, last_line
-from ftbuild.host.shell import CommandFailed, redact
+from ftbuild.host.git import REMOTE, git, last_line, remote
+from ftbuild.host.redaction import redact
+from ftbuild.host.shell import CommandFailed
 from ftbuild.sources.objects import Objects
 from ftbuild.sources.store import resolve_refs
 
 LISTING_SECONDS = 60.0
 # A server that does not filter sends whole trees: 25 commits of FasterTransformer in the worst case.
 FETCH_SECONDS = 600.0
-_REMOTE = "audit"
 # git's messages for a commit that a server lacks, and for a server that serves no commit by its id.
 _NOT_OURS = re.compile(r"not our ref ([0-9a-f]{40})")
 _SERVES_NO_IDS = "unadvertised object"
@@ -73,15 +73,13 @@ def _in_history(url: str, commits: frozenset[str], repository: Objects) -> froze
 
 def _fetch(url: str, repository: Objects, *arguments: str) -> None:
     git(
-        "-c",
-        f"remote.{_REMOTE}.url={url}",
         "fetch",
         "--quiet",
         "--no-tags",
         "--no-write-fetch-head",
         "--filter=tree:0",
-        _REMOTE,
+        REMOTE,
         *arguments,
-        env={"GIT_DIR": str(repository.folder)},
+        env={"GIT_DIR": str(repository.folder), **remote(url)},
         timeout=FETCH_SECONDS,
     )

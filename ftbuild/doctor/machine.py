@@ -27,6 +27,7 @@ from ftbuild.engine.gpu import Installed
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import shell
 from ftbuild.host.disk import free_bytes, nearest
+from ftbuild.host.redaction import redact
 from ftbuild.text import results
 from ftbuild.text.results import CheckResult, State
 from ftbuild.text.units import GIB
@@ -226,7 +227,7 @@ def _engine(asked: Future[EngineInfo]) -> tuple[CheckResult, EngineInfo]:
     try:
         info = asked.result(network.PATIENCE_SECONDS)
     except TimeoutError:
-        where = shell.redact(os.environ.get("DOCKER_HOST", "the local engine"))
+        where = redact(os.environ.get("DOCKER_HOST", "the local engine"))
         hint = "restart the engine, or correct DOCKER_HOST"
         return CheckResult("engine", State.FAIL, f"{where} does not answer", hint), {}
     except FtbuildError as silent:

@@ -17,6 +17,7 @@ from ftbuild import registry
 from ftbuild.config.schema import Config, LocalBase, Repository
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import git, shell
+from ftbuild.host.redaction import redact
 
 TIMEOUT_SECONDS = 5.0
 # Name resolution has no timeout of ours: a later answer is reported as none.
@@ -125,7 +126,7 @@ def _repository(config: Config, name: str, repository: Repository) -> Iterator[E
         hint = f"the other addresses of this source are tried as well; {hint}"
     for written in (repository.url, *repository.mirrors):
         url = config.git_url(written)
-        yield Endpoint(f"source {name}", shell.redact(url), partial(_ask_git, url), hint)
+        yield Endpoint(f"source {name}", redact(url), partial(_ask_git, url), hint)
 
 
 def _ask_registry(image: str) -> None:
@@ -148,7 +149,7 @@ def _ask_http(url: str) -> None:
 
 def _ask_git(url: str) -> None:
     try:
-        git.git("ls-remote", "--exit-code", url, "HEAD")
+        git.git("ls-remote", "--exit-code", git.REMOTE, "HEAD", env=git.remote(url))
     except shell.CommandFailed as silent:
         reason = re.sub(r"^fatal: (unable to access '.*?': )?", "", git.last_line(silent))
         raise HostError(reason) from silent

@@ -1,18 +1,30 @@
 """Atomic writes: a crash leaves the old file or folder, or the whole new one.
 
-Everything is written beside its place, as `<name>.partial`, and renamed. What a killed run left there is
-removed by the next write.
+Everything is written in a folder of its own beside its place, `.<name>.<random>.partial`, brought to the disk
+and renamed. The writer holds a lock on that folder, so that the next write of the same name can tell what a
+killed one has left, and removes it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
+import glob
+import os
 import shutil
+import stat
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from ftbuild.errors import HostError
 from ftbuild.host import disk
+
+PARTIAL = ".partial"
+# File systems that cannot bring a file or folder to the disk say one of these (fsync(2)).
+_NO_FSYNC = (errno.EINVAL, errno.ENOTSUP)
 
 
 def write_atomic(file: Path, content: str | bytes) -> None:
@@ -25,13 +37,18 @@ def write_atomic(file: Path, content: str | bytes) -> None:
 
 @contextmanager
 def atomic_file(file: Path) -> Iterator[Path]:
-    """Yield the path to write to; when the block ends without an error, that file replaces `file`."""
-    partial = _beside(file)
-    try:
+    """Yield the path to write to; when the block ends without an error, that file replaces `file`.
+
+    The mode of `file` stays; a new one has the mode that its writer gave it.
+    """
+    with _workplace(file) as place:
+        partial = place / file.name
         yield partial
+        with contextlib.suppress(FileNotFoundError):
+            partial.chmod(stat.S_IMODE(file.stat().st_mode))
+        _persist(partial)
         partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+        _persist(file.parent)
 
 
 @contextmanager
@@ -40,19 +57,77 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
 
     Raises HostError when it cannot be made.
     """
-    partial = _beside(folder)
-    with _reported(folder):
-        shutil.rmtree(partial, ignore_errors=True)
-        partial.mkdir(parents=True)
-    try:
+    with contextlib.ExitStack() as at_end:
+        with _reported(folder):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            partial = at_end.enter_context(_workplace(folder)) / folder.name
+            partial.mkdir()
         yield partial
+        for parent, _, files in os.walk(partial):
+            for name in files:
+                _persist(Path(parent, name))
+            _persist(Path(parent))
         partial.rename(folder)
+        _persist(folder.parent)
+
+
+def remove_leftovers(folder: Path, name: str = "*") -> None:
+    """Remove what killed writers of `name` (default: of anything) have left in `folder`."""
+    pattern = name if name == "*" else glob.escape(name)
+    for place in folder.glob(f".{pattern}.*{PARTIAL}"):
+        with contextlib.suppress(OSError), _opened(place) as descriptor:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(place, ignore_errors=True)
+
+
+@contextmanager
+def _workplace(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, locked until the end of the block, which removes it."""
+    remove_leftovers(path.parent, path.name)
+    place, descriptor = _locked_folder(path)
+    try:
+        yield place
     finally:
-        shutil.rmtree(partial, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(descriptor)
 
 
-def _beside(path: Path) -> Path:
-    return path.with_name(f"{path.name}.partial")
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    """Make the folder and lock it; anew if another process took it for a leftover in between."""
+    while True:
+        place = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(place, os.O_RDONLY)
+            try:
+                with contextlib.suppress(OSError):  # without locks, nothing is ever taken for a leftover
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                place.stat()
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return place, descriptor
+
+
+def _persist(path: Path) -> None:
+    """Bring a file or folder to the disk: after a power loss, a renamed file would be empty otherwise."""
+    mode = path.lstat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        return
+    with _opened(path) as descriptor:
+        try:
+            os.fsync(descriptor)
+        except OSError as failed:
+            if failed.errno not in _NO_FSYNC:
+                raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

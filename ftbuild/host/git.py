@@ -7,7 +7,9 @@ those that would start work of their own in the cache.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from ftbuild.host import disk, shell
 from ftbuild.host.shell import CommandFailed, Result
@@ -49,6 +51,13 @@ _ENVIRONMENT: shell.Environment = {
     "GIT_TERMINAL_PROMPT": "0",
     "LC_ALL": "C",
 }
+# A name that no user's configuration has, for the URL of one call.
+REMOTE = "ftbuild"
+# git takes the text after `!` for a shell command line and adds what it wants (gitcredentials(7)).
+_USER, _PASSWORD = "FTBUILD_GIT_USER", "FTBUILD_GIT_PASSWORD"
+_HELPER = (
+    f"""!f() {{ test "$1" = get && printf 'username=%s\\npassword=%s\\n' "${_USER}" "${_PASSWORD}"; }}; f"""
+)
 # Keeps git from looking for a repository at all.
 NO_REPOSITORY = {"GIT_DIR": "/dev/null"}
 _NO_SPACE = "No space left on device"
@@ -80,6 +89,36 @@ def git(
         if _NO_SPACE in failed.result.stderr or _is_full(folder):
             raise disk.full(folder) from failed
         raise
+
+
+def remote(url: str) -> dict[str, str]:
+    """Return the variables that make `url` the remote REMOTE of one call.
+
+    Command lines are visible to every user of a machine, also those of git's own helpers. So none holds a
+    URL's password: git gets it by a credential helper.
+    """
+    plain, user, password = _without_password(url)
+    settings = [(f"remote.{REMOTE}.url", plain)]
+    if password:
+        place = urlsplit(plain)
+        scope = f"credential.{place.scheme}://{place.netloc}.helper"
+        settings += [(scope, ""), (scope, _HELPER)]  # the empty one discards those of the user
+    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
+    variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
+    for number, (name, value) in enumerate(settings, first):
+        variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
+    return variables | ({_USER: user, _PASSWORD: password} if password else {})
+
+
+def _without_password(url: str) -> tuple[str, str, str]:
+    """Return an HTTP URL without its user part, the user and the password; else the URL and nothing."""
+    scheme, separator, rest = url.partition("://")
+    place, slash, path = rest.partition("/")
+    user, at, host = place.rpartition("@")
+    name, colon, password = user.partition(":")
+    if scheme not in ("http", "https") or not at or not colon:
+        return url, "", ""
+    return f"{scheme}{separator}{host}{slash}{path}", unquote(name), unquote(password)
 
 
 def last_line(failed: CommandFailed) -> str:

@@ -22,22 +22,28 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from typing import IO
 
 from ftbuild.errors import FtbuildError, HostError, Interrupted
+from ftbuild.host import redaction, signals
+from ftbuild.host.redaction import redact
 from ftbuild.text import terminal
 
 Environment = Mapping[str, str | None]
 GRACE_SECONDS = 10.0
 _running: set[subprocess.Popen[str]] = set()
 _stopped = Event()
-_URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+# Held while a command is started: `interrupt` ends it or prevents it, and never misses it.
+_starting = Lock()
 
 
 @dataclass(frozen=True)
 class Result:
-    """The exit code and decoded output of a finished command."""
+    """The exit code and decoded output of a finished command.
+
+    `stdout` is what the command wrote, to be read by a program; `stderr` is redacted, to be shown.
+    """
 
     argv: tuple[str, ...]
     code: int
@@ -51,18 +57,13 @@ class CommandFailed(FtbuildError):
     def __init__(self, result: Result, *, reason: str | None = None) -> None:
         output = (result.stderr.strip() or result.stdout.strip()).splitlines()[-5:]
         what = f"{result.argv[0]} {reason or f'ended with code {result.code}'}"
-        super().__init__("\n    ".join([what, *output]), where=display(result.argv))
+        super().__init__(redact("\n    ".join([what, *output])), where=display(result.argv))
         self.result = result
 
 
 def display(argv: Sequence[str]) -> str:
-    """Return `argv` as one line to paste into a shell, without credentials in URLs."""
+    """Return `argv` as one line to paste into a shell, without passwords and tokens."""
     return redact(shlex.join(argv))
-
-
-def redact(text: str) -> str:
-    """Return `text` without the `user:password@` of any URL in it."""
-    return _URL_CREDENTIALS.sub("***@", text)
 
 
 def which(program: str) -> str:
@@ -96,7 +97,7 @@ def run(
             _end(process)
             result = Result(tuple(argv), -1, "", "")
             raise CommandFailed(result, reason=f"did not answer within {timeout:g} s") from late
-    result = Result(tuple(argv), process.returncode, redact(stdout), redact(stderr))
+    result = Result(tuple(argv), process.returncode, stdout, redact(stderr))
     if check and result.code:
         raise CommandFailed(result)
     return result
@@ -126,16 +127,18 @@ def stream_terminal(
 ) -> int:
     """Run `argv` on a pseudo-terminal shown on ours, so that a program draws its own progress.
 
-    `log` gets the same text without the terminal's control codes.
+    `log` gets the same text without the terminal's control codes. Both get whole lines, since a password may
+    come in two parts.
     """
     main_fd, child_fd = pty.openpty()
     with contextlib.suppress(termios.error):
         termios.tcsetwinsize(child_fd, termios.tcgetwinsize(sys.stdout.fileno()))
     with log.open("a", encoding="utf-8") as sink, _start(argv, cwd=cwd, env=env, tty=child_fd) as process:
         os.close(child_fd)
-        for chunk in _read_all(main_fd, process):
-            os.write(sys.stdout.fileno(), chunk)
-            sink.write(redact(terminal.clean(chunk.decode("utf-8", "replace"))))
+        for line in _lines(_read_all(main_fd, process)):
+            text = redact(line.decode("utf-8", "surrogateescape"))
+            _write_all(sys.stdout.fileno(), text.encode("utf-8", "surrogateescape"))
+            sink.write(terminal.clean(text.encode("utf-8", "replace").decode()))
     os.close(main_fd)
     return process.returncode
 
@@ -155,6 +158,21 @@ def _read_all(fd: int, process: subprocess.Popen[str]) -> Iterator[bytes]:
             return
 
 
+def _lines(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield what ends with a line feed or a carriage return (or both), and the rest at the end."""
+    rest = b""
+    for chunk in chunks:
+        *lines, rest = re.split(rb"(?<=\n)|(?<=\r)(?=[^\n])", rest + chunk)
+        yield from lines
+    if rest:
+        yield rest
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(fd, content) :]
+
+
 @contextlib.contextmanager
 def _start(
     argv: Sequence[str],
@@ -168,32 +186,38 @@ def _start(
     out: int | IO[str] = subprocess.PIPE if tty is None else tty
     error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty
     which(argv[0])
-    if _stopped.is_set():
-        raise Interrupted(f"{argv[0]} is not run any more")
-    process = subprocess.Popen(
-        [*_pdeathsig(), *argv],
-        cwd=cwd,
-        env={k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None},
-        stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-        stdout=out,
-        stderr=error,
-        text=True,
-        encoding="utf-8",
-        errors="replace",
-        start_new_session=True,
-        umask=0o022,  # what children write ends up in images: the user's umask must not decide its modes
-    )
-    _running.add(process)
-    try:
-        with process:
-            try:
-                yield process
-            except BaseException:
-                _end(process)
-                raise
-            process.wait()
-    finally:
-        _running.discard(process)
+    variables = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}
+    redaction.remember_environment(variables)
+    with contextlib.ExitStack() as deferred:
+        deferred.enter_context(signals.deferred())
+        with _starting:
+            if _stopped.is_set():
+                raise Interrupted(f"{argv[0]} is not run any more")
+            process = subprocess.Popen(
+                [*_pdeathsig(), *argv],
+                cwd=cwd,
+                env=variables,
+                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                stdout=out,
+                stderr=error,
+                text=True,
+                encoding="utf-8",
+                errors="replace",
+                start_new_session=True,
+                umask=0o022,  # what children write ends up in images; the user's must not decide its modes
+            )
+            _running.add(process)
+        try:
+            with process:
+                try:
+                    deferred.close()  # a Ctrl-C that came meanwhile is raised here, where it ends the child
+                    yield process
+                except BaseException:
+                    _end(process)
+                    raise
+                process.wait()
+        finally:
+            _running.discard(process)
 
 
 def interrupt() -> None:
@@ -201,8 +225,10 @@ def interrupt() -> None:
 
     Their `run` and `stream` return as usual; a later one raises `Interrupted`.
     """
-    _stopped.set()
-    for process in tuple(_running):
+    with _starting:
+        _stopped.set()
+        running = tuple(_running)
+    for process in running:
         _end(process)
 
 

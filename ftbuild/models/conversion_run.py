@@ -114,7 +114,9 @@ def _check_output(code: int, output: str, partial: Path, log: Path) -> None:
     if code:
         if not disk.free_bytes(partial):
             raise HostError(
-                "the disk is full", where=str(partial.parent), hint="free some space and repeat the command"
+                "the disk is full",
+                where=str(partial.parents[1]),
+                hint="free some space and repeat the command",
             )
         if code == KILLED:
             raise HostError(

@@ -118,7 +118,7 @@ def _save(image: str, file: Path) -> None:
 
 def _build(folder: Path) -> Path:
     with files.atomic_file(folder / IMAGE) as partial:
-        command = [PROGRAM, "build", "--force", partial.name, DEFINITION]
+        command = [PROGRAM, "build", "--force", str(partial.relative_to(folder)), DEFINITION]
         code = shell.stream(command, log=folder / LOG, cwd=folder)
         if code:
             last = (folder / LOG).read_text().strip().splitlines()[-3:]

@@ -20,15 +20,14 @@ from typing import IO, TypeVar
 from filelock import FileLock, Timeout
 
 from ftbuild.errors import PinError
-from ftbuild.host.git import NO_REPOSITORY, git, last_line
-from ftbuild.host.shell import CommandFailed, redact
+from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, last_line, remote
+from ftbuild.host.redaction import redact
+from ftbuild.host.shell import CommandFailed
 from ftbuild.sources.objects import Objects, Pinned, is_commit
 from ftbuild.text.reporter import Reporter
 
 T = TypeVar("T")
 
-# A name that no user's configuration has; every call passes its URL, since mirrors change it.
-_REMOTE = "ftbuild"
 _LEAN = "--filter=blob:none"
 _PEELED = "^{}"
 ANSWER_SECONDS = 60.0
@@ -173,13 +172,12 @@ def _fetch_history(url: str, wanted: Pinned, incoming: Objects) -> None:
 
 def _fetch(url: str, incoming: Objects, *arguments: str, stdin: str | None = None) -> None:
     settings = {
-        f"remote.{_REMOTE}.url": url,
         "fetch.negotiationAlgorithm": "noop",  # offer nothing: of what is here, some parts may be left out
         "fetch.unpackLimit": "1",  # always a pack
     }
     words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
     options = ("--quiet", "--no-tags", "--no-write-fetch-head")
-    incoming.git(*words, "fetch", *options, _REMOTE, *arguments, stdin=stdin)
+    incoming.git(*words, "fetch", *options, REMOTE, *arguments, env=remote(url), stdin=stdin)
 
 
 def resolve_refs(url: str, refs: Collection[str], timeout: float) -> dict[str, str]:
@@ -188,7 +186,8 @@ def resolve_refs(url: str, refs: Collection[str], timeout: float) -> dict[str, s
     `timeout` is in seconds. Raises CommandFailed when the URL does not answer.
     """
     patterns = [pattern for ref in refs for pattern in (ref, ref + _PEELED)] or ["HEAD"]
-    listing = git("ls-remote", url, *patterns, env=NO_REPOSITORY, timeout=timeout).stdout
+    env = {**NO_REPOSITORY, **remote(url)}
+    listing = git("ls-remote", REMOTE, *patterns, env=env, timeout=timeout).stdout
     found = {name: commit for commit, name in (line.split("\t") for line in listing.splitlines())}
     return {ref: found.get(ref + _PEELED, found[ref]) for ref in refs if ref in found}
 

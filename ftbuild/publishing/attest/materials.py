@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ftbuild.host import shell
+from ftbuild.host.redaction import redact
 from ftbuild.plan import Plan, PlannedPatch, PlannedSource
 from ftbuild.publishing.attest import purl
 from ftbuild.registry import reference
@@ -107,4 +107,4 @@ def _base(plan: Plan, image: str) -> Base:
 
 def _public(url: str) -> str:
     """Return a URL that is valid on every machine, without credentials; "" for a path of this machine."""
-    return shell.redact(url).replace("***@", "") if url.startswith(_REMOTE) else ""
+    return redact(url).replace("***@", "") if url.startswith(_REMOTE) else ""

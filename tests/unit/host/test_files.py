@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -65,6 +67,54 @@ def test_a_file_has_the_mode_of_any_other(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o640
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o600)
+    write_atomic(tmp_path / "file", "new")
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_two_writers_at_once_never_fail_and_never_mix(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    writers = [child(TURNS, str(file)) for _ in range(2)]
+    deadline = time.monotonic() + 20
+    while not file.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    for _ in range(200):
+        text = file.read_text()
+        assert len(text) == 2**20
+        assert text in ("0" * 2**20, "1" * 2**20)
+    assert [writer.poll() for writer in writers] == [None, None]
+    for writer in writers:
+        writer.kill()
+        writer.communicate(timeout=30)
+
+
+def test_a_write_that_is_under_way_is_no_leftover(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    with atomic_file(file) as partial:
+        partial.write_text("first")
+        write_atomic(file, "second")
+    assert file.read_text() == "first"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("make", [atomic_file, atomic_folder])
+def test_what_is_renamed_is_on_the_disk_before_and_the_new_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], AbstractContextManager[Path]]
+) -> None:
+    path, synced = tmp_path / "name", []
+    monkeypatch.setattr(
+        os, "fsync", lambda fd: synced.append((str(Path(f"/proc/self/fd/{fd}").readlink()), path.exists()))
+    )
+    with make(path) as partial:
+        inside = partial if make is atomic_file else partial / "inside"
+        inside.write_text("content")
+    assert (str(inside), False) in synced
+    assert synced[-1] == (str(tmp_path), True)
 
 
 def test_a_kill_in_the_middle_leaves_the_old_file_or_the_new_one(tmp_path: Path) -> None:
@@ -133,7 +183,12 @@ def test_a_place_that_cannot_be_written_is_an_environment_error(tmp_path: Path) 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_is_named_as_the_cause(tmp_path: Path) -> None:
-    (tmp_path / "report.partial").symlink_to("/dev/full")
+def test_a_full_disk_is_named_as_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def on_a_full_disk(**options: str) -> str:
+        (tmp_path / "place").mkdir()
+        (tmp_path / "place" / "report").symlink_to("/dev/full")
+        return str(tmp_path / "place")
+
+    monkeypatch.setattr("tempfile.mkdtemp", on_a_full_disk)
     with pytest.raises(HostError, match="the disk is full"):
         write_atomic(tmp_path / "report", "text")

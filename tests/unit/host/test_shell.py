@@ -50,6 +50,42 @@ def test_credentials_in_urls_are_never_shown(tmp_path: Path) -> None:
     assert "secret" not in log.read_text() + shell.display(["git", "clone", "https://me:secret@host/x"])
 
 
+def test_a_password_of_the_environment_is_not_shown_without_its_url_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIP_INDEX_URL", "https://me:s3cr%40et@host/simple")
+    seen: list[str] = []
+    shell.stream(["echo", "401 for s3cr@et"], log=tmp_path / "log", on_line=seen.append)
+    assert seen == ["401 for ***"]
+    with pytest.raises(shell.CommandFailed) as failed:
+        shell.run(["sh", "-c", "echo 401 for s3cr@et >&2; exit 3"])
+    assert "s3cr" not in str(failed.value)
+
+
+def test_what_a_program_reads_is_not_altered() -> None:
+    assert shell.run(["echo", "https://me:secret@host/x"]).stdout == "https://me:secret@host/x\n"
+
+
+def test_a_password_that_a_terminal_gets_in_two_parts_is_not_shown(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import sys
+        from pathlib import Path
+        from ftbuild.host import shell
+        script = "printf 'https://me:sec'; sleep 0.7; printf 'ret@host/x\\nlast'"
+        sys.exit(shell.stream_terminal(["sh", "-c", script], log=Path("log")))
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["https://***@host/x", "last"]
+    assert (tmp_path / "log").read_text() == "https://***@host/x\nlast"
+
+
 def test_a_stream_reaches_log_and_listener_and_gives_the_code(tmp_path: Path) -> None:
     seen: list[str] = []
     code = shell.stream(["sh", "-c", "echo a; echo b >&2; exit 5"], log=tmp_path / "log", on_line=seen.append)
@@ -101,6 +137,34 @@ def test_ctrl_c_ends_the_whole_process_group(tmp_path: Path, way: str) -> None:
     child.send_signal(signal.SIGINT)
     assert child.wait(30) == 130
     assert ended(pid)
+
+
+def test_ctrl_c_while_a_command_is_being_started_ends_it(tmp_path: Path) -> None:
+    program = textwrap.dedent("""
+        import os, signal, subprocess, sys
+        from ftbuild.host import shell
+        start = subprocess.Popen.__init__
+        def interrupted(process, *arguments, **options):
+            start(process, *arguments, **options)
+            open("pid", "w").write(str(process.pid))
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):  # Python calls handlers between two instructions
+                pass
+        subprocess.Popen.__init__ = interrupted
+        try:
+            shell.run(["sleep", "60"])
+        except KeyboardInterrupt:
+            sys.exit(130)
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        timeout=30,
+    )
+    assert done.returncode == 130
+    assert ended((tmp_path / "pid").read_text())
 
 
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs setpriv (util-linux)")

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, remote
+from ftbuild.host.shell import CommandFailed
+from testing.tokens import running
+
+
+@pytest.fixture
+def logins() -> Iterator[tuple[str, list[str]]]:
+    """A server that wants a login and refuses every one: its `host:port`, and the logins it was sent."""
+    seen: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            seen.extend(filter(None, [self.headers.get("Authorization")]))
+            self.send_response(401)
+            self.send_header("WWW-Authenticate", 'Basic realm="x"')
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *args: Any) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with running(server):
+        yield f"127.0.0.1:{server.server_address[1]}", seen
+
+
+def test_a_password_reaches_the_server_and_no_command_line(
+    logins: tuple[str, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host, seen = logins
+    lines: set[str] = set()
+    stop = threading.Event()
+
+    def watch() -> None:
+        while not stop.is_set():
+            for file in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    lines.add(file.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+                except OSError:
+                    continue
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        with pytest.raises(CommandFailed):
+            git(
+                "ls-remote",
+                REMOTE,
+                "HEAD",
+                env={**NO_REPOSITORY, **remote(f"http://me:s3cr%40et@{host}/x.git")},
+            )
+    finally:
+        stop.set()
+        watcher.join()
+    assert "Basic bWU6czNjckBldA==" in seen  # me:s3cr@et
+    assert any("ls-remote" in line for line in lines)
+    assert not [line for line in lines if "s3cr" in line]
+
+
+def test_settings_that_the_user_passes_by_variables_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upstream = tmp_path / "upstream"
+    subprocess.run(["git", "init", "--quiet", str(upstream)], check=True)
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", f"url.{upstream}.insteadOf")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://example.invalid/x.git")
+    env = {**NO_REPOSITORY, **remote("https://example.invalid/x.git")}
+    assert git("ls-remote", REMOTE, env=env).code == 0
