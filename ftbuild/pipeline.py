@@ -17,7 +17,7 @@ from ftbuild.engine import buildx, daemon
 from ftbuild.errors import FtbuildError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
-from ftbuild.host import disk
+from ftbuild.host import disk, failures
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
@@ -66,7 +66,8 @@ def summary(outcomes: Iterable[Outcome]) -> str:
 def _outcome(cell: CellBuild) -> Outcome:
     start = time.monotonic()
     try:
-        state = _ensure_images(cell)
+        with failures.reported():
+            state = _ensure_images(cell)
     except FtbuildError as error:
         cell.report(f"failed: {error}")
         return Outcome(cell.plan, "failed", time.monotonic() - start, error)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -12,16 +10,8 @@ from invoke.tasks import Task
 
 from ftbuild.cli import streams
 from ftbuild.cli.arguments import signature
-from ftbuild.errors import FtbuildError, HostError, Interrupted
-
-# What a path of the user's may run into anywhere; other errors of the operating system are ftbuild's own.
-_FILE_SYSTEM = {
-    getattr(errno, name)
-    for name in (
-        "EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "ELOOP",
-        "ENAMETOOLONG",
-    )
-}  # fmt: skip
+from ftbuild.errors import FtbuildError, Interrupted
+from ftbuild.host import failures, signals
 
 Body = Callable[..., int | None]
 
@@ -75,35 +65,13 @@ def _taking_context(function: Body) -> Callable[..., int | None]:
 def _guarded(body: Callable[[], int | None]) -> int:
     """Return the exit code; a failure becomes a message on standard error."""
     streams.prepare()
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI cancels with SIGTERM: end as on Ctrl-C
+    signals.end_as_on_ctrl_c()
     try:
-        return body() or 0
-    except Exception as failure:
-        if _is_interrupted(failure):
-            return _interrupted()
-        if not isinstance(failure, (FtbuildError, OSError)):
-            raise
-        return _failed(failure)
+        with failures.reported():
+            return body() or 0
+    except FtbuildError as failure:
+        print(f"error: {failure}", file=sys.stderr)
+        return failure.exit_code
     except KeyboardInterrupt:
-        return _interrupted()
-
-
-def _failed(failure: FtbuildError | OSError) -> int:
-    if isinstance(failure, OSError):
-        if failure.errno not in _FILE_SYSTEM:
-            raise failure
-        where = None if failure.filename is None else str(failure.filename)
-        failure = HostError(f"cannot use a file or folder: {failure.strerror}", where=where)
-    print(f"error: {failure}", file=sys.stderr)
-    return failure.exit_code
-
-
-def _interrupted() -> int:
-    print("interrupted: the same command resumes", file=sys.stderr)
-    return Interrupted.exit_code
-
-
-def _is_interrupted(failure: BaseException) -> bool:
-    """Return whether `failure` came up while an interrupted command was cleaning up after itself."""
-    context = failure.__context__
-    return context is not None and (isinstance(context, KeyboardInterrupt) or _is_interrupted(context))
+        print("interrupted: the same command resumes", file=sys.stderr)
+        return Interrupted.exit_code

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import Builder, CaBundle, work_folder
+from ftbuild.cli.options import Builder, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
@@ -29,7 +29,7 @@ def nightly(
     fail_fast: Annotated[bool, "begin no further cell after one has failed"] = False,
     smoke: Annotated[bool, "test on the GPU"] = True,
     audit: Annotated[bool, "check pins, bases, patches and mirrors too"] = True,
-    notify: Annotated[str | None, "URL that gets the outcome as JSON"] = None,
+    notify: Annotated[str | None, "URL that gets the outcome as JSON (default: FTBUILD_NOTIFY)"] = None,
     ca: CaBundle = None,
     builder: Builder = None,
 ) -> int:
@@ -55,7 +55,7 @@ def nightly(
         allow_unsmoked=signing.allow_unsmoked,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
-        notify=notify,
+        notify=notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(ca),
         builder=builder,
     )

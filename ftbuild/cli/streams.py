@@ -1,14 +1,18 @@
-"""Standard output and error that survive a reader who leaves, and being closed.
+"""Standard output and error that survive a reader who leaves, a terminal that is closed, and being closed.
 
 A command goes on when nobody reads its output any more (`| head`): its work and its exit code stay what they
-are.
+are. One whose terminal is closed ends, and cleans up first.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Any, TextIO
+
+# A pipe without a reader, a terminal that was closed.
+_GONE = (errno.EPIPE, errno.EIO)
 
 
 class _Tolerant:
@@ -21,7 +25,9 @@ class _Tolerant:
         """Write, or discard."""
         try:
             return self._stream.write(text)
-        except BrokenPipeError:
+        except OSError as gone:
+            if gone.errno not in _GONE:
+                raise
             self._discard()
             return len(text)
 
@@ -29,7 +35,9 @@ class _Tolerant:
         """Flush, or discard."""
         try:
             self._stream.flush()
-        except BrokenPipeError:
+        except OSError as gone:
+            if gone.errno not in _GONE:
+                raise
             self._discard()
 
     def __getattr__(self, name: str) -> Any:

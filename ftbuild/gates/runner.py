@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.gates.report import GateReport
+from ftbuild.host import failures
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter, prefixed
 
@@ -61,7 +62,8 @@ def run(plans: Iterable[Plan], test: CellTest, report: Reporter) -> GateRun:
     for plan in plans:
         tell = prefixed(report, plan.cell.id)
         try:
-            outcome = test(plan, tell)
+            with failures.reported():
+                outcome = test(plan, tell)
         except Interrupted:
             raise
         except FtbuildError as failed:

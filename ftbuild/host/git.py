@@ -54,7 +54,7 @@ _ENVIRONMENT: shell.Environment = {
 # A name that no user's configuration has, for the URL of one call.
 REMOTE = "ftbuild"
 # git takes the text after `!` for a shell command line and adds what it wants (gitcredentials(7)).
-_USER, _PASSWORD = "FTBUILD_GIT_USER", "FTBUILD_GIT_PASSWORD"
+_USER, _PASSWORD = "GIT_REMOTE_USER", "GIT_REMOTE_PASSWORD"
 _HELPER = (
     f"""!f() {{ test "$1" = get && printf 'username=%s\\npassword=%s\\n' "${_USER}" "${_PASSWORD}"; }}; f"""
 )

@@ -42,5 +42,5 @@ def deferred() -> Iterator[None]:
     finally:
         for number, handler in ours.items():
             signal.signal(number, handler)
-    for number, frame in came:
-        ours[signal.Signals(number)](number, frame)
+    for sign, frame in came:
+        ours[signal.Signals(sign)](sign, frame)

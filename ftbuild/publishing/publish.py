@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
-from ftbuild.host import files
+from ftbuild.host import failures, files
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import attestations, gates, names, tagging, untested
 from ftbuild.publishing.attestations import Candidate
@@ -63,7 +63,8 @@ def publish_cells(plans: Sequence[Plan], options: Options, *, report: Reporter =
 def _outcome(session: PublishSession, status: PublishStatus, report: Reporter) -> Outcome:
     plan, report = status.plan, reporter.prefixed(report, status.plan.cell.id)
     try:
-        state, products = _publish_cell(session, status, report)
+        with failures.reported():
+            state, products = _publish_cell(session, status, report)
     except FtbuildError as error:
         report(f"failed: {error}")
         return Outcome(plan, "failed", error=error)

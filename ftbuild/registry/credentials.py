@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ftbuild.errors import PublishError
+from ftbuild.host import redaction
 from ftbuild.registry import reference
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def _ask(config: AuthConfig, host: str, helper: str | None) -> Mapping[str, str]
 def _parse(entry: Mapping[str, str]) -> Credentials | None:
     """Parse an entry of the SDK, which has keys from a helper with a capital, others without."""
     found = {key.lower(): value for key, value in entry.items()}
+    redaction.remember(found.get("identitytoken") or "", found.get("password") or "")
     if token := found.get("identitytoken"):
         return Credentials("", token, is_token=True)
     if user := found.get("username"):

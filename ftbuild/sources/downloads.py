@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 from ftbuild import __version__
 from ftbuild.errors import HostError, Interrupted, PinError
 from ftbuild.host import disk
-from ftbuild.host.shell import redact
+from ftbuild.host.redaction import redact
 from ftbuild.text import units
 from ftbuild.text.reporter import Reporter
 

@@ -208,9 +208,10 @@ def _git_apply(tree: Path, diff: bytes, *options: str) -> str | None:
     Without `GIT_DIR` git looks for a repository above `tree`; in one, it takes the diff to be relative to
     that repository's root and silently skips every file outside of `tree` (git-apply(1)).
     """
-    with tempfile.NamedTemporaryFile(prefix="ftbuild-", suffix=".diff") as file:
-        file.write(diff)
-        file.flush()
+    # No NamedTemporaryFile: a Ctrl-C while it is made can raise FileNotFoundError instead.
+    with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
+        file = Path(scratch, "diff")
+        file.write_bytes(diff)
         result = git(
             "apply",
             "--verbose",
@@ -218,7 +219,7 @@ def _git_apply(tree: Path, diff: bytes, *options: str) -> str | None:
             "--whitespace=nowarn",
             "--no-ignore-whitespace",
             *options,
-            file.name,
+            str(file),
             cwd=tree,
             env=NO_REPOSITORY,
             check=False,

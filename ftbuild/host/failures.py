@@ -1,0 +1,49 @@
+"""Failures of the operating system as messages, and interrupts that a failing clean-up would hide."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ftbuild.errors import HostError
+from ftbuild.host import disk
+
+# What a path of the user's may run into anywhere; other errors of the operating system are ftbuild's own.
+_FILE_SYSTEM = {
+    getattr(errno, name)
+    for name in (
+        "EACCES", "EPERM", "EROFS", "ENOSPC", "EDQUOT", "ENOENT", "ENOTDIR", "EISDIR", "EEXIST", "ELOOP",
+        "ENAMETOOLONG",
+    )
+}  # fmt: skip
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Raise HostError for a file or folder that cannot be used, and KeyboardInterrupt for an interrupt.
+
+    An error that comes up while an interrupted command cleans up after itself takes the place of the
+    KeyboardInterrupt: whoever caught it would go on with the next piece of work.
+    """
+    try:
+        yield
+    except Exception as failure:
+        if _is_interrupted(failure):
+            raise KeyboardInterrupt from failure
+        if isinstance(failure, OSError) and failure.errno in _FILE_SYSTEM:
+            raise _unusable(failure) from failure
+        raise
+
+
+def _unusable(failure: OSError) -> HostError:
+    where = None if failure.filename is None else str(failure.filename)
+    if disk.is_full(failure):
+        return disk.full(Path(where or "."))
+    return HostError(f"cannot use a file or folder: {failure.strerror}", where=where)
+
+
+def _is_interrupted(failure: BaseException) -> bool:
+    context = failure.__context__
+    return context is not None and (isinstance(context, KeyboardInterrupt) or _is_interrupted(context))

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from ftbuild.errors import HostError, PinError
+from ftbuild.host import failures
+
+
+@pytest.mark.parametrize("failure", [FileNotFoundError(2, "gone", "/gone"), HostError("no engine")])
+def test_what_fails_while_an_interrupt_cleans_up_is_an_interrupt(failure: Exception) -> None:
+    def interrupted() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise failure
+
+    with pytest.raises(KeyboardInterrupt), failures.reported():
+        interrupted()
+
+
+def test_a_full_disk_is_an_environment_error_that_names_the_folder() -> None:
+    with pytest.raises(HostError, match="the disk is full") as failed, failures.reported():
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp")
+    assert failed.value.where == "/tmp"
+
+
+def test_other_failures_stay_what_they_are() -> None:
+    with pytest.raises(PinError), failures.reported():
+        raise PinError("not pinned")
+    with pytest.raises(ConnectionResetError), failures.reported():
+        raise ConnectionResetError(errno.ECONNRESET, "reset")

@@ -1,0 +1,60 @@
+"""The loop over cells, without an engine: failures of a cell, and interrupts."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from ftbuild import pipeline
+from ftbuild.build import bake
+from ftbuild.build.run import BuildOptions, CellBuild
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import Config
+from ftbuild.engine import buildx, daemon
+from ftbuild.plan import Plan
+
+
+@pytest.fixture
+def cells(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
+    monkeypatch.setattr(daemon, "connect", lambda: None)
+    monkeypatch.setattr(buildx, "version", lambda: None)
+    monkeypatch.setattr(pipeline, "host_settings", lambda client, options: bake.Host(jobs=1))
+    return plans(config, Selection(config.folder, ["22.12"], ["70", "80"]))
+
+
+def build(config: Config, cells: list[Plan], tmp_path: Any) -> list[pipeline.Outcome]:
+    return pipeline.build_cells(config, cells, BuildOptions(tmp_path, tmp_path), report=lambda line: None)
+
+
+def test_a_full_disk_fails_its_cell_and_not_the_next(
+    config: Config, cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    def ensure(cell: CellBuild) -> str:
+        if cell.plan is cells[0]:
+            raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
+        return "built"
+
+    monkeypatch.setattr(pipeline, "_ensure_images", ensure)
+    first, second = build(config, cells, tmp_path)
+    assert (first.exit_code, second.state) == (4, "built")
+    assert "the disk is full" in str(first.error)
+
+
+def test_no_cell_begins_after_an_interrupt_whose_clean_up_failed(
+    config: Config, cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    begun: list[Plan] = []
+
+    def ensure(cell: CellBuild) -> str:
+        begun.append(cell.plan)
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise FileNotFoundError(2, "No such file or directory", "/gone")
+
+    monkeypatch.setattr(pipeline, "_ensure_images", ensure)
+    with pytest.raises(KeyboardInterrupt):
+        build(config, cells, tmp_path)
+    assert begun == cells[:1]
