@@ -99,7 +99,7 @@ def select(
     if not chosen:
         raise _nothing()
     for cell in chosen:
-        _refuse_excluded(config, cell, table)
+        _refuse_excluded(config, cell, table, by_default=not sms and not cells)
     return tuple(dict.fromkeys(chosen))
 
 
@@ -212,15 +212,17 @@ def _by_glob(table: Matrix, globs: Sequence[str]) -> list[Cell]:
     return chosen
 
 
-def _refuse_excluded(config: Config, cell: Cell, table: Matrix) -> None:
+def _refuse_excluded(config: Config, cell: Cell, table: Matrix, *, by_default: bool) -> None:
     if reasons := tuple(_reasons(config, cell)):
-        raise _excluded(cell, reasons, table)
+        defaults = config.place("matrix.yaml", "releases", cell.triton, "default_sms")
+        raise _excluded(cell, reasons, table, where=defaults if by_default else None)
 
 
-def _excluded(cell: Cell, reasons: Sequence[str], table: Matrix) -> ConfigError:
+def _excluded(cell: Cell, reasons: Sequence[str], table: Matrix, *, where: str | None = None) -> ConfigError:
     valid = ", ".join(c.id for c in table.cells if c.triton == cell.triton) or "none"
     return ConfigError(
         f"{cell.id} cannot be built:" + "".join(f"\n  - {reason}" for reason in reasons),
+        where=where,
         hint=f"cells of {cell.triton} on base {cell.base}: {valid}",
     )
 

@@ -16,7 +16,9 @@ from pathlib import Path
 
 from ftbuild import cmake, matrix
 from ftbuild.config.schema import BaseConfig, Config, LocalBase
-from ftbuild.errors import ConfigError
+from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.host import reading
+from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
 from ftbuild.sm import Sm, sm_list
 from ftbuild.sources import lock
@@ -27,6 +29,9 @@ RECIPE = 2
 KEY_DIGITS = 12
 LABELS = "io.ftbuild"
 PRODUCTS = ("runtime", "sdk")
+# What the plan itself and the CMake options refer to, below the source root (ftbuild/cmake.py).
+COMPONENTS = ("ft", "backend")
+PLACES = ("ft", "backend", "repo-core-src", "common", "triton-backend")
 # The folder beside a Dockerfile with the programs that its stages run.
 STEPS = "steps"
 _STEP = re.compile(rf"(?<![\w/-]){STEPS}/([\w.-]+)")
@@ -229,6 +234,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     """
     base = config.bases.bases[cell.base]
     release = config.matrix.releases[cell.triton]
+    _require_sources(config, cell.triton)
     planned_sources = tuple(_sources(config, cell.triton, cell.sms))
     versions = {s.repository: s.version for s in planned_sources}
     toolchain = cmake.Toolchain(*base.host_compiler)
@@ -253,13 +259,35 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     return replace(draft, key=input_key(draft))
 
 
+def _require_sources(config: Config, release: str) -> None:
+    """Raise ConfigError where a release lacks a repository, or a version, without which no build starts."""
+    sources, repositories = config.sources.releases[release], config.sources.repositories
+    built = config.sources.built(release)
+    places = {repositories[name].path for name in built}
+    lacking = [name for name in COMPONENTS if name not in built]
+    lacking += [f"one at {place}" for place in PLACES if place not in places and place not in lacking]
+    if lacking:
+        raise ConfigError(
+            f"release {release} lacks a repository: {', '.join(lacking)}",
+            where=config.place("sources.yaml", "releases", release),
+            hint="docs/adding-a-release.md lists what a release needs",
+        )
+    for name in COMPONENTS:
+        if sources[name].version is None:
+            raise ConfigError(
+                f"{name} of release {release} has no version",
+                where=config.place("sources.yaml", "releases", release, name),
+                hint="CMake options depend on it: give it a `version`",
+            )
+
+
 def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[PlannedSource]:
     for name in config.sources.built(release):
         pinned, repository = lock.pinned(config, release, name), config.sources.repositories[name]
         ref = config.sources.releases[release][name]
         yield PlannedSource(
             repository=name,
-            url=repository.url,
+            url=redact(repository.url),
             ref=ref.ref,
             commit=pinned.commit,
             tree=pinned.tree,
@@ -282,21 +310,24 @@ def _files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
     dockerfiles = {"dockerfile": config.bases.dockerfile}
     if base.local:
         dockerfiles["base"] = base.local.dockerfile
-    for role, relative in (dockerfiles | base.requirements.model_dump()).items():
-        yield _file(config, role, config.path(relative))
-    for role, relative in dockerfiles.items():
-        dockerfile = config.path(relative)
-        for name in _copied_steps(dockerfile.read_text(encoding="utf-8", errors="replace")):
-            yield _file(config, f"{role}/{name}", dockerfile.parent / STEPS / name)
+    named = dockerfiles | base.requirements.model_dump()
+    read = {role: _file(config, role, config.path(relative)) for role, relative in named.items()}
+    yield from (file for file, _ in read.values())
+    for role in dockerfiles:
+        file, content = read[role]
+        for name in _copied_steps(content.decode("utf-8", "replace")):
+            yield _file(config, f"{role}/{name}", file.path.parent / STEPS / name)[0]
 
 
-def _file(config: Config, role: str, path: Path) -> RecipeFile:
+def _file(config: Config, role: str, path: Path) -> tuple[RecipeFile, bytes]:
     try:
-        return RecipeFile(role, path, hashlib.sha256(path.read_bytes()).hexdigest())
-    except OSError as missing:
+        content = reading.read_bytes(path)
+    except FtbuildError as unusable:
         raise ConfigError(
-            f"the {role} file is missing", where=f"{config.folder}/bases.yaml: {path}"
-        ) from missing
+            f"the {role} file is missing or unusable: {unusable.what}",
+            where=f"{config.folder}/bases.yaml: {path}",
+        ) from unusable
+    return RecipeFile(role, path, hashlib.sha256(content).hexdigest()), content
 
 
 def _copied_steps(dockerfile: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ renamed, so that an interrupted staging never looks finished.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -47,6 +48,14 @@ def stage(
             report(f"exporting {repository} {plan.source(repository).commit[:12]}")
             fetch.export(config, release, repository, cache, tree, sms=sms, report=report)
         patched.apply(config, release, trees, cache, report)
+        for tree in trees.values():
+            _open(partial, *tree.relative_to(partial).parts)
+
+
+def _open(folder: Path, *parts: str) -> None:
+    """Give `folder` and the folders below it on the way of `parts` the mode that git gives to folders."""
+    for number in range(len(parts) + 1):
+        folder.joinpath(*parts[:number]).chmod(0o755)
 
 
 def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
@@ -59,6 +68,8 @@ def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:
         (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
 
 
 def dockerfile(plan: Plan, role: str, folder: Path) -> None:

@@ -65,11 +65,18 @@ def revision() -> Revision:
     from ftbuild.errors import ConfigError, HostError
     from ftbuild.host import shell
     from ftbuild.plan import Revision
+    from ftbuild.text.reporter import to_stderr
 
     log = ""
     with contextlib.suppress(HostError):  # a machine that only tests or serves needs no git
-        command = ["git", "-C", str(ROOT), "log", "-1", "--format=%H %cI"]
-        log = shell.run(command, check=False, timeout=20).stdout
+        # The checkout may belong to another user, whose Python code runs here all the same.
+        trusted = f"safe.directory={ROOT}"
+        command = ["git", "-c", trusted, "-C", str(ROOT), "log", "-1", "--format=%H %cI"]
+        answer = shell.run(command, check=False, timeout=20)
+        log = answer.stdout
+        if answer.code and (ROOT / ".git").exists():
+            cause = (answer.stderr.strip() or "no answer").splitlines()[0]
+            to_stderr(f"labels will lack the revision of this checkout: {cause}")
     commit, _, time = log.strip().partition(" ")
     if epoch := setting("SOURCE_DATE_EPOCH"):
         try:

@@ -53,7 +53,10 @@ def patches(config: ConfigFolder = CONFIG, triton: Releases = (), format: Format
     from ftbuild.sources.patches import series
     from ftbuild.text import reporter
 
-    rows = list(patched.survey(loader.load(config), triton, cache_folder(), reporter.to_stderr))
+    loaded = loader.load(config)
+    rows = list(patched.survey(loaded, triton, cache_folder(), reporter.to_stderr))
+    for entry in series.idle(loaded):
+        reporter.to_stderr(f"{entry.name}: no release takes it; its range is {entry.versions}")
     print(series.as_json(rows) if format == "json" else series.table(rows))
     return series.exit_code(rows)
 

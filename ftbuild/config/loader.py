@@ -1,20 +1,20 @@
-"""The reader of a buildcfg folder, with file and line of every mistake.
-
-YAML 1.1 has traps: a duplicate key silently wins, `075` is 61. Both are errors here, and so are unknown keys.
-"""
+"""The reader of a buildcfg folder, with file and line of every mistake and contradiction."""
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import ValidationError
 
+from ftbuild.config import document
 from ftbuild.config.consistency import contradictions
+from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
 from ftbuild.config.schema import (
+    FILES,
     LOCK_FILE,
     BasesConfig,
     Config,
@@ -28,6 +28,11 @@ from ftbuild.errors import ConfigError
 
 M = TypeVar("M", bound=Model)
 
+# What a person can read; a file that is wrong throughout has one cause.
+MOST_COMPLAINTS = 10
+MOST_CHARACTERS = 300
+_HINT = "docs/configuration.md lists every key"
+
 
 def load(folder: Path) -> Config:
     """Read and cross-check a buildcfg folder; ConfigError names file, line and key of what is wrong.
@@ -36,116 +41,81 @@ def load(folder: Path) -> Config:
     """
     if not folder.is_dir():
         raise ConfigError("the configuration folder does not exist", where=str(folder), hint="check --config")
-    lock = read(folder / LOCK_FILE, Lock) if (folder / LOCK_FILE).exists() else Lock()
+    names = [name for name in FILES if name != LOCK_FILE or (folder / name).exists()]
+    documents = {name: document.read(folder / name) for name in names}
     config = Config(
         folder=folder.resolve(),
-        matrix=read(folder / "matrix.yaml", MatrixConfig),
-        sources=read(folder / "sources.yaml", SourcesConfig),
-        lock=lock,
-        patches=read(folder / "patches.yaml", PatchesConfig),
-        bases=read(folder / "bases.yaml", BasesConfig),
-        models=read(folder / "models.yaml", ModelsConfig),
+        matrix=_validated(documents["matrix.yaml"], MatrixConfig),
+        sources=_validated(documents["sources.yaml"], SourcesConfig),
+        lock=_validated(documents[LOCK_FILE], Lock) if LOCK_FILE in documents else Lock(),
+        patches=_validated(documents["patches.yaml"], PatchesConfig),
+        bases=_validated(documents["bases.yaml"], BasesConfig),
+        models=_validated(documents["models.yaml"], ModelsConfig),
+        documents=documents,
     )
-    for file, message in contradictions(config):
-        raise ConfigError(message, where=str(folder / file))
+    found = [
+        f"{documents[wrong.file].place(*wrong.keys)}: {wrong.message}" for wrong in contradictions(config)
+    ]
+    if found:
+        raise ConfigError(_shortened(found), hint=_HINT)
     return config
 
 
-def read(file: Path, model: type[M]) -> M:
-    """Read and validate one file; ConfigError names every wrong key with its line."""
+def _validated(read: Document, model: type[M]) -> M:
+    """Return the data of a file as its model; ConfigError names every wrong key with its line."""
+    if read.data is None:
+        raise ConfigError("the file is empty", where=str(read.file), hint=_HINT)
     try:
-        text = file.read_text(encoding="utf-8")
-    except FileNotFoundError as missing:
-        raise ConfigError("a configuration file is missing", where=str(file)) from missing
-    try:
-        node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
-        data = yaml.load(text, Loader=_Loader)
-    except yaml.MarkedYAMLError as broken:
-        mark = broken.problem_mark
-        line = f":{mark.line + 1}" if mark else ""
-        raise ConfigError(f"not valid YAML: {broken.problem}", where=f"{file}{line}") from broken
-    try:
-        return model.model_validate(data)
+        return model.model_validate(read.data)
     except ValidationError as invalid:
-        raise ConfigError(
-            _explain(invalid, file, node), hint="see docs/architecture.md, section Configuration"
-        ) from None
+        raise ConfigError(_shortened(_explained(invalid, read)), hint=_HINT) from None
 
 
-def _explain(invalid: ValidationError, file: Path, root: yaml.Node | None) -> str:
-    lines = []
-    for error in invalid.errors():
-        path = [str(part) for part in error["loc"] if part != "[key]"]
+def _explained(invalid: ValidationError, read: Document) -> list[str]:
+    found = []
+    for error in invalid.errors(include_url=False)[: MOST_COMPLAINTS + 1]:
+        keys = [part for part in error["loc"] if part != "[key]"]
         message = _FRIENDLY.get(error["type"], _plain_message)(dict(error))
-        lines.append(f"{file}:{_line(root, path)}: {'.'.join(path) or 'the file'}: {message}")
-    return "\n".join(lines)
+        found.append(f"{read.place(*keys)}: {'.'.join(map(str, keys)) or 'the file'}: {message}")
+    return found
+
+
+def _shortened(complaints: list[str]) -> str:
+    lines = [
+        line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}..."
+        for line in complaints[:MOST_COMPLAINTS]
+    ]
+    return "\n".join([*lines, *(["and more"] if len(complaints) > MOST_COMPLAINTS else [])])
 
 
 def _plain_message(error: dict[str, Any]) -> str:
     return str(error["msg"]).removeprefix("Value error, ")
 
 
+def _not_text(error: dict[str, Any]) -> str:
+    given = error["input"]
+    if isinstance(given, bool):
+        return f"must be text in quotes, not {str(given).lower()} (YAML reads yes, no, on and off so, too)"
+    if isinstance(given, int | float):
+        return f"must be text in quotes, not the number {given} (YAML reads 22.10 as 22.1)"
+    return f"must be text, not {_Brief().repr(given)}"
+
+
+class _Brief(reprlib.Repr):
+    """Texts of values for messages: an alias of aliases is printed as often as it repeats."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxdict, self.maxlist = 2, 2, 2
+
+
 _FRIENDLY: Mapping[str, Callable[[dict[str, Any]], str]] = {
-    "extra_forbidden": lambda e: "unknown key",
-    "missing": lambda e: "required, but missing",
-    "string_type": lambda e: (
-        f"must be text in quotes, not the number {e['input']} (YAML reads 22.10 as 22.1)"
-        if isinstance(e["input"], int | float)
-        else f"must be text, not {e['input']!r}"
-    ),
+    "extra_forbidden": lambda error: "unknown key",
+    "missing": lambda error: "required, but missing",
+    "string_type": _not_text,
+    "string_too_short": lambda error: "must not be empty",
+    "too_short": lambda error: "must not be empty",
+    "model_type": lambda error: f"must be a mapping of keys, not {_Brief().repr(error['input'])}",
+    "mapping_type": lambda error: f"must be a mapping, not {_Brief().repr(error['input'])}",
+    "tuple_type": lambda error: f"must be a list, not {_Brief().repr(error['input'])}",
 }
-
-
-def _line(node: yaml.Node | None, path: list[str]) -> int:
-    """Return the line (from 1) of the deepest node on `path` that exists."""
-    line = 1
-    while node is not None:
-        if isinstance(node, yaml.MappingNode) and path:
-            found = next(((k, v) for k, v in node.value if k.value == path[0]), None)
-            if found is None:
-                return line
-            line, node, path = found[0].start_mark.line + 1, found[1], path[1:]
-        elif (
-            isinstance(node, yaml.SequenceNode)
-            and path
-            and path[0].isdigit()
-            and int(path[0]) < len(node.value)
-        ):
-            node, path = node.value[int(path[0])], path[1:]
-            line = node.start_mark.line + 1
-        else:
-            return line
-    return line
-
-
-# libyaml's parser, which PyYAML's wheels bring, is several times faster than the one in Python.
-_Base = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-class _Loader(_Base):  # type: ignore[misc,valid-type]
-    """SafeLoader that refuses repeated keys and octal numbers."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, int] = {}
-        for key_node, _ in node.value:
-            key = self.construct_object(key_node, deep=True)
-            if key in seen:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"duplicate key {key!r} (first on line {seen[key]})", key_node.start_mark
-                )
-            seen[key] = key_node.start_mark.line + 1
-        made: dict[Any, Any] = super().construct_mapping(node, deep)
-        return made
-
-    def construct_decimal(self, node: yaml.ScalarNode) -> int:
-        if len(node.value.lstrip("+-")) > 1 and node.value.lstrip("+-").startswith("0"):
-            raise yaml.constructor.ConstructorError(
-                None,
-                None,
-                f"{node.value} has a leading zero: YAML would read an octal number",
-                node.start_mark,
-            )
-        return int(self.construct_yaml_int(node))
-
-
-_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_decimal)

@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from pydantic import Field
 
+from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
-from ftbuild.config.types import Commit, Model, Release, Sha256, SmNumber, SpecifierText, VersionText
+from ftbuild.config.types import (
+    Commit,
+    EntryName,
+    EntryPath,
+    FilePath,
+    FilePattern,
+    GitRef,
+    GitUrl,
+    Identifier,
+    ImageName,
+    Model,
+    Name,
+    Package,
+    Program,
+    Release,
+    Sha256,
+    SmNumber,
+    SpecifierText,
+    Text,
+    TreePath,
+    VersionText,
+)
 from ftbuild.sm import Sm
 
 LOCK_FILE = "sources.lock.yaml"
@@ -20,22 +42,22 @@ class SmFact(Model):
     """An SM architecture and the first CUDA toolkit that compiles for it."""
 
     cuda: VersionText = Field(description="first CUDA toolkit whose nvcc knows the architecture")
-    name: str = Field(description="NVIDIA's name of the architecture")
-    source: str = Field(description="where the fact stands")
+    name: Text = Field(description="NVIDIA's name of the architecture")
+    source: Text = Field(description="where the fact stands")
 
 
 class PatchedSm(Model):
     """An SM that the release compiles only with one of our patches."""
 
-    patch: str = Field(description="series entry, as <component>/<file>")
-    source: str
+    patch: EntryPath = Field(description="series entry, as <component>/<file>")
+    source: Text
 
 
 class ReleaseSms(Model):
     """The SMs that FasterTransformer of a release compiles."""
 
     builds: tuple[SmNumber, ...] = Field(description="without a patch of ours")
-    source: str = Field(description="file and line upstream")
+    source: Text = Field(description="file and line upstream")
     patched: Mapping[SmNumber, PatchedSm] = {}
 
 
@@ -45,7 +67,7 @@ class ReleaseConfig(Model):
     server: VersionText = Field(description="version of Triton Inference Server")
     cuda: VersionText = Field(description="CUDA of NVIDIA's image of this release")
     driver: VersionText = Field(description="oldest driver that CUDA version runs on")
-    source: str
+    source: Text
     default_sms: tuple[SmNumber, ...] = Field(min_length=1, description="built when no SM is asked for")
     sms: ReleaseSms
 
@@ -53,20 +75,22 @@ class ReleaseConfig(Model):
 class MatrixConfig(Model):
     """matrix.yaml: releases, SM architectures and the facts that decide which pairs exist."""
 
-    image: str = Field(pattern=r"^[a-z0-9]+([._-][a-z0-9]+)*$", description="name of the images built")
-    sms: Mapping[SmNumber, SmFact]
-    releases: Mapping[Release, ReleaseConfig]
+    image: Name = Field(description="name of the images built")
+    sms: Mapping[SmNumber, SmFact] = Field(min_length=1)
+    releases: Mapping[Release, ReleaseConfig] = Field(min_length=1)
 
 
 class Repository(Model):
     """A git repository and the place of its tree below the source tree (/src in the build)."""
 
-    url: str = Field(description="git URL, or a path relative to this file")
-    path: str = Field(description="where CMake expects the tree")
-    mirrors: tuple[str, ...] = Field(default=(), description="tried in order after `url`")
-    sparse: tuple[str, ...] = Field(default=(), description="only these folders are taken; empty: all")
-    without: tuple[str, ...] = Field(default=(), description="files that no build reads (fnmatch patterns)")
-    by_sm: Mapping[SmNumber, tuple[str, ...]] = Field(
+    url: GitUrl = Field(description="git URL, or a path relative to this file")
+    path: TreePath = Field(description="where CMake expects the tree")
+    mirrors: tuple[GitUrl, ...] = Field(default=(), description="tried in order after `url`")
+    sparse: tuple[TreePath, ...] = Field(default=(), description="only these folders are taken; empty: all")
+    without: tuple[FilePattern, ...] = Field(
+        default=(), description="files that no build reads (fnmatch patterns)"
+    )
+    by_sm: Mapping[SmNumber, tuple[FilePattern, ...]] = Field(
         default={}, description="files that only a GPU of this SM, or of another one that names them, needs"
     )
 
@@ -83,7 +107,7 @@ class Repository(Model):
 class SourceRef(Model):
     """The ref of a repository that a release uses."""
 
-    ref: str = Field(description="full ref (refs/tags/..., refs/heads/...) or a 40-digit commit")
+    ref: GitRef = Field(description="full ref (refs/tags/..., refs/heads/...) or a 40-digit commit")
     version: VersionText | None = Field(default=None, description="version that patch ranges refer to")
     optional: bool = Field(default=False, description="no image to publish needs it: fetched when asked for")
 
@@ -91,8 +115,8 @@ class SourceRef(Model):
 class SourcesConfig(Model):
     """sources.yaml: repositories and the refs of each release."""
 
-    repositories: Mapping[str, Repository]
-    releases: Mapping[Release, Mapping[str, SourceRef]]
+    repositories: Mapping[Name, Repository]
+    releases: Mapping[Release, Mapping[Name, SourceRef]]
 
     def built(self, release: str) -> tuple[str, ...]:
         """Return the repositories that the images of a release are built from."""
@@ -102,7 +126,7 @@ class SourcesConfig(Model):
 class LockedSource(Model):
     """A ref resolved to the commit and the tree that are built."""
 
-    ref: str
+    ref: GitRef
     commit: Commit
     tree: Commit
 
@@ -117,9 +141,9 @@ class LockedBackport(Model):
 class Lock(Model):
     """sources.lock.yaml, written by `invoke lock`."""
 
-    sources: Mapping[Release, Mapping[str, LockedSource]] = {}
-    backports: Mapping[str, Mapping[Commit, LockedBackport]] = {}
-    bases: Mapping[str, Mapping[Release, Sha256]] = {}
+    sources: Mapping[Release, Mapping[Name, LockedSource]] = {}
+    backports: Mapping[Name, Mapping[Commit, LockedBackport]] = {}
+    bases: Mapping[Name, Mapping[Release, Sha256]] = {}
 
 
 class PatchRange(Model):
@@ -131,32 +155,32 @@ class PatchRange(Model):
 class PatchesConfig(Model):
     """patches.yaml: where the series lie and which component versions each entry is meant for."""
 
-    directory: str = Field(description="folder of the series, relative to this file")
-    ranges: Mapping[str, Mapping[str, PatchRange]]
+    directory: FilePath = Field(description="folder of the series, relative to this file")
+    ranges: Mapping[Name, Mapping[EntryName, PatchRange]]
 
 
 class Requirements(Model):
     """Requirements files for pip, by the stage that installs them, relative to bases.yaml."""
 
-    toolchain: str
-    pyt: str
-    runtime: str = Field(description="what the Python models of a model repository import")
-    sdk: str
+    toolchain: FilePath
+    pyt: FilePath
+    runtime: FilePath = Field(description="what the Python models of a model repository import")
+    sdk: FilePath
 
 
 class LocalBase(Model):
     """A base that `invoke base` builds from a Dockerfile of ours."""
 
-    dockerfile: str = Field(description="relative to bases.yaml; has the targets `serving` and `devel`")
-    os_image: str = Field(description="the distribution's image it starts from")
-    suite: str = Field(description="what debootstrap installs where no registry has that image")
-    arguments: Mapping[str, str] = {}
+    dockerfile: FilePath = Field(description="relative to bases.yaml; has the targets `serving` and `devel`")
+    os_image: ImageName = Field(description="the distribution's image it starts from")
+    suite: Name = Field(description="what debootstrap installs where no registry has that image")
+    arguments: Mapping[Identifier, Text] = {}
 
 
 class BaseConfig(Model):
     """An image to build on and to serve from."""
 
-    image: str | None = Field(default=None, description="registry image; {release} is filled in")
+    image: ImageName | None = Field(default=None, description="registry image; {release} is filled in")
     local: LocalBase | None = None
     cuda: VersionText | None = Field(default=None, description="null: the release's own")
     server: VersionText | None = Field(
@@ -166,25 +190,25 @@ class BaseConfig(Model):
         default=None, description="oldest driver for the CUDA in it; null: the release's own"
     )
     releases: tuple[Release, ...] = Field(min_length=1)
-    host_compiler: tuple[str, str] = Field(description="C and C++ compiler that this CUDA accepts")
-    toolchain_packages: tuple[str, ...] = Field(
+    host_compiler: tuple[Program, Program] = Field(description="C and C++ compiler that this CUDA accepts")
+    toolchain_packages: tuple[Package, ...] = Field(
         default=(), description="Debian packages of the toolchain stage"
     )
-    wheel_libraries: tuple[str, ...] = Field(
+    wheel_libraries: tuple[Identifier, ...] = Field(
         default=(), description="folders of site-packages/nvidia that the pyt tree compiles against"
     )
     requirements: Requirements
-    source: str
+    source: Text
 
 
 class BasesConfig(Model):
     """bases.yaml: the images that cells are built on."""
 
-    default: str
-    dockerfile: str = Field(
+    default: Name
+    dockerfile: FilePath = Field(
         description="the recipe of all cells, relative to this file; its programs are in steps/ beside it"
     )
-    bases: Mapping[str, BaseConfig]
+    bases: Mapping[Name, BaseConfig] = Field(min_length=1)
 
 
 @dataclass(frozen=True)
@@ -198,6 +222,12 @@ class Config:
     patches: PatchesConfig
     bases: BasesConfig
     models: ModelsConfig
+    documents: Mapping[str, Document] = field(default_factory=dict, compare=False, repr=False)
+
+    def place(self, file: str, *keys: str | int) -> str:
+        """Return where a value stands, as `file:line`, for a message."""
+        document = self.documents.get(file)
+        return document.place(*keys) if document else str(self.folder / file)
 
     @property
     def patch_directory(self) -> Path:

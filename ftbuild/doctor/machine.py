@@ -28,6 +28,7 @@ from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import shell
 from ftbuild.host.disk import free_bytes, nearest
 from ftbuild.host.redaction import redact
+from ftbuild.sources.patches import series
 from ftbuild.text import results
 from ftbuild.text.results import CheckResult, State
 from ftbuild.text.units import GIB
@@ -60,6 +61,7 @@ def checks(config: Config, work: Path) -> list[CheckResult]:
         memory(*_size(info)),
         *_gpus(config, info),
         *certificates(os.environ),
+        series_used(config),
         *(reached(answer) for answer in collect()),
     ]
 
@@ -75,6 +77,19 @@ def render(found: Sequence[CheckResult], output: str) -> str:
         return results.render(found)
     records = [{"name": r.check, "state": r.state.value, "found": r.detail, "hint": r.hint} for r in found]
     return json.dumps(records, indent=2)
+
+
+def series_used(config: Config) -> CheckResult:
+    """Check that the series can be read, and that every entry is for some release."""
+    try:
+        idle = series.idle(config)
+    except FtbuildError as malformed:
+        return CheckResult("patch series", State.FAIL, malformed.what, malformed.where or "")
+    if idle:
+        unused = ", ".join(f"{entry.name} ({entry.versions})" for entry in idle)
+        hint = "patches.yaml: ranges are of the component's versions in sources.yaml, not of Triton's"
+        return CheckResult("patch series", State.WARN, f"no release takes {unused}", hint)
+    return CheckResult("patch series", State.OK, "every entry is for some release")
 
 
 def python_version(version: tuple[int, ...]) -> CheckResult:

@@ -42,7 +42,7 @@ def connect() -> docker.DockerClient:
         client = docker.from_env(timeout=ANSWER_SECONDS)
         client.ping()
         client.api.timeout = WORK_SECONDS
-    except DockerException as silent:
+    except (DockerException, ValueError) as silent:  # ValueError: a port in DOCKER_HOST that is none
         raise HostError(
             "no Docker Engine answers",
             where=_reason(silent),

@@ -60,6 +60,8 @@ _HELPER = (
 )
 # Keeps git from looking for a repository at all.
 NO_REPOSITORY = {"GIT_DIR": "/dev/null"}
+# Git's last words when the other side, of which it is a program or not, has said what is wrong.
+_CONSEQUENCES = ("fatal: Could not read from remote repository", "fatal: the remote end hung up")
 _NO_SPACE = "No space left on device"
 # Long enough for FasterTransformer (20 MB) over a slow line, short enough to end in a CI job.
 TIMEOUT_SECONDS = 1800.0
@@ -124,7 +126,8 @@ def _without_password(url: str) -> tuple[str, str, str]:
 def last_line(failed: CommandFailed) -> str:
     """Return git's own message of a failure."""
     lines = [line for line in failed.result.stderr.splitlines() if line.startswith(("fatal:", "error:"))]
-    return lines[-1] if lines else failed.what.splitlines()[-1].strip()
+    causes = [line for line in lines if not line.startswith(_CONSEQUENCES)]
+    return (causes or lines or [failed.what.splitlines()[-1].strip()])[-1]
 
 
 def _is_full(folder: Path) -> bool:

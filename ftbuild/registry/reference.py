@@ -126,7 +126,15 @@ def check_tag(tag: str) -> str:
 
 
 def _unusable(registry: str, what: str, hint: str) -> ConfigError:
-    return ConfigError(what, where=f"--registry {registry}", hint=hint)
+    """Make the error; what stands before an @ may be a password."""
+    hidden = registry.rpartition("@")[0]
+    if not hidden:
+        return ConfigError(what, where=f"--registry {registry}", hint=hint)
+    return ConfigError(
+        "a registry is named without user and password",
+        where=f"--registry ***@{registry.removeprefix(hidden + '@')}",
+        hint="docker login keeps them",
+    )
 
 
 def _host_hint(registry: str) -> str:

@@ -25,6 +25,8 @@ from ftbuild.text.reporter import Reporter
 
 MANIFEST = "ftbuild-sources.json"
 FORMAT = 1
+# A manifest lists a handful of names.
+MANIFEST_BYTES = 1_000_000
 
 
 def write_bundle(
@@ -81,24 +83,34 @@ def _write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], r
 
 def _read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
     """Unpack the packs of `file` into the stores of the same names; leave out the others."""
+    if file.exists() and not file.is_file():  # opening a pipe waits for its writer
+        raise PinError("the bundle is not a file", where=str(file))
     try:
-        with tarfile.open(file) as tar:
+        with tarfile.open(file, "r:") as tar:
             for name in _manifest(tar):
                 if name in stores:
                     report(f"{name}: unpacking")
                     stores[name].unpack(_member(tar, f"{name}.pack"), report)
     except FileNotFoundError as missing:
         raise PinError("the bundle does not exist", where=str(file)) from missing
-    except (tarfile.TarError, EOFError, KeyError, TypeError, ValueError, CommandFailed) as broken:
+    except (
+        tarfile.TarError,
+        EOFError,
+        KeyError,
+        TypeError,
+        ValueError,
+        RecursionError,
+        CommandFailed,
+    ) as broken:
         raise PinError(
-            "the file is not a bundle of sources, or is cut short",
+            "the file is not a bundle of sources, or is compressed, damaged or cut short",
             where=str(file),
-            hint="copy it again, or make it again with invoke bundle",
+            hint="unpack or copy it again, or make it again with invoke bundle",
         ) from broken
 
 
 def _manifest(tar: tarfile.TarFile) -> Sequence[str]:
-    data = json.load(_member(tar, MANIFEST))
+    data = json.loads(_member(tar, MANIFEST).read(MANIFEST_BYTES))
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']}")
     repositories: Sequence[str] = data["repositories"]
@@ -106,8 +118,9 @@ def _manifest(tar: tarfile.TarFile) -> Sequence[str]:
 
 
 def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
-    stream = tar.extractfile(name)
-    if stream is None:
+    entry = tar.getmember(name)
+    stream = tar.extractfile(entry) if entry.isreg() and not entry.issparse() else None
+    if stream is None:  # a link may lead in a circle, a sparse file holds more than the archive
         raise KeyError(name)
     return stream
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ftbuild.config.schema import Config
-from ftbuild.errors import PatchError, PinError
+from ftbuild.errors import ConfigError, PatchError, PinError
 from ftbuild.host import disk
 from ftbuild.sm import Sm
 from ftbuild.sources.lock import RELOCK, pinned, pinned_backport
@@ -42,7 +42,16 @@ def export(
     sms: Collection[Sm] = (),
     report: Reporter = print,
 ) -> None:
-    """Write a source's verified tree, as far as builds for `sms` (none: any) read it, into `destination`."""
+    """Write a source's verified tree, as far as builds for `sms` (none: any) read it, into `destination`.
+
+    Raises ConfigError when files of another source are there.
+    """
+    if destination.is_dir() and any(destination.iterdir()):
+        raise ConfigError(
+            f"the tree of {repository} would be written over files of another repository",
+            where=config.place("sources.yaml", "repositories", repository, "path"),
+            hint="a path of its own, or that of a submodule of the other repository",
+        )
     with disk.report_full(destination):
         store, snapshot = _obtain(config, release, repository, cache, sms, report)
         store.checkout(snapshot, destination)

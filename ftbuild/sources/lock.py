@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml
 
 from ftbuild.config.schema import Config, Lock, LockedBackport, LockedSource
-from ftbuild.errors import ConfigError, PinError
+from ftbuild.errors import PinError
 from ftbuild.host import disk
 from ftbuild.host.files import write_atomic
 from ftbuild.sources.objects import is_commit
@@ -121,13 +121,6 @@ def _commits(
     sources = (config.sources.releases[release].get(name) for release in releases)
     refs = sorted({source.ref for source in sources if source})
     named = [ref for ref in refs if not is_commit(ref)]
-    for ref in named:
-        if not ref.startswith("refs/"):
-            raise ConfigError(
-                f"ref {ref!r} of {name} is neither a full ref nor a full commit id",
-                where=str(config.folder / "sources.yaml"),
-                hint="refs/tags/NAME, refs/heads/NAME or 40 hex digits",
-            )
     if named:
         report(f"{name}: resolving {', '.join(named)}")
     found = store_of(config, name, cache).resolve(named) if named else {}

@@ -236,7 +236,7 @@ def test_a_ref_that_is_not_upstream_is_named(world: World) -> None:
 
 def test_a_short_ref_is_a_configuration_error(world: World) -> None:
     world.configure(ref="v1")
-    with pytest.raises(ConfigError, match="neither a full ref nor a full commit id"):
+    with pytest.raises(ConfigError, match="must be a full ref"):
         world.lock()
 
 

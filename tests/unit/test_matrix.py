@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.matrix import as_github, as_json, make_matrix, select
@@ -100,6 +102,15 @@ def test_an_excluded_cell_is_refused_with_reason_and_alternatives(config: Config
     assert "22.03-sm60, 22.03-sm61, 22.03-sm70, 22.03-sm75, 22.03-sm80, 22.03-sm86" in str(refused.value)
 
 
+def test_a_default_sm_that_cannot_be_built_is_a_mistake_in_the_matrix(config_folder: Path) -> None:
+    file = config_folder / "matrix.yaml"
+    text = file.read_text().replace("default_sms: [80]", "default_sms: [80, 90]", 1)
+    file.write_text(text)
+    line = text[: text.index("default_sms")].count("\n") + 1
+    with pytest.raises(ConfigError, match=rf"22\.03-sm90 cannot be built(.|\n)*matrix\.yaml:{line}"):
+        select(loader.load(config_folder))
+
+
 def test_a_glob_that_hits_only_excluded_cells_says_why(config: Config) -> None:
     with pytest.raises(ConfigError, match="too old for sm_90"):
         select(config, cells=["22.03-sm90"])
@@ -137,7 +148,6 @@ def test_json_holds_cells_and_reasons(config: Config) -> None:
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.sampled_from([60, 61, 70, 75, 80, 86, 89, 90]), min_size=1, max_size=8))
 def test_the_id_depends_on_the_set_of_sms_only(sms: list[int]) -> None:
-    from ftbuild.config import loader
     from testing import ROOT
 
     config = loader.load(ROOT / "buildcfg")

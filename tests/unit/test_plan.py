@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -183,7 +184,7 @@ def test_a_file_that_no_dockerfile_copies_is_not_an_input(recipes: tuple[Config,
 def test_a_missing_step_is_named(recipes: tuple[Config, Path]) -> None:
     config, folder = recipes
     (folder / "steps" / "slot.py").unlink()
-    with pytest.raises(ConfigError, match=r"dockerfile/slot\.py file is missing"):
+    with pytest.raises(ConfigError, match=r"dockerfile/slot\.py file is missing or unusable"):
         plan_of(config)
 
 
@@ -191,6 +192,42 @@ def test_a_release_without_a_pin_fails_the_plan(config: Config, tmp_path: Path) 
     unlocked = replace(config, lock=Lock())
     with pytest.raises(PinError, match="invoke lock"):
         plan_of(unlocked)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            '    backend: {ref: refs/tags/release/v1.4_tag, version: "1.4"}\n',
+            "",
+            "release 22.12 lacks a repository: backend",
+        ),
+        ("    common: {ref: refs/heads/r22.12}\n", "", "release 22.12 lacks a repository: one at common"),
+        ("path: repo-core-src", "path: core", "lacks a repository: one at repo-core-src"),
+    ],
+)
+def test_a_release_has_every_repository_that_a_build_refers_to(
+    config: Config, tmp_path: Path, old: str, new: str, message: str
+) -> None:
+    without = copied(config, tmp_path, "sources.yaml", old, new)
+    with pytest.raises(ConfigError, match=message) as refused:
+        plan_of(without)
+    assert re.search(r"sources\.yaml:\d+", refused.value.where or "")
+
+
+def test_a_password_in_a_url_is_not_in_the_plan(config: Config, tmp_path: Path) -> None:
+    secret = copied(config, tmp_path, "sources.yaml", "https://github.com", "https://user:secret@github.com")
+    plan = plan_of(secret)
+    assert "secret" not in explain.plan(plan) + json.dumps(plan.as_dict())
+    assert plan.key == plan_of(config).key
+
+
+def test_a_pipe_as_a_file_of_the_recipe_is_not_waited_for(recipes: tuple[Config, Path]) -> None:
+    config, folder = recipes
+    (folder / "steps" / "slot.py").unlink()
+    os.mkfifo(folder / "steps" / "slot.py")
+    with pytest.raises(ConfigError, match="it is not a file"):
+        plan_of(config)
 
 
 def test_labels_hold_every_standard_key_and_the_origins_of_patches(config: Config) -> None:

@@ -17,6 +17,8 @@ _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]*(.*)")
 _KNOWN = frozenset(
     ["Description", "Subject", "Origin", "Author", "From", "Bug", "Forwarded", "Reviewed-by", "Acked-by"]
 ) | {"Last-Update", "Applied-Upstream", PATHS}
+# Fields become labels and tables. Bytes that are no UTF-8 have been replaced by U+FFFD.
+_UNUSABLE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029\ufffd]")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
 _COMMIT = re.compile(r"backport, https?://\S+/commit/([0-9a-f]{40})")
 
@@ -52,15 +54,19 @@ def split(content: bytes, where: str) -> tuple[Header, bytes]:
         if not line or line == "---" or line.startswith(("--- ", "diff --git ")):
             break
         position += len(raw)
+        if _UNUSABLE.search(line):
+            raise PatchError(
+                "the header has a control character, or is not UTF-8 text", where=f"{where}:{number}"
+            )
         if line[0] in " \t" and name:
             fields[name] += "\n" + line.strip()
             continue
         match = _FIELD.fullmatch(line)
         if match is None:
-            raise PatchError(f"not a DEP-3 field: {line!r}", where=f"{where}:{number}")
+            raise PatchError(f"not a DEP-3 field: {line[:80]!r}", where=f"{where}:{number}")
         name = match[1]
         if name not in _KNOWN and not name.startswith("Bug-"):
-            raise PatchError(f"unknown DEP-3 field {name!r}", where=f"{where}:{number}")
+            raise PatchError(f"unknown DEP-3 field {name[:80]!r}", where=f"{where}:{number}")
         if name in fields:
             raise PatchError(f"field {name!r} is repeated", where=f"{where}:{number}")
         fields[name], lines[name] = match[2].strip(), number

@@ -6,8 +6,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-_HUNK = re.compile(r"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@.*")
-_FAILED = re.compile(r"error: patch failed: (.+):(\d+)")
+_HUNK = re.compile(r"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@.*", re.ASCII)
+# Extended header lines of a change without a hunk (git-diff(1), "Generating patch text with -p").
+_WITHOUT_HUNK = re.compile(
+    r"^(?:rename from|copy from|new file mode|deleted file mode|old mode|GIT binary patch)\b", re.M
+)
+_FAILED = re.compile(r"error: patch failed: (.+):(\d{1,9})")
 _UNUSABLE = re.compile(r"error: (?!patch failed|while searching)(.+?): (.+)")
 
 
@@ -22,6 +26,14 @@ class Hunk:
 
 
 @dataclass(frozen=True)
+class Flaw:
+    """What git would call a corrupt patch, and the line of the diff (from 1)."""
+
+    line: int
+    what: str
+
+
+@dataclass(frozen=True)
 class Conflict:
     """The reason why a diff does not apply to a file; no hunk when the whole file does not fit."""
 
@@ -33,10 +45,40 @@ class Conflict:
         return f"{self.file}: {self.reason}"
 
 
+def changes_anything(diff: str) -> bool:
+    """Return whether a diff has a hunk, or moves, makes, removes, or changes the mode of a file."""
+    return next(parse_hunks(diff), None) is not None or _WITHOUT_HUNK.search(diff) is not None
+
+
+def flaw(diff: str) -> Flaw | None:
+    """Return the first hunk whose lines are not as many as its `@@` line says, if there is one."""
+    old = new = start = 0
+    header = ""
+    for number, line in enumerate(diff.removesuffix("\n").split("\n"), start=1):
+        kind = line.rstrip("\r")[:1]
+        if old > 0 or new > 0:
+            if kind not in ("", " ", "-", "+", "\\"):
+                break
+            old -= kind in ("", " ", "-")
+            new -= kind in ("", " ", "+")
+            if old < 0 or new < 0:
+                break
+        elif match := _HUNK.fullmatch(line.rstrip("\r")):
+            header, start = line.rstrip("\r"), number
+            old, new = int(match[2] or 1), int(match[4] or 1)
+        elif line.startswith("@@"):
+            return Flaw(number, f"not the header of a hunk: {line[:80]!r}")
+        elif kind in ("+", "-", " ") and start and not line.startswith(("--- ", "+++ ", "-- ")):
+            return Flaw(number, f"the hunk {header[:80]} has more lines than it says")
+    if old or new:
+        return Flaw(start, f"the hunk {header[:80]} has not as many lines as it says")
+    return None
+
+
 def parse_hunks(diff: str) -> Iterator[Hunk]:
     """Yield every hunk of a unified diff, in order."""
     file, number, remaining = "", 0, 0
-    for line in diff.splitlines():
+    for line in (each.removesuffix("\r") for each in diff.split("\n")):
         if remaining > 0:
             remaining -= 2 if line[:1] in ("", " ") else 1 if line[:1] in ("-", "+") else 0
         elif match := _HUNK.fullmatch(line):

@@ -22,14 +22,17 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from ftbuild.config.schema import Config
-from ftbuild.errors import PatchError
+from ftbuild.errors import ConfigError, PatchError
+from ftbuild.host import reading
 from ftbuild.host.git import NO_REPOSITORY, git
 from ftbuild.sources.patches import dep3, hunks
 from ftbuild.sources.patches.hunks import Conflict
 from ftbuild.text import tables
 
 SERIES = "series"
-_NAME = re.compile(r"\d{4}-[a-z0-9][a-z0-9.-]*\.(patch|backport)")
+_NAME = re.compile(r"\d{4}-[a-z0-9][a-z0-9.-]*\.(patch|backport)", re.ASCII)
+# The largest of ours has 200 kB.
+_MOST_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -100,13 +103,29 @@ def read_series(config: Config) -> dict[str, tuple[Entry, ...]]:
     Raises PatchError, with file and line, where series, files and ranges disagree or a header is wrong.
     """
     _require_versions(config)
+    if not config.patch_directory.is_dir():
+        raise PatchError(
+            f"the folder of the series does not exist: {config.patch_directory}",
+            where=config.place("patches.yaml", "directory"),
+            hint="`directory` is relative to patches.yaml",
+        )
     for file in sorted(config.patch_directory.glob(f"*/{SERIES}")):
         if file.parent.name not in config.patches.ranges:
             raise PatchError(
                 f"{file.parent.name} has a series, but no ranges",
-                where=str(config.folder / "patches.yaml"),
+                where=config.place("patches.yaml", "ranges"),
+                hint=f"list its entries there, or remove {file.parent}",
             )
     return {component: _series(config, component) for component in config.patches.ranges}
+
+
+def idle(config: Config) -> tuple[Entry, ...]:
+    """Return the entries that no release takes: their range fits no version of their component."""
+    found = []
+    for component, entries in read_series(config).items():
+        versions = [config.version(release, component) for release in config.sources.releases]
+        found += [entry for entry in entries if not any(_in_range(entry, each) for each in versions)]
+    return tuple(found)
 
 
 def applicable(entries: Iterable[Entry], version: str) -> tuple[Entry, ...]:
@@ -233,7 +252,7 @@ def _require_versions(config: Config) -> None:
             if refs[component].version is None:
                 raise PatchError(
                     f"{component} of release {release} has patches, but no version to compare ranges with",
-                    where=str(config.folder / "sources.yaml"),
+                    where=config.place("sources.yaml", "releases", release, component),
                     hint="give it a `version`",
                 )
 
@@ -249,7 +268,7 @@ def _series(config: Config, component: str) -> tuple[Entry, ...]:
     for name in sorted(set(ranges) - set(names)):
         raise PatchError(
             f"{component}/{name} has a range, but is not in the series",
-            where=str(config.folder / "patches.yaml"),
+            where=config.place("patches.yaml", "ranges", component, name),
         )
     for name, line in names.items():
         if name not in ranges:
@@ -264,10 +283,12 @@ def _series(config: Config, component: str) -> tuple[Entry, ...]:
 def _names(folder: Path) -> Iterator[tuple[str, int]]:
     """Yield the names of a series with their lines; numbers ascend, so that a listing shows the order."""
     file = folder / SERIES
+    if not file.exists():
+        raise PatchError("the component has no series", where=str(file))
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError as missing:
-        raise PatchError("the component has no series", where=str(file)) from missing
+        lines = reading.read_text(file).splitlines()
+    except ConfigError as unreadable:
+        raise unreadable.converted(PatchError) from unreadable
     previous = ""
     for number, line in enumerate(lines, start=1):
         name = line.split("#", 1)[0].strip()
@@ -275,7 +296,9 @@ def _names(folder: Path) -> Iterator[tuple[str, int]]:
             continue
         where = f"{file}:{number}"
         if not _NAME.fullmatch(name):
-            raise PatchError(f"{name!r} is not an entry: NNNN-name.patch or NNNN-name.backport", where=where)
+            raise PatchError(
+                f"{name[:80]!r} is not an entry: NNNN-name.patch or NNNN-name.backport", where=where
+            )
         if name[:4] <= previous:
             raise PatchError(f"{name} is out of order: numbers must ascend", where=where)
         if not (folder / name).is_file():
@@ -285,16 +308,23 @@ def _names(folder: Path) -> Iterator[tuple[str, int]]:
 
 
 def _entry(path: Path, versions: SpecifierSet) -> Entry:
-    header, diff = dep3.split(path.read_bytes(), str(path))
+    try:
+        content = reading.read_bytes(path, most=_MOST_BYTES)
+    except ConfigError as unreadable:
+        raise unreadable.converted(PatchError) from unreadable
+    header, diff = dep3.split(content, str(path))
     component = path.parent.name
-    has_diff = next(hunks.parse_hunks(diff.decode("utf-8", "replace")), None) is not None
     if path.suffix == ".backport":
         if diff.strip():
             raise PatchError("a backport must not have a diff: its commit is the diff", where=str(path))
         commit = dep3.backported_commit(header, str(path))
         return Entry(component, path.name, header, versions, commit=commit)
-    if not has_diff:
+    text = diff.decode("utf-8", "replace")
+    if not hunks.changes_anything(text):
         raise PatchError("the patch has no diff", where=str(path))
+    if flaw := hunks.flaw(text):
+        line = flaw.line + content[: len(content) - len(diff)].count(b"\n")
+        raise PatchError(flaw.what, where=f"{path}:{line}", hint="make the diff again with git diff")
     if header.paths:
         raise PatchError(f"{dep3.PATHS} is for backports only", where=str(path))
     return Entry(component, path.name, header, versions, diff=diff)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -167,6 +168,47 @@ def test_wrong_usage_ends_with_2_and_a_message(arguments: tuple[str, ...], messa
 def test_an_empty_variable_of_the_environment_counts_as_unset() -> None:
     done = invoke("matrix", "--format", "json", FTBUILD_CONFIG="", FTBUILD_REGISTRY="", FTBUILD_WORK="")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "message"),
+    [
+        (("build", "--dry-run"), {"SOURCE_DATE_EPOCH": "abc"}, 2, "SOURCE_DATE_EPOCH must be a number"),
+        (("build", "--dry-run"), {"SOURCE_DATE_EPOCH": "9" * 30}, 2, "SOURCE_DATE_EPOCH must be a number"),
+        (("build", "--dry-run"), {"FTBUILD_CONFIG": "/etc/passwd"}, 2, "folder does not exist"),
+        (("build", "--cell", "22.12-sm80"), {"DOCKER_HOST": "tcp://h:abc"}, 4, "no Docker Engine answers"),
+        (("build", "--cell", "22.12-sm80"), {"DOCKER_HOST": "nonsense://[::"}, 4, "no Docker Engine answers"),
+        (("patches",), {"FTBUILD_CACHE": "/etc/passwd"}, 4, "/etc/passwd"),
+        (("publish", "--registry", "user:secret@h.invalid/x"), {}, 2, "--registry ***@h.invalid/x"),
+        (
+            ("publish",),
+            {"FTBUILD_REGISTRY": "https://user:secret@h.invalid/x"},
+            2,
+            "without user and password",
+        ),
+    ],
+)
+def test_a_variable_or_an_address_that_cannot_work_is_refused_without_its_password(
+    arguments: tuple[str, ...], environment: dict[str, str], code: int, message: str
+) -> None:
+    done = invoke(*arguments, **environment)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr
+    assert message in done.stderr
+    assert "secret" not in done.stdout + done.stderr
+
+
+def test_a_checkout_of_another_user_has_a_revision() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout")
+    done = invoke("build", "--cell", "22.12-sm80", "--dry-run", GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
+    assert re.search(r"image\.revision +[0-9a-f]{40}", done.stdout), done.stderr
+
+
+def test_a_revision_that_git_does_not_tell_is_not_passed_over_in_silence() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no checkout")
+    done = invoke("build", "--cell", "22.12-sm80", "--dry-run", GIT_DIR="/nowhere")
+    assert (done.returncode, "labels will lack the revision" in done.stderr) == (0, True), done.stderr
 
 
 def test_a_machine_without_git_can_still_plan() -> None:

@@ -104,7 +104,7 @@ def test_a_missing_file_and_folder_are_configuration_errors(config_folder: Path)
     with pytest.raises(ConfigError, match="folder does not exist"):
         loader.load(config_folder / "nowhere")
     (config_folder / "bases.yaml").unlink()
-    with pytest.raises(ConfigError, match="file is missing"):
+    with pytest.raises(ConfigError, match="it does not exist"):
         loader.load(config_folder)
 
 

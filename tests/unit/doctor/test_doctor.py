@@ -13,6 +13,7 @@ import pytest
 from ftbuild import errors
 from ftbuild.build import run as builds
 from ftbuild.cmake import MEMORY_PER_JOB_BYTES
+from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.doctor import machine, network
 from ftbuild.engine.gpu import listed
@@ -39,6 +40,18 @@ def test_a_git_that_cannot_fetch_the_sources_fails(text: str, state: str) -> Non
     check = machine.git_version(text)
     assert check.state == state
     assert (state == "ok") == (check.hint == "")
+
+
+def test_an_entry_of_a_series_that_no_release_takes_is_a_warning(config: Config, config_folder: Path) -> None:
+    assert machine.series_used(config).state == "ok"
+    ranges = config_folder / "patches.yaml"
+    text = ranges.read_text().replace("../patches", str(ROOT / "patches"))
+    ranges.write_text(text.replace('"0050-reject-unknown-sm.patch": {versions: ">=5.0,<=5.3"}',
+                                   '"0050-reject-unknown-sm.patch": {versions: "==22.12"}'))  # fmt: skip
+    check = machine.series_used(loader.load(config_folder))
+    assert (check.state, "0050-reject-unknown-sm.patch (==22.12)" in check.detail) == ("warn", True)
+    ranges.write_text(text.replace(str(ROOT), "/nowhere"))
+    assert machine.series_used(loader.load(config_folder)).state == "fail"
 
 
 def test_python_before_3_11_fails() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, remote
+from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, last_line, remote
 from ftbuild.host.shell import CommandFailed
 from testing.tokens import running
 
@@ -78,3 +78,14 @@ def test_settings_that_the_user_passes_by_variables_stay(
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://example.invalid/x.git")
     env = {**NO_REPOSITORY, **remote("https://example.invalid/x.git")}
     assert git("ls-remote", REMOTE, env=env).code == 0
+
+
+def test_the_cause_of_a_failure_is_named_and_not_its_consequence(tmp_path: Path) -> None:
+    repository = tmp_path / "repository"
+    git("init", "--quiet", str(repository))
+    with pytest.raises(CommandFailed) as failed:
+        git("ls-remote", repository.as_uri(), env={"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+    assert "dubious ownership" in last_line(failed.value)
+    with pytest.raises(CommandFailed) as failed:
+        git("ls-remote", (tmp_path / "nowhere").as_uri())
+    assert "does not appear to be a git repository" in last_line(failed.value)

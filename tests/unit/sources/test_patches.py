@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from packaging.specifiers import SpecifierSet
 
 from ftbuild.config import loader
@@ -32,6 +34,11 @@ class Series:
         self.folder = folder
         self.patches = folder.parent / "patches" / "ft"
         self.patches.mkdir(parents=True)
+        matrix = yaml.safe_load((folder / "matrix.yaml").read_text())
+        for release in matrix["releases"].values():
+            release["sms"].pop("patched")  # it names entries of the real series
+            release["default_sms"] = [80]
+        (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
 
     def write(self, series: str, files: dict[str, str], ranges: dict[str, str] | None = None) -> None:
         (self.patches / "series").write_text(series)
@@ -137,6 +144,11 @@ def test_a_component_without_ranges_or_without_a_version_is_refused(ft_series: S
             HEADER.replace("\n\n", "\nX-Ftbuild-Paths: a\n\n") + diff("234", "x"),
             "for backports",
         ),
+        ("0001-a.patch", HEADER.replace("test", "t\x1b[2J") + diff("234", "x"), r"a\.patch:1"),
+        ("0001-a.patch", HEADER.replace("test", "t\x00") + diff("234", "x"), r"a\.patch:1"),
+        ("0001-a.patch", HEADER + diff("234", "x").removesuffix(" 4\n"), r"not as many(.|\n)*a\.patch:8"),
+        ("0001-a.patch", HEADER + diff("234", "x") + "+more\n", r"more lines than it says(.|\n)*a\.patch:13"),
+        ("0001-a.patch", HEADER + "--- a/f\n+++ b/f\n@@ -x +1 @@\n+a\n", r"has no diff"),
         (
             "0001-a.backport",
             BACKPORT + "\n" + diff("234", "x"),
@@ -153,6 +165,63 @@ def test_a_wrong_entry_is_refused_with_its_file(
     with pytest.raises(PatchError, match=message) as refused:
         ft_series.entries()
     assert str(ft_series.patches / name) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "diff --git a/a b/b\nsimilarity index 100%\nrename from a\nrename to b\n",
+        "diff --git a/a b/a\nold mode 100644\nnew mode 100755\n",
+        "diff --git a/a b/a\nnew file mode 100644\nindex 0000000..e69de29\n",
+    ],
+)
+def test_a_change_without_a_hunk_is_a_diff(ft_series: Series, change: str) -> None:
+    ft_series.write("0001-a.patch\n", {"0001-a.patch": HEADER + change})
+    assert len(ft_series.entries()) == 1
+
+
+def test_a_header_or_series_that_is_not_utf_8_is_refused_with_its_line(ft_series: Series) -> None:
+    ft_series.write("0001-a.patch\n", {"0001-a.patch": HEADER + diff("234", "x")})
+    entry = ft_series.patches / "0001-a.patch"
+    entry.write_bytes(entry.read_bytes().replace(b"Author: ", b"Author: J\xf6rg "))
+    with pytest.raises(PatchError, match=r"not UTF-8 text(.|\n)*0001-a\.patch:2"):
+        ft_series.entries()
+    (ft_series.patches / "series").write_bytes(b"0001-a.patch\n# caf\xe9\n")
+    with pytest.raises(PatchError, match=r"not UTF-8 text(.|\n)*series:2"):
+        ft_series.entries()
+
+
+def test_pipes_and_huge_files_in_a_series_are_refused_at_once(ft_series: Series) -> None:
+    ft_series.write("0001-a.patch\n", {"0001-a.patch": HEADER + diff("234", "x")})
+    for name in ("series", "0001-a.patch"):
+        file = ft_series.patches / name
+        content = file.read_bytes()
+        file.unlink()
+        os.mkfifo(file)
+        with pytest.raises(PatchError, match=name):
+            ft_series.entries()
+        file.unlink()
+        with file.open("wb") as sparse:
+            sparse.truncate(10**12)
+        with pytest.raises(PatchError, match="more than"):
+            ft_series.entries()
+        file.write_bytes(content)
+
+
+def test_a_wrong_folder_of_the_series_names_patches_yaml(ft_series: Series) -> None:
+    ft_series.write("0001-a.patch\n", {"0001-a.patch": HEADER + diff("234", "x")})
+    ranges = ft_series.folder / "patches.yaml"
+    ranges.write_text(ranges.read_text().replace("../patches", "../petches"))
+    with pytest.raises(PatchError, match=r"/petches\n(.|\n)*patches\.yaml:1"):
+        ft_series.entries()
+
+
+def test_an_entry_that_no_release_takes_is_found(ft_series: Series) -> None:
+    text = HEADER + diff("234", "x")
+    files = {"0001-a.patch": text, "0002-b.patch": text, "0003-c.patch": text}
+    ranges = {"0001-a.patch": "==22.12", "0002-b.patch": "==5.0", "0003-c.patch": ">=5.0,<5.0"}
+    ft_series.write("\n".join(files) + "\n", files, ranges)
+    assert [entry.file for entry in series.idle(ft_series.config)] == ["0001-a.patch", "0003-c.patch"]
 
 
 def test_a_header_keeps_its_continued_lines_and_the_diff_its_bytes() -> None:
