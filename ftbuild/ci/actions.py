@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,13 +20,24 @@ VERSIONS = {
 CHECKOUT, UPLOAD, DOWNLOAD = VERSIONS
 
 READ = {"contents": "read"}
+# The reason for each permission beyond reading the sources, written beside it.
+REASONS = {
+    "packages: write": "push images to ghcr.io",
+    "packages: read": "pull staged images from ghcr.io",
+}
+# Whoever may write to the repository may start a workflow on a branch of their own. Scheduled runs are always
+# the default branch's, and their event does not name it.
+DEFAULT_BRANCH = (
+    "github.event_name == 'schedule'"
+    " || github.ref == format('refs/heads/{0}', github.event.repository.default_branch)"
+)
 # GitHub shows the contents of this file on the page of the run.
 SUMMARY = '"$GITHUB_STEP_SUMMARY"'
 
 
 def registry(options: Options) -> str:
     """Return the registry as a shell word; GitHub's own takes lower case only (distribution-spec, <name>)."""
-    return options.registry or "ghcr.io/${GITHUB_REPOSITORY,,}"
+    return shlex.quote(options.registry) if options.registry else '"ghcr.io/${GITHUB_REPOSITORY,,}"'
 
 
 def write_permissions(options: Options) -> Mapping[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from ftbuild.ci import actions, steps, yaml_file
-from ftbuild.ci.options import STAGE, Options
+from ftbuild.ci.options import ENVIRONMENT, STAGE, Options
 from ftbuild.errors import ConfigError
 
 Data = dict[str, Any]
@@ -32,6 +32,7 @@ NIGHTLY_MINUTES = 24 * 60
 SHORT_MINUTES = 60
 
 _SHELL = {"run": {"shell": "bash"}}  # with pipefail, which the default shell lacks
+_PER_PUSH = "github.ref_name == github.event.repository.default_branch && github.sha"
 # A branch of this repository is tested on push, and not again for its pull request.
 _FROM_FORK = "github.event.pull_request.head.repo.full_name != github.repository"
 
@@ -65,7 +66,7 @@ def _about(options: Options) -> tuple[str, ...]:
 
 
 def _render(options: Options, data: Data, *about: str) -> str:
-    return yaml_file.render(options.header("github", *about), data, actions.VERSIONS)
+    return yaml_file.render(options.header("github", *about), data, {**actions.VERSIONS, **actions.REASONS})
 
 
 def _test() -> Data:
@@ -73,8 +74,11 @@ def _test() -> Data:
         "name": "test",
         "on": {"push": {}, "pull_request": {}},
         "permissions": actions.READ,
+        # A push to a branch ends the test of what it replaces; on the default branch each push is tested.
+        "concurrency": {"group": f"test-${{{{ {_PER_PUSH} || github.ref }}}}", "cancel-in-progress": True},
         "jobs": {
             "test": {
+                "name": "checks and tests",
                 "if": f"github.event_name == 'push' || {_FROM_FORK}",
                 "runs-on": HOSTED,
                 "timeout-minutes": SHORT_MINUTES,
@@ -111,6 +115,8 @@ def _nightly(options: Options) -> Data:
 def _matrix(options: Options) -> Data:
     """Return the job that lists the cells and names the registry for the others."""
     return {
+        "name": "matrix",
+        "if": actions.DEFAULT_BRANCH,
         "runs-on": HOSTED,
         "timeout-minutes": SHORT_MINUTES,
         "outputs": {
@@ -121,13 +127,15 @@ def _matrix(options: Options) -> Data:
         "steps": [
             actions.checkout(),
             {"id": "cells", "run": f'./bootstrap matrix{options.words} --format github >> "$GITHUB_OUTPUT"'},
-            {"id": "registry", "run": f'echo "registry={actions.registry(options)}" >> "$GITHUB_OUTPUT"'},
+            {"id": "registry", "run": f'echo registry={actions.registry(options)} >> "$GITHUB_OUTPUT"'},
         ],
     }
 
 
 def _audit() -> Data:
     return {
+        "name": "audit",
+        "if": actions.DEFAULT_BRANCH,
         "runs-on": HOSTED,
         "timeout-minutes": SHORT_MINUTES,
         "steps": [
@@ -160,8 +168,9 @@ def _call(options: Options) -> Data:
 
 def _report(options: Options) -> Data:
     return {
+        "name": "report",
         "needs": ["matrix", "audit", "cell"],
-        "if": "always()",
+        "if": f"always() && ({actions.DEFAULT_BRANCH})",
         "runs-on": HOSTED,
         "timeout-minutes": SHORT_MINUTES,
         "steps": [
@@ -193,6 +202,7 @@ def _cell(options: Options) -> Data:
 
 def _build(options: Options) -> Data:
     return {
+        "name": "build and verify",
         "runs-on": list(options.cpu or CPU),
         "timeout-minutes": BUILD_MINUTES,
         "permissions": actions.write_permissions(options),
@@ -209,6 +219,7 @@ def _build(options: Options) -> Data:
 
 def _smoke(options: Options) -> Data:
     return {
+        "name": "smoke",
         "needs": "build",
         "runs-on": [*(options.gpu or GPU), FIRST_SM],
         "timeout-minutes": BUILD_MINUTES,
@@ -226,7 +237,10 @@ def _smoke(options: Options) -> Data:
 
 def _publish(options: Options) -> Data:
     return {
+        "name": "publish",
         "needs": ["build", "smoke"],
+        "if": actions.DEFAULT_BRANCH,
+        "environment": ENVIRONMENT,
         "runs-on": list(options.cpu or CPU),
         "timeout-minutes": SHORT_MINUTES,
         "permissions": actions.write_permissions(options),
@@ -244,12 +258,15 @@ def _publish(options: Options) -> Data:
 def _one_host(options: Options) -> Data:
     """Return one job; its work folder stays, so that the report shows trends."""
     job = {
+        "name": "nightly",
+        "if": actions.DEFAULT_BRANCH,
+        "environment": ENVIRONMENT,
         "runs-on": list(options.gpu or GPU),
         "timeout-minutes": NIGHTLY_MINUTES,
         "permissions": actions.write_permissions(options),
         "steps": [
             actions.checkout(clean=False),
-            {"run": f'echo "REGISTRY={actions.registry(options)}" >> "$GITHUB_ENV"'},
+            {"run": f'echo REGISTRY={actions.registry(options)} >> "$GITHUB_ENV"'},
             {"run": steps.BEGIN_NIGHTLY},
             {"run": steps.READY},
             *actions.logged_in(options, steps.nightly(options.words)),

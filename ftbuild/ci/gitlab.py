@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ftbuild.ci import steps, yaml_file
-from ftbuild.ci.options import STAGE, Options
+from ftbuild.ci.options import ENVIRONMENT, STAGE, Options
 from ftbuild.matrix import Cell
 from ftbuild.sm import sm_list
 
@@ -19,13 +19,19 @@ Data = dict[str, Any]
 PATH = ".gitlab-ci.yml"
 PATHS = (PATH,)
 IMAGE = "debian:bookworm-slim"
-CPU = ("privileged",)
+# Whoever may push may run any command as root on the runner of the tests, which therefore is not the one that
+# builds and publishes: the compiler cache and the layers of its engine go into images.
+TEST = ("privileged", "test")
+CPU = ("privileged", "nightly")
 GPU = ("gpu",)
 BUILD_TIME = "12 hours"
 NIGHTLY_TIME = "24 hours"
 KEPT = "30 days"
 _SOURCE = '$CI_PIPELINE_SOURCE == "{}"'
-NIGHTLY_SOURCES = tuple(_SOURCE.format(source) for source in ("schedule", "web"))
+_PUSHED = _SOURCE.format("push")
+# Schedules and pipelines by hand can be of any branch.
+_PUBLISHES = '$CI_COMMIT_BRANCH == $CI_DEFAULT_BRANCH && $CI_COMMIT_REF_PROTECTED == "true"'
+NIGHTLY = tuple(f"{_SOURCE.format(source)} && {_PUBLISHES}" for source in ("schedule", "web"))
 
 
 def files(options: Options) -> dict[str, str]:
@@ -35,16 +41,15 @@ def files(options: Options) -> dict[str, str]:
         "Tests on push; nightly runs over the matrix on a schedule (Build > Pipeline schedules) or by hand.",
         *(() if options.one_host else ("Cells do not wait for each other.",)),
     )
-    data = {**_frame(options), "test": _test(), **jobs}
+    data = {**_frame(options), "test": _test(options), **jobs}
     return {PATH: yaml_file.render(options.header("gitlab", *about), data)}
 
 
 def _frame(options: Options) -> Data:
     stages = ["test", "nightly"] if options.one_host else ["test", "build", "smoke", "publish", "report"]
-    sources = (*NIGHTLY_SOURCES, _SOURCE.format("push"))
     return {
         "stages": stages,
-        "workflow": {"rules": [{"if": source} for source in sources]},
+        "workflow": {"rules": [{"if": source} for source in (*NIGHTLY, _PUSHED)]},
         "default": {"image": IMAGE, "tags": list(options.cpu or CPU), "interruptible": False},
         "variables": {
             "REGISTRY": options.registry or "$CI_REGISTRY_IMAGE",
@@ -60,10 +65,11 @@ def _own_credentials() -> dict[str, str]:
     return {"REGISTRY_USER": "$CI_REGISTRY_USER", "REGISTRY_PASSWORD": "$CI_REGISTRY_PASSWORD"}
 
 
-def _test() -> Data:
+def _test(options: Options) -> Data:
     return {
         "stage": "test",
-        "rules": [{"if": _SOURCE.format("push")}],
+        "rules": [{"if": _PUSHED}],
+        "tags": list(options.test or TEST),
         "timeout": "1 hour",
         "script": [steps.TEST],
         "artifacts": {"when": "on_failure", "expire_in": KEPT, "paths": [".ftbuild/**/*.log"]},
@@ -72,7 +78,7 @@ def _test() -> Data:
 
 def _nightly(options: Options) -> Data:
     made: Data = {
-        ".nightly": {"rules": [{"if": source} for source in NIGHTLY_SOURCES]},
+        ".nightly": {"rules": [{"if": source} for source in NIGHTLY]},
         "audit": {"extends": ".nightly", "stage": "test", "script": [steps.AUDIT]},
         **_templates(),
     }
@@ -107,6 +113,7 @@ def _templates() -> Data:
         ".publish": {
             "extends": ".nightly",
             "stage": "publish",
+            "environment": ENVIRONMENT,
             "timeout": "1 hour",
             "script": [steps.READY, steps.LOGIN, steps.PUBLISH],
             "after_script": [steps.LOGOUT],
@@ -134,7 +141,7 @@ def _report(options: Options) -> Data:
     """Return the job that waits for all others, by its stage, and gets all records."""
     return {
         "stage": "report",
-        "rules": [{"if": source, "when": "always"} for source in NIGHTLY_SOURCES],
+        "rules": [{"if": source, "when": "always"} for source in NIGHTLY],
         "script": [f"{steps.summary(options.words)} > summary.md", "cat summary.md"],
         "artifacts": _kept("summary.md"),
     }
@@ -143,7 +150,8 @@ def _report(options: Options) -> Data:
 def _one_host(options: Options) -> Data:
     job = {
         "stage": "nightly",
-        "rules": [{"if": source} for source in NIGHTLY_SOURCES],
+        "environment": ENVIRONMENT,
+        "rules": [{"if": source} for source in NIGHTLY],
         "tags": list(options.gpu or GPU),
         "timeout": NIGHTLY_TIME,
         "resource_group": "nightly",

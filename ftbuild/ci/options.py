@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 # Night in Europe and America, and not on the full hour, when most scheduled jobs start.
 CRON = "17 1 * * *"
 STAGE = "staging"
+# Of GitHub and of GitLab: its protection rules say which branches may publish, and its secrets are theirs.
+ENVIRONMENT = "publish"
 MARK = "# Made by `invoke dev.ci"
 
 
 @dataclass(frozen=True)
 class Options:
-    """Values that decide the files.
+    """Values that decide the files, as `ftbuild.ci.values` passes them.
 
     `selection` holds the options that select `cells`, as typed; `config` is a folder relative to the
-    checkout, empty for the default; `registry` is empty for the CI system's own; `cpu` and `gpu` are labels
-    (tags in GitLab) of runners, empty for the system's defaults.
+    checkout, empty for the default; `registry` is empty for the CI system's own; `cpu`, `gpu` and `test` are
+    labels (tags in GitLab) of runners, empty for the system's defaults.
     """
 
     cells: tuple[Cell, ...]
@@ -30,6 +32,7 @@ class Options:
     registry: str = ""
     cpu: tuple[str, ...] = ()
     gpu: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
     cron: str = CRON
     one_host: bool = False
 
@@ -49,6 +52,7 @@ class Options:
             "--registry": self.registry,
             "--cpu-runner": ",".join(self.cpu),
             "--gpu-runner": ",".join(self.gpu),
+            "--test-runner": ",".join(self.test),
             "--cron": self.cron if self.cron != CRON else "",
             "--config": self.config,
         }

@@ -19,7 +19,7 @@ TOOLS = (
     ("shellcheck", "bootstrap", "invoke", ".ci/run", "dockerfiles/steps/*.sh"),
     ("hadolint", "dockerfiles/*.Dockerfile"),
     ("actionlint", ".github/workflows/*.yml"),
-    ("zizmor", "--offline", "--quiet", ".github"),
+    ("zizmor", "--offline", "--quiet", "--persona=pedantic", ".github"),
     ("check-jsonschema", "--builtin-schema=vendor.github-workflows", ".github/workflows/*.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.github-issue-forms", ".github/ISSUE_TEMPLATE/*.yml"),
     ("check-jsonschema", "--builtin-schema=vendor.gitlab-ci", "--data-transform=gitlab-ci", ".gitlab-ci.yml"),

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from ftbuild.ci.options import CRON, Options
+from ftbuild.ci.options import CRON, STAGE, Options
 from ftbuild.cli.command import command
 from ftbuild.cli.options import ROOT, work_folder
 from ftbuild.cli.selection import Selection, plans
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
@@ -24,10 +21,11 @@ class CiOptions:
     gitlab: Annotated[bool, "the file for GitLab only"] = False
     one_host: Annotated[bool, "one job that does everything on one machine with a GPU"] = False
     registry: Annotated[str | None, "host and path (default: the CI system's own registry)"] = None
-    cpu_runner: Annotated[str | None, "labels or tags of runners that build, with commas"] = None
+    cpu_runner: Annotated[str | None, "labels or tags of runners that build and publish, with commas"] = None
     gpu_runner: Annotated[str | None, "labels or tags of runners with a GPU; the SM (sm80) comes on top"] = (
         None
     )
+    test_runner: Annotated[str | None, "tags of runners that test every branch (GitLab only)"] = None
     cron: Annotated[str, "when nightly runs begin, in UTC (GitHub only)"] = CRON
 
 
@@ -74,9 +72,15 @@ def write(made_from: Options, files: CiOptions, *, out: Path, check: bool, dry_r
 
 
 def options(selection: Selection, files: CiOptions, root: Path) -> Options:
-    """Return what the files are made from; ConfigError for a configuration outside the checkout `root`."""
+    """Return what the files are made from.
+
+    Raises ConfigError for a configuration outside the checkout `root`, and for what a workflow file cannot
+    say or no registry can have.
+    """
+    from ftbuild.ci import values
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError
+    from ftbuild.publishing import names
 
     config = loader.load(selection.config)
     folder = os.path.relpath(selection.config, root)
@@ -86,17 +90,16 @@ def options(selection: Selection, files: CiOptions, root: Path) -> Options:
             where=str(selection.config),
             hint="move it there",
         )
+    if files.registry:
+        names.resolve(files.registry, None if files.one_host else STAGE, config.matrix.image)
     return Options(
         cells=selection.cells(config),
-        selection=selection.words(),
-        config="" if folder == "buildcfg" else folder,
-        registry=files.registry or "",
-        cpu=_labels(files.cpu_runner),
-        gpu=_labels(files.gpu_runner),
-        cron=files.cron,
+        selection=values.words(selection.words()),
+        config="" if folder == "buildcfg" else values.plain("--config", folder),
+        registry=(files.registry or "").rstrip("/"),
+        cpu=values.labels("--cpu-runner", files.cpu_runner),
+        gpu=values.labels("--gpu-runner", files.gpu_runner),
+        test=values.labels("--test-runner", files.test_runner),
+        cron=values.cron("--cron", files.cron),
         one_host=files.one_host,
     )
-
-
-def _labels(text: str | None) -> tuple[str, ...]:
-    return tuple(label.strip() for label in (text or "").split(",") if label.strip())

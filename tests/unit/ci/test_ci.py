@@ -8,6 +8,7 @@ import re
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -63,7 +64,8 @@ def test_on_github_a_cell_is_published_only_after_its_build_and_its_smoke_test()
     assert jobs["smoke"]["needs"] == "build"
     assert jobs["publish"]["needs"] == ["build", "smoke"]
     assert not any("continue-on-error" in text for text in map(json.dumps, jobs.values()))
-    assert not any("if" in job for job in jobs.values())
+    # A condition without a function of the status keeps the default: everything needed succeeded.
+    assert not re.search(r"always|failure|cancelled", "".join(job.get("if", "") for job in jobs.values()))
 
 
 def test_on_github_each_cell_has_its_own_chain_and_the_report_always_runs() -> None:
@@ -72,7 +74,61 @@ def test_on_github_each_cell_has_its_own_chain_and_the_report_always_runs() -> N
     assert jobs["cell"]["strategy"]["fail-fast"] is False
     assert set(jobs["cell"]["with"]) == set(workflows(OPTIONS)[github.CELL]["on"]["workflow_call"]["inputs"])
     assert set(jobs["report"]["needs"]) == jobs.keys() - {"report"}
-    assert jobs["report"]["if"] == "always()"
+    assert jobs["report"]["if"].startswith("always() && ")
+
+
+def on_github(condition: str, event: str, branch: str) -> bool:
+    """Evaluate the condition of a job for an event on a branch of a repository whose default is `main`."""
+    repository = SimpleNamespace(default_branch="main")
+    payload = SimpleNamespace() if event == "schedule" else SimpleNamespace(repository=repository)
+    github = SimpleNamespace(event_name=event, ref=f"refs/heads/{branch}", event=payload)
+    names = {"github": github, "format": lambda text, value: text.format(value), "always": lambda: True}
+    return bool(eval(condition.replace("&&", "and").replace("||", "or"), names))
+
+
+def on_gitlab(condition: str, **variables: str) -> bool:
+    """Evaluate the condition of a rule."""
+    return bool(eval(re.sub(r"\$(\w+)", r"variables['\1']", condition).replace("&&", "and"), locals()))
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_on_github_only_the_default_branch_runs_nights_and_publishes(one_host: bool) -> None:
+    made = workflows(replace(OPTIONS, one_host=one_host))
+    nightly = made[github.NIGHTLY]["jobs"]
+    roots = {name: job for name, job in nightly.items() if "needs" not in job or name == "report"}
+    publishing = nightly["nightly"] if one_host else made[github.CELL]["jobs"]["publish"]
+    for job in (*roots.values(), publishing):
+        assert on_github(job["if"], "workflow_dispatch", "main")
+        assert on_github(job["if"], "schedule", "main")
+        assert not on_github(job["if"], "workflow_dispatch", "mine")
+    assert publishing["environment"] == "publish"
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_on_gitlab_only_the_protected_default_branch_runs_nights_and_publishes(one_host: bool) -> None:
+    made = pipeline(replace(OPTIONS, one_host=one_host))
+    default = {"CI_COMMIT_BRANCH": "main", "CI_DEFAULT_BRANCH": "main", "CI_COMMIT_REF_PROTECTED": "true"}
+    publishing = made["nightly" if one_host else ".publish"]
+    assert publishing["environment"] == "publish"
+    jobs = [publishing] if one_host else [made[".nightly"], made["report"]]
+    for rules in (made["workflow"]["rules"], *(job["rules"] for job in jobs)):
+        for source in ("schedule", "web"):
+            asked = [rule["if"] for rule in rules if source in rule["if"]]
+            for changed, runs in (
+                ({}, True),
+                ({"CI_COMMIT_BRANCH": "mine"}, False),
+                ({"CI_COMMIT_REF_PROTECTED": "false"}, False),
+            ):
+                there = {"CI_PIPELINE_SOURCE": source, **default, **changed}
+                assert any(on_gitlab(condition, **there) for condition in asked) is runs
+
+
+def test_on_gitlab_no_runner_of_the_tests_takes_a_job_of_the_nights() -> None:
+    made = pipeline(OPTIONS)
+    tests, nights = set(made["test"]["tags"]), set(made["default"]["tags"])
+    assert not tests <= nights
+    assert not nights <= tests
+    assert pipeline(replace(OPTIONS, test=("any-branch",)))["test"]["tags"] == ["any-branch"]
 
 
 def test_on_github_nightly_runs_are_scheduled_or_manual_and_never_overlap() -> None:
@@ -146,7 +202,7 @@ def test_on_gitlab_every_job_has_a_known_stage_and_known_parents(one_host: bool)
 
 def test_on_gitlab_pushes_run_tests_and_nightly_runs_the_rest() -> None:
     made = pipeline(OPTIONS)
-    assert made["test"]["rules"] == [{"if": '$CI_PIPELINE_SOURCE == "push"'}]
+    assert on_gitlab(made["test"]["rules"][0]["if"], CI_PIPELINE_SOURCE="push")
     assert "push" not in json.dumps([made[".nightly"], made["report"]["rules"]])
     assert all(rule["when"] == "always" for rule in made["report"]["rules"])
     assert made[".smoke"]["artifacts"]["reports"]["junit"].endswith("smoke.xml")
