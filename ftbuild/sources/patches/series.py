@@ -103,7 +103,7 @@ def read_series(config: Config) -> dict[str, tuple[Entry, ...]]:
     Raises PatchError, with file and line, where series, files and ranges disagree or a header is wrong.
     """
     _require_versions(config)
-    if not config.patch_directory.is_dir():
+    if config.patches.ranges and not config.patch_directory.is_dir():
         raise PatchError(
             f"the folder of the series does not exist: {config.patch_directory}",
             where=config.place("patches.yaml", "directory"),
