@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import shutil
 import socket
 import subprocess
 import time
@@ -22,6 +21,7 @@ import bcrypt
 import pytest
 import trustme
 
+from testing import needs
 from testing.faults import Faults, proxy
 from testing.tokens import ISSUER, SERVICE, TokenServer, serve
 
@@ -208,9 +208,7 @@ def _tls(ca: trustme.CA, folder: Path, name: str) -> dict[str, Any]:
 @contextmanager
 def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) -> Iterator[str]:
     """Start the distribution project's registry, as Debian packages it, on a port of `name`."""
-    program = shutil.which("docker-registry")
-    if program is None:
-        pytest.skip("needs docker-registry (Debian's package of that name; ./bootstrap installs it)")
+    program = needs.program("docker-registry")
     address, port = socket.gethostbyname(name), free_port()
     file = folder / "registry.yml"
     storage = {"filesystem": {"rootdirectory": str(folder / "storage")}, "delete": {"enabled": True}}

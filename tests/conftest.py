@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from testing.skips import pytest_terminal_summary  # noqa: F401  a hook
+
 ENGINE = Path(__file__).parent / "engine"
 # They last longest, so they begin first.
 LONGEST = ("test_build.py", "test_nightly.py")

@@ -33,7 +33,7 @@ from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
 from ftbuild.sources import fetch
-from testing import ROOT, bytelevel
+from testing import ROOT, bytelevel, needs
 from testing.sample import SAMPLE
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def image(client: docker.DockerClient, built: Plan) -> Iterator[str]:
         return
     if sys.version_info[:2] != (3, 11):
         pytest.skip("the runtime image lacks tokenizers, and this machine's is for another Python")
-    pytest.importorskip("tokenizers")
+    needs.package("tokenizers")
     package = importlib.metadata.distribution("tokenizers").locate_file("tokenizers")
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:

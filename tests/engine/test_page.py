@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.report.write import write_reports
-from testing import recorded_runs
+from testing import needs, recorded_runs
 
 Scheme = Literal["light", "dark"]
 RUNS: dict[str, Callable[[], NightlyRun]] = {"good": recorded_runs.good, "bad": recorded_runs.bad}
@@ -75,9 +74,7 @@ Visiting = Callable[[int, Scheme], AbstractContextManager[Visit]]
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+    chromium = needs.program("chromium")
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started

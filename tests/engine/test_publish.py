@@ -20,7 +20,7 @@ from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import remote_image
 from ftbuild.registry.client import Repository
-from testing import processor
+from testing import needs, processor
 from testing.publishing import CELL, Bench, bench, complete_ids, immutable, inspected, moving
 from testing.registries import PASSWORD, Registry, basic, faulty, other_name, plain, tokens
 
@@ -344,8 +344,7 @@ def test_images_that_are_not_staged_cannot_be_pulled(fresh_bench: Bench, open_re
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
     """Return a folder with cosign.key and cosign.pub."""
-    if shutil.which("cosign") is None:
-        pytest.skip("needs cosign (Debian's package of that name)")
+    needs.program("cosign")
     shell.run(["cosign", "generate-key-pair"], cwd=tmp_path, env={"COSIGN_PASSWORD": PASSWORD})
     return tmp_path
 

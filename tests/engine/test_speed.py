@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import threading
 import time
@@ -14,7 +13,7 @@ import pytest
 
 from ftbuild import cmake
 from ftbuild.plan import Plan
-from testing import STEPS
+from testing import STEPS, needs
 from testing.sample import Invoke, add_patch, build_arguments, sample_plan
 from testing.storage import PROGRAM, bridge, redis
 
@@ -45,8 +44,7 @@ def test_a_memory_limit_makes_the_jobs_fewer(
 
 @pytest.fixture
 def storage(client: docker.DockerClient, tmp_path: Path) -> Iterator[str]:
-    if not shutil.which(PROGRAM):
-        pytest.skip(f"needs {PROGRAM}")
+    needs.program(PROGRAM)
     with redis(client, tmp_path) as address:
         yield address
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testing import ROOT
+from testing import ROOT, needs
 
-pytest.importorskip("importlinter", reason="needs import-linter (extra dev)")
+needs.package("importlinter")
 
 LINT = (str(Path(sys.executable).parent / "lint-imports"), "--no-cache", "--no-logo")
 # Line to add, module that gets it, and the line of the report that names it.

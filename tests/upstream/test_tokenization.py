@@ -18,6 +18,7 @@ import pytest
 from ftbuild.client.acceptance.end_to_end import TEXTS
 from ftbuild.config.schema import Config
 from ftbuild.sources import fetch
+from testing import needs
 
 from .conftest import Need
 
@@ -41,8 +42,8 @@ def version(
     request: pytest.FixtureRequest, all_models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
     """The version folder of a family's preprocessing, whose modules can be imported."""
-    pytest.importorskip("tokenizers")
-    pytest.importorskip("regex")
+    needs.package("tokenizers")
+    needs.package("regex")
     folder = all_models / request.param / "preprocessing" / "1"
     monkeypatch.syspath_prepend(folder)
     yield folder

@@ -17,6 +17,7 @@ from benchmarks.tools.replay import Task
 from benchmarks.topics import schedule, startup
 from ftbuild.errors import ConfigError
 from ftbuild.nightly.record import Unit
+from testing import needs
 from testing.sample import SAMPLE
 
 Bench = Callable[..., tuple[int, str, list[str]]]
@@ -96,7 +97,7 @@ def test_amounts_are_short(value: float, unit: str, text: str) -> None:
 
 
 def test_the_plots_of_the_same_record_are_the_same_bytes(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="the plots need the extra bench")
+    needs.package("matplotlib")
     from benchmarks.harness import plots
 
     drawn = [plots.draw([result(figure(0.2))], tmp_path / name) for name in ("one", "two")]

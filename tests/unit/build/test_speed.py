@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import buildx
 from ftbuild.errors import HostError
 from ftbuild.plan import Plan
-from testing import STEPS
+from testing import STEPS, needs
 
 # In CMake's form: rules from another file, an object with its variables, comments, links.
 BUILD_NINJA = """\
@@ -71,14 +70,14 @@ def test_without_names_nothing_moves(tmp_path: Path) -> None:
     assert sorted_file(tmp_path) == BUILD_NINJA
 
 
-@pytest.mark.skipif(not shutil.which("ninja"), reason="needs ninja")
 def test_ninja_starts_units_in_the_order_of_the_file(tmp_path: Path) -> None:
+    program = needs.program("ninja", "ninja-build")
     (tmp_path / "rules.ninja").write_text(RULES)
     text = sorted_file(tmp_path, "heaviest", "heavy_fp16")
     (tmp_path / "build.ninja").write_text(text.replace("/src/", ""))
     for source in ("light.cc", "heavy_fp16.cu", "heaviest.cu"):
         (tmp_path / source).touch()
-    ninja = ["ninja", "-n", "-v", "-j", "1"]
+    ninja = [program, "-n", "-v", "-j", "1"]
     output = subprocess.run(ninja, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert re.findall(r"cat (\S+\.c[cu]) ", output) == ["heaviest.cu", "heavy_fp16.cu", "light.cc"]
 

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from ftbuild.cli import checks
-from testing import ROOT
+from testing import ROOT, needs
 
 PASSING = ("ruff", "--version")
 RUFF = (("ruff", "format", "--check", "--isolated", "."), ("ruff", "check", "--isolated", "."))
@@ -19,7 +19,7 @@ RUFF = (("ruff", "format", "--check", "--isolated", "."), ("ruff", "check", "--i
 def test_each_failed_check_is_named_and_decides_the_exit_code(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str, failed: str | None
 ) -> None:
-    pytest.importorskip("ruff", reason="needs ruff (extra dev)")
+    needs.package("ruff")
     root = tmp_path / "project"
     root.mkdir()
     (root / "module.py").write_text(source)

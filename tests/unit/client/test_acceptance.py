@@ -16,6 +16,7 @@ from ftbuild.client.acceptance import runner, translation
 from ftbuild.client.acceptance.options import AcceptanceOptions, BleuOptions
 from ftbuild.client.connection import Refused
 from ftbuild.errors import ConfigError, SmokeError
+from testing import needs
 from tests.unit.models.test_converters import DECODER
 
 END = 257
@@ -323,8 +324,8 @@ def test_translations_are_judged_by_bleu(
     threshold: float | None,
     failed: bool,
 ) -> None:
-    pytest.importorskip("sacrebleu")
-    pytest.importorskip("tokenizers")
+    needs.package("sacrebleu")
+    needs.package("tokenizers")
     from testing import bytelevel
 
     # The fake server repeats its prompt, so a reference is the source; length 0 is what makes it end there.

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from testing import ROOT
+from testing import ROOT, needs
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("material", reason="needs mkdocs-material: pip install --editable '.[docs]'")
+    needs.package("material")
     folder = tmp_path_factory.mktemp("site")
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -12,6 +11,8 @@ from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
+
+from testing import needs
 
 PAGES = ("index.html", "quickstart.html", "commands.html", "serving.html", "benchmarks/index.html")
 # What reaches beyond the screen, but for what scrolls by itself.
@@ -37,9 +38,7 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("needs Chromium: apt-get install chromium")
+    chromium = needs.program("chromium")
     with sync_playwright() as playwright:
         started = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         yield started

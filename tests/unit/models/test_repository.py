@@ -18,7 +18,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, tokenization
 from ftbuild.models.repository import RepositoryOptions
-from testing import bytelevel
+from testing import bytelevel, needs
 from tests.unit.models.test_converters import TEMPLATE
 
 # The keys of fastertransformer_backend v1.1, all_models/gpt/fastertransformer/config.pbtxt, other values.
@@ -326,7 +326,7 @@ def test_the_templates_come_from_an_image_that_is_here(
 
 @pytest.fixture
 def texts() -> ModuleType:
-    pytest.importorskip("tokenizers")
+    needs.package("tokenizers")
     from ftbuild.models.tokenization import texts
 
     return texts

@@ -23,6 +23,7 @@ from ftbuild.serving import apptainer, compose, kubernetes
 from ftbuild.serving.deployment import Deployment, Options, Ports, decide
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import Needs, Weights
+from testing import needs
 
 SPLIT = Weights("fastertransformer", "GPT", "fp16", False, 2, 1, 1, "fastertransformer/1/2-gpu", True, (2,))
 PORTS = Ports(18000, 18001, 18002)
@@ -57,7 +58,7 @@ def compose_program() -> Sequence[str]:
             )
             if asked.returncode == 0 and int(asked.stdout.lstrip("v").partition(".")[0]) >= 2:
                 return command
-    pytest.skip("needs Docker Compose 2 (Debian: docker-compose of trixie)")
+    return needs.absent("docker-compose", "needs Docker Compose 2 (Debian: docker-compose of trixie)")
 
 
 @pytest.mark.parametrize("kind", ["deployment", "on_cpu"])
@@ -136,7 +137,7 @@ def documents(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], d
 
 @pytest.mark.parametrize("claim", [None, "gptj-models"])
 def test_kubernetes_schema_accepts_every_document(deployment: Deployment, claim: str | None) -> None:
-    validate = pytest.importorskip("kubernetes_validate", reason="needs kubernetes-validate (extra: test)")
+    validate = needs.package("kubernetes_validate")
     for document in documents(deployment, claim=claim, replicas=2):
         validate.validate(document, KUBERNETES, strict=True)
     broken, _ = documents(deployment)
