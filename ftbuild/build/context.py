@@ -1,7 +1,8 @@
 """The staged folder of a plan: patched sources, CMake scripts, requirements, Dockerfile and its programs.
 
 The folder is all that a build needs besides the base image. Sources are staged beside their final place and
-renamed, so that an interrupted staging never looks finished.
+renamed, so that an interrupted staging never looks finished. Before each further use they are compared with
+the manifest of what was staged: an edited, lost or emptied file would be compiled under the same input key.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import os
 import shutil
 from pathlib import Path
 
+from ftbuild.build import manifest
 from ftbuild.config.schema import Config
 from ftbuild.host import files
 from ftbuild.plan import STEPS, Plan
 from ftbuild.sources import fetch, patched
 from ftbuild.text.reporter import Reporter
 
-SOURCES = "sources"
+SOURCES, MANIFEST = "sources", "sources.json"
 RECIPE = "recipe"
+_SHOWN = 3
 _OFFLINE = "RUN --network=none "
 
 
@@ -31,18 +34,18 @@ def stage(
     online: bool = False,
     report: Reporter = print,
 ) -> None:
-    """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they are there already.
+    """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they are there unchanged.
 
     With `online`, compile steps get network access. Raises PinError if a source cannot be fetched or does not
     match its pin, PatchError on a conflict.
     """
     recipe(plan, folder / RECIPE, online=online)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
-    if (folder / SOURCES).is_dir():
+    if _is_staged(folder, report):
         return
     release, sms = plan.cell.triton, plan.cell.sms
     fetch.fetch_release(config, release, cache, sms=sms, report=report)
-    with files.atomic_folder(folder / SOURCES) as partial:
+    with files.atomic_folder(folder / SOURCES, durable=False) as partial:
         trees = {source.repository: partial / source.path for source in plan.sources}
         for repository, tree in sorted(trees.items(), key=lambda item: item[1]):
             report(f"exporting {repository} {plan.source(repository).commit[:12]}")
@@ -50,12 +53,26 @@ def stage(
         patched.apply(config, release, trees, cache, report)
         for tree in trees.values():
             _open(partial, *tree.relative_to(partial).parts)
+        manifest.write(folder / MANIFEST, manifest.take(partial))
 
 
 def _open(folder: Path, *parts: str) -> None:
     """Give `folder` and the folders below it on the way of `parts` the mode that git gives to folders."""
     for number in range(len(parts) + 1):
         folder.joinpath(*parts[:number]).chmod(0o755)
+
+
+def _is_staged(folder: Path, report: Reporter) -> bool:
+    """Return whether the sources are there as they were staged; remove changed ones."""
+    sources = folder / SOURCES
+    if not sources.is_dir():
+        return False
+    changed = manifest.changed(sources, folder / MANIFEST)
+    if changed:
+        more = f" and {len(changed) - _SHOWN} more" if len(changed) > _SHOWN else ""
+        report(f"{sources} is not as it was staged ({', '.join(changed[:_SHOWN])}{more}): staging it anew")
+        shutil.rmtree(sources)
+    return not changed
 
 
 def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:

@@ -52,10 +52,11 @@ def atomic_file(file: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
     """Yield an empty folder; when the block ends without an error, it becomes `folder`, which must not exist.
 
-    Raises HostError when it cannot be made.
+    Unless `durable`, a power loss may empty files in it: for contents that are checked before each use, as
+    thousands of small files take seconds to reach the disk. Raises HostError when it cannot be made.
     """
     with contextlib.ExitStack() as at_end:
         with _reported(folder):
@@ -63,8 +64,8 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
             partial = at_end.enter_context(_workplace(folder)) / folder.name
             partial.mkdir()
         yield partial
-        for parent, _, files in os.walk(partial):
-            for name in files:
+        for parent, _, names in os.walk(partial) if durable else ():
+            for name in names:
                 _persist(Path(parent, name))
             _persist(Path(parent))
         partial.rename(folder)

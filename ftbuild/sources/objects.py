@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from ftbuild.host.git import git
+from ftbuild.errors import PinError
+from ftbuild.host.git import git, last_line
 from ftbuild.host.shell import CommandFailed, Result
 
 # Git's id of the empty tree, which every repository knows: what a first commit is compared with.
@@ -121,8 +122,11 @@ class Objects:
         return missing
 
     def tree(self, commit: str) -> str:
-        """Return the tree id of a commit that is here."""
-        return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.strip()
+        """Return the tree id of a commit that is here; PinError when it cannot be read."""
+        try:
+            return self.git("rev-parse", "--verify", f"{commit}^{{tree}}").stdout.strip()
+        except CommandFailed as unreadable:
+            raise self._damaged(last_line(unreadable)) from unreadable
 
     def diff(self, commit: str, file: Path, globs: Sequence[str] = ()) -> None:
         """Write to `file` what `commit` changes, in a form that no git setting alters.
@@ -138,20 +142,39 @@ class Objects:
         return bool(self.git(*_COMPARE, "--name-only", *self._ends(commit), "--", _pathspec(glob)).stdout)
 
     def checkout(self, wanted: Snapshot, destination: Path) -> None:
-        """Write the files of `wanted` into `destination`: modes kept, submodules empty folders, no `.git`."""
+        """Write the files of `wanted` into `destination`: modes kept, submodules empty folders, no `.git`.
+
+        Raises PinError when an object is not what its name says: git itself trusts what it has stored.
+        """
         destination.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
+            verified = self._rehashed(wanted, Path(scratch, "objects"))
             env = {"GIT_INDEX_FILE": f"{scratch}/index", "GIT_WORK_TREE": str(destination.absolute())}
-            index = "".join(f"{entry.line}\n" for entry in self._files(wanted))
-            self.git("update-index", "--index-info", env=env, stdin=index)
-            self.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
+            index = "".join(f"{entry.line}\n" for entry in verified._files(wanted))
+            verified.git("update-index", "--index-info", env=env, stdin=index)
+            verified.git("checkout-index", "--all", "--force", "--quiet", cwd=destination, env=env)
 
-    def pack(self, wanted: Iterable[Pinned], folder: Path) -> Path:
+    def pack(self, wanted: Iterable[Pinned], folder: Path, *options: str) -> Path:
         """Pack all objects of `wanted`, which are here, into one file in `folder` (on the same disk)."""
         names = frozenset().union(*(self._objects(want) for want in wanted))
         listing = "".join(f"{name}\n" for name in sorted(names))
-        digest = self.git("pack-objects", "--quiet", str(folder / "pack"), stdin=listing).stdout.strip()
-        return folder / f"pack-{digest}.pack"
+        packed = self.git("pack-objects", "--quiet", *options, str(folder / "pack"), stdin=listing)
+        return folder / f"pack-{packed.stdout.strip()}.pack"
+
+    def _rehashed(self, wanted: Pinned, folder: Path) -> Objects:
+        """Return a new repository with the objects of `wanted`, each under the hash of its content."""
+        verified = Objects(folder)
+        try:
+            verified.make()
+            # Without a window: no time is spent on a smaller pack.
+            pack = self.pack([wanted], folder / "objects" / "pack", "--window=0")
+            pack.with_suffix(".idx").unlink()  # it repeats the names that the objects have here
+            verified.git("index-pack", str(pack))
+        except CommandFailed as unreadable:
+            raise self._damaged(last_line(unreadable)) from unreadable
+        if not verified.holds(wanted):
+            raise self._damaged(f"an object of {wanted.commit} is not what its name says")
+        return verified
 
     def index(self, pack: IO[bytes]) -> None:
         """Add a pack; CommandFailed when it is incomplete."""
@@ -186,6 +209,13 @@ class Objects:
             env={"GIT_DIR": str(self.folder), **(env or {})},
             stdin=stdin,
             check=check,
+        )
+
+    def _damaged(self, why: str) -> PinError:
+        return PinError(
+            f"the cache of fetched sources is damaged: {why}",
+            where=str(self.folder),
+            hint="remove this folder: the next build fetches the source again",
         )
 
     def _objects(self, wanted: Pinned) -> frozenset[str]:

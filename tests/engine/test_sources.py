@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ftbuild.build import context
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
@@ -26,6 +27,7 @@ from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches import series
 from ftbuild.sources.store import Store
 from testing import ROOT
+from testing.sample import SAMPLE, sample_plan
 
 from .programs import fetch as fetch_program
 
@@ -438,6 +440,61 @@ def test_what_got_lost_in_the_cache_is_fetched_again(world: World) -> None:
     for pack in world.cache.rglob("objects/pack/*"):
         pack.unlink()
     assert (world.export() / "run.sh").exists()
+
+
+def loose(store: Path) -> None:
+    """Turn the packs of a store into one file for each object."""
+    for pack in list(store.glob("objects/pack/*.pack")):
+        content = pack.read_bytes()
+        for file in pack.parent.glob(f"{pack.stem}.*"):
+            file.unlink()
+        command = ["git", "--git-dir", str(store), "unpack-objects", "-q"]
+        subprocess.run(command, input=content, check=True)
+
+
+@pytest.mark.parametrize("name", ["v1:src/a.cc", "v1:src", "v1^{tree}", "v1^{commit}"])
+def test_an_object_that_is_not_what_its_name_says_is_refused(world: World, name: str) -> None:
+    """Git reads it without complaint."""
+    other = world.ft.commit(**{"src__a.cc": "one\nother\nthree\n"})
+    world.lock()
+    world.ft.git("tag", "--force", "v2", other)
+    (store,) = (world.cache / "git").glob("ft-*.git")
+    world.configure(ref="refs/heads/main")
+    world.lock()
+    world.configure()
+    world.lock()
+    loose(store)
+
+    def file(revision: str) -> Path:
+        found = world.ft.git("rev-parse", revision)
+        return store / "objects" / found[:2] / found[2:]
+
+    file(name).chmod(0o644)
+    file(name).write_bytes(file(name.replace("v1", "v2")).read_bytes())
+    with pytest.raises(PinError) as refused:
+        world.export()
+    assert "is damaged" in str(refused.value) or "does not match the lock" in str(refused.value)
+    assert refused.value.exit_code == 5
+
+
+def test_sources_that_changed_after_they_were_staged_are_staged_anew(
+    sample_repositories: Path, tmp_path: Path
+) -> None:
+    said: list[str] = []
+
+    def stage() -> Path:
+        folder, plan = tmp_path / "work", sample_plan()
+        folder.mkdir(exist_ok=True)
+        context.stage(loader.load(SAMPLE), plan, tmp_path / "cache", folder, report=said.append)
+        return folder / "sources" / "ft" / "CMakeLists.txt"
+
+    original = stage().read_text()
+    stage().write_text("")
+    assert stage().read_text() == original
+    assert [line for line in said if "is not as it was staged (ft/CMakeLists.txt)" in line]
+    said.clear()
+    stage()
+    assert said == []
 
 
 def fetching(world: World) -> subprocess.Popen[str]:
