@@ -102,7 +102,8 @@ class World:
 
     def configure(self, *, mirrors: tuple[str, ...] = (), ref: str = "refs/tags/v1", url: str = "") -> None:
         folder = self.root / "buildcfg"
-        folder.mkdir(exist_ok=True)
+        for made in (folder, self.root / "patches"):
+            made.mkdir(exist_ok=True)
         (folder / "matrix.yaml").write_text(MATRIX)
         (folder / "bases.yaml").write_text(BASES)
         (folder / "models.yaml").write_text("device: cpu\nreference: none.py\nfamilies: {}\n")
