@@ -3,18 +3,15 @@
 #   target serving  the server and what the backend needs at run time
 #   target devel    serving + CUDA toolkit, host compiler, headers: compiles the backend, is never shipped
 #
-# Build context: steps/, the programs that the stages run. Secrets, both optional: `ca`, a CA bundle for downloads
-# through a TLS-inspecting proxy; `host`, KEY=VALUE lines, the environment of the downloading steps (PIP_INDEX_URL,
-# ...). Neither ends up in a layer or in a layer's cache key.
+# Build context: steps/, the programs that the stages run. Named context `wheels`: server/, the wheels of the server and
+# of NCCL, which the host has compared with their hashes.
 
 ARG OS_IMAGE=debian:bookworm-slim
 
 # Pins of all packages requested by name. Debian drops old versions with each point release: bump them here, or point
 # DEBIAN_MIRROR to a dated snapshot.
 ARG DEBIAN_MIRROR=http://deb.debian.org/debian
-ARG PYTRITON=nvidia-pytriton==0.3.1
-ARG NCCL=nvidia-nccl-cu12==2.21.5
-ARG UNPACK_APT="python3-pip=23.0.1+dfsg-1 unzip=6.0-28"
+ARG UNPACK_APT="unzip=6.0-28"
 ARG SERVING_APT="\
     libcublas11=11.11.3.6~11.8.0-5~deb12u1 \
     libcublaslt11=11.11.3.6~11.8.0-5~deb12u1 \
@@ -43,15 +40,15 @@ FROM scratch AS apt-steps
 COPY --chmod=755 steps/apt-install.sh /
 
 FROM scratch AS wheel-steps
-COPY --chmod=755 steps/host-environment.sh steps/unpack-wheels.sh /
+COPY --chmod=755 steps/unpack-wheels.sh /
 
 
-FROM ${OS_IMAGE} AS wheels
-ARG DEBIAN_MIRROR UNPACK_APT PYTRITON NCCL
+FROM ${OS_IMAGE} AS server
+ARG DEBIAN_MIRROR UNPACK_APT
 RUN --mount=type=bind,from=apt-steps,target=/steps --mount=type=cache,id=ftbuild-apt-bookworm,target=/apt,sharing=locked \
     /steps/apt-install.sh $UNPACK_APT
-RUN --mount=type=bind,from=wheel-steps,target=/steps --mount=type=cache,id=ftbuild-pip,target=/pip \
-    --mount=type=secret,id=ca --mount=type=secret,id=host \
+RUN --network=none --mount=type=bind,from=wheel-steps,target=/steps \
+    --mount=type=bind,from=wheels,source=server,target=/wheels \
     /steps/unpack-wheels.sh
 
 
@@ -60,7 +57,7 @@ ARG DEBIAN_MIRROR SERVING_APT
 # OpenMPI's launcher depends on the ssh client, whose setuid helper is for host-based authentication, unused here.
 RUN --mount=type=bind,from=apt-steps,target=/steps --mount=type=cache,id=ftbuild-apt-bookworm,target=/apt,sharing=locked \
     /steps/apt-install.sh $SERVING_APT && chmod u-s /usr/lib/openssh/ssh-keysign
-COPY --from=wheels /out/ /
+COPY --from=server /out/ /
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 ENV PATH=/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 EXPOSE 8000 8001 8002
@@ -72,5 +69,5 @@ ARG DEBIAN_MIRROR DEVEL_APT
 RUN --mount=type=bind,from=apt-steps,target=/steps --mount=type=cache,id=ftbuild-apt-bookworm,target=/apt,sharing=locked \
     /steps/apt-install.sh $DEVEL_APT
 # FindNCCL's compile test lacks the include path it has found, so NCCL must lie in the default folders.
-COPY --from=wheels /devel/ /
+COPY --from=server /devel/ /
 RUN ln -s libnccl.so.2 /usr/local/lib/libnccl.so && ldconfig

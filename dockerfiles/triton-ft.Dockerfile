@@ -11,11 +11,11 @@
 #   recipe          steps/: the programs that the stages run; {backend,pyt}.cmake: initial caches for `cmake -C`;
 #                   {toolchain,pyt,runtime,sdk}.txt: Python packages; for unittests: unittests.cmake, unittests.py
 #   googletest      for unittests: its sources, or an empty folder
+#   wheels          {toolchain,pyt,runtime,sdk}/: the wheels that {toolchain,pyt,runtime,sdk}.txt name by hash
 #
-# Secrets, both optional; neither ends up in a layer or in a layer's cache key
-#   ca    CA bundle for downloads through a TLS-inspecting proxy
-#   host  KEY=VALUE lines, the machine's settings: JOBS, JOB_BYTES (memory of one), HEAVIEST (the slowest sources),
-#         CCACHE_MAXSIZE, CCACHE_REMOTE_STORAGE (needs a network), PIP_INDEX_URL, ...
+# The secret `host`, optional, ends up neither in a layer nor in a layer's cache key: KEY=VALUE lines, the machine's
+# settings: JOBS, JOB_BYTES (memory of one), HEAVIEST (the slowest sources), CCACHE_MAXSIZE, CCACHE_REMOTE_STORAGE
+# (needs a network).
 #
 # No `# syntax=` line: it would pull a frontend image, which a closed network cannot.
 
@@ -36,11 +36,11 @@ ARG RUNTIME_PURGE="openssh-server"
 
 # Two stages, so that a change to how sources are compiled reinstalls no package.
 FROM scratch AS pip-steps
-COPY --from=recipe --chmod=755 steps/host-environment.sh steps/pip-install.sh /
+COPY --from=recipe --chmod=755 steps/pip-install.sh /
 
-FROM pip-steps AS steps
-COPY --from=recipe --chmod=755 steps/compile.sh steps/heaviest_first.py steps/job-count.sh steps/probe-storage.sh \
-    steps/slot.py /
+FROM scratch AS steps
+COPY --from=recipe --chmod=755 steps/compile.sh steps/heaviest_first.py steps/host-environment.sh steps/job-count.sh \
+    steps/probe-storage.sh steps/slot.py /
 
 
 FROM toolchain-base AS toolchain
@@ -53,9 +53,10 @@ apt-get -qq update
 DEBIAN_FRONTEND=noninteractive apt-get -qq install --yes --no-install-recommends $TOOLCHAIN_APT
 EOF
 
-RUN --mount=type=bind,from=pip-steps,target=/steps \
+RUN --network=none \
+    --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=toolchain.txt,target=/recipe/toolchain.txt \
-    --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
+    --mount=type=bind,from=wheels,source=toolchain,target=/wheels \
     /steps/pip-install.sh /recipe/toolchain.txt
 # CMake's own languages read these; FindCUDA reads CUDA_HOST_COMPILER from the initial cache.
 ENV CC=$HOST_CC CXX=$HOST_CXX CUDAHOSTCXX=$HOST_CXX
@@ -75,9 +76,10 @@ RUN --network=none \
 
 FROM toolchain AS pyt
 ARG PYT_TARGETS PYT_WHEEL_LIBS
-RUN --mount=type=bind,from=pip-steps,target=/steps \
+RUN --network=none \
+    --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=pyt.txt,target=/recipe/pyt.txt \
-    --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
+    --mount=type=bind,from=wheels,source=pyt,target=/wheels \
     /steps/pip-install.sh /recipe/pyt.txt
 # Wheels contain a library under its SONAME only; the linker needs the plain name.
 RUN <<'EOF'
@@ -129,9 +131,10 @@ COPY --from=unittests-build /out/info/ /
 
 # Packages are installed into a separate root: the images get the packages, not pip.
 FROM toolchain AS runtime-python
-RUN --mount=type=bind,from=pip-steps,target=/steps \
+RUN --network=none \
+    --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=runtime.txt,target=/recipe/runtime.txt \
-    --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
+    --mount=type=bind,from=wheels,source=runtime,target=/wheels \
     mkdir /python && /steps/pip-install.sh /recipe/runtime.txt --root /python --ignore-installed
 
 
@@ -159,9 +162,10 @@ USER 1000:1000
 
 
 FROM toolchain AS sdk-python
-RUN --mount=type=bind,from=pip-steps,target=/steps \
+RUN --network=none \
+    --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=sdk.txt,target=/recipe/sdk.txt \
-    --mount=type=cache,id=ftbuild-pip,target=/pip --mount=type=secret,id=ca --mount=type=secret,id=host \
+    --mount=type=bind,from=wheels,source=sdk,target=/wheels \
     mkdir /python && /steps/pip-install.sh /recipe/sdk.txt --root /python --ignore-installed
 
 

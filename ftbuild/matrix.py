@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -173,6 +173,17 @@ def _record(cell: Cell) -> dict[str, object]:
 
 def _cell(config: Config, triton: str, sms: tuple[Sm, ...], base: str) -> Cell:
     return Cell(triton, sms, base, base == config.bases.default)
+
+
+def bases(config: Config, releases: Collection[str], name: str | None) -> list[str]:
+    """Return the base `name`, or every base for one of `releases` (none named: any); `none` is no base."""
+    if name == "none":
+        return []
+    if name:
+        _base(config, name)
+        return [name]
+    described = config.bases.bases.items()
+    return [base for base, about in described if not releases or set(releases) & set(about.releases)]
 
 
 def _base(config: Config, name: str) -> BaseConfig:

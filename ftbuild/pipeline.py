@@ -80,7 +80,7 @@ def _ensure_images(cell: CellBuild) -> str:
         cell.report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
         _accept(cell)
         return "present"
-    base.ensure(cell.client, plan, cell.host, options.work, report=cell.report)
+    base.ensure(cell.client, plan, cell.host, options.work, options.cache, report=cell.report)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
     run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)))
     _accept(cell)

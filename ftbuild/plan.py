@@ -21,7 +21,7 @@ from ftbuild.host import reading
 from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
 from ftbuild.sm import Sm, sm_list
-from ftbuild.sources import lock
+from ftbuild.sources import lock, requirements
 from ftbuild.sources.patches import series
 
 # Raised by hand when the build changes, but no file that the key covers.
@@ -89,6 +89,17 @@ class PlannedBase:
 
 
 @dataclass(frozen=True)
+class PlannedWheel:
+    """A Python package that a stage installs, or, with the role `server`, that a local base unpacks."""
+
+    role: str
+    name: str
+    version: str
+    file: str
+    sha256: str
+
+
+@dataclass(frozen=True)
 class RecipeFile:
     """A file of ours that enters the build, by role."""
 
@@ -118,6 +129,9 @@ class Plan:
     families: tuple[str, ...]
     trees: tuple[cmake.Tree, cmake.Tree]
     files: tuple[RecipeFile, ...]
+    wheels: tuple[PlannedWheel, ...]
+    # Options by which pip finds the wheels for the base's Python, on this machine's.
+    wheel_options: tuple[str, ...]
     revision: Revision
     key: str = ""
 
@@ -131,7 +145,7 @@ class Plan:
         return work / self.cell.id / self.key
 
     def file(self, role: str) -> RecipeFile:
-        """Return the recipe file of a role: dockerfile, base, toolchain, pyt, runtime or sdk."""
+        """Return the recipe file of a role: dockerfile, base, server, toolchain, pyt, runtime or sdk."""
         return next(f for f in self.files if f.role == role)
 
     def steps(self, role: str) -> tuple[RecipeFile, ...]:
@@ -223,14 +237,15 @@ class Plan:
             "arguments": self.arguments(),
             "labels": {p: self.labels(p) for p in PRODUCTS},
             "files": {f.role: {"path": str(f.path), "sha256": f.sha256} for f in self.files},
+            "wheels": [asdict(w) for w in self.wheels],
         }
 
 
 def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     """Make the plan of one cell.
 
-    Raises PinError where the lock lacks a pin, PatchError where the series is malformed, ConfigError where
-    a file that the recipe names is missing.
+    Raises PinError where the lock lacks a pin or a requirement its hash, PatchError where the series is
+    malformed, ConfigError where a file that the recipe names is missing.
     """
     base = config.bases.bases[cell.base]
     release = config.matrix.releases[cell.triton]
@@ -254,6 +269,8 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         families=config.models.served(versions["ft"] or ""),
         trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
         files=files,
+        wheels=tuple(_wheels(base, files)),
+        wheel_options=requirements.pip_options(base),
         revision=revision,
     )
     return replace(draft, key=input_key(draft))
@@ -310,13 +327,20 @@ def _files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
     dockerfiles = {"dockerfile": config.bases.dockerfile}
     if base.local:
         dockerfiles["base"] = base.local.dockerfile
-    named = dockerfiles | base.requirements.model_dump()
+    named = dockerfiles | base.requirements_by_role()
     read = {role: _file(config, role, config.path(relative)) for role, relative in named.items()}
     yield from (file for file, _ in read.values())
     for role in dockerfiles:
         file, content = read[role]
         for name in _copied_steps(content.decode("utf-8", "replace")):
             yield _file(config, f"{role}/{name}", file.path.parent / STEPS / name)[0]
+
+
+def _wheels(base: BaseConfig, files: tuple[RecipeFile, ...]) -> Iterator[PlannedWheel]:
+    for file in files:
+        if file.role in base.requirements_by_role():
+            for pinned in requirements.read(file.path).locked():
+                yield PlannedWheel(file.role, pinned.name, pinned.version, pinned.wheel, pinned.sha256)
 
 
 def _file(config: Config, role: str, path: Path) -> tuple[RecipeFile, bytes]:
@@ -348,7 +372,7 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
             else "bases.yaml, no digest in the lock: the tag decides"
         )
         return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
-    recipe = [(f.role, f.sha256) for f in files if f.role == "base" or f.role.startswith("base/")]
+    recipe = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in ("base", "server")]
     key = digest_of([recipe, base.local.os_image, dict(base.local.arguments)])
     name = f"ftbuild-base-{cell.base}"
     return PlannedBase(

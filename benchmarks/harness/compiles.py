@@ -102,11 +102,12 @@ class Machine:
         """
         folder = plan.folder(self.workspace.work / self.name)
         host = bake.Host(self.workspace.jobs, ca_bundle(None), progress="plain")
-        base.ensure(daemon.connect(), plan, host, self.workspace.work, report=to_stderr)
+        base.ensure(daemon.connect(), plan, host, self.workspace.work, cache_folder(), report=to_stderr)
         online = bake.REMOTE_STORAGE in (settings or {})
         context.stage(
             self.workspace.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
         )
+        context.wheels(plan, context.WHEEL_STAGES, cache_folder(), folder, ca=host.ca, report=to_stderr)
         bake.write(bake.Job(folder, bake.cell_definition(plan, host)), host)
         with (folder / "host.env").open("a") as file:
             file.writelines(f"{name}={value}\n" for name, value in (settings or {}).items())

@@ -1,14 +1,10 @@
 #!/bin/sh
-# unpack-wheels.sh: put the server (wheel PYTRITON) and NCCL (wheel NCCL) to /out, NCCL's header to /devel
+# unpack-wheels.sh: put the server (wheel nvidia-pytriton) and NCCL (wheel nvidia-nccl-cu12) of /wheels to /out, NCCL's
+# header to /devel
 #
 # The wheels are unpacked, not installed: only their binaries are needed, and pip leaves no trace.
 set -eu
-# shellcheck source=/dev/null
-. /steps/host-environment.sh
-if [ -e /run/secrets/ca ]; then export PIP_CERT=/run/secrets/ca; fi
-pip3 --no-input --disable-pip-version-check download --quiet --cache-dir /pip --no-deps --only-binary :all: \
-    --dest /tmp/wheels "$PYTRITON" "$NCCL"
-for wheel in /tmp/wheels/*.whl; do unzip -q "$wheel" -d /tmp/unpacked; done
+for wheel in /wheels/*.whl; do unzip -q "$wheel" -d /tmp/unpacked; done
 
 cd /tmp/unpacked/pytriton/tritonserver
 mkdir -p /out/opt/tritonserver /out/etc/ld.so.conf.d

@@ -22,13 +22,17 @@ from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text.reporter import Reporter
 
+# The named context with the wheels of each role, in folders of their own.
+WHEELS = "wheels"
+# The machine's settings; what is secret changes no cache key.
+SECRETS = ["id=host,src=host.env"]
 LOG, METADATA = "build.log", "metadata.json"
 PROGRESS = ("auto", "tty", "plain")
 # A compiler cache shared by machines (ccache(1), remote storage backends).
 REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
 ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access"
-# Variables of the user's environment that build steps need, for a package index and for the compiler cache.
-PASSED_ON = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "CCACHE_MAXSIZE", REMOTE_STORAGE)
+# Variables of the user's environment that compile steps need, for the compiler cache.
+PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
 # Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
 # (docker/buildx docs/bake-reference.md, target.args), so that the file holds no credential.
 PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -64,7 +68,7 @@ class Host:
     full: bool = False
 
     def lines(self) -> str:
-        """Return the `host` secret: KEY=VALUE lines, the environment of steps that compile or download."""
+        """Return the `host` secret: KEY=VALUE lines, the environment of steps that compile."""
         settings = {
             "JOBS": str(self.jobs),
             "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
@@ -148,9 +152,10 @@ def _common(plan: Plan, host: Host) -> dict[str, Any]:
             "toolchain-base": f"docker-image://{plan.base.devel}",
             "sources": "sources",
             "recipe": "recipe",
+            WHEELS: WHEELS,
         },
         "args": {**plan.arguments(), **_proxies()},
-        "secret": _secrets(host),
+        "secret": SECRETS,
     }
 
 
@@ -180,10 +185,11 @@ def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     targets = {
         _without_dots(f"base-{plan.base.name}-{target}"): {
             "context": ".",
+            "contexts": {WHEELS: WHEELS},
             "dockerfile": "Dockerfile",
             "target": target,
             "args": arguments,
-            "secret": _secrets(host),
+            "secret": SECRETS,
             "tags": [tag],
         }
         for target, tag in (("serving", plan.base.serving), ("devel", plan.base.devel))
@@ -279,11 +285,6 @@ def _environment() -> dict[str, str]:
     It holds the build arguments, so it is left out if one may be a proxy with a password.
     """
     return {} if _proxies() else {"BUILDX_METADATA_PROVENANCE": "max"}
-
-
-def _secrets(host: Host) -> list[str]:
-    ca = [f"id=ca,src={host.ca}"] if host.ca else []
-    return [*ca, "id=host,src=host.env"]
 
 
 def _without_dots(text: str) -> str:

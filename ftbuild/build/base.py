@@ -29,6 +29,7 @@ def ensure(
     plan: Plan,
     host: bake.Host,
     work: Path,
+    cache: Path,
     *,
     rebuild: bool = False,
     report: Reporter = print,
@@ -36,8 +37,8 @@ def ensure(
     """Ensure that both images of the base are available.
 
     Raises HostError, within seconds, if the base comes from a registry that cannot be reached, or if its
-    operating system layer is available neither from a registry nor by debootstrap; BuildError if the base
-    does not build.
+    operating system layer is available neither from a registry nor by debootstrap; PinError if a
+    wheel cannot be fetched; BuildError if the base does not build.
     """
     base = plan.base
     present = all(daemon.image(client, name) for name in (base.serving, base.devel))
@@ -51,6 +52,7 @@ def ensure(
     os_image = _os_image(client, base.local, report)
     folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
     job = bake.Job(folder, bake.base_definition(plan, os_image, host))
+    context.wheels(plan, [context.SERVER], cache, folder, ca=host.ca, report=report)
     bake.write(job, host)
     context.dockerfile(plan, "base", job.folder)
     bake.run(job, host, report=report)

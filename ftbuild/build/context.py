@@ -1,4 +1,4 @@
-"""The staged folder of a plan: patched sources, CMake scripts, requirements, Dockerfile and its programs.
+"""The staged folder of a plan: patched sources, CMake scripts, wheels, Dockerfile and its programs.
 
 The folder is all that a build needs besides the base image. Sources are staged beside their final place and
 renamed, so that an interrupted staging never looks finished. Before each further use they are compared with
@@ -10,19 +10,28 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from ftbuild.build import manifest
+from ftbuild.build.bake import WHEELS
 from ftbuild.config.schema import Config
 from ftbuild.host import files
 from ftbuild.plan import STEPS, Plan
-from ftbuild.sources import fetch, patched
+from ftbuild.sources import downloads, fetch, patched
+from ftbuild.sources import wheels as python_wheels
+from ftbuild.sources.downloads import Download
+from ftbuild.sources.requirements import Requirement
 from ftbuild.text.reporter import Reporter
 
 SOURCES, MANIFEST = "sources", "sources.json"
 RECIPE = "recipe"
 _SHOWN = 3
-_OFFLINE = "RUN --network=none "
+# The stages that install wheels; those of a local base are unpacked by its Dockerfile.
+WHEEL_STAGES = ("toolchain", "pyt", "runtime", "sdk")
+SERVER = "server"
+# Compile steps alone: they bind all programs, other steps only theirs.
+_OFFLINE = "RUN --network=none \\\n    --mount=type=bind,from=steps,"
 
 
 def stage(
@@ -80,8 +89,8 @@ def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
     dockerfile(plan, "dockerfile", folder)
     if online:
         file = folder / "Dockerfile"
-        file.write_text(file.read_text().replace(_OFFLINE, "RUN "))
-    for role in ("toolchain", "pyt", "runtime", "sdk"):
+        file.write_text(file.read_text().replace(_OFFLINE, _OFFLINE.replace("--network=none ", "")))
+    for role in WHEEL_STAGES:
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:
         (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())
@@ -97,3 +106,24 @@ def dockerfile(plan: Plan, role: str, folder: Path) -> None:
     shutil.copyfile(plan.file(role).path, folder / "Dockerfile")
     for step in plan.steps(role):
         shutil.copy(step.path, steps)
+
+
+def wheels(
+    plan: Plan,
+    roles: Collection[str],
+    cache: Path,
+    folder: Path,
+    *,
+    ca: Path | None = None,
+    report: Reporter = print,
+) -> None:
+    """Fetch the wheels of some roles into the store; put those of each into `wheels/ROLE` of `folder`.
+
+    `ca` is trusted for downloads, instead of the system's CAs. Raises PinError if a wheel cannot be fetched.
+    """
+    wanted = [wheel for wheel in plan.wheels if wheel.role in roles]
+    pinned = [Requirement(wheel.name, wheel.version, wheel.file, wheel.sha256) for wheel in wanted]
+    python_wheels.fetch(pinned, plan.wheel_options, cache, ca=ca, report=report)
+    for role in roles:
+        linked = [Download(wheel.file, wheel.sha256) for wheel in wanted if wheel.role == role]
+        downloads.link_into(folder / WHEELS / role, linked, cache)

@@ -88,9 +88,10 @@ def run_job(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = 
     try:
         with FileLock(job.folder / "lock", timeout=0):
             online = bake.compiles_online()
-            context.stage(
-                cell.config, cell.plan, cell.options.cache, job.folder, online=online, report=cell.report
-            )
+            plan, options, report = cell.plan, cell.options, cell.report
+            context.stage(cell.config, plan, options.cache, job.folder, online=online, report=report)
+            stages = context.WHEEL_STAGES
+            context.wheels(plan, stages, options.cache, job.folder, ca=options.ca, report=report)
             stage_more()
             bake.write(job, cell.host)
             if online:

@@ -130,7 +130,7 @@ def base(
     buildx.version()
     host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
     for plan in {plan.base.serving: plan for plan in planned}.values():
-        bases.ensure(client, plan, host, work_folder(), rebuild=rebuild)
+        bases.ensure(client, plan, host, work_folder(), cache_folder(), rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
 

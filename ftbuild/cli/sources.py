@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, ConfigFolder, Format, Releases
-from ftbuild.host.paths import cache_folder
+from ftbuild.cli.options import CONFIG, CaBundle, ConfigFolder, Format, Releases
+from ftbuild.host.paths import ca_bundle, cache_folder
 
 
 @command()
@@ -15,18 +15,22 @@ def lock(
     config: ConfigFolder = CONFIG,
     check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
 ) -> int:
-    """Resolve the refs of sources.yaml to commits and trees, into sources.lock.yaml."""
+    """Resolve the refs of sources.yaml to commits and trees, and requirements to hashes of wheels."""
     from ftbuild.build import base
     from ftbuild.config import loader
+    from ftbuild.sources import wheels
     from ftbuild.sources.lock import check_lock, write_lock
 
     loaded = loader.load(config)
     if check:
         check_lock(loaded, cache_folder(), report=print)
+        wheels.check(loaded, report=print)
         print(f"{loaded.lock_file} agrees with sources.yaml and with upstream")
+        print("every requirement names a wheel that the package index has")
     else:
         write_lock(loaded, cache_folder(), bases=base.digests(loaded), report=print)
-        print(f"wrote {loaded.lock_file}")
+        for file in (loaded.lock_file, *wheels.lock(loaded, report=print)):
+            print(f"wrote {file}")
     return 0
 
 
@@ -34,13 +38,22 @@ def lock(
 def bundle(
     config: ConfigFolder = CONFIG,
     triton: Releases = (),
+    base: Annotated[
+        str | None, "only the packages of this base (default: of every base; none: of no base)"
+    ] = None,
     output: Annotated[Path, "file to write (default: ftbuild-sources.tar)"] = Path("ftbuild-sources.tar"),
+    ca: CaBundle = None,
 ) -> int:
-    """Write every pinned source into one file, for `invoke build --sources` without internet."""
+    """Write every pinned source and package into one file, for `invoke build --sources` without internet."""
+    from ftbuild import matrix
     from ftbuild.config import loader
+    from ftbuild.sources import wheels
     from ftbuild.sources.bundle import write_bundle
 
-    write_bundle(loader.load(config), output, cache_folder(), releases=triton, report=print)
+    loaded, cache = loader.load(config), cache_folder()
+    bases = matrix.bases(loaded, triton, base)
+    packages = wheels.fetch_bases(loaded, bases, cache, ca=ca_bundle(ca), report=print)
+    write_bundle(loaded, output, cache, releases=triton, downloaded=packages, report=print)
     print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
     return 0
 

@@ -174,6 +174,9 @@ class LocalBase(Model):
     dockerfile: FilePath = Field(description="relative to bases.yaml; has the targets `serving` and `devel`")
     os_image: ImageName = Field(description="the distribution's image it starts from")
     suite: Name = Field(description="what debootstrap installs where no registry has that image")
+    requirements: FilePath | None = Field(
+        default=None, description="wheels that its Dockerfile unpacks, relative to bases.yaml"
+    )
     arguments: Mapping[Identifier, Text] = {}
 
 
@@ -197,8 +200,17 @@ class BaseConfig(Model):
     wheel_libraries: tuple[Identifier, ...] = Field(
         default=(), description="folders of site-packages/nvidia that the pyt tree compiles against"
     )
+    python: VersionText = Field(default="3.11", description="its Python, for which wheels are locked")
+    manylinux: VersionText = Field(
+        default="2.17", description="newest manylinux tag, by its glibc, that the base and its pip accept"
+    )
     requirements: Requirements
     source: Text
+
+    def requirements_by_role(self) -> dict[str, str]:
+        """Return the requirements files by the stage that installs them; `server` is that of a local base."""
+        own = {"server": self.local.requirements} if self.local and self.local.requirements else {}
+        return {**self.requirements.model_dump(), **own}
 
 
 class BasesConfig(Model):

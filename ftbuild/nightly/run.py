@@ -172,7 +172,7 @@ def _schedule(
         complete = (status for status in query(plans, Repository(repository)) if status.is_complete)
         settled = {status.plan.cell.id: _published(status, repository) for status in complete} | settled
     left = [found for found in plans if found.cell.id not in settled]
-    settled |= _without_base(client, left, options, request.work)
+    settled |= _without_base(client, left, options, request)
     left = [found for found in left if found.cell.id not in settled]
     ordered = budget.longest_first(left, run.past)
     return Schedule(run, ordered, settled, at_a_time=here.cells, fail_fast=options.fail_fast)
@@ -206,7 +206,7 @@ def _published(status: PublishStatus, repository: str) -> CellRecord:
 
 
 def _without_base(
-    client: docker.DockerClient, plans: Iterable[Plan], options: NightlyOptions, work: Path
+    client: docker.DockerClient, plans: Iterable[Plan], options: NightlyOptions, request: Request
 ) -> dict[str, CellRecord]:
     """Build each local base once, before the cells that need it; return the cells whose base failed."""
     host = bake.Host(jobs=1, ca=options.ca, builder=options.builder, progress="plain")
@@ -216,7 +216,7 @@ def _without_base(
         name = found.base.serving
         if name not in problems:
             try:
-                base.ensure(client, found, host, work, report=to_stderr)
+                base.ensure(client, found, host, request.work, request.cache, report=to_stderr)
                 problems[name] = None
             except FtbuildError as failure:
                 to_stderr(f"base {found.base.name}: {failure}")

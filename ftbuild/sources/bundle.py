@@ -1,14 +1,16 @@
 """Pinned sources as one file, for a machine without internet: a tar with one git pack per repository.
 
 A pack names every object by the hash of its content, so a commit read from the file is the commit that was
-put in.
+put in. Downloaded files lie beside them, under their sha256.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import shutil
 import tarfile
+import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -17,6 +19,8 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
 from ftbuild.host import disk, files
 from ftbuild.host.shell import CommandFailed
+from ftbuild.sources import downloads
+from ftbuild.sources.downloads import Download
 from ftbuild.sources.fetch import fetch_release, wanted_objects
 from ftbuild.sources.objects import Pinned
 from ftbuild.sources.repositories import chosen_releases, store_of
@@ -30,16 +34,27 @@ MANIFEST_BYTES = 1_000_000
 
 
 def write_bundle(
-    config: Config, file: Path, cache: Path, *, releases: Collection[str] = (), report: Reporter = print
+    config: Config,
+    file: Path,
+    cache: Path,
+    *,
+    releases: Collection[str] = (),
+    downloaded: Collection[Download] = (),
+    report: Reporter = print,
 ) -> None:
-    """Fetch everything that builds of `releases` (none named: all) read, and write it into one file."""
+    """Fetch everything that builds of `releases` (none named: all) read, and write it into one file.
+
+    Files of the store that are `downloaded` already are put beside the sources.
+    """
     selected = chosen_releases(config, releases)
     with disk.report_full(file):
         for release in selected:
             fetch_release(config, release, cache, report=report)
         stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
         wanted = {name: list(dict.fromkeys(wanted_objects(config, name, selected))) for name in stores}
-        _write(file, {name: (stores[name], wants) for name, wants in wanted.items() if wants}, report)
+        packs = {name: (stores[name], wants) for name, wants in wanted.items() if wants}
+        paths = {wanted.sha256: downloads.place(wanted.sha256, cache) for wanted in downloaded}
+        _write(file, packs, paths, report)
 
 
 def read_bundle(config: Config, file: Path, cache: Path, *, report: Reporter = print) -> None:
@@ -49,7 +64,7 @@ def read_bundle(config: Config, file: Path, cache: Path, *, report: Reporter = p
     """
     stores = {name: store_of(config, name, cache) for name in config.sources.repositories}
     with disk.report_full(cache):
-        _read(file, stores, report)
+        _read(file, stores, cache, report)
     complete = [release for release in config.lock.sources if _is_complete(config, stores, release)]
     if not complete:
         raise PinError(
@@ -68,8 +83,13 @@ def _is_complete(config: Config, stores: Mapping[str, Store], release: str) -> b
     )
 
 
-def _write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], report: Reporter) -> None:
-    """Put what the stores hold of `contents` by repository name into `file`."""
+def _write(
+    file: Path,
+    contents: Mapping[str, tuple[Store, Sequence[Pinned]]],
+    downloaded: Mapping[str, Path],
+    report: Reporter,
+) -> None:
+    """Put what the stores hold of `contents` by repository name, and files by sha256, into `file`."""
     with files.atomic_file(file) as partial, tarfile.open(partial, "w") as tar:
         text = json.dumps({"format": FORMAT, "repositories": sorted(contents)}).encode()
         entry = tarfile.TarInfo(MANIFEST)
@@ -79,9 +99,13 @@ def _write(file: Path, contents: Mapping[str, tuple[Store, Sequence[Pinned]]], r
             report(f"{name}: packing {len(wanted)} commits")
             with store.packed(wanted, report) as pack:
                 tar.add(pack, f"{name}.pack", filter=_anonymous)
+        if downloaded:
+            report(f"packing {len(downloaded)} downloaded files")
+        for sha256, path in sorted(downloaded.items()):
+            tar.add(path, f"{downloads.FOLDER}/{sha256}", filter=_anonymous)
 
 
-def _read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
+def _read(file: Path, stores: Mapping[str, Store], cache: Path, report: Reporter) -> None:
     """Unpack the packs of `file` into the stores of the same names; leave out the others."""
     if file.exists() and not file.is_file():  # opening a pipe waits for its writer
         raise PinError("the bundle is not a file", where=str(file))
@@ -91,6 +115,10 @@ def _read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
                 if name in stores:
                     report(f"{name}: unpacking")
                     stores[name].unpack(_member(tar, f"{name}.pack"), report)
+            for member in tar:
+                _, _, sha256 = member.name.partition(f"{downloads.FOLDER}/")
+                if sha256 and not downloads.held(sha256, cache):
+                    _adopt(tar, member.name, sha256, cache, report)
     except FileNotFoundError as missing:
         raise PinError("the bundle does not exist", where=str(file)) from missing
     except (
@@ -107,6 +135,16 @@ def _read(file: Path, stores: Mapping[str, Store], report: Reporter) -> None:
             where=str(file),
             hint="unpack or copy it again, or make it again with invoke bundle",
         ) from broken
+
+
+def _adopt(tar: tarfile.TarFile, name: str, sha256: str, cache: Path, report: Reporter) -> None:
+    """Put a downloaded file into the store, which compares it with its hash."""
+    wanted = Download(name.rpartition("/")[2], sha256)
+    with tempfile.TemporaryDirectory(prefix="bundle-", dir=cache) as scratch:
+        file = Path(scratch, wanted.name)
+        with file.open("wb") as unpacked:
+            shutil.copyfileobj(_member(tar, name), unpacked)
+        downloads.adopt(file, wanted.sha256, cache, report)
 
 
 def _manifest(tar: tarfile.TarFile) -> Sequence[str]:

@@ -85,7 +85,7 @@ def held(sha256: str, cache: Path) -> Path | None:
     file = place(sha256, cache)
     if not file.is_file():
         return None
-    if _sha256(file) == sha256:
+    if sha256_of(file) == sha256:
         return file
     file.unlink(missing_ok=True)
     return None
@@ -93,7 +93,7 @@ def held(sha256: str, cache: Path) -> Path | None:
 
 def adopt(file: Path, sha256: str, cache: Path, report: Reporter = print) -> Path:
     """Move a file of this machine into the store; PinError when its bytes have another sha256."""
-    if (found := _sha256(file)) != sha256:
+    if (found := sha256_of(file)) != sha256:
         raise PinError(f"{file.name} has the sha256 {found} instead of {sha256}", where=str(file))
     to = place(sha256, cache)
     with _writable(cache), _alone(file.name, to, report):
@@ -129,6 +129,11 @@ def link_into(folder: Path, downloads: Collection[Download], cache: Path) -> Non
 def place(sha256: str, cache: Path) -> Path:
     """Return the path that a file has, or would have, in the store."""
     return cache.absolute() / FOLDER / sha256
+
+
+def sha256_of(file: Path) -> str:
+    """Return the sha256 of a file's bytes, in hex."""
+    return _digest(file).hexdigest()
 
 
 class _Failed(Exception):

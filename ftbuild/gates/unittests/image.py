@@ -88,7 +88,7 @@ def ensure(subject: Subject, options: BuildOptions) -> str:
         return str(found.id)
     buildx.version()
     host = builds.host_settings(client, options)
-    base.ensure(client, plan, host, options.work, report=report)
+    base.ensure(client, plan, host, options.work, options.cache, report=report)
     disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
     cell = CellBuild(config, plan, client, host, options, report)
     job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ftbuild.host.redaction import redact
-from ftbuild.plan import Plan, PlannedPatch, PlannedSource
+from ftbuild.plan import Plan, PlannedPatch, PlannedSource, PlannedWheel
 from ftbuild.publishing.attest import purl
 from ftbuild.registry import reference
 
 # Our own names. The top-level domain is reserved (RFC 2606), so no host can have them.
 NAMES = "https://ftbuild.invalid"
 _REMOTE = ("https://", "http://", "ssh://", "git://")
-_REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;#]+)", re.M)
-_ARGUMENT = re.compile(r"^ARG (\w+)=(.+)$", re.M)
 
 
 @dataclass(frozen=True)
@@ -35,20 +32,6 @@ class Commit:
     def purl(self) -> str:
         """Its package URL."""
         return purl.git(self.url, self.commit, self.name)
-
-
-@dataclass(frozen=True)
-class Wheel:
-    """A Python package that a recipe file pins, and that file's role."""
-
-    name: str
-    version: str
-    role: str
-
-    @property
-    def purl(self) -> str:
-        """Its package URL."""
-        return purl.python(self.name, self.version)
 
 
 @dataclass(frozen=True)
@@ -74,13 +57,9 @@ def backport(patch: PlannedPatch) -> Commit | None:
     return Commit(_public(url), commit, patch.component)
 
 
-def wheels(plan: Plan, role: str) -> tuple[Wheel, ...]:
-    """Return what a requirements file, or the arguments of a base's Dockerfile, pin as `name==version`."""
-    text = plan.file(role).path.read_text(encoding="utf-8")
-    if role == "base" and plan.base.local:
-        own = plan.base.local.arguments
-        text = "\n".join(own.get(name, value) for name, value in _ARGUMENT.findall(text))
-    return tuple(Wheel(name, version, role) for name, version in _REQUIREMENT.findall(text))
+def wheels(plan: Plan, role: str) -> tuple[PlannedWheel, ...]:
+    """Return the wheels that a stage installs, or, as `server`, that a local base unpacks."""
+    return tuple(wheel for wheel in plan.wheels if wheel.role == role)
 
 
 def serving_base(plan: Plan) -> Base:

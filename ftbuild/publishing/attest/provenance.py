@@ -12,7 +12,7 @@ from typing import Any
 
 from ftbuild import __version__
 from ftbuild.plan import RECIPE, Plan, PlannedPatch, PlannedSource
-from ftbuild.publishing.attest import materials
+from ftbuild.publishing.attest import materials, purl
 from ftbuild.publishing.attest.materials import Base, Commit
 
 PREDICATE = "https://slsa.dev/provenance/v1"
@@ -112,9 +112,12 @@ def _dependencies(plan: Plan) -> Iterator[Resource]:
     yield _base("base", materials.serving_base(plan), plan.base.origin)
     yield from (_base("toolchain base", base, plan.base.origin) for base in materials.devel_bases(plan))
     yield from ({"name": f"recipe/{file.role}", "digest": {"sha256": file.sha256}} for file in plan.files)
-    for role in ("toolchain", "pyt", "runtime", "sdk", *(["base"] if plan.base.local else [])):
-        for wheel in materials.wheels(plan, role):
-            yield {"name": f"{role}/{wheel.name}", "uri": wheel.purl}
+    for wheel in plan.wheels:
+        yield {
+            "name": f"{wheel.role}/{wheel.name}",
+            "uri": purl.python(wheel.name, wheel.version),
+            "digest": {"sha256": wheel.sha256},
+        }
 
 
 def _source(planned: PlannedSource) -> Resource:

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ftbuild.plan import Plan, PlannedPatch, PlannedSource
+from packaging.utils import canonicalize_name
+
+from ftbuild.plan import Plan, PlannedPatch, PlannedSource, PlannedWheel
 from ftbuild.publishing.attest import materials, purl, spdx
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
-from ftbuild.publishing.attest.materials import Base, Wheel
+from ftbuild.publishing.attest.materials import Base
 from ftbuild.publishing.attest.spdx import Package, Relationship
 
 Part = tuple[Package, Relationship]  # a package, and its relationship to another
@@ -34,7 +36,7 @@ def document(
         (image, Relationship(spdx.DOCUMENT, "DESCRIBES", root)),
         *_base(plan, inventory, root),
         *(_debian(inventory, package, root) for package in inventory.debian),
-        *(_python(package, root) for package in inventory.python),
+        *_python_packages(plan, product, inventory, root),
         *(_source(source, root) for source in plan.sources),
         *(_patch(plan, patch) for patch in plan.patches),
         *_tools(plan, product, root),
@@ -74,10 +76,9 @@ def _base(plan: Plan, inventory: Inventory, root: str) -> Iterator[Part]:
     system = f"{inventory.system} {inventory.system_version}".strip()
     base = _base_image(materials.serving_base(plan), plan.base.origin, f"Its system: {system or 'unknown'}.")
     yield base, Relationship(root, "DESCENDANT_OF", base.id)
-    if plan.base.local:
-        for wheel in materials.wheels(plan, "base"):
-            package = _wheel(wheel, "unpacked by the base's Dockerfile, so no tool in the image lists it")
-            yield package, Relationship(base.id, "CONTAINS", package.id)
+    for wheel in materials.wheels(plan, "server"):
+        package = _wheel(wheel, "unpacked by the base's Dockerfile, so no tool in the image lists it")
+        yield package, Relationship(base.id, "CONTAINS", package.id)
 
 
 def _base_image(base: Base, origin: str, comment: str = "") -> Package:
@@ -111,12 +112,25 @@ def _debian(inventory: Inventory, package: DebianPackage, root: str) -> Part:
     return described, Relationship(root, "CONTAINS", described.id)
 
 
-def _python(package: PythonPackage, root: str) -> Part:
+def _python_packages(plan: Plan, product: str, inventory: Inventory, root: str) -> Iterator[Part]:
+    """Yield the distributions; those that our recipe installs with the sha256 of their wheels."""
+    roles = ("runtime", product)
+    locked = {
+        (canonicalize_name(wheel.name), wheel.version): wheel.sha256
+        for role in roles
+        for wheel in materials.wheels(plan, role)
+    }
+    for package in inventory.python:
+        yield _python(package, locked.get((canonicalize_name(package.name), package.version), ""), root)
+
+
+def _python(package: PythonPackage, sha256: str, root: str) -> Part:
     described = Package(
         spdx.identifier("python", package.name, package.version, package.folder),
         package.name,
         package.version,
         purl=purl.python(package.name, package.version),
+        sha256=sha256,
         licence=package.licence,
         source_info=f"found in {package.folder}",
     )
@@ -176,11 +190,12 @@ def _tools(plan: Plan, product: str, root: str) -> Iterator[Part]:
             yield package, Relationship(package.id, kind, root)
 
 
-def _wheel(wheel: Wheel, source_info: str) -> Package:
+def _wheel(wheel: PlannedWheel, source_info: str) -> Package:
     return Package(
         spdx.identifier("wheel", wheel.name, wheel.version, wheel.role),
         wheel.name,
         wheel.version,
-        purl=wheel.purl,
-        source_info=source_info,
+        purl=purl.python(wheel.name, wheel.version),
+        sha256=wheel.sha256,
+        source_info=f"{wheel.file}, {source_info}",
     )

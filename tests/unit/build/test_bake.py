@@ -54,16 +54,16 @@ def test_running_out_of_memory_is_a_failing_line() -> None:
 def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in bake.PASSED_ON:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.invalid/simple")
+    monkeypatch.setenv("CCACHE_MAXSIZE", "5G")
     lines = dict(line.split("=", 1) for line in bake.Host(jobs=3).lines().splitlines())
-    assert lines.keys() == {"JOBS", "JOB_BYTES", "HEAVIEST", "PIP_INDEX_URL"}
-    assert (lines["JOBS"], lines["PIP_INDEX_URL"]) == ("3", "https://mirror.invalid/simple")
+    assert lines.keys() == {"JOBS", "JOB_BYTES", "HEAVIEST", "CCACHE_MAXSIZE"}
+    assert (lines["JOBS"], lines["CCACHE_MAXSIZE"]) == ("3", "5G")
 
 
 def test_the_job_folder_has_all_files_for_a_run_by_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("PIP_INDEX_URL", "https://user:secret@mirror.invalid/simple")
+    monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "https://user:secret@cache.invalid")
     job = bake.Job(tmp_path / "job", {"target": {"x": {}}})
     bake.write(job, bake.Host(jobs=2))
     assert json.loads(job.file.read_text()) == {"target": {"x": {}}}

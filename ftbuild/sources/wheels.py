@@ -1,0 +1,164 @@
+"""The wheels of requirements files: locked to their hashes, and brought into the store of downloaded files.
+
+pip finds and downloads them, so that indexes, credentials, proxies and CAs are those that pip is configured
+with, by environment, pip.conf and netrc. It runs for the Python of a base, not for that of this process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from ftbuild.config.schema import BaseConfig, Config
+from ftbuild.errors import ConfigError, PinError
+from ftbuild.host import disk, shell
+from ftbuild.host.files import write_atomic
+from ftbuild.host.shell import CommandFailed
+from ftbuild.sources import downloads, requirements
+from ftbuild.sources.downloads import Download
+from ftbuild.sources.requirements import Requirement, pip_options
+from ftbuild.text.reporter import Reporter
+
+_PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
+_HINT = "check PIP_INDEX_URL, network, proxy and CA (invoke doctor), or use --sources with an invoke bundle"
+_ERROR_LINES = 8
+
+
+def fetch(
+    wanted: Iterable[Requirement],
+    options: Sequence[str],
+    cache: Path,
+    *,
+    ca: Path | None = None,
+    report: Reporter = print,
+) -> None:
+    """Bring the wheels of locked requirements into the store; `options` are those of `pip_options`.
+
+    Needs no network for what the store has. Raises PinError when no index has a wheel with the locked hash.
+    """
+    absent = {r.sha256: r for r in wanted if not downloads.held(r.sha256, cache)}
+    if not absent:
+        return
+    cache.mkdir(parents=True, exist_ok=True)
+    with disk.report_full(cache), TemporaryDirectory(prefix="wheels-", dir=cache) as scratch:
+        folder = Path(scratch, "wheels")
+        report(f"fetching {len(absent)} wheels: {', '.join(r.name for r in absent.values())}")
+        without_copies = ("--no-cache-dir", "--progress-bar", "off", "--dest", str(folder))
+        _pip(["download", *without_copies, *options], absent.values(), scratch, ca)
+        for file in sorted(folder.iterdir()):
+            downloads.adopt(file, downloads.sha256_of(file), cache, report)
+
+
+def fetch_bases(
+    config: Config,
+    bases: Collection[str],
+    cache: Path,
+    *,
+    ca: Path | None = None,
+    report: Reporter = print,
+) -> list[Download]:
+    """Bring the wheels of all stages of some bases into the store; return them."""
+    found: dict[str, Download] = {}
+    for base in (config.bases.bases[name] for name in bases):
+        for relative in base.requirements_by_role().values():
+            locked = requirements.read(config.path(relative)).locked()
+            fetch(locked, pip_options(base), cache, ca=ca, report=report)
+            found |= {wanted.sha256: Download(wanted.wheel, wanted.sha256) for wanted in locked}
+    return list(found.values())
+
+
+def lock(config: Config, *, report: Reporter = print) -> list[Path]:
+    """Add its wheel and the hash to each requirement that has none; return the files changed.
+
+    Raises PinError when an index has no wheel of a version, ConfigError when two bases that share a file need
+    different wheels.
+    """
+    changed = []
+    for file, bases in files(config).items():
+        read = requirements.read(file)
+        missing = [requirement for requirement in read.requirements if not requirement.sha256]
+        if missing:
+            report(f"{file.name}: looking for the wheels of {len(missing)} packages")
+            found = _for_all(file, bases, missing)
+            text = read.render(found.get(canonicalize_name(r.name), r) for r in read.requirements)
+            write_atomic(file, text)
+            changed.append(file)
+    return changed
+
+
+def check(config: Config, *, report: Reporter = print) -> None:
+    """Raise PinError unless every requirement is locked, and the index still has exactly its wheel."""
+    for file, bases in files(config).items():
+        locked = requirements.read(file).locked()
+        report(f"{file.name}: looking for {len(locked)} wheels")
+        _for_all(file, bases, locked)
+
+
+def files(config: Config) -> dict[Path, list[BaseConfig]]:
+    """Return each requirements file of the configuration, with the bases that it is for."""
+    found: dict[Path, list[BaseConfig]] = {}
+    for base in config.bases.bases.values():
+        for relative in base.requirements_by_role().values():
+            found.setdefault(config.path(relative), []).append(base)
+    return found
+
+
+def _for_all(
+    file: Path, bases: Collection[BaseConfig], wanted: Collection[Requirement]
+) -> dict[str, Requirement]:
+    """Return the wheels of a file by name, which are the same for every base."""
+    targets = dict.fromkeys(pip_options(base) for base in bases)
+    found = [_resolve(wanted, options) for options in targets] if wanted else [{}]
+    for name in found[0]:
+        names = sorted({other[name].wheel for other in found})
+        if len(names) > 1:
+            raise ConfigError(
+                f"bases that share a requirements file need different wheels: {', '.join(names)}",
+                where=str(file),
+                hint="give each base a file of its own in bases.yaml",
+            )
+    return found[0]
+
+
+def _resolve(wanted: Iterable[Requirement], options: Sequence[str]) -> dict[str, Requirement]:
+    """Return what pip would install, by name, without downloading what the index describes."""
+    with TemporaryDirectory(prefix="ftbuild-") as scratch:
+        dry = ("install", "--dry-run", "--ignore-installed", "--quiet", "--target", scratch, "--report", "-")
+        known: dict[str, Requirement] = {canonicalize_name(r.name): r for r in wanted}
+        report = json.loads(_pip([*dry, *options], known.values(), scratch))
+    found: dict[str, Requirement] = {}
+    for item in report["install"]:
+        name: str = canonicalize_name(item["metadata"]["name"])
+        wheel = unquote(urlsplit(item["download_info"]["url"]).path.rpartition("/")[2])
+        sha256 = item["download_info"]["archive_info"]["hashes"]["sha256"]
+        found[name] = replace(known[name], wheel=wheel, sha256=sha256)
+    return found
+
+
+def _pip(
+    arguments: Sequence[str], wanted: Iterable[Requirement], scratch: str | Path, ca: Path | None = None
+) -> str:
+    """Run pip on requirements, whose hashes it demands if they have some; PinError with pip's own errors."""
+    listing = Path(scratch, "requirements.txt")
+    listing.write_text("".join(requirement.render() for requirement in wanted))
+    env = {"PIP_CERT": str(ca)} if ca else {}
+    try:
+        return shell.run([*_PIP, *arguments, "--no-deps", "--requirement", str(listing)], env=env).stdout
+    except CommandFailed as failed:
+        raise PinError(
+            "\n    ".join(["wheels cannot be fetched", *_errors(failed.result.stderr)]), hint=_HINT
+        ) from failed
+
+
+def _errors(output: str) -> list[str]:
+    """Return pip's errors: of its output all from the first one on, without notes on pip itself."""
+    lines = [line.strip() for line in output.splitlines()]
+    first = next((at for at, line in enumerate(lines) if line.startswith("ERROR:")), -5)
+    return [line for line in lines[first:] if line and not line.startswith("[notice]")][:_ERROR_LINES]
