@@ -14,6 +14,7 @@ from ftbuild.cli import (
     sources,
     unittests,
 )
+from testing.mutation import command as mutation
 
 namespace = program.Namespace(
     {
@@ -45,6 +46,7 @@ namespace = program.Namespace(
         "Check this machine": (machine.doctor, machine.demo_command),
         "Develop ftbuild": (
             development.test,
+            mutation.mutate,
             benchmarks.bench,
             development.schema,
             ci.ci,

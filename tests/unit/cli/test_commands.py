@@ -146,6 +146,7 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("client-test", "--model", "gpt", "--threshold", "nan"), "--threshold must be"),
         (("client-test", "--model", "gpt", "--threshold", "101"), "--threshold must be between 0 and 100"),
         (("dev.bench", "--rounds", "0"), "--rounds must be at least 1"),
+        (("dev.mutate", "--area", "everything"), "there is no area 'everything'"),
         (("build", "--format", "xml"), "one of human, json"),
         (("build", "--progress", "fancy"), "one of auto, tty, plain"),
         (("build", "--smm", "80"), "unknown option '--smm'"),

@@ -1,0 +1,122 @@
+"""Campaigns: all mutants of an area, and which of them its tests let live."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.host import files
+from ftbuild.text.reporter import Reporter
+from testing.mutation import trial
+from testing.mutation.mutants import Mutant, mutants
+
+
+@dataclass(frozen=True)
+class Area:
+    """A part of the sources, and the tests that must notice its faults; both as patterns of paths."""
+
+    name: str
+    root: Path
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+
+    def files(self) -> list[Path]:
+        """Return its source files; ConfigError for a pattern that matches none."""
+        return [self.root / path for path in _matching(self.root, self.sources)]
+
+    def test_files(self) -> list[str]:
+        """Return its test files, relative to the root; ConfigError for a pattern that matches none."""
+        return _matching(self.root, self.tests)
+
+
+@dataclass(frozen=True)
+class Result:
+    """How many mutants were made, and a line for each survivor."""
+
+    area: str
+    made: int
+    survivors: tuple[str, ...]
+
+    @property
+    def killed(self) -> int:
+        """The number of mutants that a test has noticed."""
+        return self.made - len(self.survivors)
+
+    @property
+    def percent(self) -> float:
+        """The share of killed mutants; that of none is all."""
+        return 100 * self.killed / self.made if self.made else 100.0
+
+
+def areas(root: Path) -> Mapping[str, Area]:
+    """Return the areas of `[tool.mutation]` in pyproject.toml, by name."""
+    table: Mapping[str, Any] = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutation"]
+    return {
+        name: Area(name, root, tuple(area["sources"]), tuple(area["tests"])) for name, area in table.items()
+    }
+
+
+def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool = False) -> Result:
+    """Try the mutants of an area, and write the survivors into `work`.
+
+    `every` takes each n-th mutant only; `again` takes the survivors of the run before only. Raises
+    FtbuildError when the tests fail without a mutant.
+    """
+    sources, tests, record = area.files(), area.test_files(), work / f"{area.name}.json"
+    known = set(json.loads(record.read_text())) if again and record.exists() else None
+    try:
+        traces = trial.trace(area.root, sources, tests)
+    except trial.TestsFail as failed:
+        what = f"area {area.name}: the tests fail without a mutant: {failed}"
+        raise FtbuildError(what, hint=f"pytest {' '.join(tests)}") from failed
+    chosen = [
+        (file, mutant)
+        for number, (file, mutant) in enumerate(_mutants(sources))
+        if (number % every == 0 if known is None else _line(area, file, mutant) in known)
+    ]
+    survivors = []
+    for number, (file, mutant) in enumerate(chosen, start=1):
+        if _survives(area, file, mutant, tests, traces):
+            survivors.append(_line(area, file, mutant))
+            report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
+    files.write_atomic(record, json.dumps(survivors, indent=2) + "\n")
+    return Result(area.name, len(chosen), tuple(survivors))
+
+
+def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:
+    for file in sources:
+        yield from ((file, mutant) for mutant in mutants(file.read_text()))
+
+
+def _survives(area: Area, file: Path, mutant: Mutant, tests: Sequence[str], traces: trial.Traces) -> bool:
+    """Return whether no test notices a mutant: first those that ran its lines, then all.
+
+    A line that fills a cache is run by the first test that needs it, and decides for others as well.
+    """
+    ran = traces.tests(file, mutant.first, mutant.last)
+    if mutant.in_function and not ran:
+        return True
+    if mutant.in_function and "" not in ran:
+        holding = [test for test in tests if any(found.startswith(f"{test}::") for found in ran)]
+        if not trial.survives(area.root, file, mutant.tree, holding, traces.seconds, ran):
+            return False
+    return trial.survives(area.root, file, mutant.tree, tests, traces.seconds)
+
+
+def _line(area: Area, file: Path, mutant: Mutant) -> str:
+    return f"{file.relative_to(area.root)}:{mutant.first}: {mutant.what}"
+
+
+def _matching(root: Path, patterns: Sequence[str]) -> list[str]:
+    found: list[str] = []
+    for pattern in patterns:
+        matching = sorted(str(path.relative_to(root)) for path in root.glob(pattern) if path.is_file())
+        if not matching:
+            raise ConfigError(f"no file matches {pattern}", where=f"{root}/pyproject.toml, [tool.mutation]")
+        found += [path for path in matching if path not in found]
+    return found

@@ -1,0 +1,142 @@
+"""Mutation testing of a small project: which faults are made, and which of them its tests notice."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from ftbuild.errors import ConfigError, FtbuildError
+from testing import ROOT
+from testing.mutation import campaign, trial
+from testing.mutation.campaign import Area, Result
+from testing.mutation.mutants import mutants
+
+SOURCE = '''
+LIMIT = 10
+
+
+def is_allowed(number: int) -> bool:
+    """Return whether a number is within the limit."""
+    return number < LIMIT
+'''
+WEAK = """
+from adder import is_allowed
+
+
+def test_it() -> None:
+    assert is_allowed(3)
+    assert not is_allowed(30)
+"""
+STRONG = WEAK + "    assert is_allowed(9)\n    assert not is_allowed(10)\n"
+
+
+def described(source: str) -> list[str]:
+    return [mutant.what for mutant in mutants(source)]
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = a == b", ["a == b -> a != b"]),
+        ("x = a in b", ["a in b -> a not in b"]),
+        ("x = a <= b", ["a <= b -> a < b"]),
+        ("x = a and b", ["a and b -> a or b"]),
+        ("x = not a", ["not a -> a"]),
+        ("x = a + b", ["a + b -> a - b"]),
+        ("x = True", ["True -> False"]),
+        ("x = 41", ["41 -> 42"]),
+        ("x = 'gpt'", ["'gpt' -> 'gptmutated'"]),
+        ("x = f'{a}-{b}'", ["'-' -> '-mutated'"]),
+        ("x = (a, b)", ["without a", "without b"]),
+        ("x = {'a': b, **c}", ["without 'a'", "without c", "'a' -> 'amutated'"]),
+        ("x = f(a, key=b)", ["f without key="]),
+        ("x = [a for a in b if a]", ["for a in b if a -> for a in b"]),
+        ("x = a if b else c", ["a if b else c -> a if not b else c"]),
+        ("if a:\n    f()", ["if a: -> if not a:", "f() -> pass"]),
+        ("for a in b:\n    continue", ["continue -> break"]),
+        ("x += a", ["x += a -> pass"]),
+        ("def f(a=1):\n    return a", ["1 -> 2", "return a -> return None"]),
+        ("def f():\n    raise E(1)", ["raise E(1) -> pass"]),
+        ("match a:\n    case 1:\n        f()", ["f() -> pass"]),
+        ("try:\n    f()\nexcept E:\n    g()", ["f() -> pass", "g() -> pass"]),
+        ("try:\n    f()\nfinally:\n    h()", ["f() -> pass", "h() -> pass"]),
+    ],
+)
+def test_each_fault_is_one_small_change(source: str, expected: list[str]) -> None:
+    assert described(source) == expected
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '"""Docstring."""',
+        "class C(Base, kind='a'):\n    'Docstring.'\n    x: Mapping[str, Literal['a']]",
+        "x = 'a text for people'",
+        "x = f'{a} of {b}'",
+        "import a",
+        "@decorated('a')\ndef f() -> Literal['a']:\n    'Docstring.'\n    return None",
+        "if TYPE_CHECKING:\n    x = 1",
+        "x = f(hint=a, where=b)",
+    ],
+)
+def test_what_is_no_behaviour_is_left_alone(source: str) -> None:
+    assert described(source) == []
+
+
+def test_each_mutant_is_a_whole_module_and_the_source_is_not_changed() -> None:
+    made = list(mutants(SOURCE))
+    for mutant, line in zip(made, ["LIMIT = 11", "return None"], strict=False):
+        assert line in ast.unparse(mutant.tree)
+    assert [(m.first, m.last, m.in_function) for m in made] == [(2, 2, False), (7, 7, True), (7, 7, True)]
+    assert made[2].what == "number < LIMIT -> number <= LIMIT"
+
+
+@pytest.fixture
+def area(tmp_path: Path) -> Area:
+    (tmp_path / "adder.py").write_text(SOURCE)
+    return Area("sums", tmp_path, ("adder.py",), ("test_*.py",))
+
+
+def run(area: Area, tests: str, *, every: int = 1, again: bool = False) -> Result:
+    (area.root / "test_adder.py").write_text(tests)
+    return campaign.run(area, area.root / "work", lambda message: None, every=every, again=again)
+
+
+def test_faults_that_no_test_notices_are_listed_and_may_be_tried_again(area: Area) -> None:
+    weak = run(area, WEAK)
+    assert (weak.made, weak.killed) == (3, 1)
+    assert weak.survivors == ("adder.py:2: 10 -> 11", "adder.py:7: number < LIMIT -> number <= LIMIT")
+    assert round(weak.percent) == 33
+    better = run(area, STRONG, again=True)
+    assert (better.made, better.survivors, better.percent) == (2, (), 100)
+    assert (area.root / "adder.py").read_text() == SOURCE
+
+
+def test_a_part_of_the_faults_may_be_tried(area: Area) -> None:
+    assert run(area, STRONG, every=2).made == 2
+
+
+def test_a_fault_that_makes_a_loop_is_noticed(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trial, "LEAST_SECONDS", 1)
+    monkeypatch.setattr(trial, "PATIENCE", 1)
+    (area.root / "adder.py").write_text("def f(a):\n    while a:\n        a -= 1\n    return a\n")
+    tests = "from adder import f\n\n\ndef test_it():\n    assert f(3) == 0\n"
+    assert run(area, tests).survivors == ()
+
+
+def test_tests_that_fail_by_themselves_show_nothing(area: Area) -> None:
+    with pytest.raises(FtbuildError, match="area sums: the tests fail without a mutant: pytest ended with 1"):
+        run(area, WEAK + "    assert is_allowed(10)\n")
+
+
+def test_a_pattern_without_a_file_is_named(area: Area) -> None:
+    with pytest.raises(ConfigError, match=r"no file matches test_\*\.py"):
+        area.test_files()
+
+
+def test_the_areas_of_this_project_have_files() -> None:
+    for area in campaign.areas(ROOT).values():
+        assert area.files()
+        assert area.test_files()
