@@ -14,10 +14,15 @@ from ftbuild.cli.options import CONFIG, BaseName, ConfigFolder, Format
 if TYPE_CHECKING:
     from ftbuild.serving import deployment, image_choice
 
+LOOPBACK = "127.0.0.1"
+
 Gpus = Annotated[
     str | None, "indices of the GPUs, for instance 0,1 (default: the first that the weights need)"
 ]
 ModelRepository = Annotated[Path | None, "folder that invoke model-repo wrote"]
+Listen = Annotated[
+    str, "address to listen on; 0.0.0.0 opens the server, which authenticates nobody, to the network"
+]
 OutFile = Annotated[Path | None, "file to write (default: standard output)"]
 
 
@@ -50,26 +55,33 @@ class ServerOptions:
     shm: Annotated[str, "shared memory, for instance 1g"] = "1g"
     name: Annotated[str, "name of the server"] = "triton-ft"
 
-    def deployment(self, models: Path | None, gpus: tuple[int, ...] | None) -> deployment.Options:
+    def deployment(
+        self, models: Path | None, gpus: tuple[int, ...] | None, listen: str = LOOPBACK
+    ) -> deployment.Options:
         """Return the options of a deployment."""
         from ftbuild.serving import deployment
 
         return deployment.Options(
             models=models,
             gpus=gpus,
-            ports=deployment.Ports(self.http_port, self.grpc_port, self.metrics_port),
+            ports=deployment.Ports(self.http_port, self.grpc_port, self.metrics_port, listen),
             shared_memory=deployment.size(self.shm),
             name=self.name,
         )
 
 
 def _decided(
-    image: ImageOptions, server: ServerOptions, models: Path | None, gpus: tuple[int, ...] | None
+    image: ImageOptions,
+    server: ServerOptions,
+    models: Path | None,
+    gpus: tuple[int, ...] | None,
+    listen: str = LOOPBACK,
 ) -> deployment.Deployment:
     from ftbuild.config import loader
     from ftbuild.serving import resolve
 
-    return resolve.to_write(loader.load(image.config), image.choice(), server.deployment(models, gpus))
+    options = server.deployment(models, gpus, listen)
+    return resolve.to_write(loader.load(image.config), image.choice(), options)
 
 
 @command("serve.docker", default=True)
@@ -78,6 +90,7 @@ def serve(
     server: ServerOptions,
     model_repo: ModelRepository = None,
     gpus: Gpus = None,
+    listen: Listen = LOOPBACK,
     detach: Annotated[bool, "leave the server running"] = False,
     stop: Annotated[bool, "end the server of that name"] = False,
     logs: Annotated[bool, "print the log of the server of that name"] = False,
@@ -96,9 +109,9 @@ def serve(
     elif logs:
         print(docker.logs(docker.find(daemon.connect(), server.name)))
     elif dry_run:
-        print(docker.command_line(_decided(image, server, model_repo, gpu_indices(gpus))))
+        print(docker.command_line(_decided(image, server, model_repo, gpu_indices(gpus), listen)))
     else:
-        options = server.deployment(model_repo, gpu_indices(gpus))
+        options = server.deployment(model_repo, gpu_indices(gpus), listen)
         config = loader.load(image.config)
         client = daemon.connect()
         found = resolve.to_serve(client, config, image.choice(), options)
@@ -112,13 +125,14 @@ def compose(
     server: ServerOptions,
     model_repo: ModelRepository = None,
     gpus: Gpus = None,
+    listen: Listen = LOOPBACK,
     out: OutFile = None,
 ) -> int:
     """Write a Compose file that serves a model repository and restarts it."""
     from ftbuild.serving import compose as renderer
     from ftbuild.serving.deployment import gpu_indices
 
-    return _write(renderer.render(_decided(image, server, model_repo, gpu_indices(gpus))), out)
+    return _write(renderer.render(_decided(image, server, model_repo, gpu_indices(gpus), listen)), out)
 
 
 @command("serve.k8s")

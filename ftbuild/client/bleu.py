@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild.errors import ConfigError
+from ftbuild.host import reading
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 PREFIX = "translate English to German: "
 _WORD = "\u2581"
 _END = "</s>"
+# A million sentences.
+_MOST_BYTES = 10**8
 _INSTALL = "pip install ftbuild[client]"
 
 
@@ -25,10 +28,10 @@ def sentences(file: Path) -> list[str]:
     Upstream's test.en and test.de (tools/t5_utils) hold sentencepiece's pieces, words beginning with U+2581.
     """
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except OSError as missing:
-        raise ConfigError(f"cannot be read: {missing.strerror}", where=str(file)) from missing
-    return [_plain(line) for line in lines]
+        text = reading.read_bytes(file, most=_MOST_BYTES).decode("utf-8-sig")
+    except UnicodeDecodeError as broken:
+        raise ConfigError("not UTF-8 text", where=str(file), hint="save the file as UTF-8") from broken
+    return [_plain(line) for line in text.splitlines()]
 
 
 def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
@@ -43,14 +46,17 @@ def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
 
 def tokenizer(folder: Path) -> Tokenizer:
     """Return the tokenizer of a checkpoint; ConfigError when the folder or the library lacks it."""
-    from ftbuild.models import ensemble
+    from ftbuild.models import ensemble, untrusted
 
     ensemble.tokenizer_files(folder)
     try:
         from ftbuild.models.tokenization import texts
     except ImportError as missing:
         raise ConfigError(f"needs the Python package {missing.name}", hint=_INSTALL) from missing
-    return texts.load(folder)
+    try:
+        return texts.load(folder)
+    except Exception as broken:  # the library has no exception of its own
+        raise ConfigError(f"not a tokenizer: {untrusted.sentence(broken)}", where=str(folder)) from broken
 
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> float:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ftbuild.errors import SmokeError
+from ftbuild.errors import ConfigError, SmokeError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 Protocol = Literal["http", "grpc"]
 ANSWER_SECONDS = 60
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _SEE_LOG = "read the server's log; `invoke verify` and the labels show whether the image is for this GPU"
 
 
@@ -27,12 +29,24 @@ class Unanswered(Refused):
     """No answer came in time, or there is no connection: the server may hang, or have ended."""
 
 
+def checked(address: str, protocol: Protocol) -> str:
+    """Return the `host:port` of an address, which may begin with `http://`; ConfigError when it has none."""
+    bare = address.removeprefix(f"{protocol}://").removesuffix("/")
+    found = _ADDRESS.fullmatch(bare)
+    if found is None or not 0 < int(found[2]) < 65536:
+        tls = "; TLS is a proxy's, which this test does not ask" if address.startswith("https:") else ""
+        raise ConfigError(
+            f"--{protocol} {address[:200]!r} is not an address", hint=f"host:port, the port up to 65535{tls}"
+        )
+    return bare
+
+
 class Client:
     """A connection to one server; not to be shared between threads."""
 
     def __init__(self, address: str, protocol: Protocol, *, seconds: float = ANSWER_SECONDS) -> None:
         """`address` is `host:port` of the protocol's endpoint; an answer may take `seconds`."""
-        self.address = address
+        self.address = address = checked(address, protocol)
         self.protocol = protocol
         self.seconds = seconds
         if protocol == "http":

@@ -60,7 +60,7 @@ def questions() -> str:
 
 def expected(file: Path) -> Expected:
     """Read the answers that the reference script wrote."""
-    record = json.loads(file.read_text())
+    record = json.loads(file.read_text(encoding="utf-8"))
     cases = {name: [Row(**row) for row in rows] for name, rows in record["cases"].items()}
     names = ("vocab_size", "end_id", "layers", "max_length")
     return Expected(**{name: record[name] for name in names}, cases=cases)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from testcontainers.core.waiting_utils import WaitStrategy, WaitStrategyTarget
 
 _PORTS = (triton.HTTP_PORT, triton.GRPC_PORT, triton.METRICS_PORT)
+LOOPBACK = "127.0.0.1"
+_LOCAL = ("localhost", LOOPBACK, "::1")
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def serve(
 ) -> Iterator[Server]:
     """Run a server of `image` on free ports with the model repository `models`; remove it at the end.
 
+    It listens on the loopback address where the engine is on this machine, since it authenticates nobody.
     The model repository is copied into the container, so that neither the image's user nor the engine's
     machine must be able to read it: meant for repositories of a few megabytes. `timeout` is in seconds.
     Raises SmokeError with an excerpt of the log when the server does not get ready.
@@ -75,7 +78,7 @@ def serve(
                 where=image,
                 hint="docker run the image by hand with the same options",
             ) from refused
-        host = container.get_container_host_ip()
+        host = LOOPBACK if _is_here(container) else container.get_container_host_ip()
         http, grpc, metrics = (f"{host}:{container.get_exposed_port(port)}" for port in _PORTS)
         yield Server(http, grpc, metrics, time.monotonic() - start, container)
     finally:
@@ -109,6 +112,8 @@ def _container(
             labels={"io.ftbuild.role": "server"},
         )
     )
+    if _is_here(container):
+        container.ports = {f"{port}/tcp": (LOOPBACK, None) for port in _PORTS}  # type: ignore[misc]
     # Files bring their folders; an empty one (no model at all, a version without weights) gets a file for it.
     for path in sorted([models, *models.rglob("*")]):
         inside = f"{triton.MODELS}/{path.relative_to(models)}"
@@ -117,6 +122,14 @@ def _container(
         elif not any(path.iterdir()):
             container.with_copy_into_container(b"", f"{inside}/.empty")
     return container
+
+
+def _is_here(container: DockerContainer) -> bool:
+    """Return whether published ports are those of this machine; not in a container beside the server's."""
+    from testcontainers.core.config import ConnectionMode
+
+    client = container.get_docker_client()
+    return client.get_connection_mode() is ConnectionMode.docker_host and client.host() in _LOCAL
 
 
 def _ready(timeout: float) -> WaitStrategy:

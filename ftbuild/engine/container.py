@@ -1,4 +1,4 @@
-"""Throw-away containers without network: scripts run in an image, files read out of one.
+"""Throw-away containers without network and rights: scripts run in an image, files read out of one.
 
 Nothing is mounted here, so the engine may be on another machine; files go in and out as a tar.
 """
@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
     from docker.types import DeviceRequest
 
+ROOT = "0"
 SCRIPT_SECONDS = 600
 SHOWN_LINES = 5
+# Upstream's converters start a process for each CPU, torch a thread.
+MOST_PROCESSES = 4096
+# What the engine and the rest of the machine keep.
+RESERVED_MEMORY = 2**30
 _REPEAT = "docker run the image and repeat it by hand"
 
 
@@ -109,6 +114,9 @@ def created(
     An image's own entrypoint would print into the output. `options` are those of the SDK's
     `containers.create`. An interrupt removes the container, too; an engine that is gone does not hide the
     error that is under way.
+
+    The script cannot gain rights, and has no more of the machine's memory than the machine can spare. As root
+    it reads the files of all users, and has no other of root's capabilities.
     """
     from docker.errors import APIError
     from requests import RequestException
@@ -120,13 +128,23 @@ def created(
             name=name,
             entrypoint=["/bin/sh", "-ec", script],
             command=[],
-            network_disabled=True,
+            network_mode="none",
+            cap_drop=["ALL"],
+            cap_add=["DAC_OVERRIDE"] if options.get("user") == ROOT else [],
+            security_opt=["no-new-privileges"],
+            pids_limit=MOST_PROCESSES,
+            mem_limit=_spare_memory(client),
             labels={daemon.ROLE: role},
             **options,
         )
     finally:
         with suppress(APIError, RequestException):
             daemon.remove_container(client, name)
+
+
+def _spare_memory(client: docker.DockerClient) -> int:
+    total = int(client.info()["MemTotal"])
+    return max(total - RESERVED_MEMORY, total // 2)
 
 
 @contextmanager

@@ -35,6 +35,13 @@ def write_atomic(file: Path, content: str | bytes) -> None:
             partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def write_new(file: Path, content: str) -> None:
+    """Write a text file that does not exist; FileExistsError when anything is there, a link included."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(file, flags, 0o666), "w", encoding="utf-8") as stream:
+        stream.write(content)
+
+
 @contextmanager
 def atomic_file(file: Path) -> Iterator[Path]:
     """Yield the path to write to; when the block ends without an error, that file replaces `file`.

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.errors import ConfigError
+from ftbuild.host import reading
+from ftbuild.models import untrusted
 
 FILE = "config.ini"
-_FOLDER = re.compile(r"(\d+)-gpu")
+# More than any of these models is split over.
+MOST_GPUS = 1024
+_FOLDER = re.compile(r"([1-9][0-9]{0,3})-gpu")
+_WHOLE = re.compile(r"-?[0-9]{1,10}")
 # A section of config.ini -> the family, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
 # the sample stack has one section for encoder and decoder.
 SECTIONS = {"gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5"}
@@ -30,34 +36,54 @@ class ConvertedModel:
     @property
     def layers(self) -> int:
         """Transformer layers; of T5, those of the decoder."""
-        return int(self.value("decoder_layers"))
+        return self.number("decoder_layers")
 
     @property
     def vocab_size(self) -> int:
         """Rows of the embedding table; 0 when config.ini has no number."""
-        return int(self.values.get("vocab_size", 0))
+        return self._at("vocab_size") if "vocab_size" in self.values else 0
 
-    def value(self, parameter: str) -> str:
+    def number(self, parameter: str) -> int:
         """Return the value of a parameter of release 1.1's config.pbtxt for these weights.
 
         Raises ConfigError when config.ini lacks it: the server would take upstream's example value, or end
-        (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default).
+        (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default). Likewise
+        when it is no number that a model can have.
         """
+        low = 0 if parameter in _FROM_ZERO else 1
         for key in _KEYS[parameter]:
-            if (found := self.values.get(key, "None")) != "None":
-                return found
+            if self.values.get(key, "None") != "None":
+                return self._at(key, low)
         try:
-            return str(_DERIVED[parameter](self))
+            derived = _DERIVED[parameter](self)
         except KeyError:
             raise ConfigError(
                 f"config.ini has no {parameter} (as {' or '.join(_KEYS[parameter])})",
                 where=str(self.folder / FILE),
                 hint=_CONVERT,
             ) from None
+        if derived < low:
+            raise ConfigError(f"{parameter} would be {derived}", where=str(self.folder / FILE), hint=_CONVERT)
+        return derived
 
     def parameters(self, names: Iterable[str]) -> dict[str, str]:
         """Return the values of those `names` that depend on the weights."""
-        return {name: self.value(name) for name in names if name in _KEYS}
+        return {name: str(self.number(name)) for name in names if name in _KEYS}
+
+    def at_least_one(self, key: str) -> int:
+        """Return the number of a key of config.ini; KeyError without the key, ConfigError for no number."""
+        return self._at(key, 1)
+
+    def _at(self, key: str, low: int = 0) -> int:
+        written = self.values[key]
+        with contextlib.suppress(ValueError):
+            if low <= (found := whole_number(written)) <= untrusted.LARGEST:
+                return found
+        raise ConfigError(
+            f"{key} is {untrusted.shown(written)}, not a whole number from {low} to {untrusted.LARGEST}",
+            where=str(self.folder / FILE),
+            hint=_CONVERT,
+        )
 
 
 # Parameter of config.pbtxt in release 1.1 (BE v1.1 libfastertransformer.cc:212-279) -> keys of config.ini, of
@@ -75,9 +101,12 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "max_seq_len": ("max_pos_seq_len", "n_positions"),
     "rotary_embedding": ("rotary_embedding", "rotary_dim"),
 }
+_FROM_ZERO = frozenset({"start_id", "end_id", "rotary_embedding"})
 _DERIVED: Mapping[str, Callable[[ConvertedModel], int]] = {
-    "size_per_head": lambda s: int(s.values["n_embd"]) // int(s.value("head_num")),
-    "inter_size": lambda s: 4 * int(s.values["n_embd"]),  # GPT-2's config.json: n_inner None means 4 x n_embd
+    "size_per_head": lambda s: s.at_least_one("n_embd") // s.number("head_num"),
+    "inter_size": lambda s: (
+        4 * s.at_least_one("n_embd")
+    ),  # GPT-2's config.json: n_inner None means 4 x n_embd
     # GPT-J has no such table and adjusts its buffers to the request (FT v5.0 GptJTritonModel.cc:150), so the
     # value is printed and no more; this is what GPT-J was trained with.
     "max_seq_len": lambda s: {"gptj": 2048}[s.family],
@@ -117,21 +146,42 @@ def find(folder: Path, gpus: int | None = None) -> ConvertedModel:
 def read(folder: Path) -> ConvertedModel:
     """Read config.ini in `folder`; ConfigError when it is broken or contradicts the folder's name."""
     file = folder / FILE
-    # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
-    config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
-    try:
-        config.read_string(file.read_text(encoding="utf-8"), str(file))
-    except (configparser.Error, UnicodeDecodeError) as broken:
-        raise ConfigError(f"config.ini cannot be read: {broken}", where=str(file), hint=_CONVERT) from broken
+    config = _parsed(file)
     section = next((name for name in SECTIONS if config.has_section(name)), None)
     if section is None:
         raise ConfigError(
-            f"config.ini has none of the sections {', '.join(SECTIONS)}, but {config.sections()}",
+            f"config.ini has none of the sections {', '.join(SECTIONS)}, "
+            f"but {untrusted.shown(config.sections())}",
             where=str(file),
             hint=_CONVERT,
         )
     values = {key: value or "" for key, value in config.items(section)}
     return ConvertedModel(folder, SECTIONS[section], _tensor_para(folder, values), values)
+
+
+def all_values(file: Path) -> dict[str, str]:
+    """Return every value of a config.ini, by section.key; ConfigError when it is broken."""
+    config = _parsed(file)
+    return {f"{name}.{key}": value or "" for name in config.sections() for key, value in config.items(name)}
+
+
+def whole_number(text: str) -> int:
+    """Return the whole number that a text is; ValueError for anything more or less."""
+    if not _WHOLE.fullmatch(text):
+        raise ValueError(f"{untrusted.shown(text)} is not a whole number")
+    return int(text)
+
+
+def _parsed(file: Path) -> configparser.ConfigParser:
+    content = reading.read_text(file, most=untrusted.SETTINGS_BYTES)
+    # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
+    config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    try:
+        config.read_string(content, str(file))
+    except configparser.Error as broken:
+        first = untrusted.sentence(broken)
+        raise ConfigError(f"config.ini cannot be read: {first}", where=str(file), hint=_CONVERT) from broken
+    return config
 
 
 def check_family(model: ConvertedModel, family: str) -> None:
@@ -150,6 +200,8 @@ def check_pipeline(model: ConvertedModel, pipeline_para: int) -> None:
     Each stage runs ceil(layers / stages) layers but holds a cache for floor(layers / stages) of them
     (FT v5.3 GptJDecoder.cc:96, GptJ.cc:88).
     """
+    if not 0 < pipeline_para <= MOST_GPUS:
+        raise ConfigError(f"{pipeline_para} is not a number of pipeline stages", hint=f"1 to {MOST_GPUS}")
     if model.layers % pipeline_para:
         raise ConfigError(
             f"{model.layers} layers cannot be split evenly over {pipeline_para} pipeline stages",
@@ -168,9 +220,9 @@ def _tensor_para(folder: Path, values: Mapping[str, str]) -> int:
             hint="name it as the converter did: <n>-gpu",
         )
     written = values.get("tensor_para_size") or named[1]
-    if int(written) != int(named[1]):
+    if written != named[1]:
         raise ConfigError(
-            f"the folder's name has {named[1]} GPUs, its config.ini {written}",
+            f"the folder's name has {named[1]} GPUs, its config.ini {untrusted.plain(written)}",
             where=str(folder),
             hint="give the folder its old name back: <n>-gpu",
         )

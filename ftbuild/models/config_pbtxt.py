@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild.errors import ConfigError
+from ftbuild.host import reading
+from ftbuild.models import untrusted
 from ftbuild.models.config_ini import ConvertedModel
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 MODEL = "fastertransformer"
 VERSION = "1"
 CONFIG = "config.pbtxt"
+MAKE_AGAIN = "invoke model-repo writes it again, independent of where the weights are"
 # Where the SDK image has upstream's model repositories (dockerfiles/triton-ft.Dockerfile, stage sdk).
 TEMPLATES = "/opt/ftbuild/fastertransformer_backend/all_models"
 DATA_TYPES = ("fp16", "fp32", "bf16")
@@ -98,8 +101,19 @@ def parse(text: str) -> ModelConfig:
 
     try:
         return text_format.Parse(text, ModelConfig())
-    except text_format.ParseError as broken:
-        raise ConfigError(f"not a config.pbtxt: {broken}", hint="see Triton's model_config.proto") from broken
+    except (text_format.ParseError, ValueError, RecursionError) as broken:
+        raise ConfigError(
+            f"not a config.pbtxt: {untrusted.sentence(broken)}", hint="see Triton's model_config.proto"
+        ) from broken
+
+
+def read(file: Path) -> ModelConfig:
+    """Return the message in the config.pbtxt of a model repository; ConfigError, which names it, without."""
+    content = reading.read_text(file, most=untrusted.SETTINGS_BYTES)
+    try:
+        return parse(content)
+    except ConfigError as broken:
+        raise ConfigError(broken.what, where=str(file), hint=MAKE_AGAIN) from broken
 
 
 def text(config: ModelConfig) -> str:
@@ -114,15 +128,15 @@ def write(folder: Path, config: str, weights: Path) -> None:
     """Write a repository with one model into `folder`: its config.pbtxt and the folder `weights`.
 
     The files of the weights are hard links where the file system allows them, so that gigabytes are neither
-    copied nor held twice; copies elsewhere.
+    copied nor held twice; copies elsewhere. No link is followed.
     """
     model = folder / MODEL
-    shutil.copytree(weights, model / VERSION / weights.resolve().name, copy_function=_link)
-    (model / CONFIG).write_text(config)
+    shutil.copytree(weights, model / VERSION / weights.resolve().name, symlinks=True, copy_function=_link)
+    (model / CONFIG).write_text(config, encoding="utf-8")
 
 
 def _link(source: str, target: str) -> None:
     try:
-        os.link(Path(source).resolve(), target)
+        os.link(source, target, follow_symlinks=False)
     except OSError:  # another file system, or one without hard links
-        shutil.copy2(source, target)
+        shutil.copy2(source, target, follow_symlinks=False)

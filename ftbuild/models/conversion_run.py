@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import configparser
+import contextlib
+import io
 import json
 import shlex
 import shutil
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +16,9 @@ from typing import TYPE_CHECKING
 from ftbuild.config.families import Converter
 from ftbuild.engine import container, mounted
 from ftbuild.engine.container import ContainerError
-from ftbuild.errors import ConversionError, HostError
+from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk, files
-from ftbuild.models import config_ini, progress, weights
+from ftbuild.models import config_ini, progress, untrusted, weights
 from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, SCRIPTS, Conversion
 from ftbuild.models.converters import PYTHON
 from ftbuild.text.reporter import Reporter
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 RECORD = "conversion.json"
 LOG = "convert.log"
 SHOWN_LINES = 15
+# Of a longer log, its end is read.
+LOG_BYTES = 2**26
 # A converter whose worker process is killed waits for it for ever (multiprocessing.Pool). An hour, since the
 # whole checkpoint is read before anything is written.
 STALL_SECONDS = 3600
@@ -59,7 +64,8 @@ def convert(client: docker.DockerClient, conversion: Conversion, image: str, rep
         code, output = _run(client, conversion, image, partial, log, report)
         _check_output(code, output, partial, log)
         _check_weights(conversion, partial, log)
-        (partial / RECORD).write_text(json.dumps(_record(conversion, image), indent=2) + "\n")
+        record = json.dumps(_record(conversion, image), indent=2) + "\n"
+        _write_new(partial / RECORD, record, log)
     return out / weights.folder_name(conversion.request.gpus)
 
 
@@ -104,9 +110,23 @@ def _run(
 
             code, output = mounted.run(client, image, "\n".join(lines), folders, look)
     finally:
-        if (partial / LOG).exists():
-            shutil.move(partial / LOG, log)
-    return code, output + (log.read_text(errors="replace") if log.exists() else "")
+        _keep_log(partial / LOG, log)
+    return code, output + _tail(log)
+
+
+def _keep_log(written: Path, log: Path) -> None:
+    """Move the log beside the output, unless the converter put something else in its place."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISREG(written.lstat().st_mode):
+            written.replace(log)
+
+
+def _tail(log: Path) -> str:
+    if not log.exists():
+        return ""
+    with log.open("rb") as stream:
+        stream.seek(max(0, stream.seek(0, io.SEEK_END) - LOG_BYTES))
+        return stream.read().decode("utf-8", "replace")
 
 
 def _check_output(code: int, output: str, partial: Path, log: Path) -> None:
@@ -130,11 +150,18 @@ def _check_output(code: int, output: str, partial: Path, log: Path) -> None:
 
 
 def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
-    """Leave nothing but complete weights in `partial`, or raise ConversionError."""
+    """Leave nothing but complete weights in `partial`, or raise ConversionError.
+
+    The checkpoint may have run code in the converter, so what that left is looked at before it is used.
+    """
+    try:
+        untrusted.require_plain(partial, "do not use this checkpoint: converters write files only")
+    except ConfigError as odd:
+        raise odd.converted(ConversionError) from odd
     shutil.rmtree(partial / RELAID, ignore_errors=True)
     gpus = conversion.request.gpus
     folder = partial / weights.folder_name(gpus)
-    _write_config(conversion.converter, folder)
+    _write_config(conversion.converter, folder, log)
     found = list(
         weights.complaints(
             folder, conversion.converter, conversion.checkpoint.facts, gpus, conversion.data_type
@@ -146,14 +173,25 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
         raise _failed("the converter ended without an error, but its weights are incomplete", shown, log)
 
 
-def _write_config(converter: Converter, folder: Path) -> None:
+def _write_config(converter: Converter, folder: Path, log: Path) -> None:
     """Write the config.ini that a converter does not write."""
     if not converter.config or not folder.is_dir():
         return
     config = configparser.ConfigParser(interpolation=None)
     config.read_dict(converter.config)
-    with (folder / config_ini.FILE).open("w", encoding="utf-8") as file:
-        config.write(file)
+    content = io.StringIO()
+    config.write(content)
+    file = folder / config_ini.FILE
+    if file.is_file():
+        file.unlink()
+    _write_new(file, content.getvalue(), log)
+
+
+def _write_new(file: Path, content: str, log: Path) -> None:
+    try:
+        files.write_new(file, content)
+    except FileExistsError as taken:
+        raise _failed("the converter wrote a file of ours", [file.name], log) from taken
 
 
 def _record(conversion: Conversion, image: str) -> dict[str, object]:

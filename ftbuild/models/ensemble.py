@@ -8,14 +8,14 @@ all_models/{gpt,gptj,gptneox}/{pre,post}processing/1/model.py).
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_pbtxt, tokenization
+from ftbuild.host import reading
+from ftbuild.models import config_pbtxt, tokenization, untrusted
 
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
@@ -32,6 +32,7 @@ _SHARED = "texts.py"
 # Tokenizers of a Hugging Face folder, the best first. Each needs all its files; others may refine it.
 TOKENIZERS: Sequence[Sequence[str]] = (("tokenizer.json",), ("vocab.json", "merges.txt"))
 _REFINES = {"vocab.json": ("added_tokens.json",)}
+_ANOTHER = "name the tokenizer of the checkpoint that was converted"
 
 
 def fill_templates(templates: Mapping[str, str], bare: str, padding_id: int) -> dict[str, str]:
@@ -50,12 +51,18 @@ def fill_templates(templates: Mapping[str, str], bare: str, padding_id: int) -> 
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that `tokenization` needs; ConfigError when some are missing."""
+    """Return the files of a checkpoint that `tokenization` needs; ConfigError when some are missing.
+
+    Likewise when a link leads out of the folder: what it leads to would be served to the clients.
+    """
     for names in TOKENIZERS:
         needed = [folder / name for name in names]
         if all(file.is_file() for file in needed):
             refining = [folder / name for first in names for name in _REFINES.get(first, ())]
-            return [*needed, *(file for file in refining if file.is_file())]
+            found = [*needed, *(file for file in refining if file.is_file())]
+            for file in found:
+                untrusted.require_inside(folder, file)
+            return found
     raise ConfigError(
         "no tokenizer here: neither " + " nor ".join(" with ".join(names) for names in TOKENIZERS),
         where=str(folder),
@@ -71,7 +78,7 @@ def check_vocabulary(files: Sequence[Path], vocab_size: int) -> None:
         raise ConfigError(
             f"the tokenizer has tokens up to {largest}, the weights have {vocab_size} tokens",
             where=str(files[0]),
-            hint="name the tokenizer of the checkpoint that was converted",
+            hint=_ANOTHER,
         )
 
 
@@ -80,7 +87,7 @@ def write(folder: Path, configs: Mapping[str, str], tokenizer: Sequence[Path]) -
     for name, config in configs.items():
         version = folder / name / config_pbtxt.VERSION
         version.mkdir(parents=True)
-        (folder / name / config_pbtxt.CONFIG).write_text(config)
+        (folder / name / config_pbtxt.CONFIG).write_text(config, encoding="utf-8")
         if name == ENSEMBLE:
             # An empty folder counts as a version, but git, zip and object stores lose it.
             (version / ".keep").touch()
@@ -132,15 +139,26 @@ def _parameters(config: ModelConfig, values: Mapping[str, str]) -> None:
 def _largest(file: Path) -> int:
     """Return the largest token id in a tokenizer's file; -1 when it has none."""
     if file.suffix != ".json":
+        reading.read_bytes(file, most=untrusted.JSON_BYTES)
         return -1
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-        if file.name != "tokenizer.json":
-            return max(content.values(), default=-1)
-        vocabulary = content["model"]["vocab"]
-        added = [token["id"] for token in content.get("added_tokens", ())]
-    except (ValueError, KeyError, TypeError, AttributeError) as broken:
-        raise ConfigError(f"the tokenizer's file cannot be read: {broken!r}", where=str(file)) from broken
+    content = untrusted.json_object(file, "a tokenizer", _ANOTHER)
+    if file.name != "tokenizer.json":
+        return max((_id(file, token, number) for token, number in content.items()), default=-1)
+    model, added = content.get("model"), content.get("added_tokens") or []
+    vocabulary = model.get("vocab") if isinstance(model, dict) else None
+    if not isinstance(vocabulary, dict | list) or not isinstance(added, list):
+        raise ConfigError("not a tokenizer: it has no vocabulary", where=str(file), hint=_ANOTHER)
     # A dictionary of pieces, or for Unigram a list of them.
-    ids = vocabulary.values() if isinstance(vocabulary, dict) else [len(vocabulary) - 1]
-    return max([*ids, *added], default=-1)
+    pieces = vocabulary.items() if isinstance(vocabulary, dict) else [("", len(vocabulary) - 1)]
+    ids = [_id(file, token, number) for token, number in pieces if number != -1]
+    return max([*ids, *(_id(file, "added_tokens", _added(token)) for token in added)], default=-1)
+
+
+def _added(token: object) -> object:
+    return token.get("id") if isinstance(token, dict) else token
+
+
+def _id(file: Path, token: str, number: object) -> int:
+    if type(number) is int and 0 <= number <= untrusted.LARGEST:
+        return number
+    return untrusted.whole_number(number, f"the id of {untrusted.shown(token)}", file, _ANOTHER)

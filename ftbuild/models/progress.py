@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -14,11 +15,12 @@ STEP_PERCENT = 10
 
 
 def size(folder: Path) -> int:
-    """Return the bytes of all files below `folder`, some of which may vanish meanwhile."""
+    """Return the bytes of all files below `folder`, some of which may vanish meanwhile; follows no link."""
     total = 0
     for file in folder.rglob("*"):
         try:
-            total += file.stat().st_size if file.is_file() else 0
+            status = file.lstat()
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
         except FileNotFoundError:
             continue
     return total

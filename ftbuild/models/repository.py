@@ -20,7 +20,7 @@ from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError
 from ftbuild.host import files
-from ftbuild.models import config_ini, config_pbtxt, ensemble
+from ftbuild.models import config_ini, config_pbtxt, ensemble, untrusted
 from ftbuild.plan import Plan
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
             "the output exists", where=str(options.out), hint="remove it, or name another --out"
         )
     weights = config_ini.find(options.weights, options.gpus)
+    untrusted.require_plain(weights.folder, "invoke convert writes none: convert again")
     config_ini.check_family(weights, options.family)
     config_ini.check_pipeline(weights, options.pipeline)
     bare = _bare(found, weights, options)
@@ -174,7 +175,7 @@ def _texts(
         )
     tokenizer = ensemble.tokenizer_files(options.tokenizer)
     ensemble.check_vocabulary(tokenizer, weights.vocab_size)
-    return ensemble.fill_templates(found, bare, int(weights.value("end_id"))), tokenizer
+    return ensemble.fill_templates(found, bare, weights.number("end_id")), tokenizer
 
 
 def _require_parent(out: Path) -> None:
@@ -190,5 +191,5 @@ def _configs(tar: bytes) -> dict[str, str]:
         for entry in archive.getmembers():
             parts = PurePosixPath(entry.name).parts
             if len(parts) == 3 and parts[2] == config_pbtxt.CONFIG and (file := archive.extractfile(entry)):
-                configs[parts[1]] = file.read().decode()
+                configs[parts[1]] = file.read(untrusted.SETTINGS_BYTES).decode("utf-8", "replace")
     return configs

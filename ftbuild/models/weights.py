@@ -6,17 +6,20 @@ and one that lacks a key of config.ini ends (3rdparty/INIReader.h), so both are 
 
 from __future__ import annotations
 
-import configparser
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ftbuild.config.families import Converter
-from ftbuild.models import config_ini, formula
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_ini, formula, untrusted
 
 ITEM_BYTES = {"fp32": 4, "fp16": 2}
 GPUS = "gpus"
+# Three times those of 200 layers on 64 GPUs.
+MOST_FILES = 250_000
 _COUNTER = re.compile(r"{(\w+)}")
 _WORDS = {"true": 1, "false": 0}
 
@@ -27,8 +30,18 @@ def folder_name(gpus: int) -> str:
 
 
 def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_type: str) -> dict[str, int]:
-    """Return name -> bytes of every weight file of a model with these `facts`, split over `gpus` GPUs."""
+    """Return name -> bytes of every weight file of a model with these `facts`, split over `gpus` GPUs.
+
+    Raises ConfigError when no model of this family has so many.
+    """
     numbers = {**facts, GPUS: gpus}
+    counted = [math.prod(numbers[c] for c in _COUNTER.findall(pattern)) for pattern in converter.files]
+    if sum(counted) > MOST_FILES:
+        factors = ", ".join(f"{numbers[c]} {c}" for c in _counters(converter))
+        raise ConfigError(
+            f"{factors}: {sum(counted)} weight files, more than the {MOST_FILES} of any model",
+            hint="check the numbers in the checkpoint's configuration, and --gpus",
+        )
     found: dict[str, int] = {}
     for pattern, size in converter.files.items():
         counters = _COUNTER.findall(pattern)
@@ -49,14 +62,19 @@ def complaints(
     if not file.is_file():
         yield f"{config_ini.FILE} was not written"
     else:
-        yield from _config_complaints(_values(file), converter, facts, data_type)
+        try:
+            values = config_ini.all_values(file)
+        except ConfigError as broken:
+            yield broken.what
+        else:
+            yield from _config_complaints(values, converter, facts, data_type)
     wanted = expected(converter, facts, gpus, data_type)
     there = {path.name: path.stat().st_size for path in folder.glob("*.bin")}
     for name in sorted(wanted.keys() | there.keys()):
         if name not in there:
             yield f"{name} is missing"
         elif name not in wanted:
-            yield f"{name} is not a file of this model"
+            yield f"{untrusted.plain(name)} is not a file of this model"
         elif there[name] != wanted[name]:
             yield f"{name} has {there[name]} bytes, not {wanted[name]}"
 
@@ -68,21 +86,19 @@ def _config_complaints(
         try:
             written = formula.value(source, lambda key: _number(values[key]))
         except (KeyError, ValueError) as unknown:
-            yield f"{config_ini.FILE} has no {source} ({unknown})"
+            yield f"{config_ini.FILE} has no {source} ({untrusted.plain(str(unknown))})"
             continue
         if written != facts[fact]:
             yield f"{config_ini.FILE} has {source} = {written}, the checkpoint {facts[fact]}"
     if (written_type := values.get(converter.data_type)) != data_type:
-        yield f"{config_ini.FILE} has {converter.data_type} = {written_type}, not {data_type}"
-
-
-def _values(file: Path) -> dict[str, str]:
-    """Return every value of an INI file, by section.key."""
-    # Values are whatever config.json holds, % signs included.
-    config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
-    config.read(file, encoding="utf-8")
-    return {f"{name}.{key}": value or "" for name in config.sections() for key, value in config.items(name)}
+        shown = untrusted.plain(str(written_type))
+        yield f"{config_ini.FILE} has {converter.data_type} = {shown}, not {data_type}"
 
 
 def _number(text: str) -> int:
-    return _WORDS[text.lower()] if text.lower() in _WORDS else int(text)
+    return _WORDS[text.lower()] if text.lower() in _WORDS else config_ini.whole_number(text)
+
+
+def _counters(converter: Converter) -> list[str]:
+    found = (counter for pattern in converter.files for counter in _COUNTER.findall(pattern))
+    return list(dict.fromkeys(found))

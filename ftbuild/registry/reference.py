@@ -16,6 +16,7 @@ _HUB_HOSTS = (HUB_NAME, "index.docker.io", DOCKER_HUB)
 _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 LONGEST_NAME = 255
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 # What Docker takes for a host and not for the first part of a path has a dot or a port, or is localhost.
 _HOST = re.compile(
     r"(?:localhost|\[[0-9A-Fa-f:]+\]|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]{1,5})?|[A-Za-z0-9-]+:[0-9]{1,5}"
@@ -123,6 +124,26 @@ def check_tag(tag: str) -> str:
             hint="a tag has 1 to 128 letters, digits, underscores, dots and hyphens, no dot or hyphen first",
         )
     return tag
+
+
+def check_image(name: str) -> str:
+    """Return `name`; raise ConfigError unless it names an image as `docker run` takes it, ids included."""
+    rest, at, digest = name.partition("@")
+    repository, colon, tag = rest.rpartition(":") if ":" in rest.rpartition("/")[2] else (rest, "", "")
+    first, slash, path = repository.partition("/")
+    has_host = bool(slash) and bool(_HOST.fullmatch(first))
+    parts = path.split("/") if has_host else repository.split("/")
+    if (
+        len(repository) > LONGEST_NAME
+        or not all(_COMPONENT.fullmatch(part) for part in parts)
+        or (colon and not _TAG.fullmatch(tag))
+        or (at and not _DIGEST.fullmatch(digest))
+    ):
+        raise ConfigError(
+            f"{name[:140]!r} is not the name of an image",
+            hint="[host/]path[:tag][@sha256:...], the path in lower case",
+        )
+    return name
 
 
 def _unusable(registry: str, what: str, hint: str) -> ConfigError:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ftbuild import triton
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import files, shell
+from ftbuild.host.shell import CommandFailed
 from ftbuild.serving.deployment import Deployment
 from ftbuild.text.reporter import Reporter
 
@@ -90,7 +91,7 @@ def write(deployment: Deployment, folder: Path, *, archive: bool = False, report
     """
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in render(deployment, archive=archive).items():
-        (folder / name).write_text(text)
+        (folder / name).write_text(text, encoding="utf-8")
     (folder / START).chmod(0o755)
     if archive:
         report(f"saving {deployment.image} to {folder / ARCHIVE}")
@@ -113,7 +114,14 @@ def write(deployment: Deployment, folder: Path, *, archive: bool = False, report
 def _save(image: str, file: Path) -> None:
     """Write the image's tar (`docker save`)."""
     with files.atomic_file(file) as partial:
-        shell.run(["docker", "image", "save", "--output", str(partial), image])
+        try:
+            shell.run(["docker", "image", "save", "--output", str(partial), image])
+        except CommandFailed as failed:
+            raise HostError(
+                f"the image cannot be saved: {failed.what}",
+                where=image,
+                hint="start the engine (systemctl start docker), and docker pull the image if it is not here",
+            ) from failed
 
 
 def _build(folder: Path) -> Path:
@@ -121,7 +129,7 @@ def _build(folder: Path) -> Path:
         command = [PROGRAM, "build", "--force", str(partial.relative_to(folder)), DEFINITION]
         code = shell.stream(command, log=folder / LOG, cwd=folder)
         if code:
-            last = (folder / LOG).read_text().strip().splitlines()[-3:]
+            last = (folder / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
             raise BuildError(
                 "\n    ".join([f"{PROGRAM} ended with code {code}", *last]), where=str(folder / LOG)
             )

@@ -34,7 +34,9 @@ def _project(deployment: Deployment) -> dict[str, Any]:
         "image": deployment.image,
         "command": list(deployment.command),
         "restart": "unless-stopped",
-        "ports": [f"{host}:{inside}" for _, host, inside in deployment.ports.published()],
+        "ports": [
+            f"{deployment.ports.host}:{port}:{inside}" for _, port, inside in deployment.ports.published()
+        ],
         "volumes": [
             {
                 "type": "bind",
@@ -45,6 +47,8 @@ def _project(deployment: Deployment) -> dict[str, Any]:
                 "bind": {"create_host_path": False},
             }
         ],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
         "shm_size": f"{deployment.shared_mebibytes}m",
         "healthcheck": {
             "test": ["CMD", "python3", "-c", _PROBE],

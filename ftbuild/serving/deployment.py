@@ -6,6 +6,7 @@ refused before anything starts.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,11 +15,16 @@ from pathlib import Path
 from ftbuild import triton
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
+from ftbuild.registry import reference
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import Needs, Weights
 from ftbuild.sm import Sm, sm_codes
 
 MIB = 2**20
+# The servers authenticate nobody (docs/security.md).
+LOOPBACK = "127.0.0.1"
+# No machine of these servers has more; a list of indices is no reason to run out of memory.
+MOST_GPUS = 1024
 NAME = "triton-ft"
 # Upstream's image sets it, since NCCL hangs less often (BE v1.4 docker/Dockerfile:69, README.md:167-170).
 NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
@@ -30,20 +36,29 @@ SMALLEST_SHARED_MULTI_GPU = 1024 * MIB
 # C++ Programming Guide, "Arithmetic Instructions"), int8 weights for Volta to Ada only (FT v5.3
 # fpA_intB_gemm_template.h:441-458).
 FP16_FROM, BF16_FROM, INT8_FROM, INT8_BEFORE = Sm(60), Sm(80), Sm(70), Sm(90)
-_SIZE = re.compile(r"(\d+)([mg])i?b?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,6})([mg])i?b?", re.IGNORECASE)
 # Names that Docker, Compose and Kubernetes all accept; a Service is the strictest (a DNS label of RFC 1035).
+_INDEX = re.compile(r"[0-9]{1,4}")
 _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports of the three endpoints on the machine that serves."""
+    """Ports of the three endpoints on the machine that serves, and the address on which it listens."""
 
     http: int = triton.HTTP_PORT
     grpc: int = triton.GRPC_PORT
     metrics: int = triton.METRICS_PORT
+    listen: str = LOOPBACK
 
     def __post_init__(self) -> None:
+        try:
+            ipaddress.ip_address(self.listen)
+        except ValueError:
+            raise ConfigError(
+                f"--listen {self.listen[:80]!r} is not an IP address",
+                hint=f"{LOOPBACK} for this machine alone, 0.0.0.0 for everybody who reaches it",
+            ) from None
         ports = [port for _, port, _ in self.published()]
         for port in ports:
             if not 0 < port < 65536:
@@ -53,6 +68,21 @@ class Ports:
                 f"the endpoints need different ports, not {', '.join(map(str, ports))}",
                 hint="--http-port, --grpc-port, --metrics-port",
             )
+
+    @property
+    def host(self) -> str:
+        """The address to listen on, as it stands in front of `:port`."""
+        return f"[{self.listen}]" if ":" in self.listen else self.listen
+
+    @property
+    def listens_everywhere(self) -> bool:
+        """Whether it listens on all addresses of the machine."""
+        return ipaddress.ip_address(self.listen).is_unspecified
+
+    @property
+    def listens_here_only(self) -> bool:
+        """Whether only programs of the machine itself can connect."""
+        return ipaddress.ip_address(self.listen).is_loopback
 
     def published(self) -> Iterator[tuple[str, int, int]]:
         """Yield name, port on the machine and port in the container of each endpoint."""
@@ -65,7 +95,7 @@ def size(text: str) -> int:
     """Return the bytes of `512m`, `1g` or `4GB`; units are powers of two, as in Docker."""
     found = _SIZE.fullmatch(text.strip())
     if not found:
-        raise ConfigError(f"{text!r} is not a size", hint="a number with m or g, for instance 1g")
+        raise ConfigError(f"{text[:80]!r} is not a size", hint="a number with m or g, for instance 1g")
     return int(found[1]) * MIB * (1024 if found[2].lower() == "g" else 1)
 
 
@@ -114,14 +144,19 @@ def gpu_indices(text: str | None) -> tuple[int, ...] | None:
     if not text:
         return None
     parts = [part.strip() for part in text.removeprefix("device=").split(",")]
-    if not all(part.isdecimal() for part in parts) or len(set(parts)) < len(parts):
-        raise ConfigError(f"--gpus {text}: not a list of GPU indices", hint="for instance --gpus 0,1")
+    if not all(_INDEX.fullmatch(part) for part in parts) or len(set(map(int, parts))) < len(parts):
+        raise ConfigError(f"--gpus {text[:80]!r}: not a list of GPU indices", hint="for instance --gpus 0,1")
     return tuple(int(part) for part in parts)
 
 
 def chosen_gpus(options: Options, needs: Needs, device: str) -> tuple[int, ...]:
     """Return the GPUs to serve on: those of the options, else as many as the repository needs, from 0."""
     if device == "gpu":
+        if needs.gpus > MOST_GPUS:
+            raise ConfigError(
+                f"config.pbtxt asks for {needs.gpus} GPUs, more than {MOST_GPUS}",
+                hint="tensor_para_size x pipeline_para_size",
+            )
         return options.gpus or tuple(range(needs.gpus))
     if options.gpus:
         raise ConfigError("the backend of this stack computes on the CPU", hint="leave out --gpus")
@@ -138,8 +173,15 @@ def decide(
     """
     if not _NAME.fullmatch(options.name):
         raise ConfigError(
-            f"--name {options.name}: not a name that every platform takes",
+            f"--name {options.name[:80]!r}: not a name that every platform takes",
             hint="lower-case letters, digits and dashes, a letter first, at most 63",
+        )
+    reference.check_image(image.name)
+    models = options.models and options.models.resolve()
+    if models and not str(models).isprintable():
+        raise ConfigError(
+            f"{str(models)!r}: not a path that every platform takes",
+            hint="rename it without control characters; letters beyond ASCII need a UTF-8 locale",
         )
     gpus = chosen_gpus(options, needs, device)
     for weights in needs.weights:
@@ -155,7 +197,7 @@ def decide(
     return Deployment(
         name=options.name,
         image=image.name,
-        models=options.models and options.models.resolve(),
+        models=models,
         gpus=gpus,
         ports=options.ports,
         shared_memory=options.shared_memory,

@@ -6,7 +6,9 @@ The engine mounts the model repository, so both must be on the same machine.
 from __future__ import annotations
 
 import contextlib
+import csv
 import errno
+import io
 import shlex
 import socket
 import time
@@ -45,10 +47,16 @@ def command_line(deployment: Deployment) -> str:
     elif deployment.gpus:
         # The engine reads the value as CSV: without quotes of its own a comma would end the list.
         argv.append(f'--gpus="device={",".join(map(str, deployment.gpus))}"')
+    argv += ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
     argv.append(f"--shm-size={deployment.shared_mebibytes}m")
     argv += [f"--ulimit={name}={value}:{value}" for name, value in deployment.limits.items()]
-    argv += [f"--publish={host}:{inside}" for _, host, inside in deployment.ports.published()]
-    argv.append(f"--mount=type=bind,source={deployment.models},target={triton.MODELS},readonly")
+    ports = deployment.ports
+    argv += [f"--publish={ports.host}:{port}:{inside}" for _, port, inside in ports.published()]
+    if deployment.models is None:
+        raise _nothing()
+    argv.append(
+        f"--mount={_fields('type=bind', f'source={deployment.models}', f'target={triton.MODELS}')},readonly"
+    )
     argv += [f"--env={name}={value}" for name, value in deployment.environment.items()]
     return shlex.join([*argv, deployment.image, *deployment.command])
 
@@ -96,23 +104,30 @@ def _where(deployment: Deployment) -> str:
 
 
 def _addresses(client: docker.DockerClient, deployment: Deployment) -> str:
-    return ", ".join(f"{name} {_host(client)}:{port}" for name, port, _ in deployment.ports.published())
+    host = _reached_at(client, deployment)
+    return ", ".join(f"{name} {host}:{port}" for name, port, _ in deployment.ports.published())
 
 
 def refuse(client: docker.DockerClient, deployment: Deployment, image: Image) -> None:
     """Raise ConfigError or HostError for an obstacle: a taken name or port, files that cannot be read."""
     _refuse_name(client, deployment.name)
     if deployment.models is None:
-        raise ConfigError("nothing to serve", hint="--model-repo DIR")
+        raise _nothing()
     if blocked := unreadable(deployment.models, *image.user):
         raise HostError(
             f"the server's user ({image.user[0]}) cannot read the model repository",
             where=str(blocked),
             hint=f"chmod -R a+rX {shlex.quote(str(deployment.models))}",
         )
-    if _host(client) == "localhost":
+    engine = _host(client)
+    if engine == "localhost":
         for name, port, _ in deployment.ports.published():
-            _refuse_port(name, port)
+            _refuse_port(name, deployment.ports.listen, port)
+    elif deployment.ports.listens_here_only:
+        raise ConfigError(
+            f"the engine is on {engine}, where {deployment.ports.listen} cannot be reached from here",
+            hint="--listen 0.0.0.0, or an address of that machine; docs/security.md says what that means",
+        )
 
 
 def start(client: docker.DockerClient, deployment: Deployment) -> Container:
@@ -128,8 +143,13 @@ def start(client: docker.DockerClient, deployment: Deployment) -> Container:
             name=deployment.name,
             labels=ROLE,
             environment=dict(deployment.environment),
-            ports={f"{inside}/tcp": host for _, host, inside in deployment.ports.published()},
+            ports={
+                f"{inside}/tcp": (deployment.ports.listen, port)
+                for _, port, inside in deployment.ports.published()
+            },
             mounts=[Mount(triton.MODELS, str(deployment.models), type="bind", read_only=True)],
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
             shm_size=deployment.shared_memory,
             ulimits=[Ulimit(name=name, soft=n, hard=n) for name, n in deployment.limits.items()],
             device_requests=gpu.requests(deployment.access, deployment.gpus) if deployment.gpus else [],
@@ -163,7 +183,7 @@ def wait(
     """
     import requests
 
-    url = f"http://{_host(client)}:{deployment.ports.http}"
+    url = f"http://{_reached_at(client, deployment)}:{deployment.ports.http}"
     begin = reported = time.monotonic()
     while (now := time.monotonic()) < begin + seconds:
         refuse_dead(container, "before it was ready")
@@ -272,16 +292,20 @@ def _filter() -> list[str]:
     return [f"{name}={value}" for name, value in ROLE.items()]
 
 
-def _refuse_port(name: str, port: int) -> None:
+def _refuse_port(name: str, address: str, port: int) -> None:
     """Raise HostError when something listens there: the engine's own message would come after the start."""
-    with socket.socket() as probe:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
         # As servers do: a connection that has just ended does not hold a port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind(("", port))
+            probe.bind((address, port))
         except OSError as taken:
             if taken.errno == errno.EACCES:  # below 1024, where the engine may listen and this user may not
                 return
+            if taken.errno == errno.EADDRNOTAVAIL:
+                raise HostError(
+                    f"this machine has no address {address}", hint="--listen with one of `ip address`"
+                ) from taken
             raise HostError(
                 f"port {port} is in use", where=f"the {name} endpoint", hint=f"choose another --{name}-port"
             ) from taken
@@ -294,6 +318,22 @@ def _session() -> requests.Session:
     session = requests.Session()
     session.trust_env = False
     return session
+
+
+def _fields(*values: str) -> str:
+    """Return values as a line of CSV, which `docker run --mount` reads."""
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow(values)
+    return line.getvalue()
+
+
+def _nothing() -> ConfigError:
+    return ConfigError("nothing to serve", hint="--model-repo DIR")
+
+
+def _reached_at(client: docker.DockerClient, deployment: Deployment) -> str:
+    ports = deployment.ports
+    return _host(client) if ports.listens_everywhere else ports.host
 
 
 def _host(client: docker.DockerClient) -> str:

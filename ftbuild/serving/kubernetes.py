@@ -5,6 +5,7 @@ Limits of locked memory and stack are the node's there: a pod cannot set them.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import yaml
@@ -19,6 +20,8 @@ GPU = "nvidia.com/gpu"
 PROBE_SECONDS = 10
 # Half an hour to load a model before a pod counts as failed.
 START_PROBES = 180
+_CLAIM = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+LONGEST_CLAIM = 253
 
 
 def render(deployment: Deployment, *, claim: str | None = None, replicas: int = 1) -> str:
@@ -27,6 +30,11 @@ def render(deployment: Deployment, *, claim: str | None = None, replicas: int = 
     The repository comes from a PersistentVolumeClaim, or without `claim` from the same folder on every node.
     The cluster chooses the GPUs of a pod: only their number counts.
     """
+    if claim is not None and (len(claim) > LONGEST_CLAIM or not _CLAIM.fullmatch(claim)):
+        raise ConfigError(
+            f"--pvc {claim[:80]!r} is not the name of a claim",
+            hint="lower-case letters, digits, dashes and dots (a DNS subdomain of RFC 1123)",
+        )
     if replicas < 1:
         raise ConfigError(
             f"the number of replicas must be at least 1, not {replicas}", hint="check --replicas"

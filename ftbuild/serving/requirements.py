@@ -12,11 +12,16 @@ from pathlib import Path, PurePosixPath
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_pbtxt
+from ftbuild.models import config_pbtxt, untrusted
+from ftbuild.models.config_ini import MOST_GPUS
+from ftbuild.models.config_pbtxt import MAKE_AGAIN
 
 BACKEND = "fastertransformer"
-_WEIGHTS = re.compile(r"(\d+)-gpu")
-_MAKE_AGAIN = "invoke model-repo writes it again, independent of where the weights are"
+# A configuration takes milliseconds to read; no server has so many models.
+MOST_MODELS = 500
+_WEIGHTS = re.compile(r"([1-9][0-9]{0,3})-gpu")
+_NUMBER = re.compile(r"-?[0-9]{1,10}")
+_VERSION = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ def read(folder: Path) -> Needs:
             where=str(folder),
             hint="invoke model-repo writes one",
         )
+    if len(files) > MOST_MODELS:
+        raise ConfigError(f"{len(files)} models in a repository, more than {MOST_MODELS}", where=str(folder))
     weights = (_weights(folder, file) for file in files)
     return Needs(tuple(file.parent.name for file in files), tuple(found for found in weights if found))
 
@@ -98,19 +105,23 @@ def unreadable(folder: Path, uid: int, gid: int) -> Path | None:
 
 
 def _may(path: Path, uid: int, gid: int) -> bool:
-    status = path.stat()
+    try:
+        status = path.stat()
+    except OSError:  # a link without a target, or in a circle
+        return False
     shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
     wanted = 0o5 if path.is_dir() else 0o4
-    return uid == 0 or (status.st_mode >> shift) & wanted == wanted
+    # Root has no more rights there than others: the server has no capabilities.
+    return (status.st_mode >> shift) & wanted == wanted
 
 
 def _weights(folder: Path, file: Path) -> Weights | None:
     """Return the weights that a model of the FasterTransformer backend needs; None for any other model."""
-    config = config_pbtxt.parse(file.read_text())
+    config = config_pbtxt.read(file)
     if config.backend != BACKEND:
         return None
     parameters = {name: value.string_value for name, value in config.parameters.items()}
-    tensor_para = _number(parameters, "tensor_para_size", file, 1)
+    tensor_para = _number(parameters, "tensor_para_size", file, 1, low=1)
     model = file.parent
     place = _place(folder, model, parameters, config.default_model_filename or f"{tensor_para}-gpu", file)
     return Weights(
@@ -119,7 +130,7 @@ def _weights(folder: Path, file: Path) -> Weights | None:
         data_type=_data_type(parameters),
         int8=_number(parameters, "int8_mode", file, 0) > 0,
         tensor_para=tensor_para,
-        pipeline_para=_number(parameters, "pipeline_para_size", file, 1),
+        pipeline_para=_number(parameters, "pipeline_para_size", file, 1, low=1),
         instances=sum(max(group.count, 1) for group in config.instance_group) or 1,
         folder=str(place.relative_to(folder)),
         exists=place.is_dir(),
@@ -132,30 +143,38 @@ def _data_type(parameters: Mapping[str, str]) -> str:
     return parameters.get("data_type") or ("fp16" if parameters.get("is_half") == "1" else "fp32")
 
 
-def _number(parameters: Mapping[str, str], name: str, file: Path, default: int) -> int:
+def _number(parameters: Mapping[str, str], name: str, file: Path, default: int, *, low: int = 0) -> int:
     text = parameters.get(name) or str(default)
-    try:
+    if _NUMBER.fullmatch(text) and low <= int(text) <= MOST_GPUS:
         return int(text)
-    except ValueError:
-        raise ConfigError(f"{name} is {text!r}, not a number", where=str(file), hint=_MAKE_AGAIN) from None
+    raise ConfigError(
+        f"{name} is {untrusted.shown(text)}, not a number from {low} to {MOST_GPUS}",
+        where=str(file),
+        hint=MAKE_AGAIN,
+    )
 
 
 def _place(folder: Path, model: Path, parameters: Mapping[str, str], name: str, file: Path) -> Path:
     """Return the path where the backend looks, on this machine: the container sees triton.MODELS."""
     written = parameters.get("model_checkpoint_path")
     if not written:
-        versions = [path for path in model.iterdir() if path.name.isdecimal()]
+        versions = [path for path in model.iterdir() if _VERSION.fullmatch(path.name)]
         version = max(versions, key=lambda path: int(path.name), default=model / config_pbtxt.VERSION)
+        if not untrusted.is_file_name(name):
+            raise _elsewhere(
+                "default_model_filename", name, "which is no folder of the model's version", file
+            )
         return version / name
     inside = PurePosixPath(written)
-    if not inside.is_relative_to(triton.MODELS):
-        raise ConfigError(
-            f"model_checkpoint_path is {written}, which the container does not have: "
-            f"it sees the repository as {triton.MODELS}",
-            where=str(file),
-            hint=_MAKE_AGAIN,
-        )
+    if not inside.is_relative_to(triton.MODELS) or not all(map(untrusted.is_file_name, inside.parts[1:])):
+        reason = f"which the container does not have: it sees the repository as {triton.MODELS}"
+        raise _elsewhere("model_checkpoint_path", written, reason, file)
     return folder / inside.relative_to(triton.MODELS)
+
+
+def _elsewhere(parameter: str, written: str, reason: str, file: Path) -> ConfigError:
+    what = f"{parameter} is {untrusted.plain(written)}, {reason}"
+    return ConfigError(what, where=str(file), hint=MAKE_AGAIN)
 
 
 def _split(folder: Path) -> Iterator[int]:

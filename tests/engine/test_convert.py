@@ -47,6 +47,15 @@ CRASHES = 'raise SystemExit("the weights are cursed")'
 SAYS_ERROR = """print("[ERROR] cannot find key 'lm_head.weight'")"""
 LOSES_A_FILE = """import os; os.remove("/convert/out/1-gpu/model.wte.bin")"""
 HANGS = "import time; time.sleep(600)"
+# What code of a checkpoint would do: look for rights and a network, and leave a link for the host to follow.
+ESCAPES = "; ".join(
+    [
+        "import os, re",
+        "status = open('/proc/self/status').read()",
+        "print(re.findall('(?:CapEff|CapBnd|NoNewPrivs):.*', status), os.listdir('/sys/class/net'))",
+        "os.symlink('/etc/passwd', '/convert/out/conversion.json')",
+    ]
+)
 
 
 @pytest.fixture(scope="module")
@@ -214,6 +223,26 @@ def test_a_converter_that_fails_leaves_its_words_and_nothing_else(
     assert words[family] in caught.value.what
     assert caught.value.where == str(tmp_path / "out.log")
     assert left(tmp_path) == {"out.log"}
+
+
+def test_a_converter_has_no_rights_and_no_network_and_its_links_are_not_followed(
+    client: docker.DockerClient,
+    spoilt: Callable[[str, str, str], str],
+    config: Config,
+    checkpoints: Path,
+    tmp_path: Path,
+) -> None:
+    image = spoilt(SCRIPTS["gptj"], ESCAPES, ">>")
+    with pytest.raises(
+        ConversionError, match=r"'conversion\.json' is neither a file nor a folder, but a link"
+    ):
+        convert(client, config, image, ConversionRequest("gptj", checkpoints / "gptj", tmp_path / "out"))
+    assert left(tmp_path) == {"out.log"}
+    none = "0" * 16
+    assert (
+        f"['CapEff:\\t{none}', 'CapBnd:\\t{none}', 'NoNewPrivs:\\t1'] ['lo']"
+        in (tmp_path / "out.log").read_text()
+    )
 
 
 def test_a_converter_that_hangs_is_given_up(

@@ -50,6 +50,7 @@ def model(built: Plan, reference: ModuleType, tmp_path_factory: pytest.TempPathF
     )
     config_pbtxt.write(folder / "models", config, folder / f"{RANKS}-gpu")
     with server_container.serve(built.tag("runtime"), folder / "models") as running:
+        assert running.http.startswith("127.0.0.1:")
         client = Client(running.grpc, "grpc")
         yield client
         client.close()

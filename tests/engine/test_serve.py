@@ -114,6 +114,8 @@ def test_a_detached_server_answers_until_it_is_stopped(
     assert running.attrs["HostConfig"]["ShmSize"] == wanted.shared_memory
     assert "Started HTTPService" in launch.logs(running)
     assert running.exec_run("touch /models/here").exit_code != 0
+    published = [binding["HostIp"] for ports in running.ports.values() for binding in ports or ()]
+    assert published == ["127.0.0.1"] * 3
 
     with pytest.raises(ConfigError, match=f"there is already a server {wanted.name}") as clash:
         serve(wanted, detach=True)

@@ -6,6 +6,7 @@ else the tests' own. The command lines and the tables of files are those of `inv
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import subprocess
@@ -459,3 +460,27 @@ def test_the_original_gptj_checkpoint_is_put_together(
     require_equal(out / "2-gpu", wanted)
     assert set(weights.expected(planned.converter, facts, 2, "fp32")) == set(wanted)
     assert (out / "2-gpu" / "config.ini").exists() == (release != "22.03"), "5.0 writes none: we do"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_no_converter_that_is_called_runs_code_of_a_pickle(
+    release: str, config: Config, tree: Callable[[str], Path]
+) -> None:
+    """transformers passes `weights_only` by itself (v4.46.3 modeling_utils.py, load_state_dict)."""
+    scripts = {
+        found.script
+        for family in config.models.families
+        for kind in ("huggingface", "jax")
+        if (found := converters._find(config, release, family, kind))
+    }
+    assert scripts
+    for script in scripts:
+        calls = [
+            (ast.unparse(node.func), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords})
+            for node in ast.walk(ast.parse((tree(release) / script).read_text()))
+            if isinstance(node, ast.Call)
+        ]
+        loads = [arguments for called, arguments in calls if called == "torch.load"]
+        assert all(arguments.get("weights_only") == "True" for arguments in loads), script
+        assert not any("pickle" in called or "allow_pickle" in arguments for called, arguments in calls)
+        assert loads or "gptj" not in script

@@ -52,7 +52,7 @@ def _check_reference(session: Session, file: Path) -> None:
     """Compare with the greedy cases of a file that `invoke smoke --prepare` made."""
     try:
         expected = golden.expected(file)
-    except (OSError, ValueError, KeyError, TypeError) as broken:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as broken:
         raise ConfigError(
             f"no reference answers: {broken!r}", where=str(file), hint="invoke smoke --prepare makes them"
         ) from broken

@@ -160,7 +160,7 @@ def test_a_checkpoint_of_another_model_is_named_with_the_family_that_reads_it(
     [
         ({"model.safetensors": safetensors()[:-1]}, "truncated or damaged: it has"),
         ({"model.safetensors": safetensors()[:20]}, "truncated or damaged: its header has"),
-        ({"model.safetensors": b""}, "truncated or damaged: its header cannot be read"),
+        ({"model.safetensors": b""}, "truncated or damaged: it has 0 bytes"),
         ({"model.safetensors": b"version https://git-lfs.github.com/spec/v1\n"}, "Git LFS pointer"),
         ({"model.safetensors": None}, "no weights for PyTorch"),
         ({"model.safetensors": None, "pytorch_model.bin": b""}, "truncated or damaged: it is empty"),

@@ -1,0 +1,148 @@
+"""Files that others made: read within limits, and never through a link that leads out of their folder.
+
+A checkpoint comes from the internet and a converter's output from code that read it, so neither decides what
+ftbuild reads, how much memory that takes, or what a message does to a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Any, NoReturn
+
+from ftbuild.errors import ConfigError, HostError
+from ftbuild.host import reading
+
+# No configuration, index or tokenizer of these families is larger. An empty object takes 3 bytes of JSON and
+# 72 of Python, so a file of this size takes at most 400 MB.
+JSON_BYTES = 16 * 2**20
+# config.ini and config.pbtxt have some kilobytes, and their parsers take a second for a megabyte.
+SETTINGS_BYTES = 2**18
+# Whole numbers of FasterTransformer are `int`.
+LARGEST = 2**31 - 1
+# NAME_MAX of Linux' file systems, in bytes.
+LONGEST_NAME = 255
+_SNAPSHOTS, _BLOBS = "snapshots", "blobs"
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 80
+
+
+def shown(value: object) -> str:
+    """Return a value for a message: short, and without control characters."""
+    return _SHORT.repr(value)
+
+
+def plain(text: str) -> str:
+    """Return a text for a message: as it is when it is short and printable, else as `shown`."""
+    return text if text.isprintable() and len(text) <= _SHORT.maxstring else shown(text)
+
+
+def sentence(message: object) -> str:
+    """Return the first line of a library's message, which may quote the file: cut, and printable."""
+    first = str(message).partition("\n")[0][:300]
+    return first if first.isprintable() else ascii(first)
+
+
+def is_file_name(name: object) -> bool:
+    """Return whether a value names an entry of a folder: one part of a path, and not its parent."""
+    if not isinstance(name, str) or not name.isprintable() or len(name.encode()) > LONGEST_NAME:
+        return False
+    return PurePosixPath(name).name == name and name != ".."
+
+
+def json_object(file: Path, what: str, hint: str) -> dict[str, Any]:
+    """Return the JSON object in a file; ConfigError, which calls it `what`, when there is none."""
+    return parsed_object(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
+
+
+def parsed_object(content: bytes, file: Path, what: str, hint: str) -> dict[str, Any]:
+    """Return the JSON object in bytes that came from `file`; ConfigError when it is none."""
+    try:
+        found = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number)
+    except RecursionError:
+        raise ConfigError(f"not {what}: nested too deeply", where=str(file), hint=hint) from None
+    except ValueError as broken:
+        raise ConfigError(f"not {what}: {sentence(broken)}", where=str(file), hint=hint) from broken
+    if not isinstance(found, dict):
+        raise ConfigError(f"not {what}: it holds no object", where=str(file), hint=hint)
+    return found
+
+
+def whole_number(value: object, name: str, where: Path, hint: str, *, low: int = 0) -> int:
+    """Return a value of JSON as a number; ConfigError unless it is whole, at least `low` and of 32 bits."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= LARGEST:
+        raise ConfigError(
+            f"{name} is {shown(value)}, not a whole number from {low} to {LARGEST}",
+            where=str(where),
+            hint=hint,
+        )
+    return value
+
+
+def require_inside(folder: Path, file: Path) -> Path:
+    """Return the real path of a file of `folder`; ConfigError when links lead elsewhere.
+
+    They may lead within the folder and, in Hugging Face's cache, from snapshots/<commit> into blobs beside
+    `snapshots` (huggingface_hub's guide "Understand caching").
+    """
+    real, root = file.resolve(), folder.resolve()
+    allowed = [root]
+    if root.parent.name == _SNAPSHOTS:
+        allowed.append(root.parent.parent / _BLOBS)
+    if any(real.is_relative_to(place) for place in allowed):
+        return real
+    raise ConfigError(
+        f"{shown(file.name)} is a link that leads out of the folder",
+        where=str(file),
+        hint="put the file itself there: a folder from elsewhere must not choose what is read here",
+    )
+
+
+def require_links_inside(folder: Path) -> None:
+    """Raise ConfigError when a link anywhere in `folder` leads out of it."""
+    for path in _walk(folder):
+        if path.is_symlink():
+            require_inside(folder, path)
+
+
+def require_plain(folder: Path, hint: str) -> None:
+    """Raise ConfigError unless there are regular files and folders only; take their setuid and setgid bits.
+
+    A link, a pipe or a device would let whoever wrote the folder decide what is read or written later.
+    """
+    for path in _walk(folder):
+        mode = path.lstat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise ConfigError(
+                f"{shown(path.name)} is neither a file nor a folder, but {_kind(mode)}",
+                where=str(path),
+                hint=hint,
+            )
+        if mode & (stat.S_ISUID | stat.S_ISGID):
+            path.chmod(stat.S_IMODE(mode) & ~(stat.S_ISUID | stat.S_ISGID))
+
+
+def _walk(folder: Path) -> list[Path]:
+    """Return everything below a folder, without following links; HostError for what cannot be listed."""
+
+    def refuse(unreadable: OSError) -> NoReturn:
+        what = f"the folder cannot be read: {unreadable.strerror}"
+        raise HostError(what, where=str(unreadable.filename)) from unreadable
+
+    return [
+        Path(inside, name)
+        for inside, folders, files in os.walk(folder, onerror=refuse)
+        for name in (*folders, *files)
+    ]
+
+
+def _kind(mode: int) -> str:
+    kinds = {stat.S_IFLNK: "a link", stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def _no_number(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON number")

@@ -1,0 +1,166 @@
+"""Weight files of a checkpoint: all there, whole as far as their formats show it, and without code.
+
+Nothing is loaded here. The converters load with `weights_only`, and what torch would run code of all the same
+is refused.
+"""
+
+from __future__ import annotations
+
+import struct
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from ftbuild.errors import ConfigError
+from ftbuild.models import untrusted
+
+# In the order in which transformers looks for them (v4.46.3 modeling_utils.py, from_pretrained).
+WEIGHTS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
+MOST_SHARDS = 1000
+_LFS = b"version https://git-lfs"
+_ZIP = b"PK\x03\x04"
+# Opcode and protocol with which a pickle begins; torch writes 2.
+_PICKLES = tuple(bytes((0x80, protocol)) for protocol in range(2, 6))
+# Of a TorchScript archive, which torch.load hands to torch.jit.load whatever `weights_only` says (torch 2.0.1
+# serialization.py, load).
+_SCRIPT = "constants.pkl"
+FETCH_AGAIN = "fetch the checkpoint again (git lfs pull, or huggingface-cli download)"
+
+
+def find(folder: Path) -> Iterator[Path]:
+    """Yield the weight files of a Hugging Face checkpoint; ConfigError when some are missing."""
+    name = next((name for name in WEIGHTS if (folder / name).is_file()), None)
+    if name is None:
+        raise ConfigError(
+            f"the checkpoint has no weights for PyTorch: none of {', '.join(WEIGHTS)}",
+            where=str(folder),
+            hint="weights for TensorFlow or Flax must be saved for PyTorch first",
+        )
+    if not name.endswith(".index.json"):
+        yield folder / name
+        return
+    index = folder / name
+    _refuse_pointer(index)
+    listed = untrusted.json_object(index, "an index of weights", FETCH_AGAIN).get("weight_map")
+    if not isinstance(listed, dict):
+        raise ConfigError("not an index of weights: it has no weight_map", where=str(index), hint=FETCH_AGAIN)
+    if odd := [name for name in listed.values() if not untrusted.is_file_name(name)]:
+        raise ConfigError(
+            f"not an index of weights: {untrusted.shown(odd[0])} is no name of a file beside it",
+            where=str(index),
+            hint=FETCH_AGAIN,
+        )
+    names = sorted(set(listed.values()))
+    if not 0 < len(names) <= MOST_SHARDS:
+        raise ConfigError(
+            f"not an index of weights: it names {len(names)} files, not 1 to {MOST_SHARDS}",
+            where=str(index),
+            hint=FETCH_AGAIN,
+        )
+    if missing := [name for name in names if not (folder / name).is_file()]:
+        raise ConfigError(
+            f"{len(missing)} of {len(names)} files of the checkpoint are missing: {', '.join(missing[:5])}",
+            where=str(index),
+            hint=FETCH_AGAIN,
+        )
+    yield from (folder / name for name in names)
+
+
+def require_whole(file: Path) -> None:
+    """Raise ConfigError for a truncated file, as far as its format shows it."""
+    _refuse_pointer(file)
+    if file.suffix == ".safetensors":
+        wanted = _safetensors_size(file)
+        if file.stat().st_size != wanted:
+            raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {wanted}")
+        return
+    if file.suffix == ".npz":
+        _zip_names(file)
+    else:
+        _require_tensors(file)
+
+
+def _require_tensors(file: Path) -> None:
+    """Raise ConfigError unless torch can load a file as tensors and nothing else.
+
+    A zip archive ends with a directory, so that a truncated one is found. What torch before 1.6 wrote is a
+    pickle without a length. The oldest form, a tar, is refused: torch before 2.6 runs code of its pickles
+    even with `weights_only` (CVE-2025-32434).
+    """
+    with file.open("rb") as stream:
+        begin = stream.read(max(map(len, (_ZIP, *_PICKLES))))
+    if not begin:
+        raise _truncated(file, "it is empty")
+    if begin == _ZIP:
+        if any(name.rpartition("/")[2] == _SCRIPT for name in _zip_names(file)):
+            raise _unsafe(file, "it is a TorchScript program")
+    elif not begin.startswith(_PICKLES):
+        raise _truncated(file, "PyTorch writes no such file")
+    elif tarfile.is_tarfile(file):
+        raise _unsafe(file, "it is a tar archive, from which torch loads more than tensors")
+
+
+def _zip_names(file: Path) -> list[str]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as broken:
+        raise _truncated(file, str(broken)) from broken
+
+
+def _safetensors_size(file: Path) -> int:
+    """Return the size of a complete file: 8 bytes for the header's length, header, tensors (format 1.0)."""
+    with file.open("rb") as stream:
+        begin = stream.read(8)
+        if len(begin) < 8:
+            raise _truncated(file, f"it has {len(begin)} bytes")
+        length = int.from_bytes(begin, "little")
+        if length > file.stat().st_size:
+            raise _truncated(file, f"its header has {length} bytes")
+        if length > untrusted.JSON_BYTES:
+            raise _truncated(file, f"its header has {length} bytes, more than {untrusted.JSON_BYTES}")
+        header = untrusted.parsed_object(stream.read(length), file, "a header of safetensors", FETCH_AGAIN)
+    return (
+        8
+        + length
+        + max(
+            (_end(file, name, entry) for name, entry in header.items() if name != "__metadata__"), default=0
+        )
+    )
+
+
+def _end(file: Path, name: str, entry: object) -> int:
+    """Return where a tensor ends, in bytes from the end of the header."""
+    offsets = entry.get("data_offsets") if isinstance(entry, dict) else None
+    match offsets:
+        case [int(start), int(end)] if 0 <= start <= end:
+            return end
+    raise _truncated(file, f"its header has no data_offsets for {untrusted.shown(name)}")
+
+
+def _refuse_pointer(file: Path) -> None:
+    with file.open("rb") as stream:
+        if stream.read(len(_LFS)) == _LFS:
+            raise ConfigError(
+                "a Git LFS pointer in place of the weights",
+                where=str(file),
+                hint="git lfs install && git lfs pull in the checkpoint's repository",
+            )
+
+
+def _unsafe(file: Path, detail: str) -> ConfigError:
+    return ConfigError(
+        f"the weights are in a form that may run code: {detail}",
+        where=str(file),
+        hint="use a checkpoint with model.safetensors, or save it as such on a machine that you can spare",
+    )
+
+
+def _truncated(file: Path, detail: str) -> ConfigError:
+    return ConfigError(f"the file is truncated or damaged: {detail}", where=str(file), hint=FETCH_AGAIN)
