@@ -8,14 +8,12 @@ import sys
 
 import pytest
 
-from ftbuild.cli import selection
-from ftbuild.cli.selection import Selection
 from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.gates.smoke import gate
-from ftbuild.plan import Plan
-from testing import ROOT
+from ftbuild.plan import LABELS, Plan
+from testing import ROOT, built_images
 
 CONFIG = ROOT / "buildcfg"
 
@@ -26,10 +24,8 @@ def testable() -> list[Plan]:
         client = daemon.connect()
     except HostError as missing:
         pytest.skip(f"needs Docker Engine: {missing.what}")
-    config = loader.load(CONFIG)
-    planned = [
-        plan for base in config.bases.bases for plan in selection.plans(config, Selection(CONFIG, base=base))
-    ]
+    images = client.images.list(filters={"label": f"{LABELS}.product=runtime"})
+    planned = built_images.plans(loader.load(CONFIG), (image.labels for image in images))
     built = [plan for plan in planned if daemon.image(client, plan.tag("runtime"))]
     if not built:
         pytest.skip("no image of the real sources is built here: invoke build")
@@ -45,9 +41,8 @@ def test_every_image_that_runs_here_passes() -> None:
     if not plans:
         pytest.skip("the GPU here runs none of the images built here")
     for plan in plans:
-        arguments = ["--cell", plan.cell.id, "--base", plan.base.name]
         done = subprocess.run(
-            [sys.executable, "-m", "invoke", "smoke", *arguments],
+            [sys.executable, "-m", "invoke", "smoke", *built_images.options(plan)],
             cwd=ROOT,
             env=os.environ,
             capture_output=True,
