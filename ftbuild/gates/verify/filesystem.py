@@ -1,6 +1,7 @@
 """The contents of an image: the script that lists them, its parser, and rules for a serving image.
 
-An image is judged by what it adds to its base, as a base from a registry cannot be fixed here.
+An image is judged by what it adds to a base from a registry, which cannot be fixed here; on a base of our own
+it is judged as a whole.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ftbuild.errors import VerifyError
 
@@ -32,6 +34,21 @@ SETUID = 0o6000
 WORLD_WRITABLE = 0o002
 STICKY = 0o1000
 NOBODY = 65534
+# Programs of Debian 12's packages login, passwd, mount, libpam-modules-bin and openssh-client.
+DEBIAN_SETUID: Mapping[str, int] = {
+    "/usr/bin/chage": 0o2755,
+    "/usr/bin/chfn": 0o4755,
+    "/usr/bin/chsh": 0o4755,
+    "/usr/bin/expiry": 0o2755,
+    "/usr/bin/gpasswd": 0o4755,
+    "/usr/bin/mount": 0o4755,
+    "/usr/bin/newgrp": 0o4755,
+    "/usr/bin/passwd": 0o4755,
+    "/usr/bin/ssh-agent": 0o2755,
+    "/usr/bin/su": 0o4755,
+    "/usr/bin/umount": 0o4755,
+    "/usr/sbin/unix_chkpwd": 0o2755,
+}
 _ENTRY = re.compile(r"file ([a-zA-Z]) ([0-7]+) (\d+) (\d+) (/.*)", re.ASCII)
 # passwd(5), group(5)
 _NAME = re.compile(r"(user|group) ([^:]+):[^:]*:(\d+):.*", re.ASCII)
@@ -58,7 +75,7 @@ class Contents:
     files: Mapping[str, File]
     users: Mapping[str, int]
     groups: Mapping[str, int]
-    secrets: tuple[str, ...]
+    secrets: tuple[str, ...] = ()
 
     def is_folder(self, path: str) -> bool:
         """Return whether the path is a folder, or a link, which may lead to one."""
@@ -138,9 +155,16 @@ def unknown_owners(image: Contents, base: Contents) -> Iterator[str]:
             yield f"{file.path} (owner {file.uid}:{file.gid})"
 
 
-def setuid(image: Contents, base: Contents) -> Iterator[str]:
-    """Return programs that run with their owner's or group's rights, unless the base has them so."""
-    return (f"{f.path} (mode {f.mode:o})" for f in _changed(image, base) if f.kind == "f" and f.mode & SETUID)
+def setuid(
+    image: Contents, base: Contents, *, known: Mapping[str, int] = MappingProxyType({})
+) -> Iterator[str]:
+    """Return programs that run with their owner's or group's rights, unless the base has them so.
+
+    `known` are modes by path that are right on any base.
+    """
+    for file in _changed(image, base):
+        if file.kind == "f" and file.mode & SETUID and known.get(file.path) != file.mode:
+            yield f"{file.path} (mode {file.mode:o})"
 
 
 def open_to_all(files: Iterable[File]) -> Iterator[str]:

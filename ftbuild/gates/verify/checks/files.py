@@ -1,4 +1,4 @@
-"""Checks of the files that the image adds to its base."""
+"""Checks of the files that are ours: what the image adds to a base from a registry, else all of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from ftbuild.gates.verify import filesystem
 from ftbuild.gates.verify.images import Images
 from ftbuild.gates.verify.verdict import REPORT_BUG, Verdict, judge
 
+NOTHING = filesystem.Contents({}, {}, {})
 _PASSWORD = re.compile(r"://[^/@\s:]+:[^/@\s]+@")
 
 
 def leftovers(images: Images, product: str) -> Iterator[Verdict]:
-    """Require that nothing of the build, no build tool and no credential was added to the base."""
+    """Require nothing of the build, no build tool and no credential in what is ours."""
     image, base = _with_base(images, product)
     brought = filesystem.brought_by_base(base)
     passwords = [
@@ -30,23 +31,26 @@ def leftovers(images: Images, product: str) -> Iterator[Verdict]:
 
 
 def owners(images: Images, product: str) -> Iterator[Verdict]:
-    """Require an owner and a group with a name for every added file."""
+    """Require an owner and a group with a name for every file of ours."""
     problems = filesystem.unknown_owners(*_with_base(images, product))
     yield judge(problems, "all have a name", f"COPY with --chown, or make the user; {REPORT_BUG}")
 
 
 def rights(images: Images, product: str) -> Iterator[Verdict]:
-    """Require that no added program is setuid or setgid and no added file is world-writable."""
+    """Require that no program of ours is setuid or setgid and no file of ours is world-writable."""
     both = _with_base(images, product)
+    known = filesystem.DEBIAN_SETUID if images.plan.base.local else {}
     problems = [
-        *(f"setuid or setgid: {path}" for path in filesystem.setuid(*both)),
+        *(f"setuid or setgid: {path}" for path in filesystem.setuid(*both, known=known)),
         *(f"world-writable: {path}" for path in filesystem.world_writable(*both)),
     ]
     yield judge(problems, "nothing added", f"chmod it in its stage; {REPORT_BUG}")
 
 
 def _with_base(images: Images, product: str) -> tuple[filesystem.Contents, filesystem.Contents]:
-    return images.contents(images.ids[product]), images.contents(images.base)
+    """Return the contents of the image, and those of its base that excuse them: none of a base of our own."""
+    excused = NOTHING if images.plan.base.local else images.contents(images.base)
+    return images.contents(images.ids[product]), excused
 
 
 def _configured(images: Images, image: str) -> Iterator[tuple[str, str]]:
