@@ -32,6 +32,7 @@ from ftbuild.cli import explain
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import FtbuildError
+from ftbuild.matrix import Cell
 from ftbuild.models import converters, weights
 from ftbuild.plan import Revision, make_plan
 from ftbuild.sources import fetch
@@ -140,20 +141,23 @@ def examine(seed: int, found: list[Stack]) -> Outcome:
 def plan_everything(folder: Path) -> None:
     """Do all that a configuration decides and that needs neither network nor engine."""
     config = loader.load(folder)
-    matrix.select_with_excluded(config)
+    matrix.select(config)
     for base in config.bases.bases:
-        matrix.as_json(matrix.make_matrix(config, base))
-    for number, cell in enumerate(matrix.select(config)):
-        plan = make_plan(config, cell, REVISION)
-        json.dumps(plan.as_dict())
-        json.dumps(bake.cell_definition(plan, bake.Host(jobs=1)))
-        if plan.base.local:
-            json.dumps(bake.base_definition(plan, plan.base.local.os_image, bake.Host(jobs=1)))
-        if number == 0:
-            explain.plan(plan)
+        table = matrix.select_with_excluded(config, base=base)
+        matrix.as_json(table)
+        _plan(config, table.cells[-1])
     series.idle(config)
     _read_pins(config)
     _convert(config)
+
+
+def _plan(config: Config, cell: Cell) -> None:
+    plan = make_plan(config, cell, REVISION)
+    explain.plan(plan)
+    json.dumps(plan.as_dict())
+    json.dumps(bake.cell_definition(plan, bake.Host(jobs=1)))
+    if plan.base.local:
+        json.dumps(bake.base_definition(plan, plan.base.local.os_image, bake.Host(jobs=1)))
 
 
 def _read_pins(config: Config) -> None:

@@ -75,6 +75,9 @@ class Host:
             "HEAVIEST": compile_order.SOURCES,
             **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
         }
+        for name, value in settings.items():
+            if "\n" in value:  # it would be another setting
+                raise ConfigError(f"{name} has more than one line", hint=f"correct or unset {name}")
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import Builder, CaBundle, setting, work_folder
+from ftbuild.cli.options import MOST_JOBS, Builder, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
@@ -19,7 +19,7 @@ def nightly(
     signing: Signing,
     jobs: Annotated[
         int | None,
-        Range(1),
+        Range(1, MOST_JOBS),
         "compile jobs of all cells together (default: from the engine's cores and memory)",
     ] = None,
     parallel: Annotated[int | None, Range(1), "cells at a time (default: from the jobs)"] = None,

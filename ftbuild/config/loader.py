@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,6 +31,7 @@ M = TypeVar("M", bound=Model)
 # What a person can read; a file that is wrong throughout has one cause.
 MOST_COMPLAINTS = 10
 MOST_CHARACTERS = 300
+_ABSENT = object()
 _HINT = "docs/configuration.md lists every key"
 
 
@@ -72,12 +73,31 @@ def _validated(read: Document, model: type[M]) -> M:
 
 
 def _explained(invalid: ValidationError, read: Document) -> list[str]:
-    found = []
-    for error in invalid.errors(include_url=False)[: MOST_COMPLAINTS + 1]:
-        keys = [part for part in error["loc"] if part != "[key]"]
+    """Return a line for each wrong key; what may have several types has a complaint for each of them."""
+    found: dict[tuple[str, ...], list[str]] = {}
+    for error in invalid.errors(include_url=False):
+        keys = tuple(_keys(error["loc"], read.data, missing=error["type"] == "missing"))
         message = _FRIENDLY.get(error["type"], _plain_message)(dict(error))
-        found.append(f"{read.place(*keys)}: {'.'.join(map(str, keys)) or 'the file'}: {message}")
-    return found
+        found.setdefault(keys, []).append(message)
+        if len(found) > MOST_COMPLAINTS:
+            break
+    return [
+        f"{read.place(*keys)}: {'.'.join(keys) or 'the file'}: {' or '.join(dict.fromkeys(messages))}"
+        for keys, messages in found.items()
+    ]
+
+
+def _keys(location: Sequence[str | int], data: Any, *, missing: bool) -> Iterator[str]:
+    """Yield the keys of a location: it also names types that a value could have had."""
+    for number, part in enumerate(location, start=1):
+        inner = list(enumerate(data)) if isinstance(data, list) else []
+        inner = list(data.items()) if isinstance(data, Mapping) else inner
+        value = next((value for key, value in inner if str(key) == str(part)), _ABSENT)
+        if value is not _ABSENT:
+            data = value
+        elif not (missing and number == len(location)):
+            continue
+        yield str(part)
 
 
 def _shortened(complaints: list[str]) -> str:
@@ -89,7 +109,8 @@ def _shortened(complaints: list[str]) -> str:
 
 
 def _plain_message(error: dict[str, Any]) -> str:
-    return str(error["msg"]).removeprefix("Value error, ")
+    message = str(error["msg"]).removeprefix("Value error, ")
+    return message.replace("Input should be", "must be")
 
 
 def _not_text(error: dict[str, Any]) -> str:

@@ -11,7 +11,7 @@ from ftbuild.build import bake
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
-from ftbuild.errors import BuildError
+from ftbuild.errors import BuildError, ConfigError
 
 COMPILE_ERROR = """\
 #12 [backend 2/3] RUN --network=none build backend
@@ -58,6 +58,12 @@ def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> N
     lines = dict(line.split("=", 1) for line in bake.Host(jobs=3).lines().splitlines())
     assert lines.keys() == {"JOBS", "JOB_BYTES", "HEAVIEST", "CCACHE_MAXSIZE"}
     assert (lines["JOBS"], lines["CCACHE_MAXSIZE"]) == ("3", "5G")
+
+
+def test_a_variable_of_two_lines_cannot_be_another_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CCACHE_MAXSIZE", "1G\nJOBS=-1")
+    with pytest.raises(ConfigError, match="CCACHE_MAXSIZE has more than one line"):
+        bake.Host(jobs=3).lines()
 
 
 def test_the_job_folder_has_all_files_for_a_run_by_hand(

@@ -70,7 +70,7 @@ def test_mutations_of_random_seeds(memory: None, copies: list[Stack]) -> None:
         try:
             outcome = examine(seed, copies)
             check(outcome)
-            counts["accepted" if outcome.accepted else "refused"] += 1
+            counts[f"{outcome.kind} {'accepted' if outcome.accepted else 'refused'}"] += 1
         except Exception as failed:
             counts[type(failed).__name__] += 1
             wrong.append(f"seed {seed}: {failed!r}"[:2000])

@@ -290,6 +290,28 @@ def test_a_word_that_yaml_takes_for_a_boolean_is_explained(config_folder: Path, 
     assert "not the number" not in refused(config_folder)
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "message"),
+    [
+        ("models.yaml", "layers: 28", "layers: -28",
+         r"families\.gptj\.converters\.1\.fixed\.layers: .* or must be greater than or equal to 0\n"),
+        ("models.yaml", "fixed: {inner: 4 * hidden}", "fixed: {inner: true}",
+         r"converters\.1\.fixed\.inner: must be text in quotes, not true .* or must be a valid integer\n"),
+        ("matrix.yaml", "default_sms: [80]", "default_sms: 80", r"\.default_sms: must be a list, not 80\n"),
+        ("bases.yaml", "[gcc, g++]", "[gcc]", r"ngc\.host_compiler\.1: required, but missing\n"),
+        ("bases.yaml", "requirements:", "requirments:", r"bases\.ngc\.requirments: unknown key\n"),
+        ("matrix.yaml", "default_sms: [80]", "default_sms: [0x50]", "0x50 is no plain decimal number"),
+    ],
+)  # fmt: skip
+def test_a_message_is_about_what_was_written(
+    config_folder: Path, file: str, old: str, new: str, message: str
+) -> None:
+    spoil(config_folder, file, old, new)
+    assert re.search(rf"{file}:\d+(: .*|\n)?{message}", refused(config_folder)) or message in refused(
+        config_folder
+    )
+
+
 def test_every_complaint_is_listed_up_to_ten(config_folder: Path) -> None:
     with (config_folder / "matrix.yaml").open("a") as file:
         file.writelines(f"key{number}: 1\n" for number in range(30))
