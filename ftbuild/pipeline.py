@@ -17,7 +17,7 @@ from ftbuild.engine import buildx, daemon
 from ftbuild.errors import FtbuildError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
-from ftbuild.host import disk, failures
+from ftbuild.host import disk, failures, locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
@@ -92,6 +92,7 @@ def _accept(cell: CellBuild) -> None:
     """Verify both images, then point the moving tags at them."""
     plan = cell.plan
     subject = Subject(cell.client, cell.config, plan, cell.folder, cell.options.cache, cell.report)
-    for product, image in gate.require(subject).items():
-        # By id: a name may refer to another image by now.
-        daemon.tag(cell.client, image, plan.tag(product, moving=True))
+    with locks.cell(cell.folder, cell.report):
+        for product, image in gate.require(subject).items():
+            # By id: a name may refer to another image by now.
+            daemon.tag(cell.client, image, plan.tag(product, moving=True))

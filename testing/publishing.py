@@ -23,6 +23,7 @@ from ftbuild.config import loader
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import remote_image
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
 from ftbuild.text.results import State
@@ -178,12 +179,13 @@ def complete_ids(repository: Repository, reference: str) -> frozenset[str]:
     index = repository.manifest(reference)
     if index is None:
         return frozenset()
-    image, attestation = (repository.manifest(entry["digest"]) for entry in index.content["manifests"])
+    image, attestation = (repository.manifest(part.digest) for part in remote_image.parts(index))
     assert image, f"{reference} has no image"
     assert attestation, f"{reference} has no attestation"
     for manifest in (image, attestation):
-        for part in (manifest.content["config"], *manifest.content["layers"]):
-            assert len(repository.blob(part["digest"])) == part["size"]
+        assert manifest.content.config
+        for part in (manifest.content.config, *(manifest.content.layers or ())):
+            assert len(repository.part(part)) == part.size
     return RemoteImage(index, image).ids
 
 

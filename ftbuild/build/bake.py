@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild import cmake
-from ftbuild.build import compile_order
+from ftbuild.build import compile_order, proxies
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
@@ -33,9 +33,6 @@ REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
 ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access"
 # Variables of the user's environment that compile steps need, for the compiler cache.
 PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
-# Build arguments that BuildKit knows and keeps out of cache keys; null takes the value from the environment
-# (docker/buildx docs/bake-reference.md, target.args), so that the file holds no credential.
-PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
 # Errors of BuildKit itself, not of the build. A step that two builds share belongs to the session of the
 # first, and may fail with it when that one is interrupted; equal steps of several targets may be merged into
 # one that is gone already (moby/buildkit issue 2303).
@@ -157,7 +154,7 @@ def _common(plan: Plan, host: Host) -> dict[str, Any]:
             "recipe": "recipe",
             WHEELS: WHEELS,
         },
-        "args": {**plan.arguments(), **_proxies()},
+        "args": {**plan.arguments(), **proxies.arguments()},
         "secret": SECRETS,
     }
 
@@ -169,7 +166,7 @@ def target_name(plan: Plan, target: str) -> str:
 
 def _attestations(host: Host) -> dict[str, list[str]]:
     """Return BuildKit's own provenance, unless a build argument may be a proxy with a password."""
-    return {"attest": ["type=provenance,mode=max"]} if host.full and not _proxies() else {}
+    return {"attest": ["type=provenance,mode=max"]} if host.full and not proxies.are_set() else {}
 
 
 def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
@@ -184,7 +181,7 @@ def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     """Return the bake file of a local base: the image to serve from and the one to compile in."""
     assert plan.base.local is not None
-    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **_proxies()}
+    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **proxies.arguments()}
     targets = {
         _without_dots(f"base-{plan.base.name}-{target}"): {
             "context": ".",
@@ -278,16 +275,12 @@ def _progress(wanted: str) -> str:
     return wanted
 
 
-def _proxies() -> dict[str, None]:
-    return {name: None for name in PROXIES if name in os.environ}
-
-
 def _environment() -> dict[str, str]:
     """Return the variable that puts BuildKit's whole provenance into the metadata file (buildx 0.14).
 
-    It holds the build arguments, so it is left out if one may be a proxy with a password.
+    It holds the build arguments, so there is none if one may be a proxy with a password.
     """
-    return {} if _proxies() else {"BUILDX_METADATA_PROVENANCE": "max"}
+    return {"BUILDX_METADATA_PROVENANCE": "disabled" if proxies.are_set() else "max"}
 
 
 def _without_dots(text: str) -> str:

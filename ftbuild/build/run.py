@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from ftbuild import cmake
 from ftbuild.build import bake, context
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
-from ftbuild.errors import HostError
+from ftbuild.host import locks
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import GIB
@@ -82,23 +80,17 @@ def host_settings(client: docker.DockerClient, options: BuildOptions) -> bake.Ho
 def run_job(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = lambda: None) -> None:
     """Stage the folder of a cell, call `stage_more` to add to it, and run the job there.
 
-    Raises HostError if another build of the cell is running.
+    Raises HostError if another command works on the cell.
     """
-    job.folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(job.folder / "lock", timeout=0):
-            online = bake.compiles_online()
-            plan, options, report = cell.plan, cell.options, cell.report
-            context.stage(cell.config, plan, options.cache, job.folder, online=online, report=report)
-            stages = context.WHEEL_STAGES
-            context.wheels(plan, stages, options.cache, job.folder, ca=options.ca, report=report)
-            stage_more()
-            bake.write(job, cell.host)
-            if online:
-                cell.report(bake.ONLINE)
-            cell.report(f"building with {cell.host.jobs} compile jobs, log: {job.log}")
-            bake.run(job, cell.host, report=cell.report)
-    except Timeout as busy:
-        raise HostError(
-            "another build of this cell is running", where=str(job.folder), hint="wait until it has ended"
-        ) from busy
+    with locks.cell(job.folder, cell.report, patience=locks.BUILD_SECONDS):
+        online = bake.compiles_online()
+        plan, options, report = cell.plan, cell.options, cell.report
+        context.stage(cell.config, plan, options.cache, job.folder, online=online, report=report)
+        stages = context.WHEEL_STAGES
+        context.wheels(plan, stages, options.cache, job.folder, ca=options.ca, report=report)
+        stage_more()
+        bake.write(job, cell.host)
+        if online:
+            cell.report(bake.ONLINE)
+        cell.report(f"building with {cell.host.jobs} compile jobs, log: {job.log}")
+        bake.run(job, cell.host, report=cell.report)

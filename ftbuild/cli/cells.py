@@ -22,6 +22,7 @@ from ftbuild.cli.options import (
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans
+from ftbuild.host import locks
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
@@ -151,7 +152,9 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
 
     def test(plan: Plan, report: Reporter) -> GateReport:
         report("verifying")
-        return gate.run(Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report))
+        folder = plan.folder(work_folder())
+        with locks.cell(folder, report):
+            return gate.run(Subject(client, config, plan, folder, cache_folder(), report))
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)
@@ -179,10 +182,11 @@ def smoke(
 
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
         subject = Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report)
-        if prepare:
-            gate.prepare(subject)
-            return None
-        return gate.run(subject, any_gpu=any_gpu)
+        with locks.cell(subject.folder, report):
+            if prepare:
+                gate.prepare(subject)
+                return None
+            return gate.run(subject, any_gpu=any_gpu)
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)

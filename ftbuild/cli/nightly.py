@@ -55,6 +55,7 @@ def nightly(
         allow_unsmoked=signing.allow_unsmoked,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
+        force=signing.force,
         notify=notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(ca),
         builder=builder,

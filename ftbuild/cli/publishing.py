@@ -40,7 +40,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Signing:
-    """The options about signatures, and about publishing what is not tested."""
+    """The options about signatures, untested images, and older ones."""
 
     allow_unsmoked: Annotated[
         bool, "publish what no GPU has tested, labelled so and without a moving tag"
@@ -49,6 +49,7 @@ class Signing:
         None
     )
     sign_log: Annotated[bool, "enter signatures into the public transparency log"] = True
+    force: Annotated[bool, "let a moving tag go back to an older build"] = False
 
 
 @command()
@@ -80,7 +81,11 @@ def publish(
         print(outcomes.actions_as_json(found) if format == "json" else outcomes.actions_table(found))
         return 0
     options = Options(
-        names, work_folder(), signing.allow_unsmoked, signer(signing.sign_key, signing.sign_log)
+        names,
+        work_folder(),
+        signing.allow_unsmoked,
+        signer(signing.sign_key, signing.sign_log),
+        signing.force,
     )
     ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
     outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)
@@ -137,12 +142,15 @@ def which(
     from ftbuild.publishing import index as catalogue
     from ftbuild.registry.client import Repository
     from ftbuild.sm import Sm
+    from ftbuild.text import reporter
 
     loaded = loader.load(config)
     entries = (
         catalogue.from_file(index)
         if index
-        else catalogue.read(Repository(Target(_required(registry)).names(loaded).repository))
+        else catalogue.read(
+            Repository(Target(_required(registry)).names(loaded).repository), reporter.to_stderr
+        )
     )
     wanted = dict.fromkeys(map(Sm.parse, sm), "") or {gpu.sm: gpu.driver for gpu in gpus.installed()}
     product = "sdk" if sdk else "runtime"

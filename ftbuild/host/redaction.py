@@ -47,6 +47,11 @@ def redact(text: str) -> str:
     return _PARAMETER.sub(rf"\1{SHOWN}", text)
 
 
+def holds_known(text: str, shortest: int = SHORTEST) -> bool:
+    """Return whether `text` holds a value that this process knows, of at least so many characters."""
+    return any(value in text for value in _known if len(value) >= shortest)
+
+
 def remember(*values: str) -> None:
     """Replace these values from now on, also as a URL writes them."""
     for value in values:

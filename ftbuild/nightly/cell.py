@@ -80,10 +80,14 @@ def blank(
     )
 
 
-def run(plan: Plan, options: CellOptions, context: RunContext) -> CellRecord:
-    """Run the steps of a cell until one fails, and return its record."""
+def run(plan: Plan, options: CellOptions, context: RunContext, *, is_tested: bool = False) -> CellRecord:
+    """Run the steps of a cell until one fails, and return its record.
+
+    A cell that is tested already, in the run that this one resumes, is only published.
+    """
     start = context.now()
-    record = _run(plan, options, context, replace(blank(plan), start=start))
+    begun = replace(blank(plan), start=start)
+    record = _publish(plan, options, context, begun) if is_tested else _run(plan, options, context, begun)
     return replace(record, seconds=context.now() - start)
 
 
@@ -96,9 +100,15 @@ def _run(plan: Plan, options: CellOptions, context: RunContext, record: CellReco
         with context.gpu:
             record = _add(record, _step(plan, context, "smoke", _selected(plan, options)))
     if record.state is State.PASSED and options.registry and (untested is None or options.allow_unsmoked):
-        arguments = [*_selected(plan, options), "--registry", options.registry, *options.publish]
-        record = _add(record, _step(plan, context, "publish", arguments))
+        record = _publish(plan, options, context, record)
     return _mark_untested(record, untested) if untested and record.state is State.PASSED else record
+
+
+def _publish(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
+    assert options.registry is not None
+    arguments = [*_selected(plan, options), "--registry", options.registry, *options.publish]
+    record = _add(record, _step(plan, context, "publish", arguments))
+    return replace(record, registry=options.registry) if record.state is State.PASSED else record
 
 
 def _mark_untested(record: CellRecord, why: str) -> CellRecord:

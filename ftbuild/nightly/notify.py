@@ -26,8 +26,9 @@ _EXCLUDED = wording.look(State.SKIPPED, Reason.EXCLUDED)
 def post(url: str, run: NightlyRun) -> str | None:
     """Send the outcome to `url`; return None if it was accepted, else a one-line warning.
 
-    Never raises for failures of network or server; retries while the server is busy (429, 5xx) or
-    unreachable. The warning names the host only: a webhook's path is its password.
+    Never raises for failures of network or server; retries while there is no connection, or the server says
+    that it has not taken the request (429, 503). After any other failure the outcome may have arrived, and
+    would be posted twice. The warning names the host only: a webhook's path is its password.
     """
     import requests
 
@@ -102,7 +103,7 @@ def _session() -> requests.Session:
 
     session = requests.Session()
     for scheme in ("https://", "http://"):
-        session.mount(scheme, HTTPAdapter(max_retries=patience(POLICY)))
+        session.mount(scheme, HTTPAdapter(max_retries=patience(POLICY, once=True)))
     return session
 
 

@@ -119,7 +119,10 @@ class Patch:
 
 @dataclass(frozen=True)
 class CellRecord:
-    """The record of one cell: its outcome (`detail` has one line or more), steps and artifacts."""
+    """The record of one cell: its outcome (`detail` has one line or more), steps and artifacts.
+
+    `registry` is the one that has its images, by this run or an earlier one; empty: none.
+    """
 
     cell: str
     triton: str
@@ -139,6 +142,7 @@ class CellRecord:
     images: Mapping[str, Image] = field(default_factory=dict)
     compiles: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    registry: str = ""
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State,
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.scheduler import Hooks, Schedule
 from ftbuild.plan import Plan, Revision, make_plan
-from ftbuild.publishing import names
+from ftbuild.publishing import names, signing
 from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.registry.client import Repository
 from ftbuild.text import tables, units
@@ -70,6 +70,7 @@ class NightlyOptions:
     allow_unsmoked: bool = False
     sign_key: str | None = None
     sign_log: bool = True
+    force: bool = False
     notify: str | None = None
     ca: Path | None = None
     builder: str | None = None
@@ -131,7 +132,7 @@ def _begin(
             )
         folder, run = found
         to_stderr(f"resuming the nightly run of {run.started}")
-        return folder, replace(run, registry=options.registry or run.registry)
+        return folder, replace(run, registry=_registry(options) or run.registry)
     now = datetime.now(UTC)
     run = NightlyRun(
         id=now.strftime("%Y-%m-%dT%H-%M-%SZ"),
@@ -141,7 +142,7 @@ def _begin(
         command=shell.display(["invoke", "nightly", *_recorded_options(request, options)]),
         ftbuild=__version__,
         revision=request.revision.commit,
-        registry=options.registry or "",
+        registry=_registry(options),
         cores=int(info["NCPU"]),
         memory_bytes=int(info["MemTotal"]),
         jobs=here.jobs,
@@ -149,6 +150,11 @@ def _begin(
         past=history.remembered(work),
     )
     return work / history.FOLDER / run.id, run
+
+
+def _registry(options: NightlyOptions) -> str:
+    """Return the registry in one spelling, since records are compared by it."""
+    return (options.registry or "").rstrip("/")
 
 
 def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
@@ -166,27 +172,53 @@ def _schedule(
     if options.resume:
         plans = [found for found in plans if found.cell.id in {record.cell for record in run.cells}]
     settled = {entry.cell.id: _excluded(entry) for entry in table.excluded}
-    settled |= _done_before(plans, run)
+    done = passed_before(plans, run)
+    tested = {record.cell for record in done.values() if run.registry and record.registry != run.registry}
+    settled |= {name: record for name, record in done.items() if name not in tested}
     if run.registry:
         repository = names.resolve(run.registry, options.stage, config.matrix.image).repository
-        complete = (status for status in query(plans, Repository(repository)) if status.is_complete)
-        settled = {status.plan.cell.id: _published(status, repository) for status in complete} | settled
+        settled = _complete(plans, repository, run.registry, options) | settled
     left = [found for found in plans if found.cell.id not in settled]
-    settled |= _without_base(client, left, options, request)
+    to_build = [found for found in left if found.cell.id not in tested]
+    settled |= _without_base(client, to_build, options, request)
     left = [found for found in left if found.cell.id not in settled]
     ordered = budget.longest_first(left, run.past)
-    return Schedule(run, ordered, settled, at_a_time=here.cells, fail_fast=options.fail_fast)
+    return Schedule(
+        run, ordered, settled, at_a_time=here.cells, fail_fast=options.fail_fast, tested=frozenset(tested)
+    )
 
 
-def _done_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecord]:
-    """Return the cells that the resumed run has finished with their present inputs."""
+def passed_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecord]:
+    """Return the cells that the resumed run has finished with their present inputs.
+
+    One that it left alone, as a registry had it, has not passed for any other registry.
+    """
     keys = {found.cell.id: found.key for found in plans}
     return {
         record.cell: record
         for record in run.cells
         if record.key
         and record.key == keys.get(record.cell)
-        and (record.state is State.PASSED or record.reason is Reason.PUBLISHED)
+        and (
+            record.state is State.PASSED
+            or (record.reason is Reason.PUBLISHED and record.registry == run.registry)
+        )
+    }
+
+
+def _complete(
+    plans: Sequence[Plan], repository: str, registry: str, options: NightlyOptions
+) -> dict[str, CellRecord]:
+    """Return the cells that the registry has, moving tags and, with a key, its signatures included."""
+    key = signing.signer(options.sign_key, options.sign_log)
+    return {
+        status.plan.cell.id: _published(status, repository, registry)
+        for status in query(plans, Repository(repository))
+        if status.is_complete
+        and not (
+            key
+            and not all(key.has_signed(f"{repository}@{digest}", to_stderr) for digest in status.digests())
+        )
     }
 
 
@@ -197,12 +229,12 @@ def _excluded(entry: Excluded) -> CellRecord:
     )
 
 
-def _published(status: PublishStatus, repository: str) -> CellRecord:
+def _published(status: PublishStatus, repository: str, registry: str) -> CellRecord:
     images = {
         product: Image("", 0, f"{repository}:{names.tag(status.plan, product)}", digest or "")
         for product, digest in status.published.items()
     }
-    return replace(blank(status.plan, State.SKIPPED, Reason.PUBLISHED), images=images)
+    return replace(blank(status.plan, State.SKIPPED, Reason.PUBLISHED), images=images, registry=registry)
 
 
 def _without_base(
@@ -241,6 +273,7 @@ def _cell_options(request: Request, options: NightlyOptions, here: Budget, regis
             *(["--stage", options.stage] if options.stage else []),
             *(["--sign-key", options.sign_key] if options.sign_key else []),
             *([] if options.sign_log else ["--no-sign-log"]),
+            *(["--force"] if options.force else []),
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
         ],
         allow_unsmoked=options.allow_unsmoked,

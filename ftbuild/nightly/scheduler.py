@@ -6,7 +6,7 @@ The report is rewritten after each cell, so that a killed run leaves a correct o
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from ftbuild.audit import job
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
-from ftbuild.host import shell
+from ftbuild.host import failures, shell
 from ftbuild.nightly import artifacts, cell
 from ftbuild.nightly.cell import CellOptions, RunContext
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, Step, outcome
@@ -36,8 +36,9 @@ Audit = Callable[[], Sequence[CheckResult]]
 class Schedule:
     """The work of a run: cells in the order of their start, and the records of those already settled.
 
-    `run` is the record to start from; a resumed run has the cells of the one it continues. With `fail_fast`
-    no cell starts after one has failed.
+    `run` is the record to start from; a resumed run has the cells of the one it continues. `tested` are the
+    ids of cells that passed there and only have to be published. With `fail_fast` no cell starts after one
+    has failed.
     """
 
     run: NightlyRun
@@ -45,6 +46,7 @@ class Schedule:
     settled: Mapping[str, CellRecord] = field(default_factory=dict)
     at_a_time: int = 1
     fail_fast: bool = False
+    tested: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ def run(
         """Run a cell unless one has failed: the worker checks, since it starts its next cell at once."""
         if enough.is_set():
             return cell.blank(plan)
-        record = _run_safely(client, plan, options, context)
+        record = _run_safely(client, plan, options, context, is_tested=plan.cell.id in schedule.tested)
         if schedule.fail_fast and record.exit_code and not (enough.is_set() or context.stop.is_set()):
             enough.set()
             hooks.report("a cell failed: no further cell is started (--fail-fast)")
@@ -115,7 +117,10 @@ class _Recorder:
         """Add the record of a cell that ended."""
         self._cells[record.cell] = record
         self._context.report(f"[{record.cell}] {record.state} {record.reason}".rstrip())
-        self.write()
+        try:
+            self.write()
+        except FtbuildError as full:  # the other cells go on; the last report counts
+            self._context.report(f"the report is not written: {full}")
 
     def audited(self, findings: Sequence[CheckResult]) -> None:
         """Add the findings of the audit."""
@@ -141,22 +146,23 @@ class _Recorder:
 
 
 def _run_safely(
-    client: docker.DockerClient, plan: Plan, options: CellOptions, context: RunContext
+    client: docker.DockerClient, plan: Plan, options: CellOptions, context: RunContext, *, is_tested: bool
 ) -> CellRecord:
     """Return a cell's record, in which an unexpected failure ends this cell only."""
     try:
-        return _run_cell(client, plan, options, context)
+        with failures.reported():
+            return _run_cell(client, plan, options, context, is_tested=is_tested)
     except Exception as problem:
         code = problem.exit_code if isinstance(problem, FtbuildError) else FtbuildError.exit_code
-        detail = f"{type(problem).__name__}: {problem}"
+        detail = str(problem) if isinstance(problem, FtbuildError) else f"{type(problem).__name__}: {problem}"
         return replace(cell.blank(plan, *outcome(code), detail), exit_code=code)
 
 
 def _run_cell(
-    client: docker.DockerClient, plan: Plan, options: CellOptions, context: RunContext
+    client: docker.DockerClient, plan: Plan, options: CellOptions, context: RunContext, *, is_tested: bool
 ) -> CellRecord:
     """Return a cell's record with the artifacts of its commands."""
-    record = cell.run(plan, options, context)
+    record = cell.run(plan, options, context, is_tested=is_tested)
     return _with_artifacts(client, plan, plan.folder(options.work), record, context.folder)
 
 

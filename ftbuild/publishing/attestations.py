@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.build.bake import METADATA, target_name
-from ftbuild.errors import PublishError
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
-from ftbuild.publishing import gates, remote_image
+from ftbuild.publishing import remote_image, secrets
 from ftbuild.publishing.attest import manifests, provenance, purl, sbom
-from ftbuild.publishing.attest.annotations import of_index
+from ftbuild.publishing.attest.annotations import is_own, of_index
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
-from ftbuild.registry.client import Repository
 
 GATES = f"{LABELS}.gates"
 
@@ -46,12 +44,14 @@ class Candidate:
 def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) -> str:
     """Store SBOM and provenance beside an image, and return the digest of the index over all three.
 
-    The same image and gate records give the same digest.
+    The same image and gate records give the same digest. Raises PublishError if a statement holds a
+    password, before anything is uploaded.
     """
     repository, name, folder = session.staging, session.repository.name, session.folder(candidate.plan)
     plan, product, digest = candidate.plan, candidate.product, candidate.digest
     config = repository.config(candidate.image.image)
-    labels = _own_labels(config.get("config", {}).get("Labels") or {})
+    # Perhaps written by an older checkout.
+    labels = {key: value for key, value in config.labels.items() if is_own(key)}
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
     records = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
@@ -63,33 +63,12 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
     pushed = list(remote_image.statements(repository, candidate.image))
     statements += pushed or _builder_statements(folder, plan, product, subject, digest)
-    annotations = of_index(plan, product, **labels, **{GATES: _names(candidate.passed)})
-    platform = {key: config[key] for key in ("architecture", "os")}
+    for text in statements:
+        secrets.require_none(text, f"the attestations of {plan.tag(product)}")
+    passed = ",".join(gate.name for gate in candidate.passed)
+    annotations = of_index(plan, product, **labels, **{GATES: passed})
+    platform = {"architecture": config.architecture, "os": config.os}
     return upload(repository, candidate.image.image.descriptor, platform, statements, annotations).digest
-
-
-def require_gates(repository: Repository, digest: str) -> None:
-    """Raise PublishError unless the index of this digest names all gates as passed.
-
-    Any account that may push can set an immutable tag; a moving one follows only what `attest` made.
-    """
-    index = repository.manifest(digest)
-    passed = (index.content.get("annotations") or {}).get(GATES) if index else None
-    if passed != _names(gates.ALL):
-        raise PublishError(
-            f"the image behind an immutable tag has not passed all gates, but {passed or 'none'}",
-            where=f"{repository.name}@{digest}",
-            hint="find out who pushed it; delete the tag in the registry, then publish again",
-        )
-
-
-def _names(passed: Sequence[Gate]) -> str:
-    return ",".join(gate.name for gate in passed)
-
-
-def _own_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the image's own labels, perhaps written by an older checkout, without those of its base."""
-    return {key: value for key, value in labels.items() if key.startswith((LABELS, "org.opencontainers."))}
 
 
 def _builder_statements(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:

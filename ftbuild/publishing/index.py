@@ -10,37 +10,45 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from packaging.version import Version
+from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, ValidationError
 
+from ftbuild.config.types import SmNumber, VersionText
 from ftbuild.errors import ConfigError
 from ftbuild.plan import KEY_DIGITS, LABELS
+from ftbuild.registry.answers import Digest
 from ftbuild.registry.client import Manifest, Repository
+from ftbuild.registry.malformed import Malformed
 from ftbuild.sm import Sm, parse_sms
-from ftbuild.text import tables
+from ftbuild.text import markdown, tables, terminal
+from ftbuild.text.reporter import Reporter, to_stderr
 
 # Base and image kind may follow the SMs. A key, whose first digit may also be a letter, may not.
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
 _MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
+# Annotations are set by whoever may push: nothing that a terminal or Markdown would act on gets through.
+Word = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.:/-]{1,255}$")]
+Number = Annotated[VersionText, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+-]{0,49}$")]
 
 
 @dataclass(frozen=True)
 class Entry:
     """One published image: its moving tag, the digest behind it, and the machines that run it."""
 
-    name: str
-    tag: str
-    digest: str
-    product: str
-    cell: str
-    key: str
-    base: str
-    triton: str
-    server: str
-    cuda: str
-    driver: str
-    sms: tuple[Sm, ...]
+    name: Word
+    tag: Word
+    digest: Digest
+    product: Annotated[str, StringConstraints(pattern=r"^(?:runtime|sdk)$")]
+    cell: Word
+    key: Word
+    base: Word
+    triton: Number
+    server: Number
+    cuda: Number
+    driver: Number
+    sms: Annotated[tuple[SmNumber, ...], Field(min_length=1, max_length=100)]
 
     @property
     def pull(self) -> str:
@@ -52,13 +60,26 @@ class Entry:
         return any(code.runs_on(sm) for code in self.sms)
 
 
-def read(repository: Repository) -> tuple[Entry, ...]:
-    """Return the images behind all moving tags, by tag."""
-    tags = sorted(tag for tag in repository.tags() if _MOVING.fullmatch(tag))
-    manifests = ((tag, repository.manifest(tag)) for tag in tags)
-    return tuple(
-        entry for tag, found in manifests if found for entry in _entries(repository.name, tag, found)
-    )
+_ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
+
+
+class _File(BaseModel):
+    """The part of an index.json that the tables are made from."""
+
+    images: tuple[Entry, ...]
+
+
+def read(repository: Repository, report: Reporter = to_stderr) -> tuple[Entry, ...]:
+    """Return the images behind all moving tags, by tag; one that is not as ftbuild sets it is left out."""
+    found: list[Entry] = []
+    for tag in sorted(tag for tag in repository.tags() if _MOVING.fullmatch(tag)):
+        try:
+            manifest = repository.manifest(tag)
+            found += _entries(repository.name, tag, manifest) if manifest else []
+        except (Malformed, ValueError) as odd:
+            why = odd.where if isinstance(odd, Malformed) else str(odd)
+            report(f"{tag} is left out of the index: {terminal.printable((why or '')[:300])}")
+    return tuple(found)
 
 
 def fitting(entries: Iterable[Entry], sm: Sm, product: str = "runtime") -> list[Entry]:
@@ -75,19 +96,19 @@ def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
 
 def from_json(text: str) -> tuple[Entry, ...]:
     """Read what `as_json` wrote; ValueError for anything else."""
-    try:
-        return tuple(
-            Entry(**{**image, "sms": tuple(map(Sm, image["sms"]))}) for image in json.loads(text)["images"]
-        )
-    except (KeyError, TypeError) as strange:
-        raise ValueError(f"not an index of images: {strange}") from strange
+    return _File.model_validate_json(text).images
 
 
 def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
     """Return two tables: the image for each GPU, and all images."""
     gpus = [_row(sm.capability, *_best(fitting(entries, sm))) for sm in sms]
     images = [
-        _row(f"`{e.tag}`", e.product, e.server, e.cuda, e.driver, e.base, f"`{e.digest}`") for e in entries
+        _row(
+            f"`{e.tag}`",
+            *map(markdown.escaped, (e.product, e.server, e.cuda, e.driver, e.base)),
+            f"`{e.digest}`",
+        )
+        for e in entries
     ]
     return "\n".join(
         [
@@ -119,14 +140,24 @@ def _row(*cells: str) -> str:
 
 def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
     """Yield the entry of a tag that ftbuild has set; others lack its annotations."""
-    annotations: dict[str, Any] = manifest.content.get("annotations") or {}
-    own = {key: value for key, value in annotations.items() if key.startswith(LABELS)}
-    values = {key.removeprefix(f"{LABELS}."): value for key, value in own.items()}
+    annotations = manifest.content.annotations or {}
+    values = {
+        key.removeprefix(f"{LABELS}."): value for key, value in annotations.items() if key.startswith(LABELS)
+    }
     wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
     if not {*wanted, "sm"} <= values.keys():
         return
-    found = {key: values[key] for key in wanted}
-    yield Entry(name, tag, manifest.descriptor.digest, **found, sms=parse_sms(values["sm"]))
+    found: dict[str, Any] = {key: values[key] for key in wanted}
+    try:
+        sms = parse_sms(values["sm"])
+    except ConfigError as odd:
+        raise ValueError(odd.what) from odd
+    place = {"name": name, "tag": tag, "digest": manifest.descriptor.digest}
+    try:
+        yield _ENTRY.validate_python({**place, **found, "sms": sms})
+    except ValidationError as odd:
+        first = odd.errors(include_url=False, include_context=False)[0]
+        raise ValueError(f"its annotation {first['loc'][0]} is {first['input']!a}"[:200]) from None
 
 
 def from_file(file: Path) -> tuple[Entry, ...]:
@@ -134,17 +165,19 @@ def from_file(file: Path) -> tuple[Entry, ...]:
     try:
         return from_json(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as unreadable:
+        why = str(unreadable)
+        if isinstance(unreadable, ValidationError):
+            first = unreadable.errors(include_url=False, include_context=False, include_input=False)[0]
+            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise ConfigError(
             "the index cannot be read",
-            where=f"{file}: {unreadable}",
+            where=f"{file}: {terminal.printable(why[:300])}",
             hint="invoke publish writes index.json; without --index the registry is queried",
         ) from unreadable
 
 
 def answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:
     """Return the images for an SM as a table; `driver` is the version on this machine, if any."""
-    from packaging.version import Version
-
     head = f"compute capability {sm.capability}" + (f", driver {driver}" if driver else "")
     rows = []
     for entry in fit:

@@ -71,7 +71,7 @@ def write(
     files.write_atomic(folder / DIGESTS, as_json(outcomes) + "\n")
     if all(outcome.state == "present" for outcome in outcomes) and (folder / INDEX).exists():
         return
-    entries = index.read(Repository(repository))
+    entries = index.read(Repository(repository), report)
     files.write_atomic(folder / INDEX, index.as_json(entries, config.matrix.sms))
     files.write_atomic(folder / TABLE, index.as_markdown(entries, config.matrix.sms))
     report(f"{folder}: {DIGESTS}, {INDEX}, {TABLE}")

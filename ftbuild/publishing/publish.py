@@ -13,9 +13,9 @@ from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
-from ftbuild.host import failures, files
+from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, gates, names, tagging, untested
+from ftbuild.publishing import attestations, gates, names, tagging, trust, untested
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -37,7 +37,10 @@ class Published:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of publishing a cell: `state` is published, promoted, present, unsmoked or failed."""
+    """Outcome of publishing a cell: `state` is published, promoted, signed, present, unsmoked or failed.
+
+    Promoted: only the moving tags were missing; signed: only the signature.
+    """
 
     plan: Plan
     state: str
@@ -62,13 +65,14 @@ def publish_cells(plans: Sequence[Plan], options: Options, *, report: Reporter =
 
 def _outcome(session: PublishSession, status: PublishStatus, report: Reporter) -> Outcome:
     plan, report = status.plan, reporter.prefixed(report, status.plan.cell.id)
+    folder = session.folder(plan)
     try:
-        with failures.reported():
+        with failures.reported(), locks.cell(folder, report):
             state, products = _publish_cell(session, status, report)
+            _record(folder, products)
     except FtbuildError as error:
         report(f"failed: {error}")
         return Outcome(plan, "failed", error=error)
-    _record(session.folder(plan), products)
     report(f"{state}: {products[PRODUCTS[0]].reference}")
     return Outcome(plan, state, products)
 
@@ -78,15 +82,13 @@ def _publish_cell(
 ) -> tuple[str, dict[str, Published]]:
     """Do what is left for a cell; return its state, and its images by kind."""
     plan = status.plan
+    there = {product: digest for product, digest in status.published.items() if digest}
     if status.is_published:
-        digests = {product: digest or "" for product, digest in status.published.items()}
-        if not status.is_complete:
-            for digest in digests.values():
-                attestations.require_gates(session.repository, digest)
-            _sign_and_move(session, plan, digests, report)
-        return ("present" if status.is_complete else "promoted"), _products(session, plan, digests)
+        return _finish(session, status, there, report)
     if session.options.allow_unsmoked and not _is_smoked(session.folder(plan)):
         return _publish_unsmoked(session, status, report)
+    # One of the pair may be there already: the other one is published beside it only if both are tested.
+    trust.require(session, plan, there)
     tested = _tested(session, plan, report)
     digests = {
         product: _publish_image(
@@ -96,8 +98,31 @@ def _publish_cell(
         )
         for product, image in tested.items()
     }
-    _sign_and_move(session, plan, digests, report)
+    _sign(session, digests, report)
+    _move(session, plan, digests, report)
     return "published", _products(session, plan, digests)
+
+
+def _finish(
+    session: PublishSession, status: PublishStatus, digests: Mapping[str, str], report: Reporter
+) -> tuple[str, dict[str, Published]]:
+    """Sign and move the tags of a pair that is there, as far as that is missing."""
+    plan, signer = status.plan, session.options.signer
+    products = _products(session, plan, digests)
+    signed = {
+        product: digest
+        for product, digest in digests.items()
+        if signer and signer.has_signed(f"{session.repository.name}@{digest}", report)
+    }
+    unsigned = {product: digest for product, digest in digests.items() if product not in signed}
+    if status.is_complete and not (signer and unsigned):
+        return "present", products
+    trust.require(session, plan, digests, signed)
+    _sign(session, unsigned, report)
+    if status.is_complete:
+        return "signed", products
+    _move(session, plan, digests, report)
+    return "promoted", products
 
 
 def _is_smoked(folder: Path) -> bool:
@@ -112,16 +137,27 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
         staged = session.staged(plan)
         gates.require(plan, folder, {product: image.ids for product, image in staged.items()})
     except PublishError as not_staged:
-        try:
-            images = session.built(plan)
-        except (HostError, PublishError):
-            raise not_staged from None
+        images = _built(session, plan, not_staged)
         gates.require(plan, folder, local_ids(images))
         return {
             product: session.push(product, image, session.options.names.staged(plan, product), report)
             for product, image in images.items()
         }
     return staged
+
+
+def _built(session: PublishSession, plan: Plan, not_staged: PublishError) -> dict[str, str]:
+    """Return the ids of the local images; if there are none, raise what is wrong with the staged ones."""
+    try:
+        return session.built(plan)
+    except PublishError:
+        raise not_staged from None
+    except HostError as silent:  # perhaps they are here, and the engine is busy or not running
+        raise PublishError(
+            f"{silent.what}, so what is built here is unknown; in the registry: {not_staged.what}",
+            where=silent.where,
+            hint=silent.hint,
+        ) from silent
 
 
 def _publish_unsmoked(
@@ -148,8 +184,11 @@ def _publish_unsmoked(
 
 
 def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
-    """Attest a staged image, set its immutable tag, and return the digest."""
+    """Attest a staged image, set its immutable tag, and return the digest; a tag that is set stays."""
     product = candidate.product
+    if there := session.repository.head(candidate.tag):
+        trust.require_same(session.repository, there.digest, candidate)
+        return there.digest
     inventory = session.inventory(candidate.plan, product, candidate.image, candidate.local)
     report(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")
     digest = attestations.attest(session, candidate, inventory)
@@ -158,19 +197,22 @@ def _publish_image(session: PublishSession, candidate: Candidate, report: Report
 
 
 def _sign(session: PublishSession, digests: Mapping[str, str], report: Reporter) -> None:
+    """Sign before the moving tags are set: their absence shows a run that ended before it had signed."""
     if signer := session.options.signer:
         for product, digest in digests.items():
             report(f"signing {product}")
             signer.sign(f"{session.repository.name}@{digest}", report)
 
 
-def _sign_and_move(session: PublishSession, plan: Plan, digests: Mapping[str, str], report: Reporter) -> None:
-    """Sign, then set the moving tags: their absence shows a run that ended before it had signed."""
-    _sign(session, digests, report)
-    for product, digest in digests.items():
-        tagging.set_tag(
-            session.repository, digest, session.repository, names.tag(plan, product, moving=True), report
-        )
+def _move(session: PublishSession, plan: Plan, digests: Mapping[str, str], report: Reporter) -> None:
+    """Set the moving tags, or none of them if one would go back."""
+    repository = session.repository
+    tags = {names.tag(plan, product, moving=True): digest for product, digest in digests.items()}
+    if not session.options.force:
+        for tag, digest in tags.items():
+            tagging.require_newer(repository, digest, tag)
+    for tag, digest in tags.items():
+        tagging.set_tag(repository, digest, repository, tag, report)
 
 
 def _products(

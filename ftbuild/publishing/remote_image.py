@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from ftbuild.errors import PublishError
+from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Manifest, Repository
 
-_OF = "vnd.docker.reference.digest"  # moby/buildkit docs/attestations/attestation-storage.md
+OF = "vnd.docker.reference.digest"  # moby/buildkit docs/attestations/attestation-storage.md
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,9 @@ class RemoteImage:
     @property
     def ids(self) -> frozenset[str]:
         """Return every id that an engine may give this image, depending on its store."""
-        config = self.image.content["config"]["digest"]
-        return frozenset({self.tagged.descriptor.digest, self.image.descriptor.digest, str(config)})
+        config = self.image.content.config
+        manifests = {self.tagged.descriptor.digest, self.image.descriptor.digest}
+        return frozenset(manifests | ({config.digest} if config else set()))
 
 
 def read(repository: Repository, reference: str) -> RemoteImage | None:
@@ -36,11 +37,11 @@ def read(repository: Repository, reference: str) -> RemoteImage | None:
     tagged = repository.manifest(reference)
     if tagged is None:
         return None
-    if "config" in tagged.content:
+    if tagged.content.config:
         return RemoteImage(tagged, tagged)
-    digests = [entry["digest"] for entry in _entries(tagged) if not _is_attestation(entry)]
+    digests = [part.digest for part in parts(tagged) if not is_attestation(part)]
     image = repository.manifest(digests[0]) if len(digests) == 1 else None
-    if image is None or "config" not in image.content:
+    if image is None or image.content.config is None:
         raise PublishError(
             f"expected an image for one platform, found {len(digests)}",
             where=f"{repository.name}:{reference}",
@@ -50,17 +51,19 @@ def read(repository: Repository, reference: str) -> RemoteImage | None:
 
 
 def statements(repository: Repository, pushed: RemoteImage) -> Iterator[bytes]:
-    """Yield the builder's own attestations of the image, as in-toto statements."""
-    for entry in _entries(pushed.tagged):
-        if (entry.get("annotations") or {}).get(_OF) == pushed.image.descriptor.digest:
-            attestation = repository.manifest(entry["digest"])
-            for layer in attestation.content["layers"] if attestation else ():
-                yield repository.blob(layer["digest"])
+    """Yield the attestations of the image, the builder's own or ours, as in-toto statements."""
+    for part in parts(pushed.tagged):
+        if (part.annotations or {}).get(OF) == pushed.image.descriptor.digest:
+            attestation = repository.manifest(part.digest)
+            for layer in (attestation.content.layers or ()) if attestation else ():
+                yield repository.part(layer)
 
 
-def _entries(manifest: Manifest) -> list[dict[str, Any]]:
-    return list(manifest.content.get("manifests") or ())
+def parts(manifest: Manifest) -> list[Part]:
+    """Return what an index refers to."""
+    return list(manifest.content.manifests or ())
 
 
-def _is_attestation(entry: dict[str, Any]) -> bool:
-    return _OF in (entry.get("annotations") or {})
+def is_attestation(part: Part) -> bool:
+    """Return whether an entry of an index says that it is about another one."""
+    return OF in (part.annotations or {})

@@ -53,11 +53,26 @@ def with_backoff(
 
 
 def command(
-    argv: Sequence[str], report: Reporter, *, timeout: float, what: str, where: str, hint: str
+    argv: Sequence[str],
+    report: Reporter,
+    *,
+    timeout: float,
+    what: str,
+    where: str,
+    hint: str,
+    is_done: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Run a command that talks to a registry, with retries; PublishError with its last line if it fails."""
+    """Run a command that talks to a registry, with retries; PublishError with its last line if it fails.
+
+    Before a retry, `is_done` says whether the one before did its work and failed afterwards.
+    """
+    tried = False
 
     def once() -> None:
+        nonlocal tried
+        if tried and is_done():
+            return
+        tried = True
         try:
             shell.run(argv, timeout=timeout)
         except shell.CommandFailed as failed:

@@ -26,12 +26,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """Destination of images and rules for publishing; `work` holds the gate records."""
+    """Destination of images and rules for publishing; `work` holds the gate records.
+
+    With `force`, a moving tag may go back to an older build.
+    """
 
     names: Names
     work: Path
     allow_unsmoked: bool = False
     signer: Signer | None = None
+    force: bool = False
 
 
 class PublishSession:

@@ -29,6 +29,10 @@ class PublishStatus:
         """Return whether nothing is left to do: published, with moving tags that point to it."""
         return self.is_published and self.moving == self.published
 
+    def digests(self) -> list[str]:
+        """Return the digests behind the immutable tags that exist."""
+        return [digest for digest in self.published.values() if digest]
+
     @property
     def is_unsmoked(self) -> bool:
         """Return whether they are there as images that no GPU has tested."""

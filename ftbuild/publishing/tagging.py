@@ -1,13 +1,17 @@
-"""Tags in a registry, set to content that the registry already has."""
+"""Tags in a registry, set to content that the registry already has, and the order of moving ones."""
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from ftbuild.errors import PublishError
 from ftbuild.publishing import retry
-from ftbuild.registry.client import Repository
+from ftbuild.registry.client import Manifest, Repository
+from ftbuild.registry.malformed import Malformed
 from ftbuild.text.reporter import Reporter
 
 TIMEOUT_SECONDS = 1800
+CREATED = "org.opencontainers.image.created"
 
 
 def set_tag(source: Repository, digest: str, target: Repository, tag: str, report: Reporter) -> None:
@@ -16,6 +20,27 @@ def set_tag(source: Repository, digest: str, target: Repository, tag: str, repor
     A tag changes with one request, and only after all its content is there (distribution-spec, "Push"), so
     it never points to half an image. Raises PublishError if the registry refuses, or changes the digest.
     """
+    if source.name == target.name:
+        _tag_present(target, digest, tag)
+    else:
+        _copy(source, digest, target, tag, report)
+    found = target.head(tag)
+    if found is None or found.digest != digest:
+        raise PublishError(
+            f"{target.name}:{tag} does not point to the digest that it was set to",
+            where=f"{found.digest if found else 'nothing'} instead of {digest}",
+            hint="another run publishes the same cell, or the registry rewrites manifests",
+        )
+
+
+def _tag_present(repository: Repository, digest: str, tag: str) -> None:
+    found = repository.manifest(digest)
+    if found is None:
+        raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
+    repository.put_manifest(tag, found.raw, found.descriptor.media_type)
+
+
+def _copy(source: Repository, digest: str, target: Repository, tag: str, report: Reporter) -> None:
     argv = ["docker", "buildx", "imagetools", "create", "--progress", "plain"]
     argv += ["--tag", f"{target.name}:{tag}", f"{source.name}@{digest}"]
     retry.command(
@@ -26,10 +51,38 @@ def set_tag(source: Repository, digest: str, target: Repository, tag: str, repor
         where=f"{target.name}:{tag}",
         hint="docker login with an account that may push",
     )
-    found = target.head(tag)
-    if found is None or found.digest != digest:
+
+
+def require_newer(repository: Repository, digest: str, tag: str) -> None:
+    """Raise PublishError if a moving tag refers to a newer build than the one that it would get.
+
+    Builds are ordered by the time of the commit that they were made from, an annotation of their indexes.
+    What has no such time is not of ftbuild, and older than everything.
+    """
+    present = repository.head(tag)
+    if present is None or present.digest == digest:
+        return
+    before, after = _created(repository, tag), _created(repository, digest)
+    if before and (after is None or after < before):
         raise PublishError(
-            f"{target.name}:{tag} does not point to the digest that it was set to",
-            where=f"{found.digest if found else 'nothing'} instead of {digest}",
-            hint="another run publishes the same cell, or the registry rewrites manifests",
+            f"{tag} would go back from a build of {before.isoformat()} to one of "
+            f"{after.isoformat() if after else 'unknown time'}",
+            where=f"{repository.name}: {present.digest}",
+            hint="publish from the newer checkout; --force moves the tag back nevertheless",
         )
+
+
+def _created(repository: Repository, reference: str) -> datetime | None:
+    try:
+        found = repository.manifest(reference)
+        return _time(found) if found else None
+    except Malformed:
+        return None
+
+
+def _time(index: Manifest) -> datetime | None:
+    try:
+        time = datetime.fromisoformat((index.content.annotations or {}).get(CREATED, ""))
+    except ValueError:
+        return None
+    return time if time.tzinfo else None

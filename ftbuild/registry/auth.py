@@ -6,20 +6,16 @@ distribution-spec v1.1 leaves this open; the token protocol is docs.docker.com/r
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import TYPE_CHECKING
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-from ftbuild.errors import PublishError
-from ftbuild.registry import credentials
+from ftbuild.registry import address, answers, credentials
 from ftbuild.registry.credentials import Credentials
 from ftbuild.registry.errors import refused
-from ftbuild.registry.transport import Transport, bare, is_loopback
-
-if TYPE_CHECKING:
-    import requests
+from ftbuild.registry.malformed import Malformed
+from ftbuild.registry.transport import Answer, Transport
 
 CLIENT = "ftbuild"
 
@@ -71,36 +67,30 @@ class Logins:
             return self._known.get(scope)
 
     def _login(self, scope: Scope, challenge: str) -> Login | None:
-        from urllib.request import parse_http_list, parse_keqv_list
+        from requests.utils import parse_dict_header
 
         scheme, _, rest = challenge.partition(" ")
         user = credentials.find(scope.host)
         if scheme.lower() == "bearer":
-            said = parse_keqv_list([item for item in parse_http_list(rest) if "=" in item])
+            read: Callable[[str], dict[str, str | None]] = parse_dict_header
+            said = {key.lower(): value for key, value in read(rest).items() if value}
             return self._token(scope, said, user)
         basic = _basic(user) if scheme.lower() == "basic" else None
         return Login(basic, user.who) if basic and user else None
 
     def _token(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> Login:
         answer = self._ask(scope, challenge, user)
-        if answer.status_code != 200:
+        if answer.status != 200:
             raise refused(answer, scope.host, scope.repository, user.who if user else None)
-        try:
-            body = answer.json()
-            token = body.get("token") or body["access_token"]
-        except (ValueError, LookupError, AttributeError):
-            raise PublishError("a token server answers without a token", where=bare(answer.url)) from None
+        found = answers.read(answers.Token, answer.body, address.bare(answer.url))
+        token = found.token or found.access_token
+        if not token:
+            raise Malformed("a token server answers without a token", where=address.bare(answer.url))
         return Login(f"Bearer {token}", user.who if user else None)
 
-    def _ask(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> requests.Response:
-        realm = challenge.get("realm", "")
-        wanted = {"scope": str(scope)} | {
-            k: v for k, v in challenge.items() if k in ("service", "scope") and v
-        }
-        if not _is_safe(realm):
-            raise PublishError(
-                f"{scope.host} names a token server without TLS", where=bare(realm) or "no realm"
-            )
+    def _ask(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> Answer:
+        realm = address.token_server(challenge.get("realm", ""), scope.host)
+        wanted = {"scope": str(scope)} | {k: v for k, v in challenge.items() if k in ("service", "scope")}
         if user and user.is_token:
             form = {
                 "grant_type": "refresh_token",
@@ -117,9 +107,3 @@ def _basic(user: Credentials | None) -> str | None:
     if user is None or user.is_token:
         return None
     return f"Basic {base64.b64encode(f'{user.user}:{user.secret}'.encode()).decode()}"
-
-
-def _is_safe(realm: str) -> bool:
-    """Return whether credentials may be sent there: over TLS, or without leaving this machine."""
-    address = urlsplit(realm)
-    return address.scheme == "https" or (address.scheme == "http" and is_loopback(address.netloc))

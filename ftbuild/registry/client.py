@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from ftbuild.errors import HostError, PublishError
+from ftbuild.registry import address, answers
+from ftbuild.registry.answers import Content, ImageConfig, Part, TagList
 from ftbuild.registry.auth import Scope
 from ftbuild.registry.errors import Refused
+from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.reference import parse
 from ftbuild.registry.session import Session
-from ftbuild.registry.transport import CONNECTIONS, resolved
-
-if TYPE_CHECKING:
-    import requests
+from ftbuild.registry.transport import CONNECTIONS, Answer
+from ftbuild.text import terminal
 
 # A multi-platform index first, since its digest is the one that `docker pull` shows; then single images.
 _MANIFESTS = ", ".join(
@@ -32,8 +33,11 @@ _ACCEPT = {"Accept": _MANIFESTS}
 _DIGEST = "Docker-Content-Digest"
 _BYTES = {"Content-Type": "application/octet-stream"}
 _OK_OR_MISSING = (200, 404)
-# image-spec v1.1, descriptor.md, "Registered Algorithms".
-_ALGORITHMS = ("sha256", "sha512")
+# The size that registries should accept (distribution-spec v1.1, "Pushing Manifests"); lists of tags, too.
+MANIFEST_BYTES = 4 << 20
+# The most of a configuration or an attestation, whatever size its manifest states; layers are never read.
+BLOB_BYTES = 64 << 20
+PAGES, TAGS = 1000, 200_000
 PUSH = "pull,push"
 UPLOAD_TRIES = 3
 # An upload that broke off half-way can be refused for a wrong digest, its place or its offset.
@@ -60,10 +64,10 @@ class Manifest:
     descriptor: Descriptor
     raw: bytes
 
-    @property
-    def content(self) -> dict[str, Any]:
-        """The manifest as data."""
-        return _parsed(self.raw, self.descriptor.digest)
+    @cached_property
+    def content(self) -> Content:
+        """The manifest as data; `Malformed` if it is none."""
+        return answers.read(Content, self.raw, self.descriptor.digest)
 
 
 class Repository:
@@ -81,14 +85,15 @@ class Repository:
     def head(self, reference: str) -> Descriptor | None:
         """Return the descriptor of a tag or digest; None when the registry has no such manifest."""
         answer = self._request("HEAD", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
-        if answer.status_code == 404:
+        if answer.status == 404:
             return None
         if _DIGEST in answer.headers:
-            size = int(answer.headers.get("Content-Length", 0))
-            return Descriptor(_media_type(answer), answer.headers[_DIGEST], size)
+            found = answers.digest(answer.headers[_DIGEST])
+            size = answers.length(answer.headers.get("Content-Length", "0"))
+            return Descriptor(_media_type(answer), found, size)
         # A registry may leave the header out (distribution-spec v1.1, "Pulling manifests").
-        found = self.manifest(reference)
-        return found.descriptor if found else None
+        manifest = self.manifest(reference)
+        return manifest.descriptor if manifest else None
 
     def heads(self, references: Collection[str]) -> dict[str, Descriptor | None]:
         """Return `head` of many references, asked for at the same time."""
@@ -97,10 +102,16 @@ class Repository:
 
     def manifest(self, reference: str) -> Manifest | None:
         """Return the manifest of a tag or digest; None when the registry has none."""
-        answer = self._request("GET", f"manifests/{reference}", headers=_ACCEPT, expected=_OK_OR_MISSING)
-        if answer.status_code == 404:
+        answer = self._request(
+            "GET",
+            f"manifests/{reference}",
+            headers=_ACCEPT,
+            expected=_OK_OR_MISSING,
+            limit=MANIFEST_BYTES,
+        )
+        if answer.status == 404:
             return None
-        raw = answer.content
+        raw = answer.body
         digest = reference if ":" in reference else answer.headers.get(_DIGEST, digest_of(raw))
         self._check(raw, digest)
         return Manifest(Descriptor(_media_type(answer), digest, len(raw)), raw)
@@ -119,49 +130,69 @@ class Repository:
         if answer.headers.get(_DIGEST, own) != own:
             raise PublishError(
                 "the registry stored another manifest than the one it was sent",
-                where=f"{self.name}: {answer.headers[_DIGEST]} instead of {own}",
+                where=f"{self.name}: {terminal.printable(answer.headers[_DIGEST][:200])} instead of {own}",
                 hint="something between here and the registry rewrites manifests",
             )
         return Descriptor(media_type, own, len(raw))
 
-    def blob(self, digest: str) -> bytes:
-        """Return the content of a blob, checked against its digest."""
-        content = self._request("GET", f"blobs/{digest}").content
+    def blob(self, digest: str, size: int = BLOB_BYTES) -> bytes:
+        """Return the content of a blob, checked against its digest and the size that its manifest states."""
+        content = self._request("GET", f"blobs/{digest}", limit=min(size, BLOB_BYTES)).body
         self._check(content, digest)
         return content
+
+    def part(self, part: Part) -> bytes:
+        """Return the content of a blob that a manifest refers to."""
+        return self.blob(part.digest, part.size)
 
     def put_blob(self, data: bytes, media_type: str) -> Descriptor:
         """Store a blob, unless the registry has it already."""
         descriptor = Descriptor(media_type, digest_of(data), len(data))
         has = self._request("HEAD", f"blobs/{descriptor.digest}", expected=_OK_OR_MISSING)
-        if has.status_code == 404:
+        if has.status == 404:
             self._upload(data, descriptor.digest)
         return descriptor
 
-    def config(self, manifest: Manifest) -> dict[str, Any]:
+    def config(self, manifest: Manifest) -> ImageConfig:
         """Return the configuration of an image, given its manifest (image-spec v1.1, config.md)."""
-        config = manifest.content.get("config")
-        if not isinstance(config, dict):
+        config = manifest.content.config
+        if config is None:
             raise PublishError("there is an index in place of an image", where=manifest.descriptor.digest)
-        return _parsed(self.blob(config["digest"]), config["digest"])
+        return answers.read(ImageConfig, self.part(config), config.digest)
 
     def tags(self) -> list[str]:
         """Return all tags (distribution-spec v1.1, "Listing Tags"); none without such a repository."""
         found: list[str] = []
-        path: str | None = "tags/list"
-        while path:
-            answer = self._request("GET", path, expected=_OK_OR_MISSING)
-            if answer.status_code == 404:
-                break
-            found += _parsed(answer.content, f"{self.name}: tags").get("tags") or []
-            path = answer.links.get("next", {}).get("url")
-        return found
+        path, seen = "tags/list", set[str]()
+        while path not in seen and len(seen) < PAGES and len(found) <= TAGS:
+            seen.add(path)
+            answer = self._request("GET", path, expected=_OK_OR_MISSING, limit=MANIFEST_BYTES)
+            if answer.status == 404:
+                return found
+            found += answers.read(TagList, answer.body, f"{self.name}: tags").tags or []
+            following = answer.next_page
+            if not following:
+                return found
+            path = self._own(following)
+        raise Malformed(
+            f"the list of tags does not end after {len(seen)} pages and {len(found)} tags", where=self.name
+        )
+
+    def _own(self, place: str) -> str:
+        """Return a further page as a URL; `Malformed` if it is on another server."""
+        root = self._session.api(self._place.host)
+        url = address.resolved(root, place)
+        if not address.is_within(url, root):
+            raise Malformed("the list of tags goes on at another server", where=self.name)
+        return url
 
     def _upload(self, data: bytes, digest: str) -> None:
         """Upload in one piece (distribution-spec v1.1, "POST then PUT"), anew if the connection broke."""
         for left in reversed(range(UPLOAD_TRIES)):
             start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
             place = start.headers.get("Location", "")
+            if not place:
+                raise Malformed("the registry names no place for an upload", where=self.name)
             url = f"{place}{'&' if '?' in place else '?'}digest={digest}"
             try:
                 self._request("PUT", url, actions=PUSH, headers=_BYTES, data=data, expected=(201,))
@@ -170,16 +201,16 @@ class Repository:
                 if not left or refused.status not in _BROKEN_UPLOAD:
                     raise
 
-    def _request(self, method: str, path: str, *, actions: str = "pull", **more: Any) -> requests.Response:
+    def _request(self, method: str, path: str, *, actions: str = "pull", **more: Any) -> Answer:
         """Send a request; `path` is below the repository, or a whole path or URL that the registry gave."""
         scope = Scope(self._place.host, self._place.repository, actions)
         root = f"{self._session.api(scope.host)}{scope.repository}/"
-        return self._session.request(scope, method, resolved(root, path), **more)
+        return self._session.request(scope, method, address.resolved(root, path), **more)
 
     def _check(self, content: bytes, digest: str) -> None:
-        algorithm = digest.partition(":")[0]
-        if algorithm not in _ALGORITHMS or digest_of(content, algorithm) != digest:
-            raise PublishError(
+        algorithm = answers.digest(digest).partition(":")[0]
+        if digest_of(content, algorithm) != digest:
+            raise Malformed(
                 "what the registry sent does not have the digest that it was asked for",
                 where=f"{self.name}@{digest}, {len(content)} bytes",
                 hint="try again; if it stays, the registry's storage or a proxy on the way is broken",
@@ -226,15 +257,5 @@ def require_reachable(name: str, *, purpose: str, hint: str) -> None:
         ) from silent
 
 
-def _media_type(answer: requests.Response) -> str:
-    return answer.headers.get("Content-Type", "").partition(";")[0].strip()
-
-
-def _parsed(raw: bytes, where: str) -> dict[str, Any]:
-    try:
-        data = json.loads(raw)
-    except ValueError:
-        data = None
-    if not isinstance(data, dict):
-        raise PublishError("what the registry sent is not JSON, or not of the kind expected", where=where)
-    return data
+def _media_type(answer: Answer) -> str:
+    return answers.media_type(answer.headers.get("Content-Type", ""))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ftbuild.errors import PublishError
+from ftbuild.registry import answers
+from ftbuild.registry.address import bare
+from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.policy import BUSY
 from ftbuild.registry.reference import written
-from ftbuild.registry.transport import bare
-
-if TYPE_CHECKING:
-    import requests
+from ftbuild.registry.transport import Answer
+from ftbuild.text import terminal
 
 DENIED, MISSING = (401, 403), 404
 LONGEST_REASON = 300
@@ -26,20 +25,20 @@ class Refused(PublishError):
         self.status = status
 
 
-def refused(answer: requests.Response, host: str, repository: str, who: str | None = None) -> Refused:
+def refused(answer: Answer, host: str, repository: str, who: str | None = None) -> Refused:
     """Return the error for an answer: its status and the error codes in its body, never a header.
 
     `who` was logged in, None for an anonymous request.
     """
-    reason, status, registry = _reason(answer), answer.status_code, written(host)
-    where = f"{answer.request.method} {bare(answer.url)}: HTTP {status}"
+    reason, status, registry = _reason(answer), answer.status, written(host)
+    where = f"{answer.method} {bare(answer.url)}: HTTP {status}"
     if status in DENIED:
         what = f"{registry} {f'refuses {who}' if who else 'wants a login'} for {repository}{reason}"
         return Refused(status, what, where=where, hint=login_hint(registry))
     hint = None
     if status in BUSY:
         hint = "the registry is busy: try again later"
-    elif status == MISSING and answer.request.method in ("POST", "PUT"):
+    elif status == MISSING and answer.method in ("POST", "PUT"):
         hint = "check the name; on many registries its project or repository must be made first"
     return Refused(status, f"{registry} refused{reason or f' with HTTP {status}'}", where=where, hint=hint)
 
@@ -49,11 +48,11 @@ def login_hint(registry: str) -> str:
     return f"docker login {registry}{_LOGIN_NOTES.get(registry, '')}, with an account that may do this"
 
 
-def _reason(answer: requests.Response) -> str:
+def _reason(answer: Answer) -> str:
     """Return `: CODE message` of an error's JSON (distribution-spec v1.1, "Error Codes"), else nothing."""
     try:
-        errors = answer.json()["errors"]
-        text = "; ".join(f"{error.get('code', '')} {error.get('message', '')}".strip() for error in errors)
-    except (ValueError, LookupError, TypeError, AttributeError):
+        errors = answers.read(answers.Errors, answer.body, answer.url).errors
+    except Malformed:
         return ""
-    return f": {text[:LONGEST_REASON]}" if text else ""
+    text = "; ".join(f"{error.code or ''} {error.message or ''}".strip() for error in errors)
+    return f": {terminal.printable(text[:LONGEST_REASON])}" if text else ""

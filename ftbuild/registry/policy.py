@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 # Statuses that may be gone a moment later (RFC 6585; RFC 9110, section 15.6).
 BUSY = (429, 500, 502, 503, 504)
+# Those by which a server says that it has not done what it was asked for.
+REFUSING = (429, 503)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from urllib3 import BaseHTTPResponse
 from urllib3.exceptions import MaxRetryError
 from urllib3.util.retry import Retry
 
-from ftbuild.registry.policy import BUSY, RetryPolicy
+from ftbuild.registry.policy import BUSY, REFUSING, RetryPolicy
 
 _METHODS = ("GET", "HEAD", "POST", "PUT")
 
@@ -36,22 +36,26 @@ class Patience(Retry):
         after.left -= asked if asked is not None else after.get_backoff_time()
         if after.left < 0:
             raise MaxRetryError(kwargs["_pool"], "", kwargs.get("error"))
+        if response is not None:
+            response.close()  # urllib3 would read what is left of it, of whatever size
+            response.release_conn()
         return after
 
 
-def patience(policy: RetryPolicy) -> Patience:
+def patience(policy: RetryPolicy, *, once: bool = False) -> Patience:
     """Return the policy for busy servers; without a connection or an answer there are fewer retries.
 
-    urllib3 pauses before the second retry only, and doubles its factor for that.
+    With `once`, a request that may have had its effect is not repeated. urllib3 pauses before the second
+    retry only, and doubles its factor for that.
     """
     made = Patience(
         connect=min(2, policy.retries),
-        read=min(3, policy.retries),
+        read=0 if once else min(3, policy.retries),
         status=policy.retries,
         other=0,
         total=policy.retries,
         backoff_factor=policy.first_pause / 2,
-        status_forcelist=BUSY,
+        status_forcelist=REFUSING if once else BUSY,
         allowed_methods=_METHODS,
         raise_on_status=False,
     )

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
+from ftbuild.registry.address import is_within
 from ftbuild.registry.auth import Login, Logins, Scope
 from ftbuild.registry.errors import refused
-from ftbuild.registry.transport import Transport, is_within
-
-if TYPE_CHECKING:
-    import requests
+from ftbuild.registry.transport import ANSWER_BYTES, Answer, Transport
 
 UNAUTHORIZED = 401
 
@@ -36,27 +33,30 @@ class Session:
         url: str,
         *,
         expected: Collection[int] = (200,),
+        limit: int = ANSWER_BYTES,
         headers: Mapping[str, str] | None = None,
         data: bytes | None = None,
-    ) -> requests.Response:
-        """Return the answer, its status one of `expected`.
+    ) -> Answer:
+        """Return the answer, its status one of `expected`, its body at most `limit` bytes.
 
         A login that was refused, for example because a token ran out meanwhile, is made anew once. Raises
         `Refused` for any other status and HostError when nothing answers.
         """
 
-        def send(login: Login | None) -> requests.Response:
+        def send(login: Login | None) -> Answer:
             header = login.header if login else None
-            return self._transport.send(method, url, headers=headers, data=data, authorization=header)
+            return self._transport.send(
+                method, url, limit=limit, headers=headers, data=data, authorization=header
+            )
 
         # An upload may go to a storage elsewhere, which must not see the login.
         own = is_within(url, self.api(scope.host))
         login = self._logins.known(scope) if own else None
         answer = send(login)
-        if answer.status_code == UNAUTHORIZED and own:
+        if answer.status == UNAUTHORIZED and own:
             login = self._logins.renewed(scope, login, answer.headers.get("WWW-Authenticate", ""))
             answer = send(login) if login else answer
-        if answer.status_code not in expected:
+        if answer.status not in expected:
             raise refused(answer, scope.host, scope.repository, login.who if login else None)
         return answer
 

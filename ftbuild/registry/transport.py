@@ -1,18 +1,22 @@
-"""HTTP to registries: schemes, time limits, errors when nothing answers."""
+"""HTTP to registries: schemes, redirects, limits of size and time, errors when nothing answers."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
+from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urlsplit
 
 from ftbuild import __version__
 from ftbuild.errors import HostError
+from ftbuild.registry import address
+from ftbuild.registry.address import bare, is_loopback
+from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.policy import POLICY
+from ftbuild.text import terminal
 
 if TYPE_CHECKING:
     import requests
@@ -23,6 +27,31 @@ ANSWER_SECONDS = 60.0
 CONNECTIONS = 16
 # A body that breaks off comes too late for the retries of the connection.
 BODY_TRIES = 3
+# The most that a token, an error or a confirmation may have; whoever expects more says so.
+ANSWER_BYTES = 1 << 20
+PIECE_BYTES = 1 << 16
+REDIRECTS = 5
+_REDIRECTING = (301, 302, 303, 307, 308)
+_READING = ("GET", "HEAD")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """An answer of a server to `method` at `url`, read to its end; names of `headers` in any case."""
+
+    method: str
+    url: str
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def next_page(self) -> str | None:
+        """Return where a Link header says that the next page is (RFC 8288), if it does."""
+        from requests.utils import parse_header_links
+
+        links = parse_header_links(self.headers.get("Link", ""))
+        return next((link["url"] for link in links if link.get("rel") == "next"), None)
 
 
 class Transport:
@@ -67,17 +96,41 @@ class Transport:
         method: str,
         url: str,
         *,
+        limit: int = ANSWER_BYTES,
         authorization: str | None = None,
         headers: Mapping[str, str] | None = None,
         data: bytes | Mapping[str, str] | None = None,
-    ) -> requests.Response:
-        """Return the answer, whatever its status; raise HostError when there is none."""
+    ) -> Answer:
+        """Return the answer, whatever its status; raise HostError when there is none.
+
+        A request that only reads follows redirects, and takes its login to no other server. Raises
+        `Malformed` when the answer has more than `limit` bytes, or leads where nothing may be sent.
+        """
+        place, login = url, authorization
+        for _ in range(REDIRECTS + 1):
+            answer = self._answer(method, place, limit, login, headers, data)
+            leads_on = method in _READING and answer.status in _REDIRECTING
+            if not leads_on or "Location" not in answer.headers:
+                return answer
+            place = address.resolved(place, answer.headers["Location"])
+            login = authorization if address.is_within(place, url) else None
+        raise Malformed("a registry leads from one address to the next without end", where=_shown(url))
+
+    def _answer(
+        self,
+        method: str,
+        url: str,
+        limit: int,
+        authorization: str | None,
+        headers: Mapping[str, str] | None,
+        data: bytes | Mapping[str, str] | None,
+    ) -> Answer:
         import tenacity
         from requests.exceptions import ChunkedEncodingError
         from urllib3.exceptions import HTTPError
 
-        def once() -> requests.Response:
-            return self._http.request(
+        def once() -> Answer:
+            with self._http.request(
                 method,
                 url,
                 headers=dict(headers or {}),
@@ -85,9 +138,13 @@ class Transport:
                 # A callable, even where there is nothing to add: otherwise requests looks into ~/.netrc.
                 auth=_adder(authorization),
                 timeout=(CONNECT_SECONDS, self._answer_seconds),
-                allow_redirects=method in ("GET", "HEAD"),
+                # requests would read the body of each redirect, of whatever size.
+                allow_redirects=False,
                 proxies=_proxies(url),
-            )
+                stream=True,
+            ) as answer:
+                body = b"" if method == "HEAD" else _body(answer, limit)
+            return Answer(method, url, answer.status_code, answer.headers, body)
 
         retrying = tenacity.Retrying(
             retry=tenacity.retry_if_exception_type(ChunkedEncodingError),
@@ -100,32 +157,36 @@ class Transport:
             raise _unreachable(url, silent) from silent
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether `host[:port]` is this machine: localhost, 127.0.0.0/8 or ::1."""
-    name = urlsplit(f"//{host}").hostname or ""
-    try:
-        return name == "localhost" or ip_address(name).is_loopback
-    except ValueError:
-        return False
+def _body(answer: requests.Response, limit: int) -> bytes:
+    """Return the body, at most `limit` bytes; `Malformed` if it has more, or if it is compressed."""
+    if not answer.ok:
+        limit = min(limit, ANSWER_BYTES)
+    encoding = answer.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        if not answer.ok:
+            return b""  # perhaps of a proxy on the way: its status says enough
+        raise Malformed(
+            "a registry sent a compressed answer, though it was asked not to",
+            where=f"{_shown(answer.url)}: Content-Encoding {terminal.printable(encoding[:40])}",
+            hint="something between here and the registry changes its answers",
+        )
+    too_large = Malformed(
+        f"a registry sent more than the {limit} bytes that this answer may have", where=_shown(answer.url)
+    )
+    stated = answer.headers.get("Content-Length", "")
+    if stated.isdecimal() and len(stated) < 20 and int(stated) > limit:
+        raise too_large
+    pieces, left = [], limit
+    for piece in answer.iter_content(PIECE_BYTES):
+        left -= len(piece)
+        if left < 0:
+            raise too_large
+        pieces.append(piece)
+    return b"".join(pieces)
 
 
-def resolved(root: str, place: str) -> str:
-    """Return a path or URL that a registry gave as a URL, on its own host never less safe than `root`.
-
-    A registry behind a proxy that ends TLS may call itself http.
-    """
-    url, own = urlsplit(urljoin(root, place)), urlsplit(root)
-    return url._replace(scheme=own.scheme).geturl() if url.netloc == own.netloc else url.geturl()
-
-
-def is_within(url: str, root: str) -> bool:
-    """Return whether both are of the same origin (RFC 6454)."""
-    return urlsplit(url)[:2] == urlsplit(root)[:2]
-
-
-def bare(url: str) -> str:
-    """Return `url` without its query, which may hold a state or a signature to keep secret."""
-    return url.partition("?")[0]
+def _shown(url: str) -> str:
+    return terminal.printable(bare(url)[:300])
 
 
 def _speaks_tls(host: str) -> bool:

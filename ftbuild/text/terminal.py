@@ -13,3 +13,9 @@ _CODES = re.compile(
 def clean(text: str) -> str:
     """Return `text` without terminal codes; every line end is `\\n`."""
     return _CODES.sub("", re.sub("\r\n?", "\n", text))
+
+
+def printable(text: str) -> str:
+    """Return `text` on one line, without terminal codes; what else is not printable is escaped (`\\x00`)."""
+    line = " ".join(clean(text).split())
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

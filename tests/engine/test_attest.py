@@ -80,8 +80,8 @@ def published(
         manifests.statement(subject, digest, provenance.PREDICATE, origin),
     ]
     said = of_index(built, "runtime")
-    index = upload(repository, image.descriptor, repository.config(image), statements, said, [TAG])
-    again = upload(repository, image.descriptor, repository.config(image), statements, said, [TAG])
+    index = upload(repository, image.descriptor, repository.config(image).platform, statements, said, [TAG])
+    again = upload(repository, image.descriptor, repository.config(image).platform, statements, said, [TAG])
     assert again == index
     return Published(repository, image_id, image, index, bill, origin)
 

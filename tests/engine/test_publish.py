@@ -124,7 +124,7 @@ def test_annotations_hold_the_labels_and_the_gates(publication: Publication) -> 
     for product in PRODUCTS:
         index = there.manifest(moving(publication.plan)[product])
         assert index
-        annotations = index.content["annotations"]
+        annotations = index.content.annotations or {}
         labels = {
             key: value
             for key, value in publication.plan.labels(product).items()
@@ -136,9 +136,9 @@ def test_annotations_hold_the_labels_and_the_gates(publication: Publication) -> 
             annotations["org.opencontainers.image.title"]
             == publication.plan.labels(product)["org.opencontainers.image.title"]
         )
-        image = there.manifest(index.content["manifests"][0]["digest"])
+        image = there.manifest(remote_image.parts(index)[0].digest)
         assert image
-        assert there.config(image)["config"]["Labels"].items() >= publication.plan.labels(product).items()
+        assert there.config(image).labels.items() >= publication.plan.labels(product).items()
 
 
 def test_docker_shows_the_sbom_and_the_provenance(publication: Publication) -> None:
@@ -247,11 +247,12 @@ def test_untested_images_are_published_beside_tested_ones(
     for tag in immutable(plan).values():
         index = there.manifest(f"{tag}-unsmoked")
         assert index
-        assert index.content["annotations"]["io.ftbuild.unsmoked"] == "true"
-        assert index.content["annotations"]["io.ftbuild.gates"] == "verify"
-        image = there.manifest(index.content["manifests"][0]["digest"])
+        annotations = index.content.annotations or {}
+        assert annotations["io.ftbuild.unsmoked"] == "true"
+        assert annotations["io.ftbuild.gates"] == "verify"
+        image = there.manifest(remote_image.parts(index)[0].digest)
         assert image
-        assert there.config(image)["config"]["Labels"]["io.ftbuild.unsmoked"] == "true"
+        assert there.config(image).labels["io.ftbuild.unsmoked"] == "true"
     assert not {*immutable(plan).values(), *moving(plan).values()} & {*there.tags()}
     assert (
         fresh_bench.run(open_registry, "which", "--registry", open_registry.prefix, "--sm", "86").returncode

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import html
-import re
 from collections.abc import Iterator
 
 from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
+from ftbuild.text.markdown import code, escaped
 from ftbuild.text.results import worst_first
 
 # GitHub's limit for one step's summary (docs.github.com, "Step isolation and limits").
@@ -17,7 +17,6 @@ LIMIT_BYTES = 1024 * 1024
 # Lines of a log, and characters of a line: the first pair that keeps the text below the limit is used.
 _TAILS = ((60, 1000), (30, 500), (12, 300), (5, 200), (0, 0))
 _DETAIL = 4000
-_PUNCTUATION = re.compile(r"([\\`*_{}\[\]()#!|~@])")
 
 
 def render(run: NightlyRun) -> str:
@@ -51,25 +50,25 @@ def _cut(run: NightlyRun) -> str:
 def _head(run: NightlyRun) -> str:
     counts = ", ".join(text for _, text in wording.tally(run))
     facts = [
-        _text(run.started),
+        escaped(run.started),
         units.duration(run.seconds),
         f"exit code {run.exit_code}",
-        f"registry {_code(run.registry)}" if run.registry else "not published",
-        f"revision {_code(run.revision[:12])}",
+        f"registry {code(run.registry)}" if run.registry else "not published",
+        f"revision {code(run.revision[:12])}",
     ]
     symbol = "✓" if run.is_good else "✗"
-    return f"# {symbol} {_text(wording.headline(run))}\n\n{counts}\n\n{' · '.join(facts)}"
+    return f"# {symbol} {escaped(wording.headline(run))}\n\n{counts}\n\n{' · '.join(facts)}"
 
 
 def _trouble(cell: CellRecord, lines: int, width: int) -> str:
     shown = wording.look(cell.state, cell.reason)
-    parts = [f"### {shown.symbol} {_text(cell.cell)}: {wording.meaning(cell)}"]
+    parts = [f"### {shown.symbol} {escaped(cell.cell)}: {wording.meaning(cell)}"]
     if message := wording.message(cell):
         parts.append(_pre(clip(message, _DETAIL)))
     if step := wording.advice(cell):
-        parts.append(f"**Next:** {_text(step)}.")
+        parts.append(f"**Next:** {escaped(step)}.")
     if cell.steps:
-        parts.append(f"{_code(cell.steps[-1].command)}")
+        parts.append(f"{code(cell.steps[-1].command)}")
     if tail := [clip(line, width) for line in cell.tail[-lines:]] if lines else []:
         log = f" of {html.escape(cell.steps[-1].log)}" if cell.steps else ""
         parts.append(f"<details><summary>The last lines{log}</summary>")
@@ -84,30 +83,20 @@ def _table(run: NightlyRun) -> str:
 
 def _row(cell: CellRecord) -> Iterator[str]:
     shown = wording.look(cell.state, cell.reason)
-    yield _text(cell.cell)
+    yield escaped(cell.cell)
     wrong = shown.tone in ("bad", "error")
     yield f"{shown.symbol} {shown.word}{f' ({cell.reason.value})' if wrong else ''}"
     yield units.duration(cell.seconds) if cell.steps else ""
-    yield "<br>".join(_code(image.pull) for image in cell.images.values() if image.pull)
-    yield _text(first_line(cell.detail))
+    yield "<br>".join(code(image.pull) for image in cell.images.values() if image.pull)
+    yield escaped(first_line(cell.detail))
 
 
 def _audit(run: NightlyRun) -> str:
     rows = ["| Check | State | Detail |", "|---|---|---|"]
     for finding in worst_first(run.audit):
-        cells = (_text(finding.check), _text(finding.state), _text(first_line(finding.detail)))
+        cells = (escaped(finding.check), escaped(finding.state), escaped(first_line(finding.detail)))
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
-
-
-def _text(text: str) -> str:
-    """Return `text` escaped and on one line, also for a table."""
-    return _PUNCTUATION.sub(r"\\\1", html.escape(" ".join(text.split()), quote=False))
-
-
-def _code(text: str) -> str:
-    # A code span of backticks cannot hold a pipe in a table, nor backticks.
-    return f"<code>{_text(text)}</code>"
 
 
 def _pre(text: str) -> str:

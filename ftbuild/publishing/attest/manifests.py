@@ -20,7 +20,7 @@ CONFIG = "application/vnd.oci.image.config.v1+json"
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
 # Not a platform of any engine, so that none pulls or runs the attestations.
-_NO_PLATFORM = {"architecture": "unknown", "os": "unknown"}
+NO_PLATFORM = {"architecture": "unknown", "os": "unknown"}
 _PLATFORM = ("architecture", "os", "os.version", "os.features", "variant")
 
 
@@ -66,7 +66,7 @@ def attestation(statements: Sequence[bytes]) -> Attestation:
     layers = [Blob(LAYER, text) for text in statements]
     digests = [layer.descriptor.digest for layer in layers]
     rootfs = {"type": "layers", "diff_ids": digests}
-    config = Blob(CONFIG, canonical({**_NO_PLATFORM, "config": {}, "rootfs": rootfs}))
+    config = Blob(CONFIG, canonical({**NO_PLATFORM, "config": {}, "rootfs": rootfs}))
     content = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
@@ -96,7 +96,7 @@ def index(
         "mediaType": INDEX,
         "manifests": [
             {**image.as_dict(), "platform": known},
-            {**attached.as_dict(), "platform": _NO_PLATFORM, "annotations": reference},
+            {**attached.as_dict(), "platform": NO_PLATFORM, "annotations": reference},
         ],
         "annotations": dict(annotations),
     }

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ftbuild.build import bake
+from ftbuild.build import bake, proxies
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
@@ -97,12 +97,17 @@ def test_images_are_loaded_into_the_engine(config: Config) -> None:
     assert runtime(config, bake.Host(jobs=1))["output"] == ["type=docker"]
 
 
+def without_proxies(monkeypatch: pytest.MonkeyPatch, docker: Path) -> None:
+    for name in proxies.NAMES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DOCKER_CONFIG", str(docker))
+
+
 @pytest.mark.parametrize("full", [False, True])
 def test_only_a_capable_builder_attests_and_fills_the_layer_cache(
     config: Config, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in bake.PROXIES:
-        monkeypatch.delenv(name, raising=False)
+    without_proxies(monkeypatch, config.folder)
     target = runtime(config, bake.Host(jobs=1, cache="registry.example.com/cache", full=full))
     assert target["cache-from"] == ["type=registry,ref=registry.example.com/cache:22.12-sm80"]
     assert ("cache-to" in target) == ("attest" in target) == full
@@ -115,6 +120,36 @@ def test_provenance_never_holds_a_proxy_with_its_password(
     target = runtime(config, bake.Host(jobs=1, full=True))
     assert "attest" not in target
     assert target["args"]["HTTPS_PROXY"] is None
+
+
+PROXY = '{"proxies": {"default": {"httpsProxy": "http://user:secret@proxy.invalid"}}}'
+
+
+@pytest.mark.parametrize(
+    ("settings", "full"),
+    [
+        (PROXY, False),
+        (PROXY.replace("default", "tcp://builder.invalid:2376"), False),
+        ("{", False),
+        ("[]", False),
+        ('{"auths": {}}', True),
+        ('{"proxies": {}}', True),
+        (None, True),
+    ],
+)
+def test_proxies_of_dockers_own_configuration_keep_provenance_short(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, settings: str | None, full: bool
+) -> None:
+    """They become build arguments, too, which the full provenance holds."""
+    without_proxies(monkeypatch, tmp_path)
+    if settings is not None:
+        (tmp_path / "config.json").write_text(settings)
+    assert ("attest" in runtime(config, bake.Host(jobs=1, full=True))) == full
+    docker_that(tmp_path, monkeypatch, 'echo "metadata: $BUILDX_METADATA_PROVENANCE"')
+    said: list[str] = []
+    job = bake.Job(tmp_path, {})
+    bake.run(job, bake.Host(jobs=1, progress="plain"), report=said.append)
+    assert said == [f"metadata: {'max' if full else 'disabled'}"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ftbuild import registry
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import credentials, reference
-from ftbuild.registry.transport import is_loopback, resolved
+from ftbuild.registry.address import is_loopback, resolved
 
 IMAGE = "triton_with_ft"
 PARTS = st.from_regex(r"[a-z0-9]{1,8}([._-][a-z0-9]{1,8}){0,2}", fullmatch=True)

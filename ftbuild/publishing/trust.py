@@ -1,0 +1,129 @@
+"""Trust in an index that a registry has already, before it gets a signature or a moving tag.
+
+Whoever may push can set a tag, and write any annotation. So such an index counts only if the gate records of
+this machine are about its image, or if it carries our own signature; and only if it is of the form that
+`attestations` makes, about this cell and product, since a signed index may have been moved to another tag.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+
+from ftbuild.errors import PublishError
+from ftbuild.gates.report import Gate
+from ftbuild.plan import LABELS, Plan
+from ftbuild.publishing import attestations, gates, remote_image
+from ftbuild.publishing.attest import manifests
+from ftbuild.publishing.attest.annotations import is_own
+from ftbuild.publishing.remote_image import RemoteImage
+from ftbuild.publishing.session import PublishSession
+from ftbuild.registry.answers import ImageConfig, Part
+from ftbuild.registry.client import Repository
+
+_HINT = (
+    "an immutable tag never changes: find out who set it; if an interrupted run or somebody else did, delete "
+    "both tags of the pair in the registry, then publish again"
+)
+
+
+def require(
+    session: PublishSession, plan: Plan, digests: Mapping[str, str], signed: Collection[str] = ()
+) -> None:
+    """Raise PublishError unless these indexes, by product, are ours: signed, or named by the gate records.
+
+    The products in `signed` carry our signature.
+    """
+    images = {
+        product: require_form(session.repository, digest, plan, product, gates.ALL)
+        for product, digest in digests.items()
+    }
+    unsigned = {product: image.ids for product, image in images.items() if product not in signed}
+    if not unsigned:
+        return
+    try:
+        gates.require(plan, session.folder(plan), unsigned)
+    except PublishError as unproven:
+        place = ", ".join(f"{session.repository.name}@{digests[product]}" for product in unsigned)
+        what = unproven.what.removeprefix(f"{plan.cell.id} is not published: ")
+        raise PublishError(
+            f"the registry has {plan.cell.id}-{plan.key}, and nothing here proves that it was tested: {what}",
+            where=place,
+            hint=_HINT,
+        ) from unproven
+
+
+def require_same(repository: Repository, digest: str, candidate: attestations.Candidate) -> None:
+    """Raise PublishError unless the index under an immutable tag holds the image that would get this tag."""
+    found = require_form(repository, digest, candidate.plan, candidate.product, candidate.passed)
+    if not found.ids & candidate.image.ids:
+        raise PublishError(
+            f"the registry has another image under the immutable tag {candidate.tag}",
+            where=f"{repository.name}@{digest}, not {candidate.digest}",
+            hint=_HINT,
+        )
+
+
+def require_form(
+    repository: Repository, digest: str, plan: Plan, product: str, passed: Collection[Gate]
+) -> RemoteImage:
+    """Return the image in an index; PublishError unless the index is of the form that `attest` makes.
+
+    It has one image and the attestations about it, and its annotations do not contradict the image's labels.
+    """
+    image = remote_image.read(repository, digest)
+    if image is None:
+        raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
+    problem = _problem(repository, image, plan, product, ",".join(gate.name for gate in passed))
+    if problem:
+        raise PublishError(
+            f"the image under an immutable tag is not as ftbuild publishes it: {problem}",
+            where=f"{repository.name}@{digest}",
+            hint=_HINT,
+        )
+    return image
+
+
+def _problem(repository: Repository, found: RemoteImage, plan: Plan, product: str, passed: str) -> str | None:
+    annotations = found.tagged.content.annotations or {}
+    config = repository.config(found.image)
+    if annotations.get(attestations.GATES) != passed:
+        return f"it has not passed {passed}, but {annotations.get(attestations.GATES) or 'nothing'}"
+    about = {f"{LABELS}.key": plan.key, f"{LABELS}.cell": plan.cell.id, f"{LABELS}.product": product}
+    if any(annotations.get(key) != value for key, value in about.items()):
+        return f"it is not the {product} image of {plan.cell.id}-{plan.key}"
+    labels = {key: value for key, value in config.labels.items() if is_own(key)}
+    if others := [key for key, value in annotations.items() if labels.get(key, value) != value]:
+        return f"its annotation {others[0]!a} is not the image's label"
+    if not _is_pair(remote_image.parts(found.tagged), found.image.descriptor.digest, config):
+        return "its index holds something else than one image and its attestations"
+    # SBOM and provenance, which come first; what BuildKit wrote may follow.
+    own = list(remote_image.statements(repository, found))[:2]
+    if len(own) < 2 or not all(_is_about(text, found.image.descriptor.digest) for text in own):
+        return "its attestations are about another image"
+    return None
+
+
+def _is_pair(parts: Sequence[Part], image: str, config: ImageConfig) -> bool:
+    """Return whether an index has the image, for its own platform, and one entry that no engine pulls."""
+    if len(parts) != 2:
+        return False
+    first, second = parts
+    return (
+        first.digest == image
+        and first.platform == {"architecture": config.architecture, "os": config.os}
+        and not remote_image.is_attestation(first)
+        and second.digest != image
+        and second.platform == manifests.NO_PLATFORM
+        and (second.annotations or {}).get(remote_image.OF) == image
+    )
+
+
+def _is_about(statement: bytes, digest: str) -> bool:
+    """Return whether every subject of an in-toto statement is the manifest of this digest."""
+    algorithm, _, value = digest.partition(":")
+    try:
+        subjects = json.loads(statement)["subject"]
+        return bool(subjects) and all(subject["digest"] == {algorithm: value} for subject in subjects)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False

@@ -1,0 +1,148 @@
+"""Answers of registries as validated data: manifests, image configurations, tag lists, tokens, errors.
+
+distribution-spec v1.1 and image-spec v1.1. Fields that nothing here needs are not looked at.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from ftbuild.registry.malformed import Malformed
+from ftbuild.text import terminal
+
+# image-spec v1.1, descriptor.md, "Registered Algorithms".
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
+_MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
+LARGEST_SIZE = 1 << 50
+
+Digest = Annotated[str, StringConstraints(pattern=rf"^(?:{DIGEST.pattern})$", max_length=140)]
+MediaType = Annotated[str, StringConstraints(pattern=rf"^(?:{_MEDIA_TYPE.pattern})?$", max_length=255)]
+Size = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
+Annotations = Annotated[dict[str, str], Field(max_length=10_000)]
+
+
+class _Answer(BaseModel):
+    """A JSON object with at least these fields, each of exactly this type."""
+
+    model_config = ConfigDict(frozen=True, strict=True, populate_by_name=True)
+
+
+class Part(_Answer):
+    """A descriptor: what a manifest refers to."""
+
+    media_type: MediaType = Field("", alias="mediaType")
+    digest: Digest
+    size: Size
+    annotations: Annotations | None = None
+    platform: dict[str, Any] | None = None
+
+
+Parts = Annotated[list[Part], Field(fail_fast=True, max_length=10_000)]
+
+
+class Content(_Answer):
+    """The manifest of an image, which has a `config`, or an index, which has `manifests`."""
+
+    config: Part | None = None
+    layers: Parts | None = None
+    manifests: Parts | None = None
+    annotations: Annotations | None = None
+
+
+class Settings(_Answer):
+    """The part of an image's configuration that a container runs with."""
+
+    labels: Annotations | None = Field(None, alias="Labels")
+
+
+class ImageConfig(_Answer):
+    """The configuration of an image, as far as publishing needs it."""
+
+    architecture: str
+    os: str
+    os_version: str | None = Field(None, alias="os.version")
+    os_features: list[str] | None = Field(None, alias="os.features")
+    variant: str | None = None
+    config: Settings | None = None
+
+    @property
+    def platform(self) -> dict[str, Any]:
+        """Return the platform as an index names it (image-spec v1.1, image-index.md)."""
+        found = self.model_dump(by_alias=True, exclude={"config"})
+        return {key: value for key, value in found.items() if value}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Return the labels of the image."""
+        return (self.config.labels if self.config else None) or {}
+
+
+class TagList(_Answer):
+    """One page of the tags of a repository."""
+
+    tags: Annotated[list[str], Field(fail_fast=True)] | None = None
+
+
+class Token(_Answer):
+    """The answer of a token server: one of the two is a bearer token, printable since it is a header's."""
+
+    token: Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=65_536)] | None = None
+    access_token: Annotated[str, StringConstraints(pattern=r"^[!-~]*$", max_length=65_536)] | None = None
+
+
+class Reason(_Answer):
+    """One entry of an error's answer."""
+
+    code: str | None = None
+    message: str | None = None
+
+
+class Errors(_Answer):
+    """The body of a refusal (distribution-spec v1.1, "Error Codes")."""
+
+    errors: Annotated[list[Reason], Field(fail_fast=True, max_length=1000)]
+
+
+A = TypeVar("A", bound=_Answer)
+
+
+def read(kind: type[A], raw: bytes, where: str) -> A:
+    """Return an answer as data; `Malformed` unless it is of that kind."""
+    try:
+        return kind.model_validate_json(raw)
+    except ValidationError as wrong:
+        first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"]))[:100]
+        raise Malformed(
+            "what the registry sent is not JSON, or not of the kind expected",
+            where=terminal.printable(f"{where}: {place or 'the whole'}: {first['msg'][:200]}"),
+        ) from None
+
+
+def media_type(header: str) -> str:
+    """Return the media type of a Content-Type header; `Malformed` if there is none."""
+    found = header.partition(";")[0].strip()
+    if not _MEDIA_TYPE.fullmatch(found):
+        raise Malformed("a registry answers with a media type that cannot be", where=_shown(header))
+    return found
+
+
+def digest(header: str) -> str:
+    """Return the digest in a header; `Malformed` for anything else."""
+    if not DIGEST.fullmatch(header):
+        raise Malformed("a registry answers with a digest that cannot be", where=_shown(header))
+    return header
+
+
+def length(header: str) -> int:
+    """Return the number in a Content-Length header; `Malformed` for anything else."""
+    if not re.fullmatch(r"[0-9]{1,15}", header, re.ASCII):
+        raise Malformed("a registry answers with a size that cannot be", where=_shown(header))
+    return int(header)
+
+
+def _shown(header: str) -> str:
+    return terminal.printable(header[:200]) or "an empty header"

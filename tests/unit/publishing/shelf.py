@@ -1,0 +1,120 @@
+"""Image pairs in a real registry, as `invoke registry.stage` leaves them, without an engine."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import names, publish
+from ftbuild.publishing.attest.inventory import Inventory
+from ftbuild.publishing.inventories import StoredInventory
+from ftbuild.publishing.publish import Outcome
+from ftbuild.publishing.session import Options
+from ftbuild.publishing.signing import Signer
+from ftbuild.registry.client import Descriptor, Repository
+from testing import gate_records
+
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
+GATES = (VERIFY, SMOKE)
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image in the registry: its manifest, and the id that an engine would give it."""
+
+    manifest: Descriptor
+    id: str
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """A repository, and the work folder with the records about its images."""
+
+    names: names.Names
+    work: Path
+    said: list[str]
+
+    @property
+    def repository(self) -> Repository:
+        return Repository(self.names.repository)
+
+    def image(self, plan: Plan, product: str, *tags: str, **labels: str) -> Image:
+        """Put a new image with the labels that a build sets, and `tags`; it has a random layer."""
+        layer = self.repository.put_blob(os.urandom(100), LAYER)
+        settings = {"Labels": {**plan.labels(product), **labels}}
+        config = {"architecture": "amd64", "os": "linux", "config": settings}
+        config |= {"rootfs": {"type": "layers", "diff_ids": [layer.digest]}}
+        stored = self.repository.put_blob(json.dumps(config).encode(), CONFIG)
+        content = {"schemaVersion": 2, "config": stored.as_dict(), "layers": [layer.as_dict()]}
+        raw = json.dumps({**content, "mediaType": MANIFEST}).encode()
+        for tag in tags or ("some",):
+            manifest = self.repository.put_manifest(tag, raw, MANIFEST)
+        return Image(manifest, stored.digest)
+
+    def stage(self, plan: Plan) -> dict[str, str]:
+        """Stage a new pair of images with their inventories, and return their ids."""
+        found = {}
+        for product in PRODUCTS:
+            image = self.image(plan, product, self.names.staged(plan, product))
+            listed = StoredInventory(image.id, Inventory("debian", "12", (), ()))
+            file = plan.folder(self.work) / f"inventory-{product}.json"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(TypeAdapter(StoredInventory).dump_json(listed))
+            found[product] = image.id
+        return found
+
+    def judge(self, plan: Plan, images: Mapping[str, str], gates: Sequence[Gate] = GATES) -> None:
+        """Write the records of gates that the images passed."""
+        for gate in gates:
+            found = gate_records.results(gate, plan)
+            GateReport(gate, plan, images, found).write(plan.folder(self.work))
+
+    def tested(self, plan: Plan) -> dict[str, str]:
+        """Stage a new pair that passed both gates, and return the ids."""
+        images = self.stage(plan)
+        self.judge(plan, images)
+        return images
+
+    def publish(self, *plans: Plan, signer: Signer | None = None, force: bool = False) -> list[Outcome]:
+        """Publish cells in this process."""
+        options = Options(self.names, self.work, signer=signer, force=force)
+        return publish.publish_cells(plans, options, report=self.said.append)
+
+    def elsewhere(self, work: Path) -> Shelf:
+        """Return the same repository with another work folder."""
+        return replace(self, work=work)
+
+    def immutable(self, plan: Plan) -> dict[str, str]:
+        """Return the digests behind the immutable tags that are set."""
+        return self._digests(plan, moving=False)
+
+    def moving(self, plan: Plan) -> dict[str, str]:
+        """Return the digests behind the moving tags that are set."""
+        return self._digests(plan, moving=True)
+
+    def _digests(self, plan: Plan, *, moving: bool) -> dict[str, str]:
+        heads = {p: self.repository.head(names.tag(plan, p, moving=moving)) for p in PRODUCTS}
+        return {product: head.digest for product, head in heads.items() if head}
+
+    def index(self, plan: Plan, product: str) -> dict[str, Any]:
+        """Return the index under an immutable tag, to be changed and put back by `replace_index`."""
+        found = self.repository.manifest(names.tag(plan, product))
+        assert found
+        content: dict[str, Any] = json.loads(found.raw)
+        return content
+
+    def replace_index(self, plan: Plan, product: str, content: Mapping[str, Any]) -> str:
+        """Put an index under an immutable tag, as anybody may who can push."""
+        tag = names.tag(plan, product)
+        return self.repository.put_manifest(tag, json.dumps(content).encode(), INDEX).digest

@@ -1,0 +1,451 @@
+"""Publishing to a registry to which others push too: what gets a signature or a tag, and what does not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import HostError, PublishError
+from ftbuild.gates.report import VERIFY
+from ftbuild.host import locks, shell
+from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.publishing import names
+from ftbuild.publishing.names import Names
+from ftbuild.publishing.publish import Outcome
+from ftbuild.publishing.signing import Signer
+from testing.registries import PASSWORD, Registry, plain
+from tests.unit.publishing.shelf import INDEX, Shelf
+from tests.unit.publishing.test_publish import plan_of
+
+OF = "vnd.docker.reference.digest"
+Change = Callable[[Shelf, Plan, dict[str, Any]], None]
+
+
+@pytest.fixture(scope="module")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
+    with plain(tmp_path_factory.mktemp("registry")) as running:
+        yield running
+
+
+@pytest.fixture
+def shelf(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    for name, value in registry.environment.items():
+        monkeypatch.setenv(name, value)
+    name = f"{registry.prefix}/image-{uuid.uuid4().hex[:8]}"
+    return Shelf(Names(name, name), tmp_path / "work", [])
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+@pytest.fixture(scope="module")
+def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Return two private keys of cosign, ours and another one."""
+    if shutil.which("cosign") is None:
+        pytest.skip("needs cosign (Debian's package of that name)")
+    made = []
+    for name in ("ours", "theirs"):
+        folder = tmp_path_factory.mktemp(name)
+        shell.run(["cosign", "generate-key-pair"], cwd=folder, env={"COSIGN_PASSWORD": PASSWORD})
+        made.append(folder / "cosign.key")
+    return made[0], made[1]
+
+
+@pytest.fixture(scope="module")
+def our_signer(keys: tuple[Path, Path]) -> Signer:
+    """Return one for all tests, since cosign takes its time to read a key."""
+    return Signer(str(keys[0]), public_log=False)
+
+
+@pytest.fixture
+def signer(our_signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Signer:
+    monkeypatch.setenv("COSIGN_PASSWORD", PASSWORD)
+    return our_signer
+
+
+def only(outcomes: list[Outcome]) -> Outcome:
+    (found,) = outcomes
+    return found
+
+
+def refused(outcomes: list[Outcome], match: str) -> None:
+    found = only(outcomes)
+    assert (found.state, found.exit_code) == ("failed", 10)
+    assert match in str(found.error)
+
+
+def signatures(shelf: Shelf) -> list[str]:
+    """Return the tags under which cosign stores signatures."""
+    return [tag for tag in shelf.repository.tags() if tag.endswith(".sig")]
+
+
+def half_published(shelf: Shelf, plan: Plan) -> dict[str, str]:
+    """Publish a pair, then take away the moving tags, as if the run had been killed before it set them."""
+    assert only(shelf.publish(plan)).state == "published"
+    shelf.said.clear()
+    return forget_moving(shelf, plan)
+
+
+def forget_moving(shelf: Shelf, plan: Plan) -> dict[str, str]:
+    """Point the moving tags to what is not of ftbuild."""
+    for product in PRODUCTS:
+        shelf.image(plan, product, names.tag(plan, product, moving=True))
+    return shelf.moving(plan)
+
+
+# What is tested here
+
+
+def test_a_staged_pair_that_passed_both_gates_is_published_once(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell)).state == "published"
+    assert shelf.moving(cell) == shelf.immutable(cell)
+    assert len(shelf.moving(cell)) == 2
+    before = shelf.immutable(cell)
+    assert only(shelf.publish(cell)).state == "present"
+    assert shelf.immutable(cell) == before
+
+
+def test_a_run_that_ended_before_the_moving_tags_is_finished(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    half_published(shelf, cell)
+    assert only(shelf.publish(cell)).state == "promoted"
+    assert shelf.moving(cell) == shelf.immutable(cell)
+
+
+def kill_between_the_immutable_tags(shelf: Shelf, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    from ftbuild.publishing import tagging
+
+    real = tagging.set_tag
+
+    def once(*args: Any) -> None:
+        real(*args)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tagging, "set_tag", once)
+        with pytest.raises(KeyboardInterrupt):
+            shelf.publish(plan)
+    assert [*shelf.immutable(plan)] == ["runtime"]
+
+
+def test_a_run_that_ended_between_the_immutable_tags_keeps_the_first_one(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = shelf.tested(cell)
+    kill_between_the_immutable_tags(shelf, cell, monkeypatch)
+    there = shelf.immutable(cell)
+    # The record is another file now, and so its hash in the provenance: the image is the same.
+    shelf.judge(cell, images, [VERIFY])
+    record = cell.folder(shelf.work) / VERIFY.record
+    record.write_text(record.read_text() + "\n")
+    assert only(shelf.publish(cell)).state == "published"
+    assert shelf.immutable(cell)["runtime"] == there["runtime"]
+    assert shelf.moving(cell) == shelf.immutable(cell)
+
+
+def test_an_immutable_tag_never_changes_even_for_a_pair_that_was_built_again(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.tested(cell)
+    kill_between_the_immutable_tags(shelf, cell, monkeypatch)
+    there = shelf.immutable(cell)
+    shelf.tested(cell)
+    refused(shelf.publish(cell), "verify tested another runtime image than the present one")
+    assert shelf.immutable(cell) == there
+    assert shelf.moving(cell) == {}
+
+
+# What others pushed
+
+
+def test_the_annotation_of_the_gates_alone_proves_nothing(
+    shelf: Shelf, cell: Plan, signer: Signer, tmp_path: Path
+) -> None:
+    shelf.tested(cell)
+    half_published(shelf, cell)
+    before = shelf.moving(cell)
+    stranger = shelf.elsewhere(tmp_path / "empty")
+    for used in (None, signer):
+        refused(stranger.publish(cell, signer=used), "there is no record of verify")
+    assert shelf.moving(cell) == before
+    assert signatures(shelf) == []
+
+
+def test_records_about_other_images_prove_nothing(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    half_published(shelf, cell)
+    before = shelf.moving(cell)
+    shelf.tested(cell)
+    refused(shelf.publish(cell), "tested another runtime and sdk image")
+    assert shelf.moving(cell) == before
+
+
+def with_another_image_first(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    """Hide an image from a reader who takes what says that it is an attestation for one."""
+    other = shelf.image(plan, "runtime").manifest
+    real = content["manifests"][0]["digest"]
+    hidden = {**other.as_dict(), "platform": {"architecture": "amd64", "os": "linux"}}
+    content["manifests"].insert(0, {**hidden, "annotations": {OF: real}})
+
+
+def with_another_platform(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    other = shelf.image(plan, "runtime").manifest
+    content["manifests"].append({**other.as_dict(), "platform": {"architecture": "arm64", "os": "linux"}})
+
+
+def with_another_image_for_attestations(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    other = shelf.image(plan, "runtime").manifest
+    content["manifests"][1] |= other.as_dict() | {"platform": {"architecture": "amd64", "os": "linux"}}
+
+
+def with_the_platform_hidden(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    content["manifests"][0]["platform"] = {"architecture": "arm64", "os": "linux"}
+
+
+def with_attestations_about_another(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    sdk = shelf.index(plan, "sdk")["manifests"][1]
+    sdk["annotations"] = content["manifests"][1]["annotations"]
+    content["manifests"][1] = sdk
+
+
+def with_another_sm(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    content["annotations"]["io.ftbuild.sm"] = "90"
+
+
+def as_the_other_product(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    content |= shelf.index(plan, "sdk")
+
+
+def with_one_gate(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    content["annotations"]["io.ftbuild.gates"] = "verify"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (with_another_image_first, "something else than one image and its attestations"),
+        (with_another_platform, "expected an image for one platform"),
+        (with_another_image_for_attestations, "something else than one image and its attestations"),
+        (with_the_platform_hidden, "something else than one image and its attestations"),
+        (with_attestations_about_another, "its attestations are about another image"),
+        (with_another_sm, "its annotation 'io.ftbuild.sm' is not the image's label"),
+        (as_the_other_product, "it is not the runtime image of 22.12-sm86-"),
+        (with_one_gate, "it has not passed verify,smoke, but verify"),
+    ],
+)
+def test_an_index_that_was_replaced_gets_neither_signature_nor_tag(
+    shelf: Shelf, cell: Plan, change: Change, message: str
+) -> None:
+    """The tested image is in all of them, or the records would refuse it."""
+    shelf.tested(cell)
+    half_published(shelf, cell)
+    before, content = shelf.moving(cell), shelf.index(cell, "runtime")
+    change(shelf, cell, content)
+    shelf.replace_index(cell, "runtime", content)
+    refused(shelf.publish(cell), message)
+    assert shelf.moving(cell) == before
+
+
+def test_a_tag_set_meanwhile_is_not_overwritten(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody sets the tag after the registry was asked, and before it is this cell's turn."""
+    from ftbuild.publishing import publish
+
+    shelf.tested(cell)
+    published = only(shelf.publish(cell)).products
+    other = shelf.elsewhere(shelf.work)
+    fresh = replace(other, names=Names(f"{shelf.names.repository}2", f"{shelf.names.repository}2"))
+    fresh.tested(cell)
+    real = publish._tested
+
+    def late(*args: Any) -> Any:
+        found = real(*args)
+        fresh.image(cell, "runtime", names.tag(cell, "runtime"))
+        return found
+
+    monkeypatch.setattr(publish, "_tested", late)
+    refused(fresh.publish(cell), "has not passed verify,smoke, but nothing")
+    assert published
+
+
+# Signatures
+
+
+def test_what_was_published_without_a_key_is_signed_by_the_next_run_with_one(
+    shelf: Shelf, cell: Plan, signer: Signer
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell)).state == "published"
+    assert signatures(shelf) == []
+    assert only(shelf.publish(cell, signer=signer)).state == "signed"
+    shelf.said.clear()
+    assert only(shelf.publish(cell, signer=signer)).state == "present"
+    assert not [line for line in shelf.said if "signing" in line]
+
+
+def test_our_own_signature_proves_that_an_image_was_tested(
+    shelf: Shelf, cell: Plan, signer: Signer, tmp_path: Path
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell, signer=signer)).state == "published"
+    forget_moving(shelf, cell)
+    stranger = shelf.elsewhere(tmp_path / "empty")
+    assert only(stranger.publish(cell, signer=signer)).state == "promoted"
+    assert shelf.moving(cell) == shelf.immutable(cell)
+
+
+def test_the_signature_of_another_key_proves_nothing(
+    shelf: Shelf, cell: Plan, signer: Signer, keys: tuple[Path, Path], tmp_path: Path
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell, signer=Signer(str(keys[1]), public_log=False))).state == "published"
+    before = forget_moving(shelf, cell)
+    refused(shelf.elsewhere(tmp_path / "empty").publish(cell, signer=signer), "there is no record of verify")
+    assert shelf.moving(cell) == before
+
+
+def test_a_signed_image_under_the_tag_of_another_cell_is_refused(
+    shelf: Shelf, config: Config, cell: Plan, signer: Signer, tmp_path: Path
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell, signer=signer)).state == "published"
+    other = plan_of(config, "80")
+    for product in PRODUCTS:
+        found = shelf.repository.manifest(names.tag(cell, product))
+        assert found
+        shelf.repository.put_manifest(names.tag(other, product), found.raw, INDEX)
+    stranger = shelf.elsewhere(tmp_path / "empty")
+    refused(stranger.publish(other, signer=signer), f"it is not the runtime image of 22.12-sm80-{other.key}")
+    assert shelf.moving(other) == {}
+
+
+def test_a_key_that_cannot_be_read_is_an_error(
+    shelf: Shelf, cell: Plan, signer: Signer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell)).state == "published"
+    monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
+    refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
+
+
+# Older builds
+
+
+def test_a_moving_tag_goes_back_only_when_it_is_forced_to(shelf: Shelf, cell: Plan) -> None:
+    newer = replace(cell, key="f" * 12, revision=Revision("b" * 40, "2026-03-01T00:00:00+01:00"))
+    for plan in (newer, cell):
+        shelf.tested(plan)
+    assert only(shelf.publish(newer)).state == "published"
+    there = shelf.moving(cell)
+    found = shelf.publish(cell)
+    refused(found, "would go back from a build of 2026-03-01T00:00:00+01:00 to one of 2026-01-01")
+    assert "--force" in str(only(found).error)
+    assert shelf.moving(cell) == there
+    assert len(shelf.immutable(cell)) == 2
+    assert only(shelf.publish(cell, force=True)).state == "promoted"
+    assert shelf.moving(cell) == shelf.immutable(cell)
+    assert only(shelf.publish(newer)).state == "promoted"
+    assert shelf.moving(newer) == shelf.immutable(newer) == there
+
+
+def test_no_moving_tag_of_a_pair_moves_if_one_would_go_back(shelf: Shelf, cell: Plan) -> None:
+    newer = replace(cell, key="f" * 12, revision=Revision("b" * 40, "2026-03-01T00:00:00+00:00"))
+    shelf.tested(newer)
+    assert only(shelf.publish(newer)).state == "published"
+    other = shelf.image(cell, "runtime", names.tag(cell, "runtime", moving=True)).manifest.digest
+    shelf.tested(cell)
+    refused(shelf.publish(cell), "22.12-sm86-sdk would go back")
+    assert shelf.moving(cell)["runtime"] == other
+
+
+def test_of_two_builds_of_one_commit_the_later_published_one_counts(shelf: Shelf, cell: Plan) -> None:
+    other = replace(cell, key="f" * 12)
+    for plan in (cell, other, cell):
+        shelf.tested(plan) if not shelf.immutable(plan) else None
+        assert only(shelf.publish(plan)).exit_code == 0
+        assert shelf.moving(cell) == shelf.immutable(plan)
+
+
+# Secrets, locks, full disks
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://ada:hunter2!@proxy.invalid:3128",
+        "http://:hunter2!@proxy.invalid:3128",
+        "https://ghp_abcdefghijklmnop0123@github.invalid/x",
+        "--build-arg=TOKEN=a known secret",
+    ],
+)
+def test_nothing_is_uploaded_if_a_statement_holds_a_password(
+    shelf: Shelf, cell: Plan, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_TOKEN", "a known secret")
+    shelf.tested(cell)
+    written = {"22_12-sm86-runtime": {"buildx.build.provenance": {"invocation": {"args": {"x": [text]}}}}}
+    file = cell.folder(shelf.work) / "metadata.json"
+    file.write_text(json.dumps(written))
+    before = shelf.repository.tags()
+    found = shelf.publish(cell)
+    refused(found, "hold a password, so nothing is uploaded")
+    assert text not in str(only(found).error)
+    assert shelf.repository.tags() == before
+    harmless = [
+        "http://proxy.invalid:3128",
+        "https://xxxxx:xxxxx@github.invalid/x",
+        "ssh://git@github.invalid",
+    ]
+    harmless += ["docker-image://debian:bookworm-slim@sha256:0123", "https://a.invalid/b@c:d@e"]
+    file.write_text(json.dumps(written).replace(json.dumps([text]), json.dumps(harmless)))
+    assert only(shelf.publish(cell)).state == "published"
+
+
+def test_a_cell_that_the_file_system_refuses_does_not_stop_the_others(
+    shelf: Shelf, config: Config, cell: Plan
+) -> None:
+    broken = plan_of(config, "80")
+    for plan in (broken, cell):
+        shelf.tested(plan)
+    folder = broken.folder(shelf.work)
+    shutil.rmtree(folder.parent)
+    folder.parent.write_text("a file where a folder should be")
+    first, second = shelf.publish(broken, cell)
+    assert (first.state, first.exit_code, second.state) == ("failed", 4, "published")
+    assert isinstance(first.error, HostError)
+    assert str(folder) in str(first.error)
+
+
+def test_two_commands_do_not_work_on_one_cell(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf.tested(cell)
+    monkeypatch.setattr(locks, "SECONDS", 0.1)
+    with FileLock(cell.folder(shelf.work) / "lock"):
+        found = only(shelf.publish(cell))
+    assert (found.state, found.exit_code) == ("failed", 4)
+    assert "another command works on this cell" in str(found.error)
+    assert "waiting" in "".join(shelf.said)
+    assert only(shelf.publish(cell)).state == "published"
+
+
+def test_an_engine_that_does_not_answer_is_not_taken_for_one_without_the_images(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
+    found = only(shelf.publish(cell))
+    assert isinstance(found.error, PublishError)
+    assert found.error.what.startswith("no Docker Engine answers")
