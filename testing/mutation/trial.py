@@ -24,7 +24,11 @@ from tempfile import TemporaryDirectory
 from types import CodeType, FrameType
 from typing import Any
 
-OPTIONS = ("-x", "-q", "--tb=no", "--no-header", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider")
+OPTIONS = (
+    *("-x", "-q", "--tb=no", "--no-header", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider"),
+    # The libraries are imported before pytest can rewrite the plugins among them.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
+)
 # A trial that takes that many times the CPU time of the tests without a mutant is a loop. The clock would
 # take a busy machine for one; it ends only what waits for ever.
 PATIENCE, LEAST_SECONDS = 8, 20
@@ -62,6 +66,9 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
         if not _is_ours(root, name) and not name.startswith(("_", "pytest")):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
+    # Else what the imports break would count as noticed.
+    if code := _forked(lambda: _tested(root, {}, tests), WAITING_SECONDS):
+        raise TestsFail(f"pytest ended with {code}, with the libraries imported before")
     lines = {
         Path(file): {int(line): frozenset(tests) for line, tests in ran.items()}
         for file, ran in found["lines"].items()

@@ -126,6 +126,12 @@ def test_a_fault_that_makes_a_loop_is_noticed(area: Area, monkeypatch: pytest.Mo
     assert run(area, tests).survivors == ()
 
 
+def test_a_plugin_that_is_imported_before_pytest_breaks_no_trial(area: Area) -> None:
+    """Else each trial would fail, and every fault would seem to be noticed."""
+    (area.root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
+    assert run(area, f"import hypothesis\n{WEAK}").killed == 1
+
+
 def test_tests_that_fail_by_themselves_show_nothing(area: Area) -> None:
     with pytest.raises(FtbuildError, match="area sums: the tests fail without a mutant: pytest ended with 1"):
         run(area, WEAK + "    assert is_allowed(10)\n")
