@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from ftbuild.cmake import Toolchain, Tree, jobs, trees
+from ftbuild.cmake import Toolchain, Tree, jobs, trees, unit_tests
 from ftbuild.sm import Sm
 from ftbuild.text.units import GIB
 
@@ -53,15 +55,101 @@ def test_the_host_compiler_reaches_cmake_and_findcuda() -> None:
 
 def test_the_initial_cache_is_a_script_for_cmake() -> None:
     backend, _ = trees((Sm(90),), "5.3", "1.4", GCC_11)
-    assert (
-        'set(SM "90" CACHE STRING "FT v5.3 CMakeLists.txt:138-190")' in backend.initial_cache().splitlines()
+    title, *lines = backend.initial_cache().splitlines()
+    assert title == "# Initial cache of the backend tree, written by ftbuild"
+    assert 'set(SM "90" CACHE STRING "FT v5.3 CMakeLists.txt:138-190")' in lines
+    assert len(lines) == len(backend.options)
+    assert backend.initial_cache().endswith("\n")
+
+
+# Every option is written out: one that changes unnoticed is another image.
+COMMON = {
+    "CMAKE_BUILD_TYPE": "Release",
+    "CMAKE_C_COMPILER_LAUNCHER": "ccache",
+    "CMAKE_CXX_COMPILER_LAUNCHER": "ccache",
+    "CMAKE_CUDA_COMPILER_LAUNCHER": "ccache",
+    "CUDA_HOST_COMPILER": "g++-11",
+    "CMAKE_CUDA_HOST_COMPILER": "g++-11",
+    "CMAKE_CXX_FLAGS": "-DOMPI_SKIP_MPICXX",
+    "CMAKE_CUDA_FLAGS": "-DOMPI_SKIP_MPICXX",
+    "CMAKE_BUILD_WITH_INSTALL_RPATH": "ON",
+    "CMAKE_INSTALL_RPATH": r"\$ORIGIN",
+    "SM": "80,90",
+    "BUILD_MULTI_GPU": "ON",
+    "PYTHON_PATH": "python3",
+    "USE_NVTX": "OFF",
+}
+BACKEND = {
+    "BUILD_PYT": "OFF",
+    "USE_TRITONSERVER_DATATYPE": "ON",
+    "FETCHCONTENT_FULLY_DISCONNECTED": "ON",
+    "FETCHCONTENT_SOURCE_DIR_REPO-COMMON": "/src/common",
+    "FETCHCONTENT_SOURCE_DIR_REPO-CORE": "/src/repo-core-src",
+    "FETCHCONTENT_SOURCE_DIR_REPO-BACKEND": "/src/triton-backend",
+}
+PYT = {"BUILD_PYT": "ON", "CXX_STD": "17", "CMAKE_INSTALL_RPATH_USE_LINK_PATH": "ON"}
+CUTLASS = {"GIT_AUTOCLONE_CUTLASS": "OFF"}
+FT_DIR = {"FT_DIR": "/src/ft"}
+FETCHED_FT = {"FETCHCONTENT_SOURCE_DIR_REPO-FT": "/src/ft"}
+MODELS = ("th_bert", "th_decoding", "th_gpt", "th_parallel_gpt", "th_t5")
+
+
+@pytest.mark.parametrize(
+    ("ft", "backend", "more", "of_backend", "pyt_targets"),
+    [
+        ("5.0", "1.1", {}, FETCHED_FT, MODELS),
+        ("5.1", "1.2", {}, FT_DIR, MODELS),
+        ("5.2", "1.3", CUTLASS, FT_DIR, (*MODELS, "th_bart", "th_common", "th_weight_only_quant_ops")),
+        ("5.3", "1.4", CUTLASS, FT_DIR, ("th_transformer",)),
+    ],
+)
+def test_each_release_gets_exactly_these_options_and_targets(
+    ft: str, backend: str, more: dict[str, str], of_backend: dict[str, str], pyt_targets: tuple[str, ...]
+) -> None:
+    first, second = trees((Sm(80), Sm(90)), ft, backend, GCC_11)
+    assert (first.name, first.source, second.name, second.source) == (
+        "backend",
+        "/src/backend",
+        "pyt",
+        "/src/ft",
     )
+    assert options(first) == {**COMMON, **more, **BACKEND, **of_backend}
+    assert options(second) == {**COMMON, **more, **PYT}
+    assert first.targets == ("transformer-shared", "triton-fastertransformer-backend")
+    assert second.targets == pyt_targets
+    for tree in (first, second):
+        assert len(tree.options) == len(options(tree))
+
+
+@pytest.mark.parametrize(
+    ("ft", "targets"),
+    [
+        ("5.0", ("test_gemm", "test_sampling", "test_logprob_kernels")),
+        (
+            "5.2",
+            ("unittest", "test_gemm", "test_gpt_kernels", "test_activation", "test_context_decoder_layer"),
+        ),
+    ],
+)
+def test_upstreams_tests_are_built_like_the_library_for_pytorch(ft: str, targets: tuple[str, ...]) -> None:
+    _, pyt = trees((Sm(80),), ft, "1.3", GCC_11)
+    tests = unit_tests(pyt, ft)
+    more = {"BUILD_FT_TESTS": "ON", "FETCHCONTENT_SOURCE_DIR_GOOGLETEST": "/src/googletest"}
+    assert options(tests) == {**options(pyt), **more}
+    assert (tests.name, tests.source, tests.targets) == ("unittests", "/src/ft", targets)
+
+
+PLACE = re.compile(
+    r"(?:FT|BE) v\d\.\d [\w/]*CMakeLists\.txt:\d+|cmake-variables\(7\)|cmake module \w+"
+    r"|patches/ft/\d{4}|Open MPI \d"
+)
 
 
 @pytest.mark.parametrize("version", [("5.0", "1.1"), ("5.2", "1.3"), ("5.3", "1.4")])
-def test_every_option_cites_its_source(version: tuple[str, str]) -> None:
-    for tree in trees((Sm(80),), *version, GCC_11):
-        assert all(option.source for option in tree.options)
+def test_every_option_cites_a_place(version: tuple[str, str]) -> None:
+    backend, pyt = trees((Sm(80),), *version, GCC_11)
+    for tree in (backend, pyt, unit_tests(pyt, version[0])):
+        assert [option.name for option in tree.options if not PLACE.match(option.source)] == []
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
-from ftbuild.matrix import as_github, as_json, make_matrix, select
+from ftbuild.matrix import as_github, as_json, cuda_version, make_matrix, select, select_with_excluded
 
 
 def ids(config: Config, **options: object) -> list[str]:
@@ -153,3 +154,88 @@ def test_the_id_depends_on_the_set_of_sms_only(sms: list[int]) -> None:
     config = loader.load(ROOT / "buildcfg")
     (cell,) = select(config, triton=["22.12"], sms=[",".join(map(str, sms))])
     assert cell.id == "22.12-sm" + "_".join(map(str, sorted(set(sms))))
+
+
+@pytest.mark.parametrize("sms", ["80,89", "89,80", "80,86,89"])
+def test_every_sm_of_an_image_must_be_possible(config: Config, sms: str) -> None:
+    with pytest.raises(ConfigError, match=r"too old for sm_89, which needs"):
+        select(config, triton=["22.07"], sms=[sms])
+
+
+def test_a_cell_that_is_named_twice_is_one(config: Config) -> None:
+    assert ids(config, triton=["22.12", "22.12"], sms=["80", "80", "8.0"]) == ["22.12-sm80"]
+    assert ids(config, cells=["22.12-sm80", "22.12-*0"]) == [
+        "22.12-sm80",
+        "22.12-sm60",
+        "22.12-sm70",
+        "22.12-sm90",
+    ]
+
+
+def test_globs_and_sms_narrow_each_other(config: Config) -> None:
+    assert ids(config, cells=["22.12-*"], sms=["80"]) == ["22.12-sm80"]
+    with pytest.raises(NothingSelected):
+        select(config, cells=["22.12-sm80"], sms=["86"])
+
+
+def with_open_base_of(config: Config, *releases: str) -> Config:
+    """The configuration with another list of releases that base open carries."""
+    changed = config.bases.bases["open"].model_copy(update={"releases": releases})
+    bases = {**config.bases.bases, "open": changed}
+    return replace(config, bases=config.bases.model_copy(update={"bases": bases}))
+
+
+def test_a_release_that_a_base_does_not_carry_is_excluded_and_not_selected_by_default(config: Config) -> None:
+    without = with_open_base_of(config, "22.07", "22.12")
+    why = "base open carries no image for 22.03 (Debian bookworm with its CUDA 11.8 toolkit"
+    assert why in reasons(without, "22.03-sm80-open", "open")
+    assert "carries no image" not in reasons(config, "22.03-sm89-open", "open")
+    assert {cell[:5] for cell in ids(without, base="open")} == {"22.07", "22.12"}
+    assert {cell[:5] for cell in ids(config, base="open")} == {"22.03", "22.07", "22.12"}
+    with pytest.raises(ConfigError, match=r"carries no image for 22\.03"):
+        select(without, triton=["22.03"], sms=["80"], base="open")
+
+
+def test_the_toolkit_of_the_base_decides_which_sms_can_be_compiled(config: Config) -> None:
+    (ngc,) = select(config, triton=["22.03"], sms=["80"])
+    (own,) = select(config, triton=["22.03"], sms=["80"], base="open")
+    assert (cuda_version(config, ngc), cuda_version(config, own)) == ("11.6", "11.8")
+
+
+def test_a_cell_is_written_as_its_id(config: Config) -> None:
+    (cell,) = select(config, triton=["22.12"], sms=["80,86"], base="open")
+    assert str(cell) == cell.id == "22.12-sm80_86-open"
+
+
+def listed(config: Config, **options: object) -> tuple[list[str], list[str]]:
+    table = select_with_excluded(config, **options)  # type: ignore[arg-type]
+    return [cell.id for cell in table.cells], [entry.cell.id for entry in table.excluded]
+
+
+def test_the_whole_matrix_lists_what_cannot_be_built_with_the_rest(config: Config) -> None:
+    cells, excluded = listed(config)
+    table = make_matrix(config)
+    assert cells == [cell.id for cell in table.cells]
+    assert excluded == [entry.cell.id for entry in table.excluded]
+    assert listed(config, base="open") != (cells, excluded)
+
+
+def test_options_narrow_the_list_and_what_is_excluded_from_it(config: Config) -> None:
+    assert listed(config, triton=["22.03"], sms=["80", "90"]) == (["22.03-sm80"], ["22.03-sm90"])
+    assert listed(config, cells=["22.07-sm8?"]) == (["22.07-sm80", "22.07-sm86"], ["22.07-sm89"])
+    assert listed(config, triton=["22.12"], sms=["80,90", "80,90"], base="open") == (
+        ["22.12-sm80_90-open"],
+        [],
+    )
+    table = select_with_excluded(config, triton=["22.03"], sms=["80", "90"])
+    assert "too old for sm_90" in "".join(table.excluded[0].reasons)
+
+
+def test_a_list_without_a_possible_cell_selects_nothing(config: Config) -> None:
+    for options in ({"cells": ["22.13-*"]}, {"triton": ["22.03"], "sms": ["90"]}):
+        with pytest.raises(NothingSelected, match="no cell is selected"):
+            listed(config, **options)
+    with pytest.raises(ConfigError, match="ngc, open"):
+        listed(config, base="ubuntu")
+    with pytest.raises(ConfigError, match="is not in the matrix"):
+        listed(config, sms=["100"])
