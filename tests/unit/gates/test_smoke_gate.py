@@ -1,0 +1,197 @@
+"""The gate with a GPU around its suite: what is tested, on which GPU, and what is written down."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import ImageNotFound
+
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config import loader
+from ftbuild.config.schema import Config
+from ftbuild.engine import gpu
+from ftbuild.engine.gpu import Access, Gpu
+from ftbuild.errors import HostError, SmokeError
+from ftbuild.gates import evidence
+from ftbuild.gates.report import SMOKE, GateReport
+from ftbuild.gates.runner import Skipped
+from ftbuild.gates.smoke import gate, job, junit, models
+from ftbuild.gates.smoke.models import Prepared
+from ftbuild.gates.subject import Subject
+from ftbuild.host import shell
+from ftbuild.text.results import State
+from testing import ROOT
+
+A100, H100 = Gpu("A100", 8, 0, 2**30, "12.4"), Gpu("H100", 9, 0, 2**30, "12.4")
+IDS = {"runtime": ("sha256:1",), "sdk": ("sha256:2",)}
+
+
+@dataclass
+class Run:
+    """A cell whose suite is replaced by a report of all its tests, with one in another state."""
+
+    subject: Subject
+    heard: list[str]
+    commands: list[list[str]]
+
+    def go(self, **options: bool) -> GateReport | Skipped:
+        return gate.run(self.subject, **options)
+
+    def record(self) -> Any:
+        return json.loads((self.subject.folder / SMOKE.record).read_text())
+
+    def job(self) -> job.Job:
+        return job.read(self.subject.folder / gate.JOB)
+
+
+def cases(families: tuple[str, ...], failed: str = "") -> str:
+    lines = []
+    for family in families:
+        for dtype in job.DTYPES:
+            served = f"{family}-{dtype}"
+            properties = f'<properties><property name="{junit.SERVED}" value="{served}"/></properties>'
+            ended = '<failure message="token 1 is 7"/>' if served == failed else ""
+            name = f"test_{gate.COMPARED.replace(' ', '_')}[http-{served}-one]"
+            lines.append(f'<testcase name="{name}" time="0.1">{properties}{ended}</testcase>')
+    return f"<testsuites><testsuite>{''.join(lines)}</testsuite></testsuites>"
+
+
+Make = Callable[..., Run]
+
+
+@pytest.fixture
+def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
+    def run(
+        *found: Gpu, triton: str = "22.12", of: Config = config, failed: str = "", built: bool = True
+    ) -> Run:
+        (plan,) = plans(of, Selection(of.folder, [triton], ["80"]))
+        heard, commands = list[str](), list[list[str]]()
+
+        def get(name: str) -> Any:
+            if not built:
+                raise ImageNotFound(name)
+            return SimpleNamespace(id=IDS["sdk" if name.endswith("-sdk") else "runtime"][0])
+
+        def stream(command: list[str], *, log: Path, on_line: Callable[[str], None]) -> int:
+            commands.append(command)
+            on_line("testing")
+            (tmp_path / gate.JUNIT).write_text(cases(plan.families, failed))
+            return int(bool(failed))
+
+        access = Access("cdi", found) if found else None
+        monkeypatch.setattr(gpu, "find", lambda client, image: access)
+        monkeypatch.setattr(models, "ensure", lambda subject, at: Prepared(at, "sha256:2", plan.families))
+        monkeypatch.setattr(shell, "stream", stream)
+        client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
+        return Run(Subject(client, of, plan, tmp_path, tmp_path, heard.append), heard, commands)
+
+    return run
+
+
+def test_a_tested_cell_has_a_record_that_counts(make: Make) -> None:
+    run = make(H100, A100)
+    found = run.go()
+    assert isinstance(found, GateReport)
+    found.require()
+    assert evidence.objection(SMOKE, run.subject.plan, run.subject.folder, IDS) is None
+    record = run.record()
+    assert (record["device"], record["junit"]) == ("gpu", "smoke.xml")
+    assert [device["name"] for device in record["gpus"]] == ["H100", "A100"]
+    assert record["figures"] == {}
+    assert run.heard == ["testing"]
+    (command,) = run.commands
+    assert command[1:3] == ["-m", "pytest"]
+    assert command[command.index("--job") + 1] == str(run.subject.folder / gate.JOB)
+    assert command[-1] == str(gate.SUITE)
+    assert f"--junitxml={run.subject.folder / gate.JUNIT}" in command
+
+
+def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config: Config) -> None:
+    run = make(A100)
+    run.go()
+    task = run.job()
+    assert (task.image, task.prepared) == ("sha256:1", run.subject.folder / gate.FOLDER)
+    assert (task.style, task.gpus) == ("cdi", [str(A100)])
+    assert {name: model.streams for name, model in task.models.items()} == {
+        "gpt": True,
+        "gptj": True,
+        "gptneox": True,
+        "t5": False,
+    }
+    assert task.models["t5"].tensors == config.models.families["t5"].tensors
+    older = make(A100, triton="22.03")
+    older.go()
+    assert {name: model.streams for name, model in older.job().models.items()} == {"gpt": False, "t5": False}
+
+
+def test_a_wrong_answer_fails_the_gate_and_is_in_the_record(make: Make) -> None:
+    run = make(A100, failed="t5-fp16")
+    found = run.go()
+    assert isinstance(found, GateReport)
+    assert found.exit_code == 9
+    assert [f.facts["served"] for f in found.failed] == ["t5-fp16"]
+    problem = evidence.objection(SMOKE, run.subject.plan, run.subject.folder, IDS)
+    assert problem == f"smoke failed: {gate.COMPARED}"
+
+
+def test_an_image_for_another_gpu_is_skipped_unless_any_will_do(make: Make) -> None:
+    run = make(H100)
+    (run.subject.folder / SMOKE.record).write_text("of an earlier run")
+    skipped = run.go()
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason == f"its machine code is for sm_80, here is {H100}"
+    assert (run.subject.folder / SMOKE.record).read_text() == "of an earlier run"
+    assert isinstance(run.go(any_gpu=True), GateReport)
+
+
+def test_a_run_that_breaks_leaves_no_earlier_record(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(A100)
+    run.go()
+    monkeypatch.setattr(shell, "stream", lambda *_, **__: 3)
+    with pytest.raises(SmokeError, match="the suite broke"):
+        run.go()
+    assert not (run.subject.folder / SMOKE.record).exists()
+
+
+def test_without_a_gpu_or_an_image_nothing_is_tested(make: Make) -> None:
+    with pytest.raises(HostError, match="no GPU: nothing was tested") as missing:
+        make().go()
+    assert "nvidia-container-toolkit" in (missing.value.hint or "")
+    with pytest.raises(SmokeError, match=r"there is no image triton_with_ft:22\.12-sm80-"):
+        make(A100, built=False).go()
+
+
+def test_the_sample_computes_on_the_cpu(make: Make) -> None:
+    run = make(of=loader.load(ROOT / "buildcfg/sample"))
+    run.go()
+    assert (run.record()["device"], run.record()["gpus"]) == ("cpu", [])
+    assert (run.job().style, run.job().gpus) == (None, [])
+
+
+def test_only_families_that_were_prepared_are_tested(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(A100)
+    monkeypatch.setattr(models, "ensure", lambda subject, at: Prepared(at, "sha256:2", ("gpt",)))
+    run.go()
+    assert list(run.job().models) == ["gpt"]
+
+
+def test_models_are_prepared_in_the_work_folder(make: Make) -> None:
+    run = make(A100)
+    assert gate.prepare(run.subject).folder == run.subject.folder / "smoke"
+
+
+def test_results_of_another_image_would_be_demanded_of_that_image(make: Make) -> None:
+    run = make(A100)
+    found = run.go()
+    assert isinstance(found, GateReport)
+    assert {result.subject for result in found.results} == {"runtime"}
+    assert {result.state for result in found.results} == {State.OK}
+    spoilt = replace(found, results=tuple(replace(r, subject="sdk") for r in found.results))
+    spoilt.write(run.subject.folder)
+    assert evidence.objection(SMOKE, run.subject.plan, run.subject.folder, IDS)
