@@ -1,7 +1,7 @@
 """Mutants of a module: copies of its syntax tree that differ by one small fault. Pure.
 
-Text for people is left alone, as its words are no behaviour: docstrings, texts with a space, f-strings,
-arguments of an exception. So are annotations, decorators and imports.
+Text for people is left alone, as its words are no behaviour: docstrings, texts with a space, the arguments of
+an exception. So are annotations, decorators and imports.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 _LITERALS = (ast.Tuple, ast.List, ast.Set)
 _WITHOUT_FAULTS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Pass, ast.Try)
-# They hold text for people.
-_ADVICE = ("where", "hint")
+# Arguments with text for people, or about its layout.
+_FOR_PEOPLE = ("where", "hint", "indent", "report")
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def _faults(node: ast.AST, path: _Path) -> Iterator[_Fault]:
             yield path, less, f"without {_shown(key or value)}"
     if isinstance(node, ast.Call):
         for number, keyword in enumerate(node.keywords):
-            if keyword.arg and keyword.arg not in _ADVICE:
+            if keyword.arg and keyword.arg not in _FOR_PEOPLE:
                 new = _without(node.keywords, number)
                 yield (*path, "keywords"), new, f"{_shown(node.func)} without {keyword.arg}="
     for field, child in _children(node):
@@ -126,6 +126,8 @@ def _children(node: ast.AST) -> Iterator[tuple[_Path, ast.AST]]:
             continue
         for number, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+                continue
+            if isinstance(child, ast.keyword) and child.arg in _FOR_PEOPLE:
                 continue
             if isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant) and _is_sentence(node):
                 continue

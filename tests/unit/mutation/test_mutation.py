@@ -78,7 +78,7 @@ def test_each_fault_is_one_small_change(source: str, expected: list[str]) -> Non
         "import a",
         "@decorated('a')\ndef f() -> Literal['a']:\n    'Docstring.'\n    return None",
         "if TYPE_CHECKING:\n    x = 1",
-        "x = f(hint=a, where=b)",
+        "x = f(hint='a', where='b', indent=2)",
     ],
 )
 def test_what_is_no_behaviour_is_left_alone(source: str) -> None:
