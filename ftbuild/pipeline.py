@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ftbuild.build import bake, base
 from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild, host_settings, run_job
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx, daemon
+from ftbuild.engine import buildx, daemon, orphans
 from ftbuild.errors import FtbuildError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
@@ -48,6 +48,7 @@ def build_cells(
     """
     client = daemon.connect()
     buildx.version()
+    orphans.remove(client, report)
     host = host_settings(client, options)
     return [
         _outcome(CellBuild(config, plan, client, host, options, reporter.prefixed(report, plan.cell.id)))

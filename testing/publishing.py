@@ -22,7 +22,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.host import shell
-from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.plan import LABELS, PRODUCTS, Plan
 from ftbuild.publishing import remote_image
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
@@ -60,10 +60,14 @@ class Bench:
         """Return the folder with a cell's gate records."""
         return plan.folder(self.work)
 
-    def build(self, plan: Plan, size: int = 1000) -> dict[str, str]:
-        """Build and tag a new pair of images; return their ids by kind. `size` is the runtime's, in bytes."""
+    def build(self, plan: Plan, size: int = 1000, **labels: str) -> dict[str, str]:
+        """Build and tag a new pair of images; return their ids by kind. `size` is the runtime's, in bytes.
+
+        `labels` are further ones of ftbuild's, with underscores for dashes.
+        """
         sizes = dict(zip(PRODUCTS, (size, 1000), strict=True))
-        return {product: self._build(plan, product, sizes[product]) for product in PRODUCTS}
+        named = {f"{LABELS}.{name.replace('_', '-')}": value for name, value in labels.items()}
+        return {product: self._build(plan, product, sizes[product], named) for product in PRODUCTS}
 
     def change(self) -> None:
         """Pin another commit, so that every cell has a new input key."""
@@ -128,11 +132,11 @@ class Bench:
         for overwritten in self.client.images.list(filters=ours):
             overwritten.remove(force=True)
 
-    def _build(self, plan: Plan, product: str, size: int) -> str:
+    def _build(self, plan: Plan, product: str, size: int, labels: Mapping[str, str]) -> str:
         name, _, tag = plan.tag(product).rpartition(":")
         with _container(self.client, f"{self.image}:shell") as container:
             self.client.api.put_archive(container, "/", tar({"payload": os.urandom(size)}))
-            config = {"Labels": {**plan.labels(product), MARK: self.image}}
+            config = {"Labels": {**plan.labels(product), **labels, MARK: self.image}}
             return str(self.client.api.commit(container, repository=name, tag=tag, conf=config)["Id"])
 
 

@@ -81,6 +81,7 @@ class Machine:
 
     workspace: Workspace
     name: str = field(default_factory=lambda: uuid.uuid4().hex[:8])
+    _edited: dict[str, str] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         self.workspace.at_end.callback(self._forget)
@@ -108,9 +109,6 @@ class Machine:
             self.workspace.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
         )
         context.wheels(plan, context.WHEEL_STAGES, cache_folder(), folder, ca=host.ca, report=to_stderr)
-        bake.write(bake.Job(folder, bake.cell_definition(plan, host)), host)
-        with (folder / "host.env").open("a") as file:
-            file.writelines(f"{name}={value}\n" for name, value in (settings or {}).items())
         dockerfile = folder / "recipe" / "Dockerfile"
         recipe = _own_caches(dockerfile.read_text(), self.name)
         if script:
@@ -118,9 +116,13 @@ class Machine:
         copies = "".join(_COPY.format(tree=tree) for tree in self.workspace.trees)
         dockerfile.write_text(recipe + _FIGURES.format(copies))
         for path, text in (edited or {}).items():
+            self._edited[path] = self._edited.get(path, "") + text
+        for path, text in self._edited.items():  # an edited folder has just been staged anew
             with (folder / "sources" / path).open("a") as file:
                 file.write(text)
-        done = shell.run(_command(plan, host, parent), cwd=folder, check=False)
+        lines = "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
+        variables = {bake.SETTINGS: host.lines() + lines}
+        done = shell.run(_command(plan, host, parent), cwd=folder, env=variables, check=False)
         if done.code:
             raise BuildError("\n".join(bake.failing_lines(done.stderr)), where=str(folder))
         return _read(folder / "figures", done.stderr)
@@ -146,7 +148,7 @@ def _own_caches(dockerfile: str, name: str) -> str:
 
     BuildKit ignores the names of mounts in its cache keys; a benchmark measures repeated compiles.
     """
-    for mount in ("ccache", "slots"):
+    for mount in ("ccache", "ccache-remote", "slots"):
         dockerfile = dockerfile.replace(f"id=ftbuild-{mount},", f"id=ftbuild-{mount}-{name},")
     return dockerfile.replace(" /steps/compile.sh ", f" COMPILE={uuid.uuid4().hex} /steps/compile.sh ")
 

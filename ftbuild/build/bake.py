@@ -19,18 +19,25 @@ from ftbuild import cmake
 from ftbuild.build import compile_order, proxies
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.host import shell
-from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.plan import LABELS, PRODUCTS, Plan
 from ftbuild.text.reporter import Reporter
 
 # The named context with the wheels of each role, in folders of their own.
 WHEELS = "wheels"
-# The machine's settings; what is secret changes no cache key.
-SECRETS = ["id=host,src=host.env"]
 LOG, METADATA = "build.log", "metadata.json"
+# The variable that hands the machine's settings, passwords among them, to buildx: no file holds them.
+SETTINGS = "HOST_SETTINGS"
+# A secret changes no cache key.
+SECRETS = [f"type=env,id=host,env={SETTINGS}"]
+# The file that held the settings in earlier versions.
+OLD_SETTINGS = "host.env"
 PROGRESS = ("auto", "tty", "plain")
 # A compiler cache shared by machines (ccache(1), remote storage backends).
 REMOTE_STORAGE = "CCACHE_REMOTE_STORAGE"
-ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access"
+ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access, and the images are labelled so"
+# The label of images whose objects may come from other machines: their builds are trusted as well.
+CACHE_LABEL = f"{LABELS}.compiler-cache"
+REMOTE = "remote"
 # Variables of the user's environment that compile steps need, for the compiler cache.
 PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
 # Errors of BuildKit itself, not of the build. A step that two builds share belongs to the session of the
@@ -47,6 +54,15 @@ _MEMORY = re.compile(
     re.I,
 )
 _STEP_PREFIX = re.compile(r"^#\d+ (?:\d+\.\d+ )?")
+
+
+_SCRIPT = """\
+#!/bin/sh
+# Repeats this build with Docker alone. Taken from the environment: {variables}.
+cd "$(dirname "$0")" || exit
+export {name}={settings}"$(env | grep -E '^({pattern})=')"
+{command} "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -66,16 +82,17 @@ class Host:
 
     def lines(self) -> str:
         """Return the `host` secret: KEY=VALUE lines, the environment of steps that compile."""
-        settings = {
-            "JOBS": str(self.jobs),
-            "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
-            "HEAVIEST": compile_order.SOURCES,
-            **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
-        }
-        for name, value in settings.items():
-            if "\n" in value:  # it would be another setting
-                raise ConfigError(f"{name} has more than one line", hint=f"correct or unset {name}")
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
+        return self.own_lines() + _lines({name: os.environ[name] for name in PASSED_ON if name in os.environ})
+
+    def own_lines(self) -> str:
+        """Return the lines that hold no variable of the user's."""
+        return _lines(
+            {
+                "JOBS": str(self.jobs),
+                "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
+                "HEAVIEST": compile_order.SOURCES,
+            }
+        )
 
 
 @dataclass(frozen=True)
@@ -131,7 +148,7 @@ def image_target(plan: Plan, product: str, host: Host) -> dict[str, Any]:
         **_common(plan, host),
         "target": product,
         "tags": [plan.tag(product)],
-        "labels": plan.labels(product),
+        "labels": {**plan.labels(product), **({CACHE_LABEL: REMOTE} if compiles_online() else {})},
         "output": ["type=docker"],  # into the engine, also from a remote builder
         **_attestations(host),
         **_layer_cache(plan, host),
@@ -198,15 +215,18 @@ def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
 
 
 def write(job: Job, host: Host) -> None:
-    """Write bake file, host settings and a script that repeats the run into the job's folder."""
+    """Write the bake file and a script that repeats the run into the job's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
+    (job.folder / OLD_SETTINGS).unlink(missing_ok=True)
     job.file.write_text(json.dumps(job.definition, indent=2) + "\n")
-    secrets = job.folder / "host.env"
-    secrets.touch(mode=0o600)
-    secrets.write_text(host.lines())
-    command = shlex.join(command_line(job, "plain", host.builder))
     job.script.write_text(
-        f'#!/bin/sh\n# Repeats this build with Docker alone.\ncd "$(dirname "$0")" || exit\n{command} "$@"\n'
+        _SCRIPT.format(
+            variables=", ".join(PASSED_ON),
+            pattern="|".join(PASSED_ON),
+            settings=shlex.quote(host.own_lines()),
+            name=SETTINGS,
+            command=shlex.join(command_line(job, "plain", host.builder)),
+        )
     )
     job.script.chmod(0o755)
 
@@ -245,8 +265,8 @@ def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:
     job.log.unlink(missing_ok=True)
     argv = command_line(job, progress, host.builder)
     if progress == "tty":
-        return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment())
-    return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(), on_line=report)
+        return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment(host))
+    return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(host), on_line=report)
 
 
 def failing_lines(log: str, limit: int = 6) -> list[str]:
@@ -275,12 +295,20 @@ def _progress(wanted: str) -> str:
     return wanted
 
 
-def _environment() -> dict[str, str]:
-    """Return the variable that puts BuildKit's whole provenance into the metadata file (buildx 0.14).
+def _environment(host: Host) -> dict[str, str]:
+    """Return the settings, and what puts BuildKit's whole provenance into the metadata file (buildx 0.14).
 
-    It holds the build arguments, so there is none if one may be a proxy with a password.
+    That holds the build arguments, so there is none if one may be a proxy with a password.
     """
-    return {"BUILDX_METADATA_PROVENANCE": "disabled" if proxies.are_set() else "max"}
+    provenance = "disabled" if proxies.are_set() else "max"
+    return {SETTINGS: host.lines(), "BUILDX_METADATA_PROVENANCE": provenance}
+
+
+def _lines(settings: Mapping[str, str]) -> str:
+    for name, value in settings.items():
+        if "\n" in value:  # it would be another setting
+            raise ConfigError(f"{name} has more than one line", hint=f"correct or unset {name}")
+    return "".join(f"{name}={value}\n" for name, value in settings.items())
 
 
 def _without_dots(text: str) -> str:

@@ -32,6 +32,8 @@ WHEEL_STAGES = ("toolchain", "pyt", "runtime", "sdk")
 SERVER = "server"
 # Compile steps alone: they bind all programs, other steps only theirs.
 _OFFLINE = "RUN --network=none \\\n    --mount=type=bind,from=steps,"
+# Objects of a remote cache must not reach later builds that do without it.
+_OWN_OBJECTS = "id=ftbuild-ccache,", "id=ftbuild-ccache-remote,"
 
 
 def stage(
@@ -89,7 +91,8 @@ def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
     dockerfile(plan, "dockerfile", folder)
     if online:
         file = folder / "Dockerfile"
-        file.write_text(file.read_text().replace(_OFFLINE, _OFFLINE.replace("--network=none ", "")))
+        text = file.read_text().replace(_OFFLINE, _OFFLINE.replace("--network=none ", ""))
+        file.write_text(text.replace(*_OWN_OBJECTS))
     for role in WHEEL_STAGES:
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:

@@ -170,7 +170,7 @@ def smoke(
 ) -> int:
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
     from ftbuild.config import loader
-    from ftbuild.engine import daemon
+    from ftbuild.engine import daemon, orphans
     from ftbuild.gates import runner
     from ftbuild.gates.smoke import gate
     from ftbuild.gates.subject import Subject
@@ -179,6 +179,7 @@ def smoke(
     config = loader.load(selection.config)
     planned = plans(config, selection)
     client = daemon.connect()
+    orphans.remove(client, reporter.to_stderr)
 
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
         subject = Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report)

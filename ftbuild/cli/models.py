@@ -26,7 +26,7 @@ def convert(
 ) -> int:
     """Convert a checkpoint to weights for the FasterTransformer backend, with the release's own converter."""
     from ftbuild.config import loader
-    from ftbuild.engine import daemon
+    from ftbuild.engine import daemon, orphans
     from ftbuild.models import conversion
     from ftbuild.models.conversion_run import convert as run_conversion
     from ftbuild.text import reporter
@@ -38,6 +38,7 @@ def convert(
     print(planned.render())
     if not dry_run:
         client = daemon.connect()
+        orphans.remove(client, reporter.to_stderr)
         sdk = conversion.sdk_image(client, cells, image)
         made = run_conversion(client, planned, sdk, reporter.to_stderr)
         print(f"weights: {made}")

@@ -53,6 +53,7 @@ def nightly(
         smoke=smoke,
         audit=audit,
         allow_unsmoked=signing.allow_unsmoked,
+        allow_shared_cache=signing.allow_shared_cache,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
         force=signing.force,

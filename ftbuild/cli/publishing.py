@@ -45,6 +45,10 @@ class Signing:
     allow_unsmoked: Annotated[
         bool, "publish what no GPU has tested, labelled so and without a moving tag"
     ] = False
+    allow_shared_cache: Annotated[
+        bool,
+        "publish what was compiled with CCACHE_REMOTE_STORAGE: every machine that writes there is trusted",
+    ] = False
     sign_key: Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"] = (
         None
     )
@@ -86,6 +90,7 @@ def publish(
         signing.allow_unsmoked,
         signer(signing.sign_key, signing.sign_log),
         signing.force,
+        signing.allow_shared_cache,
     )
     ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
     outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)

@@ -109,7 +109,7 @@ def _container(
             shm_size=triton.SHARED_MEMORY,
             ulimits=limits,
             device_requests=list(devices),
-            labels={"io.ftbuild.role": "server"},
+            labels=daemon.throw_away_labels("server"),
         )
     )
     if _is_here(container):

@@ -134,7 +134,7 @@ def created(
             security_opt=["no-new-privileges"],
             pids_limit=MOST_PROCESSES,
             mem_limit=_spare_memory(client),
-            labels={daemon.ROLE: role},
+            labels=daemon.throw_away_labels(role),
             **options,
         )
     finally:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import FtbuildError, HostError
+from ftbuild.host import process
 
 if TYPE_CHECKING:
     import docker
@@ -23,6 +24,8 @@ ANSWER_SECONDS = 10
 WORK_SECONDS = 1800
 # The label of our containers, by which they can be told from others.
 ROLE = "io.ftbuild.role"
+# The label of those that end with the command that made them: its process.
+OWNER = "io.ftbuild.owner"
 
 
 class ImageNotBuilt(FtbuildError):
@@ -96,6 +99,11 @@ def pull(client: docker.DockerClient, name: str) -> None:
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"
         raise PullRefused(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
+
+
+def throw_away_labels(role: str) -> dict[str, str]:
+    """Return the labels of a container that must not outlive this process."""
+    return {ROLE: role, OWNER: process.identity()}
 
 
 def throw_away_name() -> str:

@@ -16,7 +16,7 @@ from ftbuild import __version__
 from ftbuild.audit import job
 from ftbuild.build import bake, base
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx, daemon
+from ftbuild.engine import buildx, daemon, orphans
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
@@ -68,6 +68,7 @@ class NightlyOptions:
     smoke: bool = True
     audit: bool = True
     allow_unsmoked: bool = False
+    allow_shared_cache: bool = False
     sign_key: str | None = None
     sign_log: bool = True
     force: bool = False
@@ -85,6 +86,7 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
     with _alone(work):
         client = daemon.connect()
         buildx.version()
+        orphans.remove(client, to_stderr)
         info = client.info()
         here = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.parallel)
         folder, begun = _begin(request, options, here, info)
@@ -275,6 +277,7 @@ def _cell_options(request: Request, options: NightlyOptions, here: Budget, regis
             *([] if options.sign_log else ["--no-sign-log"]),
             *(["--force"] if options.force else []),
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
+            *(["--allow-shared-cache"] if options.allow_shared_cache else []),
         ],
         allow_unsmoked=options.allow_unsmoked,
         shares_gpu=gate.needs_gpu(request.config),

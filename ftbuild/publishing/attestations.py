@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftbuild.build.bake import METADATA, target_name
+from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
 from ftbuild.publishing import remote_image, secrets
@@ -55,9 +55,10 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
     records = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
+    run = provenance.Run(records=records, compiler_cache=labels.get(CACHE_LABEL, ""))
     predicates = [
         (sbom.PREDICATE, bill),
-        (provenance.PREDICATE, provenance.predicate(plan, product, provenance.Run(records=records))),
+        (provenance.PREDICATE, provenance.predicate(plan, product, run)),
     ]
     subject = purl.image(name, digest, candidate.tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]

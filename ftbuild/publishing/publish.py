@@ -15,7 +15,7 @@ from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, gates, names, tagging, trust, untested
+from ftbuild.publishing import attestations, compiler_cache, gates, names, tagging, trust, untested
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -186,6 +186,7 @@ def _publish_unsmoked(
 def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
     """Attest a staged image, set its immutable tag, and return the digest; a tag that is set stays."""
     product = candidate.product
+    compiler_cache.require_allowed(session, candidate)
     if there := session.repository.head(candidate.tag):
         trust.require_same(session.repository, there.digest, candidate)
         return there.digest

@@ -36,6 +36,7 @@ class Options:
     allow_unsmoked: bool = False
     signer: Signer | None = None
     force: bool = False
+    allow_shared_cache: bool = False
 
 
 class PublishSession:

@@ -338,3 +338,19 @@ def test_publishing_without_a_registry_is_a_usage_error(fresh_bench: Bench, open
     done = fresh_bench.run(open_registry, "publish", *CELL, FTBUILD_REGISTRY="")
     assert done.returncode == 2
     assert "--registry host/path, or FTBUILD_REGISTRY" in done.stderr
+
+
+def test_what_other_machines_may_have_compiled_is_published_only_on_request(
+    fresh_bench: Bench, open_registry: Registry
+) -> None:
+    plan = fresh_bench.plan(*CELL)
+    fresh_bench.judge(plan, fresh_bench.build(plan, compiler_cache="remote"), *GATES)
+    done = fresh_bench.publish(open_registry)
+    assert done.returncode == 10
+    assert "was compiled with a remote compiler cache (CCACHE_REMOTE_STORAGE)" in done.stderr
+    assert fresh_bench.repository(open_registry).head(moving(plan)) is None
+    done = fresh_bench.publish(open_registry, "--allow-shared-cache")
+    assert done.returncode == 0, done.stderr
+    index = fresh_bench.repository(open_registry).manifest(moving(plan))
+    assert index is not None
+    assert index.content["annotations"]["io.ftbuild.compiler-cache"] == "remote"

@@ -12,7 +12,7 @@ from ftbuild.build import bake
 from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx, daemon
+from ftbuild.engine import buildx, daemon, orphans
 from ftbuild.plan import Plan
 
 
@@ -20,6 +20,7 @@ from ftbuild.plan import Plan
 def cells(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     monkeypatch.setattr(daemon, "connect", lambda: None)
     monkeypatch.setattr(buildx, "version", lambda: None)
+    monkeypatch.setattr(orphans, "remove", lambda client, report: None)
     monkeypatch.setattr(pipeline, "host_settings", lambda client, options: bake.Host(jobs=1))
     return plans(config, Selection(config.folder, ["22.12"], ["70", "80"]))
 

@@ -12,6 +12,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError, ConfigError
+from ftbuild.host import shell
 
 COMPILE_ERROR = """\
 #12 [backend 2/3] RUN --network=none build backend
@@ -77,7 +78,26 @@ def test_the_job_folder_has_all_files_for_a_run_by_hand(
     assert "docker buildx bake --file docker-bake.json" in script
     assert os.access(job.folder / "build.sh", os.X_OK)
     assert "secret" not in script + job.file.read_text()
-    assert (job.folder / "host.env").stat().st_mode & 0o077 == 0
+    assert "secret" not in "".join(file.read_text() for file in job.folder.iterdir())
+
+
+def test_the_settings_reach_buildx_by_a_variable_and_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker_that(tmp_path, monkeypatch, 'printf %s "$HOST_SETTINGS" > got')
+    monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://secret@storage.invalid")
+    job, host = bake.Job(tmp_path / "job", {}), bake.Host(jobs=2, progress="plain")
+    job.folder.mkdir()
+    (job.folder / "host.env").write_text("of an earlier version")
+    bake.write(job, host)
+    bake.run(job, host)
+    assert (job.folder / "got").read_text() == host.lines()
+    assert "secret" in host.lines()
+    assert not (job.folder / "host.env").exists()
+    (job.folder / "got").unlink()
+    shell.run([str(job.script)])
+    by_hand = (job.folder / "got").read_text().splitlines()
+    assert by_hand == host.lines().splitlines()
 
 
 def test_an_unknown_progress_is_refused(tmp_path: Path) -> None:

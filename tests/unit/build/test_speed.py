@@ -17,7 +17,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx
 from ftbuild.errors import HostError
-from ftbuild.plan import Plan
+from ftbuild.plan import PRODUCTS, Plan
 from testing import STEPS, needs
 
 # In CMake's form: rules from another file, an object with its variables, comments, links.
@@ -181,13 +181,18 @@ def test_every_step_is_copied_by_a_dockerfile(config: Config) -> None:
     assert used == {file.name for file in STEPS.iterdir()}
 
 
-def test_with_a_remote_cache_only_the_network_of_compile_steps_changes(plan: Plan, tmp_path: Path) -> None:
+def test_with_a_remote_cache_only_network_and_local_objects_of_compile_steps_change(
+    plan: Plan, tmp_path: Path
+) -> None:
     context.recipe(plan, tmp_path, online=True)
     text = (tmp_path / "Dockerfile").read_text()
     steps = re.findall(r"^RUN (?:.*\\\n)*.*", text, re.M)
     for step in steps:
         assert ("--network" not in step) == ("/steps/pip-install.sh " not in step)
     original = plan.file("dockerfile").path.read_text()
+    assert "id=ftbuild-ccache," in original
+    # What the storage gives must not reach a later build that does without it.
+    original = original.replace("id=ftbuild-ccache,", "id=ftbuild-ccache-remote,")
     assert text.replace("--network=none ", "") == original.replace("--network=none ", "")
 
 
@@ -200,8 +205,19 @@ def test_the_url_of_a_remote_cache_is_a_secret(
     host = bake.Host(jobs=1)
     job = bake.Job(tmp_path, bake.cell_definition(plan, host))
     bake.write(job, host)
-    assert "CCACHE_REMOTE_STORAGE=redis://sesame@storage.invalid" in (tmp_path / "host.env").read_text()
+    assert "CCACHE_REMOTE_STORAGE=redis://sesame@storage.invalid" in host.lines()
     assert "sesame" not in job.file.read_text() + (tmp_path / "build.sh").read_text() + bake.ONLINE
+
+
+@pytest.mark.parametrize(("storage", "label"), [("redis://sesame@storage.invalid", "remote"), ("", None)])
+def test_an_image_says_whether_other_machines_may_have_compiled_it(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, storage: str, label: str | None
+) -> None:
+    monkeypatch.setenv("CCACHE_REMOTE_STORAGE", storage)
+    for product in PRODUCTS:
+        labels = bake.image_target(plan, product, bake.Host(jobs=1))["labels"]
+        assert labels.get("io.ftbuild.compiler-cache") == label
+        assert plan.labels(product).items() <= labels.items()
 
 
 INSPECTED = """\

@@ -253,6 +253,14 @@ def test_the_provenance_holds_the_options_of_both_trees_and_the_records_of_the_g
     assert byproduct["digest"]["sha256"] == hashlib.sha256(record).hexdigest()
 
 
+@pytest.mark.parametrize(("used", "named"), [("remote", "remote"), ("", None)])
+def test_the_provenance_says_whether_other_machines_may_have_compiled(
+    config: Config, used: str, named: str | None
+) -> None:
+    predicate = predicate_of(plans(config, "ngc")[0], compiler_cache=used)
+    assert predicate["buildDefinition"]["internalParameters"].get("compilerCache") == named
+
+
 def test_the_provenance_has_the_shape_that_slsa_prescribes(config: Config) -> None:
     digest = {"type": "object", "additionalProperties": {"type": "string", "pattern": "^[0-9a-f]{40,64}$"}}
     resource = {

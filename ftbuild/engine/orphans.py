@@ -1,0 +1,34 @@
+"""Containers that killed commands left behind: they hold ports and the memory of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ftbuild.engine import daemon
+from ftbuild.host import process
+from ftbuild.text.reporter import Reporter
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+
+def remove(client: docker.DockerClient, report: Reporter) -> None:
+    """Remove the containers of processes of this machine that have ended, and say so.
+
+    Those of other machines that use the engine, and servers of `invoke serve`, have no such owner.
+    """
+    from docker.errors import APIError
+
+    for orphan in find(client):
+        with suppress(APIError):  # another command removes it at the same time
+            orphan.remove(force=True, v=True)
+            report(f"removed {orphan.name} ({orphan.labels[daemon.ROLE]}), which a killed command had left")
+
+
+def find(client: docker.DockerClient) -> Iterator[Container]:
+    """Yield the containers whose command has ended."""
+    labelled = client.containers.list(all=True, filters={"label": daemon.OWNER}, ignore_removed=True)
+    return (found for found in labelled if process.is_dead(found.labels.get(daemon.OWNER, "")))
