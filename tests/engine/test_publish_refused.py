@@ -348,9 +348,9 @@ def test_what_other_machines_may_have_compiled_is_published_only_on_request(
     done = fresh_bench.publish(open_registry)
     assert done.returncode == 10
     assert "was compiled with a remote compiler cache (CCACHE_REMOTE_STORAGE)" in done.stderr
-    assert fresh_bench.repository(open_registry).head(moving(plan)) is None
+    assert fresh_bench.repository(open_registry).head(moving(plan)["runtime"]) is None
     done = fresh_bench.publish(open_registry, "--allow-shared-cache")
     assert done.returncode == 0, done.stderr
-    index = fresh_bench.repository(open_registry).manifest(moving(plan))
+    index = fresh_bench.repository(open_registry).manifest(moving(plan)["runtime"])
     assert index is not None
     assert index.content["annotations"]["io.ftbuild.compiler-cache"] == "remote"
