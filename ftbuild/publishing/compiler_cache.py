@@ -13,8 +13,7 @@ def require_allowed(session: PublishSession, candidate: Candidate) -> None:
 
     Whoever can write to such a cache decides what is in the image.
     """
-    config = session.staging.config(candidate.image.image)
-    used = (config.get("config", {}).get("Labels") or {}).get(CACHE_LABEL)
+    used = session.staging.config(candidate.image.image).labels.get(CACHE_LABEL)
     if used and not session.options.allow_shared_cache:
         raise PublishError(
             f"{candidate.plan.cell.id} was compiled with a {used} compiler cache (CCACHE_REMOTE_STORAGE)",
