@@ -17,21 +17,16 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from unittest import mock
 
 import yaml
-from invoke.program import Program
 
-import tasks
 from ftbuild import matrix
 from ftbuild.build import bake
 from ftbuild.cli import explain
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
-from ftbuild.errors import FtbuildError
 from ftbuild.matrix import Cell
 from ftbuild.models import converters, weights
 from ftbuild.plan import Revision, make_plan
@@ -39,6 +34,7 @@ from ftbuild.sources import fetch
 from ftbuild.sources.bundle import MANIFEST, read_bundle
 from ftbuild.sources.patches import series
 from testing import ROOT, mutations
+from testing.outcomes import Outcome, run_in_process, timed
 
 REVISION = Revision("a" * 40, "2026-01-01T00:00:00+00:00")
 # Neither an engine nor a network is there, so that no command line can do more than plan.
@@ -62,23 +58,6 @@ VALUES = (
     "json", "human", "github", "4", "tty", "/nowhere", "registry.invalid/group/project", "0 3 * * *", "[",
     "[!", "*" * 50,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a mutation: of what, what was changed, exit code, message, and processor seconds."""
-
-    seed: int
-    kind: str
-    change: str
-    code: int
-    message: str
-    seconds: float
-
-    @property
-    def accepted(self) -> bool:
-        """Whether nobody complained."""
-        return self.code == 0
 
 
 class Stack:
@@ -135,7 +114,7 @@ def examine(seed: int, found: list[Stack]) -> Outcome:
         return _bundle(seed, rng, stack)
     path, content, change = (_yaml if kind == "configuration" else _series)(rng, stack)
     with stack.changed(path, content):
-        return _timed(seed, kind, change, lambda: plan_everything(stack.folder))
+        return timed(seed, kind, change, lambda: plan_everything(stack.folder))
 
 
 def plan_everything(folder: Path) -> None:
@@ -171,16 +150,6 @@ def _convert(config: Config) -> None:
             facts = dict.fromkeys({*family.checkpoint.facts, *converter.fixed}, 2)
             weights.expected(converter, facts, 1, converter.dtypes[0])
             converters.command_line(converter, checkpoint="/c", out="/o", tensor_para=1, layers=2)
-
-
-def _timed(seed: int, kind: str, change: str, work: Callable[[], None]) -> Outcome:
-    start = time.process_time()
-    code, message = 0, ""
-    try:
-        work()
-    except FtbuildError as refused:
-        code, message = refused.exit_code, str(refused)
-    return Outcome(seed, kind, change, code, message, time.process_time() - start)
 
 
 def _yaml(rng: random.Random, stack: Stack) -> tuple[Path, bytes, str]:
@@ -245,7 +214,7 @@ def _bundle(seed: int, rng: random.Random, stack: Stack) -> Outcome:
     with stack.changed(file, content):
         config = loader.load(stack.folder)
         quiet = lambda message: None  # noqa: E731
-        return _timed(
+        return timed(
             seed,
             "bundle",
             f"{file}: {len(content)} bytes",
@@ -273,20 +242,6 @@ def _command_line(seed: int, rng: random.Random, stack: Stack) -> Outcome:
     return Outcome(
         seed, "command line", " ".join(map(repr, words[1:])), code, output.getvalue() if code else "", seconds
     )
-
-
-def run_in_process(words: list[str], settings: Mapping[str, str], output: io.StringIO) -> int:
-    """Run a command line in this process, and return its exit code."""
-    with (
-        mock.patch.dict(os.environ, settings),
-        contextlib.redirect_stdout(output),
-        contextlib.redirect_stderr(output),
-    ):
-        try:
-            Program(namespace=tasks.namespace).run(words)
-        except SystemExit as ended:
-            return ended.code if isinstance(ended.code, int) else bool(ended.code)
-    return 0
 
 
 def main(seeds: list[str]) -> None:

@@ -9,6 +9,9 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.selection import Selection, plans
 
+# Of GPUs, pipeline stages and processes.
+MOST = 1024
+
 
 @command()
 def convert(
@@ -16,12 +19,12 @@ def convert(
     checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
     out: Annotated[Path, "folder to make; the weights lie in <out>/<gpus>-gpu"],
     selection: Selection,
-    gpus: Annotated[int, Range(1), "GPUs that the weights are split over (tensor parallel)"] = 1,
+    gpus: Annotated[int, Range(1, MOST), "GPUs that the weights are split over (tensor parallel)"] = 1,
     dtype: Annotated[str | None, "fp32 or fp16 (default: the converter's own)"] = None,
     image: Annotated[
         str | None, "SDK image (default: of the newest selected release that converts the model)"
     ] = None,
-    jobs: Annotated[int, Range(1), "processes of the converter"] = 4,
+    jobs: Annotated[int, Range(1, MOST), "processes of the converter"] = 4,
     dry_run: Annotated[bool, "print what would be done: needs neither Docker nor network"] = False,
 ) -> int:
     """Convert a checkpoint to weights for the FasterTransformer backend, with the release's own converter."""
@@ -53,9 +56,13 @@ def model_repo(
     out: Annotated[Path, "folder to write; must not exist"],
     selection: Selection,
     gpus: Annotated[
-        int | None, Range(1), "which weights, by the GPUs that they are split over (default: what is there)"
+        int | None,
+        Range(1, MOST),
+        "which weights, by the GPUs that they are split over (default: what is there)",
     ] = None,
-    pipeline: Annotated[int, Range(1), "pipeline stages; the server then needs gpus x pipeline GPUs"] = 1,
+    pipeline: Annotated[
+        int, Range(1, MOST), "pipeline stages; the server then needs gpus x pipeline GPUs"
+    ] = 1,
     dtype: Annotated[str, "what the GPUs compute in: fp16, fp32 or, where the model can, bf16"] = "fp16",
     tokenizer: Annotated[
         Path | None, "folder of the checkpoint, with tokenizer.json or vocab.json and merges.txt"

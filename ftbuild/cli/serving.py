@@ -194,8 +194,8 @@ def client_test(
         Path | None,
         "folder of the checkpoint: the served tokens must be this tokenizer's; --bleu needs it",
     ] = None,
-    batch_size: Annotated[int, Range(1), "prompts in a request"] = 8,
-    requests: Annotated[int, Range(1), "timed requests for each test and protocol"] = 10,
+    batch_size: Annotated[int, Range(1, 1024), "prompts in a request"] = 8,
+    requests: Annotated[int, Range(1, 10**6), "timed requests for each test and protocol"] = 10,
     bleu: Annotated[bool, "translate --source and compare with --target"] = False,
     source: Annotated[
         Path | None, "file with a sentence a line, for instance upstream's tools/t5_utils/test.en"

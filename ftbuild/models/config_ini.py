@@ -201,7 +201,11 @@ def check_pipeline(model: ConvertedModel, pipeline_para: int) -> None:
     (FT v5.3 GptJDecoder.cc:96, GptJ.cc:88).
     """
     if not 0 < pipeline_para <= MOST_GPUS:
-        raise ConfigError(f"{pipeline_para} is not a number of pipeline stages", hint=f"1 to {MOST_GPUS}")
+        raise ConfigError(
+            f"{pipeline_para} is not a number of pipeline stages",
+            where="--pipeline",
+            hint=f"1 to {MOST_GPUS}",
+        )
     if model.layers % pipeline_para:
         raise ConfigError(
             f"{model.layers} layers cannot be split evenly over {pipeline_para} pipeline stages",

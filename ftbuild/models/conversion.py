@@ -18,6 +18,7 @@ from ftbuild.errors import ConfigError, HostError
 from ftbuild.models import checkpoint, converters, weights
 from ftbuild.models.checkpoint import Checkpoint
 from ftbuild.plan import LABELS, Plan
+from ftbuild.registry import reference
 
 if TYPE_CHECKING:
     import docker
@@ -113,7 +114,7 @@ def sdk_image(client: docker.DockerClient, candidates: Sequence[Plan], name: str
 
     Raises HostError when there is none, ConfigError when it is of another release than the plans.
     """
-    wanted = [name] if name else [p.tag("sdk") for p in candidates]
+    wanted = [reference.check_image(name)] if name is not None else [p.tag("sdk") for p in candidates]
     found = next((image for image in (daemon.image(client, w) for w in wanted) if image), None)
     if found is None:
         raise HostError(

@@ -22,6 +22,7 @@ from ftbuild.errors import ConfigError
 from ftbuild.host import files
 from ftbuild.models import config_ini, config_pbtxt, ensemble, untrusted
 from ftbuild.plan import Plan
+from ftbuild.registry import reference
 
 if TYPE_CHECKING:
     import docker
@@ -99,6 +100,7 @@ def templates(client: docker.DockerClient, image: str, family: str) -> dict[str,
 
     Raises ConfigError when the image has no models of that family.
     """
+    reference.check_image(image)
     try:
         with container.archive(client, image, f"{config_pbtxt.TEMPLATES}/{family}") as tar:
             return _configs(b"".join(tar))

@@ -88,7 +88,10 @@ def require_inside(folder: Path, file: Path) -> Path:
     They may lead within the folder and, in Hugging Face's cache, from snapshots/<commit> into blobs beside
     `snapshots` (huggingface_hub's guide "Understand caching").
     """
-    real, root = file.resolve(), folder.resolve()
+    try:
+        real, root = file.resolve(), folder.resolve()
+    except (OSError, RuntimeError) as endless:
+        raise ConfigError(f"{shown(file.name)} is a link that leads nowhere", where=str(file)) from endless
     allowed = [root]
     if root.parent.name == _SNAPSHOTS:
         allowed.append(root.parent.parent / _BLOBS)

@@ -69,7 +69,7 @@ def complaints(
         else:
             yield from _config_complaints(values, converter, facts, data_type)
     wanted = expected(converter, facts, gpus, data_type)
-    there = {path.name: path.stat().st_size for path in folder.glob("*.bin")}
+    there = {path.name: path.lstat().st_size for path in folder.glob("*.bin")}
     for name in sorted(wanted.keys() | there.keys()):
         if name not in there:
             yield f"{name} is missing"

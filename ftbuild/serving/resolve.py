@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
+from ftbuild.registry import reference
 from ftbuild.serving import deployment, image_choice, requirements
 from ftbuild.serving.deployment import Deployment, Options
 from ftbuild.serving.image_choice import Image, ImageChoice
@@ -46,6 +47,8 @@ def to_write(config: Config, wanted: ImageChoice, options: Options) -> Deploymen
 def _resolved(
     client: docker.DockerClient | None, config: Config, wanted: ImageChoice, options: Options, *, here: bool
 ) -> Resolved:
+    if wanted.image is not None:
+        reference.check_image(wanted.image)
     device = config.models.device
     found = requirements.read(options.models) if options.models else Needs()
     indices = deployment.chosen_gpus(options, found, device)

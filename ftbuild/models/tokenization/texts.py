@@ -25,7 +25,7 @@ _NO_WORD, _NO_TOKEN = -1, 0
 
 def load(folder: Path) -> Tokenizer:
     """Load the tokenizer of a checkpoint: tokenizer.json, or GPT-2's older vocab.json and merges.txt."""
-    if (folder / TOKENIZER).exists():
+    if (folder / TOKENIZER).is_file():
         tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
         # Training may have left lengths in the file; prompts are neither cut nor padded to them.
         tokenizer.no_truncation()
@@ -36,7 +36,7 @@ def load(folder: Path) -> Tokenizer:
     tokenizer.decoder = decoders.ByteLevel()
     if tokenizer.token_to_id(END_OF_TEXT) is not None:
         tokenizer.add_special_tokens([END_OF_TEXT])
-    if (folder / ADDED).exists():
+    if (folder / ADDED).is_file():
         # In the order of their ids, as each gets the next free one.
         added = json.loads((folder / ADDED).read_text(encoding="utf-8"))
         tokenizer.add_tokens([AddedToken(token, normalized=False) for token in sorted(added, key=added.get)])

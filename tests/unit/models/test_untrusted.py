@@ -436,3 +436,21 @@ def test_a_container_of_ours_has_no_network_no_rights_and_limits() -> None:
     assert asked["security_opt"] == ["no-new-privileges"]
     assert asked["pids_limit"] == container.MOST_PROCESSES
     assert asked["mem_limit"] == 7 * 2**30
+
+
+def test_a_pipe_among_a_tokenizers_files_is_not_waited_for(tmp_path: Path) -> None:
+    bleu = pytest.importorskip("ftbuild.client.bleu")
+    pytest.importorskip("tokenizers")
+    (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1, "ab": 2}')
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
+    for name in ("tokenizer.json", "added_tokens.json"):
+        os.mkfifo(tmp_path / name)
+    assert bleu.tokenizer(tmp_path).encode("ab").ids == [2]
+    (tmp_path / "merges.txt").write_text("#version: 0.2\na b c\n")
+    with pytest.raises(ConfigError, match="not a tokenizer"):
+        bleu.tokenizer(tmp_path)
+
+
+def test_a_link_in_a_circle_is_refused(config: Config, checkpoint: Path) -> None:
+    (checkpoint / "notes").symlink_to("notes")
+    assert "is a link that leads nowhere" in refused(config, checkpoint).what
