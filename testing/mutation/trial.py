@@ -115,15 +115,23 @@ def _forked(body: Callable[[], int], seconds: float) -> int:
             os._exit(body())
         os._exit(1)
     deadline = time.monotonic() + WAITING_SECONDS
-    while time.monotonic() < deadline:
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.02)
+    try:
+        while time.monotonic() < deadline:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.02)
+    except BaseException:  # Ctrl-C: its session is its own
+        _kill(child)
+        raise
+    _kill(child)
+    return -signal.SIGKILL
+
+
+def _kill(child: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return -signal.SIGKILL
 
 
 def _tested(root: Path, codes: Mapping[Path, CodeType], tests: Sequence[str], *plugins: object) -> int:
