@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.client import golden
+from ftbuild.client import golden, server_container
 from ftbuild.client.golden import Row
 from ftbuild.config.schema import Config
 from ftbuild.engine.gpu import Access, Gpu
@@ -212,13 +212,21 @@ def test_the_tolerance_is_the_largest_gap_that_counts_as_none(gap: float, right:
     assert (golden.mismatch(row, [5, 2, 9], golden.TOLERANCE["fp16"]) is None) is right
 
 
-def test_no_driver_may_compile_ptx_in_a_tested_server(tmp_path: Path) -> None:
-    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", ["GPU", "GPU"])
+def test_no_driver_may_compile_ptx_in_a_tested_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[Any] = []
+    monkeypatch.setattr(server_container, "serve", lambda *given, **more: started.append((given, more)))
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "gpus", ["GPU", "GPU"])
     for dtype, tensor_para in (("fp32", 1), ("fp16", 1), ("fp32", 2)):
-        environment = conftest._environment(task, Variant("gpt", dtype, tensor_para))
-        assert environment["CUDA_DISABLE_PTX_JIT"] == "1"
-        assert environment["CUDA_VISIBLE_DEVICES"] == ",".join("01"[:tensor_para])
-    assert conftest._environment(replace(task, style=None), Variant("gpt")) == {}
+        conftest.start(task, Variant("gpt", dtype, tensor_para), tmp_path)
+        given, more = started.pop()
+        assert given == ("sha256:1", tmp_path)
+        assert more["environment"]["CUDA_DISABLE_PTX_JIT"] == "1"
+        assert more["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join("01"[:tensor_para])
+        assert len(more["devices"]) == 1
+    conftest.start(replace(task, style=None), Variant("gpt"), tmp_path)
+    assert started.pop()[1] == {"environment": {}, "devices": ()}
 
 
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:

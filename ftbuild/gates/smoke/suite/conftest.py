@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -150,16 +151,21 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     expected = golden.expected(prepared / models.ANSWERS)
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
         config_pbtxt.write(Path(folder), text, weights)
-        with server.serve(
-            task.image,
-            Path(folder),
-            devices=gpu.requests(task.style) if task.style else (),
-            environment=_environment(task, variant),
-        ) as running:
+        with start(task, variant, Path(folder)) as running:
             served = Served(variant, running, dialect, expected, on_gpu=task.style is not None)
             yield served
             for client in served.clients.values():
                 client.close()
+
+
+def start(task: Job, variant: Variant, folder: Path) -> AbstractContextManager[server.Server]:
+    """Start the server of a variant, on exactly its GPUs, and without a compiler of PTX."""
+    return server.serve(
+        task.image,
+        folder,
+        devices=gpu.requests(task.style) if task.style else (),
+        environment=_environment(task, variant),
+    )
 
 
 @pytest.fixture(autouse=True)
