@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -55,7 +56,8 @@ def load(folder: Path) -> Config:
         documents=documents,
     )
     found = [
-        f"{documents[wrong.file].place(*wrong.keys)}: {wrong.message}" for wrong in contradictions(config)
+        f"{documents[wrong.file].place(*wrong.keys)}: {wrong.message}"
+        for wrong in islice(contradictions(config), MOST_COMPLAINTS + 1)
     ]
     if found:
         raise ConfigError(_shortened(found), hint=_HINT)

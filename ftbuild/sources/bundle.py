@@ -152,6 +152,8 @@ def _manifest(tar: tarfile.TarFile) -> Sequence[str]:
     if data["format"] != FORMAT:
         raise ValueError(f"format {data['format']}")
     repositories: Sequence[str] = data["repositories"]
+    if len(set(repositories)) != len(repositories):
+        raise ValueError("a repository is named twice")
     return repositories
 
 

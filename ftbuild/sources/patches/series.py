@@ -31,8 +31,6 @@ from ftbuild.text import tables
 
 SERIES = "series"
 _NAME = re.compile(r"\d{4}-[a-z0-9][a-z0-9.-]*\.(patch|backport)", re.ASCII)
-# The largest of ours has 200 kB.
-_MOST_BYTES = 10_000_000
 
 
 @dataclass(frozen=True)
@@ -309,7 +307,7 @@ def _names(folder: Path) -> Iterator[tuple[str, int]]:
 
 def _entry(path: Path, versions: SpecifierSet) -> Entry:
     try:
-        content = reading.read_bytes(path, most=_MOST_BYTES)
+        content = reading.read_bytes(path)
     except ConfigError as unreadable:
         raise unreadable.converted(PatchError) from unreadable
     header, diff = dep3.split(content, str(path))

@@ -61,6 +61,9 @@ FALSE: dict[str, Fill] = {
     "a list": lambda tar: add(tar, MANIFEST, b"[]"),
     "no names": lambda tar: add(tar, MANIFEST, b'{"format": 1, "repositories": null}'),
     "lists as names": lambda tar: add(tar, MANIFEST, b'{"format": 1, "repositories": [[]]}'),
+    "a repository a thousand times": names_then(
+        lambda tar: add(tar, MANIFEST, json.dumps({"format": 1, "repositories": ["ft"] * 1000}).encode())
+    ),
     "a later format": lambda tar: add(tar, MANIFEST, b'{"format": 2, "repositories": []}'),
     "bytes that are no text": lambda tar: add(tar, MANIFEST, b"\xff\xfe\x00"),
     "a huge manifest": lambda tar: add(tar, MANIFEST, b" " * 2_000_000 + NAMES),

@@ -148,6 +148,7 @@ def test_a_component_without_ranges_or_without_a_version_is_refused(ft_series: S
         ("0001-a.patch", HEADER.replace("test", "t\x00") + diff("234", "x"), r"a\.patch:1"),
         ("0001-a.patch", HEADER + diff("234", "x").removesuffix(" 4\n"), r"not as many(.|\n)*a\.patch:8"),
         ("0001-a.patch", HEADER + diff("234", "x") + "+more\n", r"more lines than it says(.|\n)*a\.patch:13"),
+        ("0001-a.patch", "Description: x\n" + " a\n" * 300_000, r"more than 20000 bytes(.|\n)*a\.patch:\d+"),
         ("0001-a.patch", HEADER + "--- a/f\n+++ b/f\n@@ -x +1 @@\n+a\n", r"has no diff"),
         (
             "0001-a.backport",
