@@ -20,10 +20,13 @@ VERSIONS = {
 CHECKOUT, UPLOAD, DOWNLOAD = VERSIONS
 
 READ = {"contents": "read"}
+# Who issues the tokens of jobs (docs.github.com, OpenID Connect).
+ISSUER = "https://token.actions.githubusercontent.com"
 # The reason for each permission beyond reading the sources, written beside it.
 REASONS = {
     "packages: write": "push images to ghcr.io",
     "packages: read": "pull staged images from ghcr.io",
+    "id-token: write": "sign with a token of this job",
 }
 # Whoever may write to the repository may start a workflow on a branch of their own. Scheduled runs are always
 # the default branch's, and their event does not name it.
@@ -43,6 +46,22 @@ def registry(options: Options) -> str:
 def write_permissions(options: Options) -> Mapping[str, str]:
     """Return the permissions of a job that pushes; another registry has its own credentials."""
     return READ if options.registry else {**READ, "packages": "write"}
+
+
+def publish_permissions(options: Options) -> Mapping[str, str]:
+    """Return the permissions of a job that publishes, and of one that calls it."""
+    return {**write_permissions(options), **({"id-token": "write"} if options.keyless else {})}
+
+
+def signing(options: Options, workflow: str) -> dict[str, str]:
+    """Return the variables of `invoke publish` about the signer, which is the workflow file of the job.
+
+    That is `job_workflow_ref` of the job's token (docs.github.com, OpenID Connect reference).
+    """
+    if not options.keyless:
+        return {}
+    path = f"${{{{ github.server_url }}}}/${{{{ github.repository }}}}/{workflow}@${{{{ github.ref }}}}"
+    return {"FTBUILD_SIGN_IDENTITY": path, "FTBUILD_SIGN_ISSUER": ISSUER}
 
 
 def registry_secrets() -> dict[str, str]:

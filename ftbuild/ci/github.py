@@ -155,7 +155,7 @@ def _call(options: Options) -> Data:
         "needs": "matrix",
         "if": "needs.matrix.outputs.count != '0'",
         "strategy": {"fail-fast": False, "matrix": "${{ fromJSON(needs.matrix.outputs.matrix) }}"},
-        "permissions": actions.write_permissions(options),
+        "permissions": actions.publish_permissions(options),
         "uses": f"./{CELL}",
         "with": {
             "cell": "${{ matrix.id }}",
@@ -243,7 +243,8 @@ def _publish(options: Options) -> Data:
         "environment": ENVIRONMENT,
         "runs-on": list(options.cpu or CPU),
         "timeout-minutes": SHORT_MINUTES,
-        "permissions": actions.write_permissions(options),
+        "permissions": actions.publish_permissions(options),
+        **_signing(options, CELL),
         "steps": [
             actions.checkout(),
             {"run": steps.READY},
@@ -255,6 +256,11 @@ def _publish(options: Options) -> Data:
     }
 
 
+def _signing(options: Options, workflow: str) -> Data:
+    variables = actions.signing(options, workflow)
+    return {"env": variables} if variables else {}
+
+
 def _one_host(options: Options) -> Data:
     """Return one job; its work folder stays, so that the report shows trends."""
     job = {
@@ -263,7 +269,8 @@ def _one_host(options: Options) -> Data:
         "environment": ENVIRONMENT,
         "runs-on": list(options.gpu or GPU),
         "timeout-minutes": NIGHTLY_MINUTES,
-        "permissions": actions.write_permissions(options),
+        "permissions": actions.publish_permissions(options),
+        **_signing(options, NIGHTLY),
         "steps": [
             actions.checkout(clean=False),
             {"run": f'echo REGISTRY={actions.registry(options)} >> "$GITHUB_ENV"'},

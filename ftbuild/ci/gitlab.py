@@ -80,14 +80,14 @@ def _nightly(options: Options) -> Data:
     made: Data = {
         ".nightly": {"rules": [{"if": source} for source in NIGHTLY]},
         "audit": {"extends": ".nightly", "stage": "test", "script": [steps.AUDIT]},
-        **_templates(),
+        **_templates(options),
     }
     for cell in options.cells:
         made |= _cell(cell, options.gpu or GPU)
     return {**made, "report": _report(options)}
 
 
-def _templates() -> Data:
+def _templates(options: Options) -> Data:
     """Return the parts that the jobs of all cells share."""
     return {
         ".build": {
@@ -114,6 +114,7 @@ def _templates() -> Data:
             "extends": ".nightly",
             "stage": "publish",
             "environment": ENVIRONMENT,
+            **_signing(options),
             "timeout": "1 hour",
             "script": [steps.READY, steps.LOGIN, steps.PUBLISH],
             "after_script": [steps.LOGOUT],
@@ -147,7 +148,21 @@ def _report(options: Options) -> Data:
     }
 
 
+def _signing(options: Options) -> Data:
+    """Return the token for cosign, and the signer: this file (docs.gitlab.com, ci_config_ref_uri)."""
+    if not options.keyless:
+        return {}
+    return {
+        "id_tokens": {"SIGSTORE_ID_TOKEN": {"aud": "sigstore"}},
+        "variables": {
+            "FTBUILD_SIGN_IDENTITY": f"$CI_PROJECT_URL//{PATH}@refs/heads/$CI_COMMIT_BRANCH",
+            "FTBUILD_SIGN_ISSUER": "$CI_SERVER_URL",
+        },
+    }
+
+
 def _one_host(options: Options) -> Data:
+    signing = _signing(options)
     job = {
         "stage": "nightly",
         "environment": ENVIRONMENT,
@@ -155,7 +170,8 @@ def _one_host(options: Options) -> Data:
         "tags": list(options.gpu or GPU),
         "timeout": NIGHTLY_TIME,
         "resource_group": "nightly",
-        "variables": {"GIT_CLEAN_FLAGS": "-ffdx -e .ftbuild -e .venv"},
+        **signing,
+        "variables": {"GIT_CLEAN_FLAGS": "-ffdx -e .ftbuild -e .venv", **signing.get("variables", {})},
         "script": [steps.BEGIN_NIGHTLY, steps.READY, steps.LOGIN, steps.nightly(options.words)],
         "after_script": [steps.COLLECT_REPORT, steps.LOGOUT],
         "artifacts": {**_kept(steps.REPORT), "reports": {"junit": f"{steps.REPORT}/junit.xml"}},

@@ -23,7 +23,7 @@ class Options:
 
     `selection` holds the options that select `cells`, as typed; `config` is a folder relative to the
     checkout, empty for the default; `registry` is empty for the CI system's own; `cpu`, `gpu` and `test` are
-    labels (tags in GitLab) of runners, empty for the system's defaults.
+    labels (tags in GitLab) of runners, empty for the system's defaults; `keyless` signs what is published.
     """
 
     cells: tuple[Cell, ...]
@@ -35,6 +35,7 @@ class Options:
     test: tuple[str, ...] = ()
     cron: str = CRON
     one_host: bool = False
+    keyless: bool = False
 
     @property
     def words(self) -> str:
@@ -58,6 +59,7 @@ class Options:
         }
         words = [word for option, value in given.items() if value for word in (option, value)]
         variant = ["--one-host"] if self.one_host else []
+        variant += ["--sign-keyless"] if self.keyless else []
         line = shlex.join([f"--{system}", *variant, *self.selection, *words])
         lines = [f"{MARK} {line}`: do not edit, run it again.", *(f"# {text}" for text in about)]
         return "\n".join(lines)

@@ -20,6 +20,7 @@ class CiOptions:
     github: Annotated[bool, "files for GitHub Actions only (default: for both systems)"] = False
     gitlab: Annotated[bool, "the file for GitLab only"] = False
     one_host: Annotated[bool, "one job that does everything on one machine with a GPU"] = False
+    sign_keyless: Annotated[bool, "sign what is published as the workflow itself, by Sigstore"] = False
     registry: Annotated[str | None, "host and path (default: the CI system's own registry)"] = None
     cpu_runner: Annotated[str | None, "labels or tags of runners that build and publish, with commas"] = None
     gpu_runner: Annotated[str | None, "labels or tags of runners with a GPU; the SM (sm80) comes on top"] = (
@@ -102,4 +103,5 @@ def options(selection: Selection, files: CiOptions, root: Path) -> Options:
         test=values.labels("--test-runner", files.test_runner),
         cron=values.cron("--cron", files.cron),
         one_host=files.one_host,
+        keyless=files.sign_keyless,
     )

@@ -1,78 +1,111 @@
-"""Signatures by cosign, for users who have it and a key (github.com/sigstore/cosign)."""
+"""Signatures by cosign, with a key or with the token of a CI job (github.com/sigstore/cosign)."""
 
 from __future__ import annotations
 
 import os
 import re
 import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ftbuild.errors import PublishError
+from ftbuild.errors import ConfigError, HostError, PublishError
 from ftbuild.host import shell
 from ftbuild.publishing import retry
 from ftbuild.text.reporter import Reporter
 
 KEY_VARIABLE = "FTBUILD_COSIGN_KEY"
+IDENTITY_VARIABLE = "FTBUILD_SIGN_IDENTITY"
+ISSUER_VARIABLE = "FTBUILD_SIGN_ISSUER"
+# Where cosign finds the token of a job: GitHub's service for them, or the token itself (`cosign env`).
+_TOKENS = ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "SIGSTORE_ID_TOKEN")
 TIMEOUT_SECONDS = 300
-_HINT = "COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out"
-# The words of cosign's versions for an image that this key has not signed, or not with an entry in the log.
-_UNSIGNED = re.compile(
-    r"no (?:matching )?signatures|no valid signatures|signature not found|tlog|rekor", re.I
-)
 
 
-@dataclass(frozen=True)
-class Signer:
-    """A key as cosign names it (a file, or a KMS URI), and whether the public log gets an entry."""
+class Signer(ABC):
+    """Whoever signs images, and recognises own signatures."""
 
-    key: str
-    public_log: bool = True
+    hint: str
+    # The words of cosign's versions for an image that this signer has not signed.
+    unsigned = re.compile(r"no (?:matching )?signatures|no valid signatures|signature not found", re.I)
+
+    @property
+    @abstractmethod
+    def options(self) -> tuple[str, ...]:
+        """The options of `cosign sign`."""
+
+    @abstractmethod
+    def verifying(self) -> AbstractContextManager[tuple[str, ...]]:
+        """Return the options of `cosign verify`, which hold in the context."""
 
     def sign(self, name: str, report: Reporter) -> None:
-        """Sign `repository@digest` and everything that it refers to; the password is COSIGN_PASSWORD.
+        """Sign `repository@digest` and everything that it refers to.
 
         Raises PublishError if cosign fails. A retry looks for the signature first, so that the log gets one
         entry.
         """
-        argv = ["cosign", "sign", "--yes", "--recursive", "--key", self.key]
-        argv += [] if self.public_log else ["--tlog-upload=false"]
         retry.command(
-            [*argv, name],
+            ["cosign", "sign", "--yes", "--recursive", *self.options, name],
             report,
             timeout=TIMEOUT_SECONDS,
             what="cosign could not sign",
             where=name,
-            hint=_HINT,
+            hint=self.hint,
             is_done=lambda: self.has_signed(name, report),
         )
 
     def has_signed(self, name: str, report: Reporter) -> bool:
-        """Return whether `repository@digest` carries a valid signature of this key.
+        """Return whether `repository@digest` carries a valid signature of this signer.
 
         Raises PublishError if cosign cannot tell.
         """
-        argv = ["cosign", "verify", *([] if self.public_log else ["--insecure-ignore-tlog=true"])]
-        with tempfile.TemporaryDirectory(prefix="ftbuild-") as folder:
-            file = Path(folder) / "key.pub"
-            file.write_text(self.public_key)
+        with self.verifying() as options:
             try:
                 retry.command(
-                    [*argv, "--key", str(file), name],
+                    ["cosign", "verify", *options, name],
                     report,
                     timeout=TIMEOUT_SECONDS,
                     what="cosign could not verify",
                     where=name,
-                    hint=_HINT,
+                    hint=self.hint,
                 )
             except PublishError as failed:
-                if isinstance(failed.__cause__, shell.CommandFailed) and _UNSIGNED.search(
+                if isinstance(failed.__cause__, shell.CommandFailed) and self.unsigned.search(
                     failed.__cause__.result.stderr
                 ):
                     return False
                 raise
         return True
+
+
+@dataclass(frozen=True)
+class KeySigner(Signer):
+    """A key as cosign names it (a file, or a KMS URI), and whether the public log gets an entry.
+
+    The key's password is COSIGN_PASSWORD.
+    """
+
+    key: str
+    public_log: bool = True
+    hint = "COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out"
+    # Or not with an entry in the log.
+    unsigned = re.compile(f"{Signer.unsigned.pattern}|tlog|rekor", re.I)
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of `cosign sign`."""
+        return ("--key", self.key, *(() if self.public_log else ("--tlog-upload=false",)))
+
+    @contextmanager
+    def verifying(self) -> Iterator[tuple[str, ...]]:
+        """Return the options of `cosign verify`, which hold in the context."""
+        with tempfile.TemporaryDirectory(prefix="ftbuild-") as folder:
+            file = Path(folder) / "key.pub"
+            file.write_text(self.public_key)
+            yield ("--key", str(file), *(() if self.public_log else ("--insecure-ignore-tlog=true",)))
 
     @cached_property
     def public_key(self) -> str:
@@ -82,17 +115,59 @@ class Signer:
         except shell.CommandFailed as failed:
             lines = failed.result.stderr.strip().splitlines() or [failed.what]
             raise PublishError(
-                f"cosign cannot read the key: {lines[-1]}", where=self.key, hint=_HINT
+                f"cosign cannot read the key: {lines[-1]}", where=self.key, hint=self.hint
             ) from failed
 
 
-def signer(key: str | None, public_log: bool) -> Signer | None:
-    """Return a signer with `key` or the one in FTBUILD_COSIGN_KEY; None if there is neither.
+@dataclass(frozen=True)
+class KeylessSigner(Signer):
+    """A CI job: Sigstore gives its token's identity a certificate, and enters the signature into its log."""
 
-    Raises HostError if cosign is not installed.
+    identity: str
+    issuer: str
+    hint = "the job needs a token for the audience sigstore, and access to Sigstore's services"
+
+    @property
+    def options(self) -> tuple[str, ...]:
+        """The options of `cosign sign`: none, since it takes the job's token where there is no key."""
+        return ()
+
+    @contextmanager
+    def verifying(self) -> Iterator[tuple[str, ...]]:
+        """Return the options of `cosign verify`."""
+        yield ("--certificate-identity", self.identity, "--certificate-oidc-issuer", self.issuer)
+
+
+def signer(key: str | None, public_log: bool) -> Signer | None:
+    """Return a signer with `key` or what the variables name; None if there is none.
+
+    Raises ConfigError for variables that do not fit, HostError if cosign or a job's token is missing.
     """
     chosen = key or os.environ.get(KEY_VARIABLE)
-    if not chosen:
+    identity = os.environ.get(IDENTITY_VARIABLE)
+    if not chosen and not identity:
         return None
+    found = KeySigner(chosen, public_log) if chosen else _keyless(identity or "", public_log)
     shell.which("cosign")
-    return Signer(chosen, public_log)
+    return found
+
+
+def _keyless(identity: str, public_log: bool) -> KeylessSigner:
+    issuer = os.environ.get(ISSUER_VARIABLE)
+    if not issuer:
+        raise ConfigError(
+            f"{IDENTITY_VARIABLE} is set and {ISSUER_VARIABLE} is not",
+            hint="both are what users verify: https://token.actions.githubusercontent.com on GitHub",
+        )
+    if not public_log:
+        raise ConfigError(
+            "a signature without a key needs the public log, which proves its time",
+            hint=f"leave out --no-sign-log, or {IDENTITY_VARIABLE}",
+        )
+    if not any(os.environ.get(name) for name in _TOKENS):
+        raise HostError(
+            "there is no token of a CI job to sign with",
+            where=" and ".join(_TOKENS),
+            hint="GitHub: permissions, id-token: write; GitLab: id_tokens, SIGSTORE_ID_TOKEN, aud: sigstore",
+        )
+    return KeylessSigner(identity, issuer)

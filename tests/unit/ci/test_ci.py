@@ -123,6 +123,38 @@ def test_on_gitlab_only_the_protected_default_branch_runs_nights_and_publishes(o
                 assert any(on_gitlab(condition, **there) for condition in asked) is runs
 
 
+@pytest.mark.parametrize("one_host", [False, True])
+def test_on_github_only_the_job_that_signs_gets_a_token_for_that(one_host: bool) -> None:
+    plain = replace(OPTIONS, one_host=one_host)
+    assert "id-token" not in str(workflows(plain))
+    made = workflows(replace(plain, keyless=True))
+    permitted = {
+        name: job["env"]
+        for data in made.values()
+        for name, job in data["jobs"].items()
+        if "id-token" in job.get("permissions", {}) and "steps" in job
+    }
+    (name,) = permitted
+    assert name == ("nightly" if one_host else "publish")
+    # The workflow that holds the job: a token of a called workflow names that one.
+    file = github.NIGHTLY if one_host else github.CELL
+    assert f"/{file}@" in permitted[name]["FTBUILD_SIGN_IDENTITY"]
+    if not one_host:  # a called workflow has no right that its caller lacks
+        assert made[github.NIGHTLY]["jobs"]["cell"]["permissions"]["id-token"] == "write"
+
+
+@pytest.mark.parametrize("one_host", [False, True])
+def test_on_gitlab_only_the_job_that_signs_gets_a_token_for_that(one_host: bool) -> None:
+    plain = replace(OPTIONS, one_host=one_host)
+    assert "id_tokens" not in str(pipeline(plain))
+    made = pipeline(replace(plain, keyless=True))
+    with_token = {name: job for name, job in made.items() if "id_tokens" in job}
+    ((name, job),) = with_token.items()
+    assert name == ("nightly" if one_host else ".publish")
+    assert job["id_tokens"] == {"SIGSTORE_ID_TOKEN": {"aud": "sigstore"}}
+    assert job["variables"]["FTBUILD_SIGN_IDENTITY"].startswith("$CI_PROJECT_URL//.gitlab-ci.yml@")
+
+
 def test_on_gitlab_no_runner_of_the_tests_takes_a_job_of_the_nights() -> None:
     made = pipeline(OPTIONS)
     tests, nights = set(made["test"]["tags"]), set(made["default"]["tags"])

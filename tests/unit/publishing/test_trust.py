@@ -21,7 +21,8 @@ from ftbuild.plan import PRODUCTS, Plan, Revision
 from ftbuild.publishing import names
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.publish import Outcome
-from ftbuild.publishing.signing import Signer
+from ftbuild.publishing.signing import KeySigner
+from testing import needs
 from testing.registries import PASSWORD, Registry, plain
 from tests.unit.publishing.shelf import INDEX, Shelf
 from tests.unit.publishing.test_publish import plan_of
@@ -52,8 +53,7 @@ def cell(config: Config) -> Plan:
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Return two private keys of cosign, ours and another one."""
-    if shutil.which("cosign") is None:
-        pytest.skip("needs cosign (Debian's package of that name)")
+    needs.program("cosign")
     made = []
     for name in ("ours", "theirs"):
         folder = tmp_path_factory.mktemp(name)
@@ -63,13 +63,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 
 @pytest.fixture(scope="module")
-def our_signer(keys: tuple[Path, Path]) -> Signer:
+def our_signer(keys: tuple[Path, Path]) -> KeySigner:
     """Return one for all tests, since cosign takes its time to read a key."""
-    return Signer(str(keys[0]), public_log=False)
+    return KeySigner(str(keys[0]), public_log=False)
 
 
 @pytest.fixture
-def signer(our_signer: Signer, monkeypatch: pytest.MonkeyPatch) -> Signer:
+def signer(our_signer: KeySigner, monkeypatch: pytest.MonkeyPatch) -> KeySigner:
     monkeypatch.setenv("COSIGN_PASSWORD", PASSWORD)
     return our_signer
 
@@ -171,7 +171,7 @@ def test_an_immutable_tag_never_changes_even_for_a_pair_that_was_built_again(
 
 
 def test_the_annotation_of_the_gates_alone_proves_nothing(
-    shelf: Shelf, cell: Plan, signer: Signer, tmp_path: Path
+    shelf: Shelf, cell: Plan, signer: KeySigner, tmp_path: Path
 ) -> None:
     shelf.tested(cell)
     half_published(shelf, cell)
@@ -285,7 +285,7 @@ def test_a_tag_set_meanwhile_is_not_overwritten(
 
 
 def test_what_was_published_without_a_key_is_signed_by_the_next_run_with_one(
-    shelf: Shelf, cell: Plan, signer: Signer
+    shelf: Shelf, cell: Plan, signer: KeySigner
 ) -> None:
     shelf.tested(cell)
     assert only(shelf.publish(cell)).state == "published"
@@ -297,7 +297,7 @@ def test_what_was_published_without_a_key_is_signed_by_the_next_run_with_one(
 
 
 def test_our_own_signature_proves_that_an_image_was_tested(
-    shelf: Shelf, cell: Plan, signer: Signer, tmp_path: Path
+    shelf: Shelf, cell: Plan, signer: KeySigner, tmp_path: Path
 ) -> None:
     shelf.tested(cell)
     assert only(shelf.publish(cell, signer=signer)).state == "published"
@@ -308,17 +308,17 @@ def test_our_own_signature_proves_that_an_image_was_tested(
 
 
 def test_the_signature_of_another_key_proves_nothing(
-    shelf: Shelf, cell: Plan, signer: Signer, keys: tuple[Path, Path], tmp_path: Path
+    shelf: Shelf, cell: Plan, signer: KeySigner, keys: tuple[Path, Path], tmp_path: Path
 ) -> None:
     shelf.tested(cell)
-    assert only(shelf.publish(cell, signer=Signer(str(keys[1]), public_log=False))).state == "published"
+    assert only(shelf.publish(cell, signer=KeySigner(str(keys[1]), public_log=False))).state == "published"
     before = forget_moving(shelf, cell)
     refused(shelf.elsewhere(tmp_path / "empty").publish(cell, signer=signer), "there is no record of verify")
     assert shelf.moving(cell) == before
 
 
 def test_a_signed_image_under_the_tag_of_another_cell_is_refused(
-    shelf: Shelf, config: Config, cell: Plan, signer: Signer, tmp_path: Path
+    shelf: Shelf, config: Config, cell: Plan, signer: KeySigner, tmp_path: Path
 ) -> None:
     shelf.tested(cell)
     assert only(shelf.publish(cell, signer=signer)).state == "published"
@@ -333,7 +333,7 @@ def test_a_signed_image_under_the_tag_of_another_cell_is_refused(
 
 
 def test_a_key_that_cannot_be_read_is_an_error(
-    shelf: Shelf, cell: Plan, signer: Signer, monkeypatch: pytest.MonkeyPatch
+    shelf: Shelf, cell: Plan, signer: KeySigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shelf.tested(cell)
     assert only(shelf.publish(cell)).state == "published"
