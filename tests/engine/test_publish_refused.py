@@ -353,4 +353,4 @@ def test_what_other_machines_may_have_compiled_is_published_only_on_request(
     assert done.returncode == 0, done.stderr
     index = fresh_bench.repository(open_registry).manifest(moving(plan)["runtime"])
     assert index is not None
-    assert index.content["annotations"]["io.ftbuild.compiler-cache"] == "remote"
+    assert (index.content.annotations or {})["io.ftbuild.compiler-cache"] == "remote"
