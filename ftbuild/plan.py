@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ftbuild import cmake, matrix
+from ftbuild.config.debian import LockedDebian
 from ftbuild.config.schema import BaseConfig, Config, LocalBase
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import reading
@@ -22,6 +23,7 @@ from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
 from ftbuild.sm import Sm, sm_list
 from ftbuild.sources import lock, requirements
+from ftbuild.sources.debian import lock as debian_lock
 from ftbuild.sources.patches import series
 
 # Raised by hand when the build changes, but no file that the key covers.
@@ -86,6 +88,12 @@ class PlannedBase:
     digest: str | None
     local: LocalBase | None
     origin: str
+    debian: LockedDebian | None = None
+
+    @property
+    def snapshot(self) -> str:
+        """Return the time of the Debian archive that its packages are from; "" for a registry's image."""
+        return self.debian.snapshot if self.debian else ""
 
 
 @dataclass(frozen=True)
@@ -200,6 +208,7 @@ class Plan:
             f"{LABELS}.key": self.key,
             f"{LABELS}.product": product,
             f"{LABELS}.base": self.base.name,
+            f"{LABELS}.snapshot": self.base.snapshot,
             f"{LABELS}.triton": self.cell.triton,
             f"{LABELS}.server": self.server,
             f"{LABELS}.cuda": self.cuda,
@@ -229,7 +238,10 @@ class Plan:
             "driver": self.driver,
             "sms": list(self.cell.sms),
             "families": list(self.families),
-            "base": asdict(replace(self.base, local=None)),
+            "base": {
+                **asdict(replace(self.base, local=None, debian=None)),
+                "debian": self.base.snapshot or None,
+            },
             "sources": [asdict(s) for s in self.sources],
             "patches": [asdict(p) for p in self.patches],
             "trees": [asdict(t) for t in self.trees],
@@ -373,11 +385,11 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
         )
         return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
     recipe = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in ("base", "server")]
-    key = digest_of([recipe, base.local.os_image, dict(base.local.arguments)])
+    packages = debian_lock.locked(config, cell.base)
+    key = digest_of([recipe, packages.model_dump(mode="json"), dict(base.local.arguments)])
     name = f"ftbuild-base-{cell.base}"
-    return PlannedBase(
-        cell.base, f"{name}:{key}", f"{name}:{key}-devel", None, base.local, "built here by invoke base"
-    )
+    origin = f"built here by invoke base, Debian {base.local.debian.suite} of {packages.snapshot}"
+    return PlannedBase(cell.base, f"{name}:{key}", f"{name}:{key}-devel", None, base.local, origin, packages)
 
 
 def input_key(draft: Plan) -> str:

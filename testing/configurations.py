@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 
 from ftbuild import matrix
-from ftbuild.build import bake
+from ftbuild.build import bake, os_layer
 from ftbuild.cli import explain
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
@@ -135,8 +135,8 @@ def _plan(config: Config, cell: Cell) -> None:
     explain.plan(plan)
     json.dumps(plan.as_dict())
     json.dumps(bake.cell_definition(plan, bake.Host(jobs=1)))
-    if plan.base.local:
-        json.dumps(bake.base_definition(plan, plan.base.local.os_image, bake.Host(jobs=1)))
+    if plan.base.debian:
+        json.dumps(bake.base_definition(plan, os_layer.name(plan.base.debian), bake.Host(jobs=1)))
 
 
 def _read_pins(config: Config) -> None:

@@ -64,15 +64,25 @@ def rename_images(folder: Path, image: str) -> None:
 
 
 def use_small_base(folder: Path) -> None:
-    """Let a copied configuration stand on a base of a quarter of the size; see SMALL_BASE."""
+    """Let a copied configuration stand on a base of a quarter of the size; see SMALL_BASE.
+
+    Of Debian's packages it locks the system's alone: the others are in the images that it is made from.
+    """
     base = sample_plan().base
+    assert base.debian is not None
     file = folder / "bases.yaml"
     content = yaml.safe_load(file.read_text())
+    requested = {**content["bases"][base.name]["local"]["debian"], "packages": {}}
+    system = {
+        "snapshot": base.debian.snapshot,
+        "requested": requested,
+        "sets": {"os": list(base.debian.sets["os"])},
+    }
+    (folder / "debian.lock.yaml").write_text(yaml.safe_dump({"bases": {base.name: system}}, width=1000))
     content["bases"][base.name]["local"] = {
         "dockerfile": str(SMALL_BASE),
-        "os_image": base.serving,
-        "suite": "none",  # debootstrap is not needed where the image is
-        "arguments": {"DEVEL": base.devel},
+        "debian": requested,
+        "arguments": {"SERVING": base.serving, "DEVEL": base.devel},
     }
     file.write_text(yaml.safe_dump(content, sort_keys=False))
 

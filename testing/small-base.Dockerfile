@@ -3,7 +3,7 @@
 #
 # NCCL is a stand-in that tells its version and holds machine code for sm_70, sm_80 and later.
 
-ARG OS_IMAGE
+ARG SERVING
 ARG DEVEL
 
 FROM ${DEVEL} AS nccl
@@ -20,7 +20,7 @@ RUN nvcc -ccbin g++-11 -shared -Xcompiler -fPIC -Xlinker -soname=libnccl.so.2 \
     -gencode arch=compute_70,code=sm_70 -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=sm_90 \
     -o /nccl/libnccl.so.2 /nccl/nccl.cu
 
-FROM ${OS_IMAGE} AS stripped
+FROM ${SERVING} AS stripped
 RUN rm /usr/lib/x86_64-linux-gnu/libcublas* /usr/lib/x86_64-linux-gnu/libcurand*
 COPY --from=nccl /nccl/libnccl.so.2 /usr/local/lib/libnccl.so.2
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache

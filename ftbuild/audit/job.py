@@ -1,4 +1,4 @@
-"""The whole audit: pins, bases and series, its table, its JSON and its exit code."""
+"""The whole audit: pins, bases, Debian packages and series, its table, its JSON and its exit code."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ftbuild.audit import bases, pins, record, series
+from ftbuild.audit import bases, debian, pins, record, series
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError, PinError, worst
 from ftbuild.text import results as text
@@ -24,8 +24,9 @@ def audit(config: Config, cache: Path, *, report: Reporter = print) -> tuple[Che
     with tempfile.TemporaryDirectory(prefix="ftbuild-audit-", ignore_cleanup_errors=True) as scratch:
         collect_pins = pins.ask(config, cache, Path(scratch), report)
         collect_bases = bases.ask(config)
+        collect_debian = debian.ask(config, report)
         tried = list(series.check(config, cache, report))
-        return (*collect_pins(), *collect_bases(), *tried)
+        return (*collect_pins(), *collect_bases(), *collect_debian(), *tried)
 
 
 def exit_code(results: Iterable[CheckResult]) -> int:

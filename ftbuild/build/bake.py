@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild import cmake
-from ftbuild.build import compile_order, proxies
+from ftbuild.build import compile_order, packages, proxies
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.host import shell
 from ftbuild.plan import LABELS, PRODUCTS, Plan
@@ -202,10 +202,11 @@ def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     targets = {
         _without_dots(f"base-{plan.base.name}-{target}"): {
             "context": ".",
-            "contexts": {WHEELS: WHEELS},
+            "contexts": {packages.CONTEXT: packages.CONTEXT, WHEELS: WHEELS},
             "dockerfile": "Dockerfile",
             "target": target,
             "args": arguments,
+            "labels": {f"{LABELS}.snapshot": plan.base.snapshot},
             "secret": SECRETS,
             "tags": [tag],
         }

@@ -14,22 +14,26 @@ from ftbuild.host.paths import ca_bundle, cache_folder
 def lock(
     config: ConfigFolder = CONFIG,
     check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
+    upgrade: Annotated[bool, "move Debian packages forward to today's, with their security updates"] = False,
 ) -> int:
-    """Resolve the refs of sources.yaml to commits and trees, and requirements to hashes of wheels."""
+    """Resolve refs to commits and trees, requirements to hashes of wheels, and Debian packages."""
     from ftbuild.build import base
     from ftbuild.config import loader
     from ftbuild.sources import wheels
+    from ftbuild.sources.debian import lock as debian
     from ftbuild.sources.lock import check_lock, write_lock
 
     loaded = loader.load(config)
     if check:
+        debian.check(loaded)
         check_lock(loaded, cache_folder(), report=print)
         wheels.check(loaded, report=print)
         print(f"{loaded.lock_file} agrees with sources.yaml and with upstream")
         print("every requirement names a wheel that the package index has")
     else:
         write_lock(loaded, cache_folder(), bases=base.digests(loaded), report=print)
-        for file in (loaded.lock_file, *wheels.lock(loaded, report=print)):
+        debian.write(loaded, upgrade=upgrade, report=print)
+        for file in (loaded.lock_file, loaded.debian_lock_file, *wheels.lock(loaded, report=print)):
             print(f"wrote {file}")
     return 0
 
@@ -49,10 +53,14 @@ def bundle(
     from ftbuild.config import loader
     from ftbuild.sources import wheels
     from ftbuild.sources.bundle import write_bundle
+    from ftbuild.sources.debian import lock as debian
 
     loaded, cache = loader.load(config), cache_folder()
     bases = matrix.bases(loaded, triton, base)
-    packages = wheels.fetch_bases(loaded, bases, cache, ca=ca_bundle(ca), report=print)
+    packages = [
+        *wheels.fetch_bases(loaded, bases, cache, ca=ca_bundle(ca), report=print),
+        *debian.fetch_bases(loaded, bases, cache, ca=ca_bundle(ca), report=print),
+    ]
     write_bundle(loaded, output, cache, releases=triton, downloaded=packages, report=print)
     print(f"wrote {output} ({output.stat().st_size / 1e6:.1f} MB)")
     return 0

@@ -10,13 +10,15 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from ftbuild.config import document
+from ftbuild.config import debian, document
 from ftbuild.config.consistency import contradictions
+from ftbuild.config.debian import DebianLock
 from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
 from ftbuild.config.schema import (
     FILES,
     LOCK_FILE,
+    LOCKS,
     BasesConfig,
     Config,
     Lock,
@@ -43,13 +45,16 @@ def load(folder: Path) -> Config:
     """
     if not folder.is_dir():
         raise ConfigError("the configuration folder does not exist", where=str(folder), hint="check --config")
-    names = [name for name in FILES if name != LOCK_FILE or (folder / name).exists()]
+    names = [name for name in FILES if name not in LOCKS or (folder / name).exists()]
     documents = {name: document.read(folder / name) for name in names}
     config = Config(
         folder=folder.resolve(),
         matrix=_validated(documents["matrix.yaml"], MatrixConfig),
         sources=_validated(documents["sources.yaml"], SourcesConfig),
         lock=_validated(documents[LOCK_FILE], Lock) if LOCK_FILE in documents else Lock(),
+        debian_lock=_validated(documents[debian.LOCK_FILE], DebianLock)
+        if debian.LOCK_FILE in documents
+        else DebianLock(),
         patches=_validated(documents["patches.yaml"], PatchesConfig),
         bases=_validated(documents["bases.yaml"], BasesConfig),
         models=_validated(documents["models.yaml"], ModelsConfig),

@@ -9,6 +9,8 @@ from pathlib import Path
 
 from pydantic import Field
 
+from ftbuild.config import debian
+from ftbuild.config.debian import DebianLock, DebianPackages
 from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
 from ftbuild.config.types import (
@@ -20,6 +22,7 @@ from ftbuild.config.types import (
     GitRef,
     GitUrl,
     Identifier,
+    ImageDigest,
     ImageName,
     Model,
     Name,
@@ -36,6 +39,8 @@ from ftbuild.config.types import (
 from ftbuild.sm import Sm
 
 LOCK_FILE = "sources.lock.yaml"
+# A folder without them has locked nothing.
+LOCKS = (LOCK_FILE, debian.LOCK_FILE)
 
 
 class SmFact(Model):
@@ -172,10 +177,13 @@ class LocalBase(Model):
     """A base that `invoke base` builds from a Dockerfile of ours."""
 
     dockerfile: FilePath = Field(description="relative to bases.yaml; has the targets `serving` and `devel`")
-    os_image: ImageName = Field(description="the distribution's image it starts from")
-    suite: Name = Field(description="what debootstrap installs where no registry has that image")
+    debian: DebianPackages
     requirements: FilePath | None = Field(
         default=None, description="wheels that its Dockerfile unpacks, relative to bases.yaml"
+    )
+    os_image: ImageDigest | None = Field(
+        default=None,
+        description="an image of the locked system by digest, for machines where debootstrap cannot make it",
     )
     arguments: Mapping[Identifier, Text] = {}
 
@@ -231,6 +239,7 @@ class Config:
     matrix: MatrixConfig
     sources: SourcesConfig
     lock: Lock
+    debian_lock: DebianLock
     patches: PatchesConfig
     bases: BasesConfig
     models: ModelsConfig
@@ -264,6 +273,11 @@ class Config:
         """Path of the machine-written lock."""
         return self.folder / LOCK_FILE
 
+    @property
+    def debian_lock_file(self) -> Path:
+        """Path of the machine-written lock of Debian packages, which configurations may share by a link."""
+        return (self.folder / debian.LOCK_FILE).resolve()
+
 
 FILES: Mapping[str, type[Model]] = {
     "matrix.yaml": MatrixConfig,
@@ -272,6 +286,7 @@ FILES: Mapping[str, type[Model]] = {
     "bases.yaml": BasesConfig,
     "models.yaml": ModelsConfig,
     LOCK_FILE: Lock,
+    debian.LOCK_FILE: DebianLock,
 }
 
 

@@ -143,6 +143,7 @@ EntryName = Annotated[str, Shape(_ENTRY, "NNNN-name.patch or NNNN-name.backport"
 EntryPath = Annotated[str, Shape(rf"{_PLAIN}/{_ENTRY}", "COMPONENT/NNNN-name.patch (or .backport)")]
 ImageName = Annotated[str, Shape(r"\S+", "the name of an image", check=_image)]
 Program = Annotated[str, Shape(r"[A-Za-z0-9/_.][A-Za-z0-9/_.+-]*", "the name or path of a program")]
+ImageDigest = Annotated[str, Shape(r"\S+@sha256:[0-9a-f]{64}", "an image by digest", check=_image)]
 Package = Annotated[
     str,
     Shape(

@@ -18,12 +18,12 @@ from ftbuild.config.schema import Config, LocalBase, Repository
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import git, shell
 from ftbuild.host.redaction import redact
+from ftbuild.sources.debian import archive
 
 TIMEOUT_SECONDS = 5.0
 # Name resolution has no timeout of ours: a later answer is reported as none.
 PATIENCE_SECONDS = TIMEOUT_SECONDS + 2.0
-# Packages of a local base: dockerfiles/open-base.Dockerfile, and pip's default index.
-DEBIAN_MIRROR = "http://deb.debian.org/debian"
+# pip's default index.
 PYPI = "https://pypi.org/simple/pip/"
 NETWORK_HINT = (
     "check network, HTTPS_PROXY and, behind a proxy that inspects TLS, SSL_CERT_FILE and REQUESTS_CA_BUNDLE"
@@ -100,7 +100,9 @@ def _bases(config: Config) -> Iterator[Endpoint]:
             hint = f"only for base {name}: {NETWORK_HINT}; or `docker load` its image, or use --base open"
             yield _registry(image, hint)
         if base.local:
-            yield _registry(base.local.os_image, "optional: debootstrap can make the operating system")
+            if base.local.os_image:
+                hint = "only where debootstrap cannot make the operating system"
+                yield _registry(base.local.os_image, hint)
             yield from _packages(base.local, f"needed to build base {name}: {NETWORK_HINT}")
 
 
@@ -110,9 +112,14 @@ def _registry(image: str, hint: str) -> Endpoint:
 
 
 def _packages(base: LocalBase, hint: str) -> Iterator[Endpoint]:
-    mirror = base.arguments.get("DEBIAN_MIRROR", DEBIAN_MIRROR)
-    for name, url in (("Debian packages", f"{mirror}/dists/{base.suite}/Release"), ("PyPI", PYPI)):
-        yield Endpoint(name, url, partial(_ask_http, url), hint)
+    suite = base.debian.suite
+    indexes = {
+        "Debian packages": f"{archive.mirror('debian')}/dists/{suite}/Release",
+        "Debian security updates": f"{archive.mirror('debian-security')}/dists/{suite}-security/Release",
+        "PyPI": PYPI,
+    }
+    for name, url in indexes.items():
+        yield Endpoint(name, redact(url), partial(_ask_http, url), hint)
 
 
 def _sources(config: Config) -> Iterator[Endpoint]:

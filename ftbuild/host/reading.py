@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ftbuild.errors import ConfigError, HostError
 
-# The largest of ours (models.yaml, a Dockerfile) have 20 kB.
+# The largest of ours, the lock of Debian packages, has 55 kB.
 MOST_BYTES = 1_000_000
 # Tabs and line ends apart, no text has a use for control characters, and terminals obey them.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")

@@ -15,7 +15,7 @@ from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, compiler_cache, gates, names, tagging, trust, untested
+from ftbuild.publishing import attestations, compiler_cache, gates, names, pinned, tagging, trust, untested
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -82,6 +82,8 @@ def _publish_cell(
 ) -> tuple[str, dict[str, Published]]:
     """Do what is left for a cell; return its state, and its images by kind."""
     plan = status.plan
+    if not status.is_complete:
+        pinned.require(plan)
     there = {product: digest for product, digest in status.published.items() if digest}
     if status.is_published:
         return _finish(session, status, there, report)

@@ -8,6 +8,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -194,6 +195,10 @@ def test_a_bundle_replaces_the_network(
     bundle = tmp_path / "sources.tar"
     done = invoke("bundle", "--config", str(sample_copy), "--triton", "22.12", "--output", str(bundle))
     assert done.returncode == 0, done.stderr
+    debian = sample_plan(sample_copy).base.debian
+    assert debian is not None
+    with tarfile.open(bundle) as tar:
+        assert {f"files/{package.sha256}" for package in debian.every()} <= set(tar.getnames())
     sources = sample_copy / "sources.yaml"
     sources.write_text(re.sub(r"url: .*/(\w+)\.git", r"url: /nowhere/\1.git", sources.read_text()))
     fresh = {"FTBUILD_CACHE": str(tmp_path / "cache"), "FTBUILD_WORK": str(tmp_path / "work")}

@@ -13,6 +13,7 @@ import pytest
 
 from ftbuild.cli import explain
 from ftbuild.config import loader
+from ftbuild.config.debian import DebianLock
 from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.matrix import select
@@ -94,6 +95,7 @@ NOT_IN_THE_KEY = {
     "revision": "describes the checkout",
     "key": "is the key",
     "base.local": "is in the name of the base's images",
+    "base.debian": "is in the name of the base's images",
     "base.origin": "says where the base comes from",
     "sources.url": "the commit decides",
     "sources.ref": "the commit decides",
@@ -188,6 +190,37 @@ def test_a_missing_step_is_named(recipes: tuple[Config, Path]) -> None:
     (folder / "steps" / "slot.py").unlink()
     with pytest.raises(ConfigError, match=r"dockerfile/slot\.py file is missing or unusable"):
         plan_of(config)
+
+
+def test_other_debian_packages_are_another_base(config: Config) -> None:
+    locked = config.debian_lock.bases["open"]
+    first, *rest = locked.sets["os"]
+    keys, bases = set(), set()
+    for change in (
+        {},
+        {"snapshot": "20200101T000000Z"},
+        {"sets": {**locked.sets, "os": (f"{first}.deb", *rest)}},
+        {"sets": {**locked.sets, "devel": locked.sets["devel"][1:]}},
+    ):
+        debian = DebianLock(bases={"open": locked.model_copy(update=change)})
+        plan = plan_of(replace(config, debian_lock=debian), base="open")
+        keys.add(plan.key)
+        bases.add(plan.base.serving)
+        assert plan_of(replace(config, debian_lock=debian), base="ngc").key == plan_of(config).key
+    assert (len(keys), len(bases)) == (4, 4)
+
+
+def test_a_local_base_without_locked_packages_fails_the_plan(config: Config) -> None:
+    with pytest.raises(PinError, match="Debian packages of base open are not in the lock") as refused:
+        plan_of(replace(config, debian_lock=DebianLock()), base="open")
+    assert "invoke lock" in str(refused.value)
+
+
+def test_a_label_tells_the_state_of_debians_archive(config: Config) -> None:
+    plan = plan_of(config, base="open")
+    assert plan.base.debian is not None
+    assert plan.labels("sdk")["io.ftbuild.snapshot"] == plan.base.debian.snapshot
+    assert plan.as_dict()["base"]["debian"] == plan.base.debian.snapshot  # type: ignore[index]
 
 
 def test_a_release_without_a_pin_fails_the_plan(config: Config, tmp_path: Path) -> None:

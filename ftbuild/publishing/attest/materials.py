@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ftbuild.config.debian import LockedPackage
 from ftbuild.host.redaction import redact
 from ftbuild.plan import Plan, PlannedPatch, PlannedSource, PlannedWheel
 from ftbuild.publishing.attest import purl
@@ -60,6 +61,17 @@ def backport(patch: PlannedPatch) -> Commit | None:
 def wheels(plan: Plan, role: str) -> tuple[PlannedWheel, ...]:
     """Return the wheels that a stage installs, or, as `server`, that a local base unpacks."""
     return tuple(wheel for wheel in plan.wheels if wheel.role == role)
+
+
+def debian(plan: Plan) -> tuple[LockedPackage, ...]:
+    """Return the locked Debian packages of a local base, those to compile with too; none for another base."""
+    return plan.base.debian.every() if plan.base.debian else ()
+
+
+def debian_purl(plan: Plan, package: LockedPackage) -> str:
+    """Return the package URL of a locked Debian package."""
+    suite = plan.base.debian.requested.suite if plan.base.debian else ""
+    return purl.debian("debian", suite, package.name, package.version, package.architecture)
 
 
 def serving_base(plan: Plan) -> Base:

@@ -103,7 +103,13 @@ def _internal(plan: Plan) -> dict[str, Any]:
         },
         "environment": dict(plan.toolchain.environment()),
         "arguments": plan.arguments(),
-        "base": {"system": local.os_image, "arguments": dict(local.arguments)} if local else {},
+        "base": {
+            "system": f"Debian {local.debian.suite}",
+            "snapshot": plan.base.snapshot,
+            "arguments": dict(local.arguments),
+        }
+        if local
+        else {},
     }
 
 
@@ -113,6 +119,9 @@ def _dependencies(plan: Plan) -> Iterator[Resource]:
     yield _base("base", materials.serving_base(plan), plan.base.origin)
     yield from (_base("toolchain base", base, plan.base.origin) for base in materials.devel_bases(plan))
     yield from ({"name": f"recipe/{file.role}", "digest": {"sha256": file.sha256}} for file in plan.files)
+    for package in materials.debian(plan):
+        uri = materials.debian_purl(plan, package)
+        yield {"name": f"debian/{package.name}", "uri": uri, "digest": {"sha256": package.sha256}}
     for wheel in plan.wheels:
         yield {
             "name": f"{wheel.role}/{wheel.name}",

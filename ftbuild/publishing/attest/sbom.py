@@ -35,7 +35,7 @@ def document(
     parts = [
         (image, Relationship(spdx.DOCUMENT, "DESCRIBES", root)),
         *_base(plan, inventory, root),
-        *(_debian(inventory, package, root) for package in inventory.debian),
+        *_debian_packages(plan, inventory, root),
         *_python_packages(plan, product, inventory, root),
         *(_source(source, root) for source in plan.sources),
         *(_patch(plan, patch) for patch in plan.patches),
@@ -94,7 +94,17 @@ def _base_image(base: Base, origin: str, comment: str = "") -> Package:
     )
 
 
-def _debian(inventory: Inventory, package: DebianPackage, root: str) -> Part:
+def _debian_packages(plan: Plan, inventory: Inventory, root: str) -> Iterator[Part]:
+    """Yield the installed packages; the lock of a local base has the sha256 of their files."""
+    locked: dict[tuple[str, str, str], str] = {
+        (p.name, p.version, p.architecture): p.sha256 for p in materials.debian(plan)
+    }
+    for package in inventory.debian:
+        sha256 = locked.get((package.name, package.version, package.architecture), "")
+        yield _debian(inventory, package, sha256, root)
+
+
+def _debian(inventory: Inventory, package: DebianPackage, sha256: str, root: str) -> Part:
     described = Package(
         spdx.identifier("debian", package.name, package.architecture, package.version),
         package.name,
@@ -106,6 +116,7 @@ def _debian(inventory: Inventory, package: DebianPackage, root: str) -> Part:
             package.version,
             package.architecture,
         ),
+        sha256=sha256,
         licence=", ".join(package.licences),
         source_info=f"built from the source package {package.source} {package.source_version}",
     )

@@ -178,7 +178,7 @@ def test_a_weight_file_has_a_plain_name(config_folder: Path, name: str) -> None:
         ("bases.yaml", "[gcc, g++]", "['a\") set(X y', g++]"),
         ("bases.yaml", "[ccache,", '["a\\nb",'),
         ("bases.yaml", "[ccache,", "[-o, "),
-        ("bases.yaml", "os_image: debian:bookworm-slim", 'os_image: "a b"'),
+        ("bases.yaml", "suite: bookworm", 'suite: "a b"'),
         ("bases.yaml", "dockerfile: ../dockerfiles/triton-ft.Dockerfile", 'dockerfile: "a\\0b"'),
         ("matrix.yaml", 'server: "2.20.0"', 'server: "2.20.0\\n"'),
         ("matrix.yaml", 'server: "2.20.0"', 'server: " 2.20.0"'),

@@ -195,7 +195,8 @@ def test_every_registry_and_source_of_the_configuration_is_asked_once(config: Co
     endpoints = network.endpoints(config)
     addresses = [target.address for target in endpoints]
     assert len(addresses) == len(set(addresses))
-    assert {"nvcr.io", "registry-1.docker.io"} <= set(addresses)
+    security = "http://security.debian.org/debian-security/dists/bookworm-security/Release"
+    assert {"nvcr.io", security} <= set(addresses)
     assert {repository.url for repository in config.sources.repositories.values()} <= set(addresses)
 
 

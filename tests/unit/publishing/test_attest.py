@@ -166,6 +166,25 @@ def test_licences_are_declared_only_where_they_are_spdx_expressions(config: Conf
         assert words in packages[name]["licenseComments"]
 
 
+def test_locked_debian_packages_are_named_by_the_hash_of_their_files(config: Config) -> None:
+    planned = plans(config, "open")[2]
+    assert planned.base.debian is not None
+    (mpi,) = (p for p in planned.base.debian.packages("serving") if p.name == "libopenmpi3")
+    packages = (
+        DebianPackage(mpi.name, mpi.version, mpi.architecture, "openmpi", mpi.version, ()),
+        DebianPackage("unlocked", "1", "amd64", "unlocked", "1", ()),
+    )
+    document = sbom_of(planned, debian=packages)
+    listed = {package["name"]: package.get("checksums", []) for package in document["packages"]}
+    assert listed["libopenmpi3"] == [{"algorithm": "SHA256", "checksumValue": mpi.sha256}]
+    assert listed["unlocked"] == []
+    definition = predicate_of(planned)["buildDefinition"]
+    assert definition["internalParameters"]["base"]["snapshot"] == planned.base.snapshot
+    digests = {r["name"]: r.get("digest") for r in definition["resolvedDependencies"]}
+    assert digests["debian/libopenmpi3"] == {"sha256": mpi.sha256}
+    assert "debian/nvidia-cuda-toolkit" in digests
+
+
 def test_a_pinned_base_is_named_by_its_digest(config: Config) -> None:
     digest = "sha256:" + "5" * 64
     planned = plans(config, "ngc")[2]

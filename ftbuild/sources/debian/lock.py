@@ -1,0 +1,134 @@
+"""The lock of Debian packages: made by apt, kept until it is moved forward."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+import yaml
+
+from ftbuild.config.debian import SETS, DebianLock, DebianPackages, LockedDebian, LockedPackage, PackageSet
+from ftbuild.config.schema import Config
+from ftbuild.errors import PinError
+from ftbuild.host.files import write_atomic
+from ftbuild.sources import downloads
+from ftbuild.sources.debian import apt, archive
+from ftbuild.sources.debian.apt import Apt
+from ftbuild.sources.downloads import Download
+from ftbuild.text.reporter import Reporter
+
+_HEADER = """\
+# Written by `invoke lock` from bases.yaml and Debian's indexes. Do not edit: the packages of a base are
+# compared with this file. `invoke lock --upgrade` moves it forward to today's packages and security updates.
+"""
+RELOCK = "invoke lock"
+
+
+def requested(config: Config) -> dict[str, DebianPackages]:
+    """Return what each local base asks for, by its name."""
+    return {name: base.local.debian for name, base in config.bases.bases.items() if base.local}
+
+
+def locked(config: Config, name: str) -> LockedDebian:
+    """Return the packages of a base; PinError when the lock lacks them or was made for another list."""
+    found = config.debian_lock.bases.get(name)
+    if found is None:
+        raise _unlocked(config, f"the Debian packages of base {name} are not in the lock")
+    if found.requested != requested(config)[name]:
+        raise _unlocked(config, f"base {name} is locked for other Debian packages than bases.yaml names")
+    return found
+
+
+def check(config: Config) -> None:
+    """Raise PinError unless every local base is locked for what bases.yaml names."""
+    for name in requested(config):
+        locked(config, name)
+
+
+def write(config: Config, *, upgrade: bool = False, report: Reporter = print) -> None:
+    """Resolve every base that the lock lacks or has for another list; with `upgrade`, every base.
+
+    Raises HostError where that needs an index which cannot be read.
+    """
+    made: dict[str, LockedDebian] = {}
+    for name, wanted in requested(config).items():
+        kept = config.debian_lock.bases.get(name)
+        if kept and kept.requested == wanted and not upgrade:
+            made[name] = kept
+            continue
+        made[name] = resolve(wanted, report)
+        report(f"base {name}: {len(made[name].every())} Debian packages of {made[name].snapshot}")
+        for line in changes(kept, made[name]) if kept else ():
+            report(f"base {name}: {line}")
+    if made != config.debian_lock.bases:
+        write_atomic(config.debian_lock_file, text(DebianLock(bases=made)))
+
+
+def resolve(wanted: DebianPackages, report: Reporter) -> LockedDebian:
+    """Return what apt installs today for each set of packages."""
+    time = archive.now()
+    names: Mapping[str, tuple[str, ...]] = {str(name): found for name, found in wanted.packages.items()}
+    with apt.indexes(wanted, report=report) as index:
+        whole: dict[PackageSet, dict[str, LockedPackage]] = {"os": index.resolve(_system(index))}
+        for name, below in SETS.items():
+            if below:
+                whole[name] = index.resolve({*whole[below], *names.get(name, ())})
+    sets = {
+        name: tuple(str(p) for p in found.values() if not (below := SETS[name]) or p.name not in whole[below])
+        for name, found in whole.items()
+    }
+    return LockedDebian(
+        snapshot=time, requested=wanted, sets={name: found for name, found in sets.items() if found}
+    )
+
+
+def fetch_bases(
+    config: Config,
+    bases: Collection[str],
+    cache: Path,
+    *,
+    ca: Path | None = None,
+    report: Reporter = print,
+) -> list[Download]:
+    """Bring the locked packages of some bases into the store; return them."""
+    local = [name for name in bases if name in requested(config)]
+    wanted = [download for name in local for download in archive.downloads(locked(config, name))]
+    downloads.fetch_all(wanted, cache, report, ca=ca)
+    return wanted
+
+
+def changes(old: LockedDebian, new: LockedDebian) -> Iterator[str]:
+    """Yield a line for each package that another lock has added, removed or moved."""
+    before = {package.name: package.version for package in old.every()}
+    after = {package.name: package.version for package in new.every()}
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            yield f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"
+
+
+def text(lock: DebianLock) -> str:
+    """Return the lock as YAML, with a line for each package."""
+    return _HEADER + "bases:\n" + "".join(_base(name, base) for name, base in sorted(lock.bases.items()))
+
+
+def _base(name: str, base: LockedDebian) -> str:
+    head = {"snapshot": base.snapshot, "requested": base.requested.model_dump(mode="json")}
+    lines = [f"  {name}:", *(f"    {line}" for line in yaml.safe_dump(head, sort_keys=False).splitlines())]
+    lines.append("    sets:")
+    for set_name in filter(base.sets.get, SETS):
+        lines.append(f"      {set_name}:")
+        lines += [f"      - {line}" for line in base.sets[set_name]]
+    return "\n".join(lines) + "\n"
+
+
+def _system(index: Apt) -> set[str]:
+    """Return what debootstrap's variant minbase installs, without dependencies (its script debian-common)."""
+    every = list(index.available())
+    names = {p["Package"] for p in every if p.get("Priority") == "required" or p.get("Essential") == "yes"}
+    # Suites since bookworm need a merged /usr, which debootstrap makes itself; apt would take usrmerge.
+    merged = {p["Package"] for p in every if p["Package"] == "usr-is-merged"}
+    return {*names, *merged, "apt"}
+
+
+def _unlocked(config: Config, what: str) -> PinError:
+    return PinError(what, where=str(config.debian_lock_file), hint=RELOCK)

@@ -1,0 +1,271 @@
+"""The lock of Debian packages, with a real apt and a small archive."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ftbuild.audit import debian as audit
+from ftbuild.config.debian import DebianLock, DebianPackages, LockedDebian, LockedPackage
+from ftbuild.config.loader import load
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError, HostError, PinError
+from ftbuild.sources import downloads
+from ftbuild.sources.debian import archive, lock
+from testing import debian
+from testing import web as server
+from testing.debian import Archive
+
+LIBRARY = LockedPackage(
+    name="library", version="1.0-1", architecture="all", archive="debian",
+    path="pool/main/l/library/library_1.0-1_all.deb", size=8, sha256="ab" * 32,
+)  # fmt: skip
+WANTED = DebianPackages(suite=debian.SUITE, packages={"serving": ("server",), "devel": ("compiler",)})
+LOCKED = LockedDebian(snapshot="20260228T230000Z", requested=WANTED, sets={"os": (str(LIBRARY),)})
+
+
+def quiet(_: str) -> None:
+    pass
+
+
+@pytest.fixture
+def mirror(monkeypatch: pytest.MonkeyPatch) -> Iterator[Archive]:
+    """An archive with a system of three packages, a server and a compiler; the library has an update."""
+    if lacking := debian.missing():
+        pytest.skip(f"needs {', '.join(lacking)}")
+    with server.serving() as web, debian.archive(web) as made:
+        made.add("libc", "1:2.0-1", "Priority: optional")
+        made.add("shell", "1.0", "Priority: required", "Essential: yes", "Depends: libc")
+        made.add("apt", "2.0", "Priority: important", "Depends: libc")
+        made.add("library", "1.0-1", "Depends: libc")
+        made.add("library", "1.0-1+deb12u1", "Depends: libc", archive="debian-security")
+        made.add("server", "3.0", "Depends: library", "Recommends: editor")
+        made.add("compiler", "11.0", "Depends: library, libc")
+        made.add("editor", "9.0")
+        made.publish()
+        for name, value in made.environment.items():
+            monkeypatch.setenv(name, value)
+        yield made
+
+
+@pytest.fixture
+def folder(config_folder: Path) -> Path:
+    """A configuration whose open base asks for WANTED, without a lock."""
+    (config_folder / "debian.lock.yaml").unlink()
+    return config_folder
+
+
+def configured(folder: Path, wanted: DebianPackages = WANTED) -> Config:
+    config = load(folder)
+    base = config.bases.bases["open"]
+    assert base.local is not None
+    base = base.model_copy(update={"local": base.local.model_copy(update={"debian": wanted})})
+    return replace(config, bases=config.bases.model_copy(update={"bases": {"open": base}}))
+
+
+def versions(locked: LockedDebian) -> dict[str, dict[str, str]]:
+    return {name: {p.name: p.version for p in locked.packages(name)} for name in locked.sets}
+
+
+def test_each_set_is_what_apt_adds_to_the_one_below_with_security_updates(
+    mirror: Archive, folder: Path
+) -> None:
+    config = configured(folder)
+    lock.write(config, report=quiet)
+    locked = lock.locked(configured(folder), "open")
+    assert versions(locked) == {
+        "os": {"apt": "2.0", "libc": "1:2.0-1", "shell": "1.0"},
+        "serving": {"library": "1.0-1+deb12u1", "server": "3.0"},
+        "devel": {"compiler": "11.0"},
+    }
+    (library,) = (p for p in locked.packages("serving") if p.name == "library")
+    assert (library.archive, library.architecture) == ("debian-security", "amd64")
+    assert library.path == "pool/updates/main/library_1.0-1+deb12u1_amd64.deb"
+    assert [p.name for p in locked.installed("devel")] == [
+        "apt", "libc", "shell", "library", "server", "compiler",
+    ]  # fmt: skip
+    assert datetime.now(UTC) - locked.time < timedelta(minutes=5)
+
+
+def test_a_year_later_the_lock_and_what_is_downloaded_are_the_same(
+    mirror: Archive, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock.write(configured(folder), report=quiet)
+    file, locked = folder / "debian.lock.yaml", lock.locked(configured(folder), "open")
+    before = file.read_text()
+    kept = {path: content for path, content in mirror.web.contents.items() if path.endswith(".deb")}
+    mirror.drop("library")
+    mirror.add("library", "1.0-1+deb12u9", "Depends: libc", archive="debian-security")
+    mirror.add("server", "4.0", "Depends: library")
+    mirror.publish()
+    monkeypatch.setattr(archive, "now", lambda: "20271122T000000Z")
+
+    lock.write(configured(folder), report=quiet)
+    assert file.read_text() == before
+    assert lock.locked(configured(folder), "open") == locked
+
+    # Mirrors drop old versions; the snapshots keep them.
+    for name in ("debian", "debian-security"):
+        root = f"/snapshots/{name}/{locked.snapshot}"
+        for path, content in kept.items():
+            mirror.web.add(root + path[path.index("/pool") :], content)
+    monkeypatch.setattr(archive, "SNAPSHOTS", f"{mirror.web.url}/snapshots")
+    monkeypatch.setattr(
+        archive, "MIRRORS", {name: (variable, "") for name, (variable, _) in archive.MIRRORS.items()}
+    )
+    found = downloads.fetch_all(archive.downloads(locked), tmp_path / "cache", quiet)
+    assert found.keys() == {p.sha256 for p in locked.every()}
+
+    lock.write(configured(folder), upgrade=True, report=quiet)
+    newer = lock.locked(configured(folder), "open")
+    assert newer.snapshot == "20271122T000000Z"
+    assert versions(newer)["serving"] == {"library": "1.0-1+deb12u9", "server": "4.0"}
+
+
+def test_moving_forward_says_what_has_changed(mirror: Archive, folder: Path) -> None:
+    lock.write(configured(folder), report=quiet)
+    mirror.add("server", "4.0", "Depends: library, helper")
+    mirror.add("helper", "1")
+    mirror.publish()
+    said: list[str] = []
+    lock.write(configured(folder), upgrade=True, report=said.append)
+    assert said[-2:] == ["base open: helper none -> 1", "base open: server 3.0 -> 4.0"]
+
+
+def test_a_base_that_asks_for_more_is_resolved_again(mirror: Archive, folder: Path) -> None:
+    lock.write(configured(folder), report=quiet)
+    more = WANTED.model_copy(update={"packages": {**WANTED.packages, "unpack": ("editor",)}})
+    with pytest.raises(PinError, match="base open is locked for other Debian packages") as refused:
+        lock.locked(configured(folder, more), "open")
+    assert refused.value.hint == "invoke lock"
+    lock.write(configured(folder, more), report=quiet)
+    assert versions(lock.locked(configured(folder, more), "open"))["unpack"] == {"editor": "9.0"}
+
+
+def test_an_index_without_a_signature_of_the_keys_is_refused(mirror: Archive, folder: Path) -> None:
+    mirror.publish(signed=False)
+    with pytest.raises(HostError, match="package indexes cannot be read") as refused:
+        lock.write(configured(folder), report=quiet)
+    assert "is not signed" in str(refused.value)
+    assert not (folder / "debian.lock.yaml").exists()
+
+
+def test_a_package_that_no_archive_has_is_named(mirror: Archive, folder: Path) -> None:
+    wanted = DebianPackages(suite=debian.SUITE, packages={"serving": ("sevrer",)})
+    with pytest.raises(PinError, match="Unable to locate package sevrer"):
+        lock.write(configured(folder, wanted), report=quiet)
+
+
+def test_missing_keys_are_named_with_their_package(
+    mirror: Archive, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEBIAN_KEYRING", str(folder / "none.gpg"))
+    with pytest.raises(HostError, match="the keys of Debian's archive") as refused:
+        lock.write(configured(folder), report=quiet)
+    assert "debian-archive-keyring" in str(refused.value)
+
+
+def test_a_machine_without_apt_says_where_it_works(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HostError, match="apt-get is not installed") as refused:
+        lock.write(configured(folder), report=quiet)
+    assert "in a container of Debian" in str(refused.value)
+
+
+def test_the_audit_names_the_security_updates_that_the_lock_lacks(mirror: Archive, folder: Path) -> None:
+    lock.write(configured(folder), report=quiet)
+    config = configured(folder)
+
+    def audited() -> dict[str, tuple[str, str]]:
+        return {found.check: (found.state, found.detail) for found in audit.ask(config, quiet)()}
+
+    assert audited()["debian open: security updates"] == ("ok", "the lock has them all")
+    mirror.add("library", "1.0-1+deb12u10", archive="debian-security")
+    mirror.add("library", "1.0-1+deb12u9", archive="debian-security")
+    mirror.add("editor", "10.0", archive="debian-security")
+    mirror.add("shell", "0.9", archive="debian-security")
+    mirror.publish()
+    state, detail = audited()["debian open: security updates"]
+    assert state == "warn"
+    assert "lacks 1: library 1.0-1+deb12u1 -> 1.0-1+deb12u10; invoke lock --upgrade" in detail
+    mirror.publish(signed=False)
+    assert audited()["debian open: security updates"][0] == "warn"
+    assert audited()["debian open: age of the lock"][0] == "ok"
+
+
+@pytest.mark.parametrize(("days", "state"), [(0, "ok"), (89, "ok"), (90, "warn"), (400, "warn")])
+def test_the_audit_warns_of_an_old_lock(config: Config, days: int, state: str) -> None:
+    locked = lock.locked(config, "open")
+    found = audit.age("open", locked, locked.time + timedelta(days=days, hours=1))
+    assert found.state == state
+    assert f"{days} days" in found.detail
+
+
+def test_the_audit_fails_where_the_lock_has_no_packages(folder: Path) -> None:
+    (found,) = audit.ask(configured(folder), quiet)()
+    assert (found.check, found.state) == ("debian open", "fail")
+    assert "invoke lock" in found.detail
+
+
+def test_a_file_is_asked_for_at_the_mirror_and_then_at_the_snapshots(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    package = replace(LIBRARY, archive="debian-security")
+    monkeypatch.delenv("DEBIAN_SECURITY_MIRROR", raising=False)
+    snapshots = [
+        f"http://snapshot.debian.org/archive/debian-security/{time}/{package.path}"
+        for time in ("20260228T230000Z", "20260301T230000Z")
+    ]
+    usual = f"http://security.debian.org/debian-security/{package.path}"
+    assert list(archive.urls(package, LOCKED)) == [usual, *snapshots]
+    monkeypatch.setenv("DEBIAN_SECURITY_MIRROR", "https://mirror.example/security/")
+    first = f"https://mirror.example/security/{package.path}"
+    assert list(archive.urls(package, LOCKED)) == [first, usual, *snapshots]
+
+
+def test_a_snapshot_as_mirror_dates_the_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEBIAN_MIRROR", "http://snapshot.example/archive/debian/20260101T000000Z/")
+    monkeypatch.setenv("DEBIAN_SECURITY_MIRROR", "http://snapshot.example/archive/x/20260102T000000Z")
+    assert archive.now() == "20260102T000000Z"
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("library 1.0", "../library 1.0"),
+        ("library 1.0", "library 1/0"),
+        ("library 1.0", "library"),
+        (" pool/main", " pool/../main"),
+        (" pool/main", " /pool/main"),
+        (" abab", " aba"),
+        (" 8 ", " 0 "),
+        (" debian ", " ubuntu "),
+        (" all ", " arm64 "),
+    ],
+)
+def test_a_lock_that_names_no_file_of_the_archive_is_refused(config_folder: Path, old: str, new: str) -> None:
+    file = config_folder / "debian.lock.yaml"
+    text = lock.text(DebianLock(bases={"open": LOCKED}))
+    assert old in text
+    file.write_text(text.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=r"debian\.lock\.yaml:\d+: bases\.open\.sets\.os\.0"):
+        load(config_folder)
+
+
+def test_the_lock_in_the_repository_is_as_it_is_written(config: Config) -> None:
+    assert lock.text(config.debian_lock) == config.debian_lock_file.read_text()
+    assert json.dumps(config.debian_lock.model_dump(mode="json"))
+
+
+def test_both_configurations_share_the_lock_and_the_packages_of_the_open_base(config: Config) -> None:
+    sample = load(config.folder / "sample")
+    assert sample.debian_lock_file == config.debian_lock_file
+    assert lock.requested(sample) == lock.requested(config)
+    lock.check(sample)
