@@ -75,3 +75,9 @@ def test_every_program_that_bootstrap_installs_for_tests_is_one_that_a_test_need
     text = "\n".join(source.read_text() for source in sources)
     assert len(printed) > 3
     assert [name for name in printed if f'"{name}"' not in text] == []
+
+
+def test_only_one_module_decides_about_packages_and_programs_that_bootstrap_installs() -> None:
+    own = {Path(needs.__file__), Path(__file__)}
+    for source in {*ROOT.glob("tests/**/*.py"), *ROOT.glob("testing/*.py")} - own:
+        assert "importorskip" not in source.read_text(), f"{source}: needs.package"

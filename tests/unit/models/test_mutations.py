@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testing import outcomes
+from testing import needs, outcomes
 from testing.model_files import Scene, examine, scene
 from testing.outcomes import MINUTES, Outcome
 
-pytest.importorskip("tokenizers")
+needs.package("tokenizers")
 # Docker's SDK leaves the socket open with which it has found no engine.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 CODES = (0, 2, 3, 4, 9)

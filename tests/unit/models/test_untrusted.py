@@ -22,7 +22,7 @@ from ftbuild.errors import ConfigError, ConversionError, FtbuildError
 from ftbuild.models import config_ini, conversion, conversion_run, ensemble, repository, untrusted
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
-from testing import bytelevel
+from testing import bytelevel, needs
 from tests.unit.models.test_repository import GPT2, GPTJ, OLD, TEMPLATES, converted
 
 SETTINGS = {
@@ -439,8 +439,8 @@ def test_a_container_of_ours_has_no_network_no_rights_and_limits() -> None:
 
 
 def test_a_pipe_among_a_tokenizers_files_is_not_waited_for(tmp_path: Path) -> None:
-    bleu = pytest.importorskip("ftbuild.client.bleu")
-    pytest.importorskip("tokenizers")
+    needs.package("tokenizers")
+    bleu = needs.package("ftbuild.client.bleu")
     (tmp_path / "vocab.json").write_text('{"a": 0, "b": 1, "ab": 2}')
     (tmp_path / "merges.txt").write_text("#version: 0.2\na b\n")
     for name in ("tokenizer.json", "added_tokens.json"):
