@@ -55,6 +55,7 @@ def export(
     with disk.report_full(destination):
         store, snapshot = _obtain(config, release, repository, cache, sms, report)
         store.checkout(snapshot, destination)
+        destination.chmod(0o755)  # as git makes those inside: it may end up in an image, whatever the umask
 
 
 def entry_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:

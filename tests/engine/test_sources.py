@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -247,6 +248,27 @@ def test_a_repository_may_lie_beside_the_configuration(world: World) -> None:
     world.configure(url="../upstream/ft")
     world.lock()
     assert (world.export() / "src" / "a.cc").read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_tree_is_not_written_over_the_files_of_another_one(world: World) -> None:
+    world.lock()
+    taken = world.export() / "src"
+    before = {file.name: file.read_bytes() for file in taken.iterdir()}
+    with pytest.raises(ConfigError, match="would be written over files of another repository") as refused:
+        fetch.export(world.config, "22.12", "cutlass", world.cache, taken, report=quiet)
+    assert re.search(r"sources\.yaml:\d+", refused.value.where or "")
+    assert {file.name: file.read_bytes() for file in taken.iterdir()} == before
+
+
+def test_the_users_umask_does_not_decide_the_modes_of_a_tree(world: World) -> None:
+    world.lock()
+    before = os.umask(0o077)
+    try:
+        tree = world.export()
+    finally:
+        os.umask(before)
+    modes = {path.stat().st_mode & 0o777 for path in (tree, *tree.rglob("*")) if not path.is_symlink()}
+    assert modes <= {0o755, 0o644}
 
 
 def test_what_is_in_the_cache_needs_no_upstream(world: World) -> None:
