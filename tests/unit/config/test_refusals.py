@@ -141,7 +141,7 @@ def test_an_image_may_be_of_any_registry(config_folder: Path, image: str) -> Non
     assert loader.load(config_folder).bases.bases["ngc"].image == image
 
 
-@pytest.mark.parametrize("field", ["{chekpoint}", "{checkpoint!r}", "{checkpoint", "{0}", "{}"])
+@pytest.mark.parametrize("field", ["{checkpoints}", "{checkpoint!r}", "{checkpoint", "{0}", "{}"])
 def test_an_argument_of_a_converter_has_no_unknown_field(config_folder: Path, field: str) -> None:
     spoil(config_folder, "models.yaml", '"{checkpoint}"', f'"{field}"')
     assert re.search(
@@ -299,7 +299,7 @@ def test_a_word_that_yaml_takes_for_a_boolean_is_explained(config_folder: Path, 
          r"converters\.1\.fixed\.inner: must be text in quotes, not true .* or must be a valid integer\n"),
         ("matrix.yaml", "default_sms: [80]", "default_sms: 80", r"\.default_sms: must be a list, not 80\n"),
         ("bases.yaml", "[gcc, g++]", "[gcc]", r"ngc\.host_compiler\.1: required, but missing\n"),
-        ("bases.yaml", "requirements:", "requirments:", r"bases\.ngc\.requirments: unknown key\n"),
+        ("bases.yaml", "requirements:", "requirement_files:", r"bases\.ngc\.requirement_files: unknown key\n"),
         ("matrix.yaml", "default_sms: [80]", "default_sms: [0x50]", "0x50 is no plain decimal number"),
     ],
 )  # fmt: skip
