@@ -299,7 +299,7 @@ def test_a_word_that_yaml_takes_for_a_boolean_is_explained(config_folder: Path, 
          r"converters\.1\.fixed\.inner: must be text in quotes, not true .* or must be a valid integer\n"),
         ("matrix.yaml", "default_sms: [80]", "default_sms: 80", r"\.default_sms: must be a list, not 80\n"),
         ("bases.yaml", "[gcc, g++]", "[gcc]", r"ngc\.host_compiler\.1: required, but missing\n"),
-        ("bases.yaml", "requirements:", "requirement_files:", r"bases\.ngc\.requirement_files: unknown key\n"),
+        ("bases.yaml", "requirements:", "requirement:", r"bases\.ngc\.requirement: unknown key\n"),
         ("matrix.yaml", "default_sms: [80]", "default_sms: [0x50]", "0x50 is no plain decimal number"),
     ],
 )  # fmt: skip
