@@ -4,6 +4,7 @@ from benchmarks import command as benchmarks
 from ftbuild.cli import (
     cells,
     ci,
+    clean,
     development,
     machine,
     models,
@@ -43,7 +44,7 @@ namespace = program.Namespace(
             sources.lock,
             sources.bundle,
         ),
-        "Check this machine": (machine.doctor, machine.demo_command),
+        "Check this machine": (machine.doctor, machine.demo_command, clean.clean),
         "Develop ftbuild": (
             development.test,
             mutation.mutate,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ftbuild.engine import daemon
 from ftbuild.host import process
+from ftbuild.host.garbage import Garbage
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -26,6 +28,16 @@ def remove(client: docker.DockerClient, report: Reporter) -> None:
         with suppress(APIError):  # another command removes it at the same time
             orphan.remove(force=True, v=True)
             report(f"removed {orphan.name} ({orphan.labels[daemon.ROLE]}), which a killed command had left")
+
+
+def garbage(client: docker.DockerClient) -> Iterator[Garbage]:
+    """Yield the same containers for `invoke clean`."""
+    for orphan in find(client):
+        yield Garbage("container", str(orphan.name), 0, partial(_remove, orphan))
+
+
+def _remove(orphan: Container) -> None:
+    orphan.remove(force=True, v=True)
 
 
 def find(client: docker.DockerClient) -> Iterator[Container]:

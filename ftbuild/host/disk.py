@@ -30,7 +30,8 @@ def require(folder: Path, needed_bytes: int, purpose: str) -> None:
         raise HostError(
             f"{purpose} needs {needed_bytes / GIB:.0f} GiB of disk, {free / GIB:.1f} GiB are free",
             where=str(nearest(folder)),
-            hint="docker builder prune frees old layers; FTBUILD_CACHE and FTBUILD_WORK move our own folders",
+            hint="invoke clean removes old builds, docker builder prune old layers; FTBUILD_CACHE and "
+            "FTBUILD_WORK move our own folders",
         )
 
 
@@ -44,7 +45,8 @@ def full(folder: Path) -> HostError:
     return HostError(
         f"the disk is full: {free_bytes(folder) / 1e6:.1f} MB are free",
         where=str(folder),
-        hint="free some space, or put FTBUILD_CACHE (sources) or FTBUILD_WORK (builds) on another disk",
+        hint="free some space (invoke clean), or put FTBUILD_CACHE (sources) or FTBUILD_WORK (builds) on "
+        "another disk",
     )
 
 

@@ -81,11 +81,22 @@ def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
     """Remove what killed writers of `name` (default: of anything) have left in `folder`."""
+    for place in _unlocked(folder, name):
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Return what killed writers have left in `folder`."""
+    return list(_unlocked(folder))
+
+
+def _unlocked(folder: Path, name: str = "*") -> Iterator[Path]:
+    """Yield the workplaces that no writer holds, each locked meanwhile."""
     pattern = name if name == "*" else glob.escape(name)
     for place in folder.glob(f".{pattern}.*{PARTIAL}"):
         with contextlib.suppress(OSError), _opened(place) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(place, ignore_errors=True)
+            yield place
 
 
 @contextmanager

@@ -39,6 +39,7 @@ MANIFEST_BYTES = 4 << 20
 BLOB_BYTES = 64 << 20
 PAGES, TAGS = 1000, 200_000
 PUSH = "pull,push"
+DELETE = "pull,push,delete"
 UPLOAD_TRIES = 3
 # An upload that broke off half-way can be refused for a wrong digest, its place or its offset.
 _BROKEN_UPLOAD = (400, 404, 416)
@@ -134,6 +135,20 @@ class Repository:
                 hint="something between here and the registry rewrites manifests",
             )
         return Descriptor(media_type, own, len(raw))
+
+    def delete(self, reference: str) -> bool:
+        """Delete a tag, or by a digest a manifest with all its tags; return whether the registry can.
+
+        distribution-spec v1.1, "Content Management": registries need not offer either.
+        """
+        try:
+            found = (200, 202, 204, 404)
+            self._request("DELETE", f"manifests/{reference}", actions=DELETE, expected=found)
+        except Refused as refused:
+            if refused.status in (400, 405, 415, 501):
+                return False
+            raise
+        return True
 
     def blob(self, digest: str, size: int = BLOB_BYTES) -> bytes:
         """Return the content of a blob, checked against its digest and the size that its manifest states."""

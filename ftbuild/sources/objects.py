@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -157,6 +158,23 @@ class Objects:
     def pack(self, wanted: Iterable[Pinned], folder: Path, *options: str) -> Path:
         """Pack all objects of `wanted`, which are here, into one file in `folder` (on the same disk)."""
         names = frozenset().union(*(self._objects(want) for want in wanted))
+        return self._packed(names, folder, *options)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes on disk of every object that is here."""
+        form = "--batch-check=%(objectname) %(objectsize:disk)"
+        listing = self.git("cat-file", "--batch-all-objects", "--unordered", form).stdout
+        return {name: int(size) for name, size in map(str.split, listing.splitlines())}
+
+    def needed(self, wanted: Iterable[Pinned]) -> frozenset[str]:
+        """Return the ids of the objects of `wanted` that are here, also where others are missing."""
+        names: set[str] = set()
+        for want in wanted:
+            with suppress(CommandFailed, PinError):  # not fetched
+                names |= self._objects(want)
+        return frozenset(names & self.sizes().keys())
+
+    def _packed(self, names: Iterable[str], folder: Path, *options: str) -> Path:
         listing = "".join(f"{name}\n" for name in sorted(names))
         packed = self.git("pack-objects", "--quiet", *options, str(folder / "pack"), stdin=listing)
         return folder / f"pack-{packed.stdout.strip()}.pack"

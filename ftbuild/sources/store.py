@@ -96,14 +96,40 @@ class Store(Objects):
         with self._alone(report), tempfile.TemporaryDirectory(prefix=_INCOMING, dir=self.folder) as scratch:
             yield self.pack(wanted, Path(scratch))
 
+    def shrink(self, wanted: Iterable[Pinned]) -> bool:
+        """Keep the objects of `wanted` only; return False, and do nothing, while another command uses it.
+
+        A build that reads meanwhile finds what it needs in the new pack, or fetches it again.
+        """
+        with self._alone(print, wait=False) as alone:
+            if not alone:
+                return False
+            packs = self.folder / "objects" / "pack"
+            before = set(packs.iterdir())
+            with tempfile.TemporaryDirectory(prefix=_INCOMING, dir=self.folder) as scratch:
+                if names := self.needed(wanted):
+                    pack = self._packed(names, Path(scratch))
+                    for file in (pack, pack.with_suffix(".idx")):
+                        file.rename(packs / file.name)
+                        before.discard(packs / file.name)
+            for old in before:
+                old.unlink(missing_ok=True)
+            return True
+
     @contextmanager
-    def _alone(self, report: Reporter) -> Iterator[None]:
-        """Lock the store, creating it if need be and removing what a killed process left in it."""
+    def _alone(self, report: Reporter, *, wait: bool = True) -> Iterator[bool]:
+        """Lock the store, creating it if need be and removing what a killed process left in it.
+
+        Unless it has to `wait`, it may yield False: another command has the lock.
+        """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder.with_suffix(".lock"))
         try:
             lock.acquire(timeout=0)
         except Timeout:
+            if not wait:
+                yield False
+                return
             report(f"{self.name}: waiting for another build that uses it")
             lock.acquire()
         try:
@@ -112,7 +138,7 @@ class Store(Objects):
             for leftover in self.folder.glob(f"{_INCOMING}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             self.make()
-            yield
+            yield True
         finally:
             lock.release()
 

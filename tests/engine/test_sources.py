@@ -16,16 +16,19 @@ from typing import Any
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from ftbuild.build import context
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
+from ftbuild.host.garbage import Garbage
 from ftbuild.sm import Sm
-from ftbuild.sources import fetch, lock
+from ftbuild.sources import fetch, garbage, lock
 from ftbuild.sources.bundle import read_bundle, write_bundle
 from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches import series
+from ftbuild.sources.repositories import store_of
 from ftbuild.sources.store import Store
 from testing import ROOT
 from testing.sample import SAMPLE, sample_plan
@@ -518,6 +521,48 @@ def test_sources_that_changed_after_they_were_staged_are_staged_anew(
     said.clear()
     stage()
     assert said == []
+
+
+def unused(world: World) -> list[Garbage]:
+    """What no pin of ft needs; of a sparse source, trees beside the chosen ones are of no use either."""
+    return [found for found in garbage.objects(world.config, world.cache) if "/ft-" in found.name]
+
+
+def test_objects_that_no_pin_needs_are_removed_and_the_others_stay(world: World) -> None:
+    world.lock()
+    old = world.ft.git("rev-parse", "v1^{commit}")
+    blob = world.ft.git("hash-object", "-w", str(world.ft.write("big", os.urandom(5000))))
+    world.ft.commit()
+    world.configure(ref="refs/heads/main")
+    world.lock()
+    world.fetch()
+    world.configure()
+    world.lock()  # the pin goes back
+    (found,) = unused(world)
+    assert 5000 < found.size < 10000
+    for each in garbage.objects(world.config, world.cache):
+        assert each.remove() is None
+    assert unused(world) == []
+    world.vanish()
+    assert (world.export() / "run.sh").exists()
+    assert (world.export("cutlass") / "include" / "c.h").exists()
+    store = store_of(world.config, "ft", world.cache)
+    assert old in store.sizes()
+    assert blob not in store.sizes()
+
+
+def test_a_store_that_another_command_uses_is_left_alone(world: World) -> None:
+    world.lock()
+    world.ft.commit(**{"src__b.cc": "more"})
+    world.configure(ref="refs/heads/main")
+    world.lock()
+    world.configure()
+    world.lock()
+    (found,) = unused(world)
+    (lock,) = (world.cache / "git").glob("ft-*.lock")
+    with FileLock(lock):
+        assert found.remove() == "in use"
+    assert unused(world) == [found]
 
 
 def fetching(world: World) -> subprocess.Popen[str]:

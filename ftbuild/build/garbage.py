@@ -1,0 +1,138 @@
+"""What builds with other inputs have left: work folders and images of old keys.
+
+Of each cell (and base), the key of today's inputs stays, and the newest others. What a command holds, by the
+lock of the cell's folder or by a container, is left alone.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from ftbuild.build.bake import OLD_SETTINGS
+from ftbuild.host import files, locks
+from ftbuild.host.garbage import Garbage, size
+from ftbuild.plan import KEY_DIGITS, Plan
+
+if TYPE_CHECKING:
+    import docker
+
+_KEY = re.compile(rf"[0-9a-f]{{{KEY_DIGITS}}}")
+_TAG = re.compile(rf"(?P<group>.*?)-?(?P<key>[0-9a-f]{{{KEY_DIGITS}}})(?:-[a-z]+)*")
+IN_USE = "in use"
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """A tag of a local image: its group (a cell, or a base), key, time, and the bytes of it alone."""
+
+    name: str
+    group: str
+    key: str
+    created: float
+    size: int
+    is_alone: bool
+
+
+def old(keys: Mapping[str, float], current: Collection[str], keep: int) -> set[str]:
+    """Return the keys that are neither current nor among the newest `keep` others (key -> time)."""
+    others = sorted(set(keys) - set(current), key=lambda key: keys[key], reverse=True)
+    return set(others[keep:])
+
+
+def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
+    """Yield the work folders of old keys, and what killed or older versions left in the others."""
+    current = _current_keys(plans)
+    for cell in sorted(path for path in work.glob("*") if path.is_dir()):
+        keyed = [path for path in cell.iterdir() if path.is_dir() and _KEY.fullmatch(path.name)]
+        found = old({path.name: path.stat().st_mtime for path in keyed}, current, keep)
+        for folder in sorted(keyed):
+            if folder.name in found:
+                yield Garbage("work folder", str(folder), size(folder), partial(_drop, folder))
+            else:
+                yield from _inside(folder)
+
+
+def _inside(folder: Path) -> Iterator[Garbage]:
+    settings = folder / OLD_SETTINGS
+    if settings.exists():
+        yield Garbage("passwords", str(settings), size(settings), partial(_locked, folder, settings.unlink))
+    for left in files.leftovers(folder):
+        yield Garbage("unfinished", str(left), size(left), partial(files.remove_leftovers, folder))
+
+
+def _drop(folder: Path) -> str | None:
+    """Remove a folder while holding its lock, by another name: nobody finds half of it."""
+    gone = folder.with_name(f".{folder.name}.removed{files.PARTIAL}")
+    problem = _locked(folder, partial(folder.rename, gone))
+    shutil.rmtree(gone, ignore_errors=True)
+    return problem
+
+
+def _locked(folder: Path, act: Callable[[], object]) -> str | None:
+    """Call `act` while holding the lock of a cell's folder; return None, or that another command holds it."""
+    try:
+        with FileLock(folder / locks.NAME, timeout=0):
+            act()
+    except Timeout:
+        return IN_USE
+    return None
+
+
+def images(client: docker.DockerClient, plans: Sequence[Plan], work: Path, keep: int) -> Iterator[Garbage]:
+    """Yield the tags of local images of old keys; those with a moving tag as well are no garbage."""
+    current = _current_keys(plans)
+    names = {plan.image for plan in plans}
+    bases = {plan.base.serving.rpartition(":")[0] for plan in plans if plan.base.local}
+    tagged = list(_tagged(client.api.df()["Images"] or (), names | bases))
+    for group in sorted({tag.group for tag in tagged}):
+        members = [tag for tag in tagged if tag.group == group]
+        times: dict[str, float] = {}
+        for tag in members:
+            times[tag.key] = max(tag.created, times.get(tag.key, 0.0))
+        found = old(times, current, keep)
+        for tag in members:
+            if tag.key in found and tag.is_alone:
+                yield Garbage("image", tag.name, tag.size, partial(_untag, client, tag, work))
+
+
+def _tagged(listed: Iterable[Mapping[str, Any]], names: Collection[str]) -> Iterator[Tagged]:
+    """Yield our tags from the engine's account of its disk (Docker Engine API, /system/df)."""
+    for image in listed:
+        tags = image.get("RepoTags") or ()
+        own = image.get("Size", 0) - max(image.get("SharedSize", 0), 0)
+        keyed = [_TAG.fullmatch(name.rpartition(":")[2]) for name in tags]
+        for name, match in zip(tags, keyed, strict=True):
+            repository = name.rpartition(":")[0]
+            if match and repository in names:
+                group = f"{repository}:{match['group']}"
+                yield Tagged(name, group, match["key"], image.get("Created", 0), own, all(keyed))
+
+
+def _untag(client: docker.DockerClient, tag: Tagged, work: Path) -> str | None:
+    from docker.errors import APIError, ImageNotFound
+
+    folder = work / tag.group.rpartition(":")[2] / tag.key
+    try:
+        if folder.is_dir():
+            return _locked(folder, partial(client.images.remove, tag.name))
+        client.images.remove(tag.name)
+    except ImageNotFound:
+        return None
+    except APIError as refused:
+        return IN_USE if refused.status_code == 409 else str(refused.explanation)
+    return None
+
+
+def _current_keys(plans: Iterable[Plan]) -> set[str]:
+    keys: set[str] = set()
+    for plan in plans:
+        keys |= {plan.key, plan.base.serving.rpartition(":")[2]}
+    return keys

@@ -1,0 +1,59 @@
+"""Things that can be removed: their sizes, and their removal unless something holds them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from ftbuild.text import tables, units
+
+
+@dataclass(frozen=True)
+class Garbage:
+    """Something that can be removed; `remove` returns why it was left alone, or None."""
+
+    kind: str
+    name: str
+    size: int
+    remove: Callable[[], str | None] = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """Outcome for one thing: `state` is "removed", "to remove", or the reason why it was left alone."""
+
+    kind: str
+    name: str
+    size: int
+    state: str
+
+
+REMOVED, TO_REMOVE = "removed", "to remove"
+
+
+def removal(found: Garbage, *, dry_run: bool) -> Removal:
+    """Remove something, unless it is a dry run."""
+    state = TO_REMOVE if dry_run else found.remove() or REMOVED
+    return Removal(found.kind, found.name, found.size, state)
+
+
+def size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size
+    return sum(Path(parent, name).lstat().st_size for parent, _, names in os.walk(path) for name in names)
+
+
+def table(removals: Sequence[Removal]) -> str:
+    """Return what was removed, and the sum of it."""
+    rows = [(r.kind, r.name, units.size(r.size) if r.size else "", r.state) for r in removals]
+    freed = units.size(sum(r.size for r in removals if r.state in (REMOVED, TO_REMOVE)))
+    return f"{tables.render(('Kind', 'Name', 'Size', 'State'), rows)}\n{freed} in all"
+
+
+def as_json(removals: Sequence[Removal]) -> str:
+    """Return the same for programs."""
+    return json.dumps([asdict(removal) for removal in removals], indent=2)

@@ -1,0 +1,72 @@
+"""Staged tags that wait for nothing any more: their images are published, or have newer ones beside them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from functools import partial
+
+from ftbuild.build import garbage
+from ftbuild.errors import PublishError
+from ftbuild.host.garbage import Garbage
+from ftbuild.plan import KEY_DIGITS, Plan
+from ftbuild.publishing import remote_image
+from ftbuild.publishing.names import MARK, UNSMOKED, Names
+from ftbuild.registry.client import Repository
+from ftbuild.registry.session import Session
+
+_TAG = re.compile(rf"(?P<cell>.+)-(?P<key>[0-9a-f]{{{KEY_DIGITS}}})(?:-sdk)?(?:{UNSMOKED})?")
+
+
+def staged(names: Names, plans: Sequence[Plan], keep: int) -> Iterator[Garbage]:
+    """Yield the staged tags whose images are published, and those of old keys (`build.garbage.old`).
+
+    PublishError or HostError if the registry does not answer.
+    """
+    session = Session()
+    staging, published = Repository(names.staging, session), Repository(names.repository, session)
+    mark = MARK if names.staging == names.repository else ""
+    tags = [tag for tag in staging.tags() if tag.startswith(mark) and _TAG.fullmatch(tag.removeprefix(mark))]
+    done = {tag for tag in tags if tag.removeprefix(mark) in set(published.tags())}
+    cells: dict[str, dict[str, str]] = {}
+    for tag in tags:
+        match = _TAG.fullmatch(tag.removeprefix(mark))
+        if match and tag not in done:
+            cells.setdefault(match["cell"], {})[tag] = match["key"]
+    current = {plan.key for plan in plans}
+    waiting = {tag for keyed in cells.values() for tag in _old(staging, keyed, current, keep)}
+    for tag in sorted(done | waiting):
+        alone = staging if names.staging != names.repository else None
+        yield Garbage("staged tag", f"{names.staging}:{tag}", 0, partial(_delete, staging, tag, alone))
+
+
+def _old(staging: Repository, keyed: dict[str, str], current: set[str], keep: int) -> list[str]:
+    times: dict[str, float] = {}
+    for tag, key in keyed.items():
+        times[key] = max(times.get(key, 0.0), _created(staging, tag))
+    found = garbage.old(times, current, keep)
+    return [tag for tag, key in keyed.items() if key in found]
+
+
+def _created(staging: Repository, tag: str) -> float:
+    """Return the time in an image's label; 0 without one, so that it counts as the oldest."""
+    image = remote_image.read(staging, tag)
+    label = staging.config(image.image).labels.get("org.opencontainers.image.created") if image else None
+    try:
+        return datetime.fromisoformat(label or "").timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _delete(staging: Repository, tag: str, alone: Repository | None) -> str | None:
+    """Delete a tag; by its digest only in a repository of its own, where no published index needs it."""
+    try:
+        if staging.delete(tag):
+            return None
+        found = alone.head(tag) if alone else None
+        if alone and found and alone.delete(found.digest):
+            return None
+    except PublishError as refused:
+        return refused.what
+    return "the registry cannot delete a tag"
