@@ -36,6 +36,7 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
 }
 _LITERALS = (ast.Tuple, ast.List, ast.Set)
 _WITHOUT_FAULTS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Pass, ast.Try)
+_GENERIC = ("dict", "frozenset", "list", "set", "tuple", "type")
 # Arguments with text for people, or about its layout.
 _FOR_PEOPLE = ("where", "hint", "indent", "report")
 
@@ -142,7 +143,8 @@ def _is_sentence(node: ast.JoinedStr) -> bool:
 
 def _is_type(node: ast.Subscript) -> bool:
     """Return whether this is a generic type, `Mapping[str, int]`, and not an entry of a value."""
-    return isinstance(node.value, ast.Name) and node.value.id[:1].isupper() and not node.value.id.isupper()
+    name = node.value.id if isinstance(node.value, ast.Name) else ""
+    return name in _GENERIC or (name[:1].isupper() and not name.isupper())
 
 
 def _replacements(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:

@@ -27,6 +27,8 @@ from ftbuild.gates.verify.verdict import Verdict
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.sm import Sm
+from ftbuild.sources import fetch
+from ftbuild.sources.patches.series import Entry
 from ftbuild.text.results import State
 
 RUNTIME, BASE = "sha256:runtime", "sha256:base"
@@ -171,7 +173,9 @@ def test_debians_own_setuid_programs_are_known_with_their_modes_on_our_own_base_
     own: Described, images: Described
 ) -> None:
     debian = [File(path, "f", mode, 0, 0) for path, mode in filesystem.DEBIAN_SETUID.items()]
-    assert len(debian) == 12
+    names = "chage chfn chsh expiry gpasswd mount newgrp passwd ssh-agent su umount unix_chkpwd"
+    assert sorted(Path(path).name for path in filesystem.DEBIAN_SETUID) == names.split()
+    assert {str(Path(path).parent) for path in filesystem.DEBIAN_SETUID} == {"/usr/bin", "/usr/sbin"}
     own.image = images.image = contents(*debian)
     assert only(files.rights, own).state is State.OK
     assert failure(files.rights, images).count("setuid or setgid") == 8  # and 4 more
@@ -363,13 +367,20 @@ def test_patches_that_are_not_in_an_image_are_skipped_by_name(
 
     compared = Comparison(right=["ft/1.patch"], elsewhere=["ft/2.patch"], files=3)
     monkeypatch.setattr(recipe.container, "archive", archive)  # type: ignore[attr-defined]
-    monkeypatch.setattr(sources, "compare", lambda *_, **__: compared)
+    given: list[object] = []
+
+    def compare(subject: object, found: Mapping[Place, str], *, staged: object) -> Comparison:
+        given[:] = [subject, set(found), staged]
+        return compared
+
+    monkeypatch.setattr(sources, "compare", compare)
     subject: Any = images
-    subject.subject, subject.staged = None, None
+    subject.subject, subject.staged = "the cell", "its sources"
     seen, skipped = recipe.patched(subject, "sdk")
     assert seen == Verdict(
         State.OK, "1 patches seen, 3 files as pinned and patched", "", {"patches": ["ft/1.patch"]}
     )
+    assert given == ["the cell", {("ft", "x"), ("backend", "x")}, "its sources"]
     assert (skipped.state, skipped.facts) == (State.SKIP, {"patches": ["ft/2.patch"]})
     assert skipped.detail.startswith("1 patches change compiled files only")
     compared.wrong, compared.elsewhere = {"ft/1.patch": ["ft/a differs", "ft/b is missing"]}, []
@@ -450,6 +461,24 @@ def shipped(**changed: bytes | None) -> dict[Place, str]:
 def compare(config: Config, found: Mapping[Place, str], staged: Path | None = None) -> Comparison:
     subject: Any = SimpleNamespace(plan=planned(config, "ngc"))
     return sources.compare(subject, found, staged=staged)
+
+
+def test_the_files_of_each_patch_are_those_of_its_diff(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+b\n"
+
+    def diff(config: Config, entry: Entry, cache: Path, *, report: object) -> bytes:
+        return other if entry.commit else entry.diff
+
+    monkeypatch.setattr(fetch, "entry_diff", diff)
+    plan = planned(config, "ngc")
+    subject: Any = SimpleNamespace(config=config, plan=plan, cache=None, report=None)
+    touched = sources._touched(subject)
+    assert list(touched) == [f"{patch.component}/{patch.file}" for patch in plan.patches]
+    assert touched["ft/0040-sm-89.patch"] == {("ft", "CMakeLists.txt")}
+    assert ("backend", "tools/identity_test.py") in touched["backend/0030-np-bool.patch"]
+    assert {("ft", "a.py")} in touched.values()
 
 
 def test_an_image_with_the_pinned_and_patched_sources_shows_its_patches(

@@ -21,6 +21,7 @@ from ftbuild.gates.smoke.job import Job, Model, Variant
 from ftbuild.gates.smoke.suite import conftest
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
+from ftbuild.plan import digest_of
 from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult, State
 from tests.unit.models.test_converters import DECODER
@@ -120,6 +121,9 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
     assert (found[3].detail, found[3].hint) == ("token 1 is 4", "look")
     assert found[4].detail == "boom"
     assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5}}
+    assert [f.facts["seconds"] for f in found] == [0.5, 0.1, 0, 0.1, 0.1]
+    assert found[1].facts["variant"] == "gpt-fp32"
+    assert {f.subject for f in found} == {"runtime"}
 
 
 GREEDY = "greedy tokens are the references"
@@ -199,6 +203,16 @@ def test_a_report_of_pytest_that_is_cut_or_foreign_is_an_error(tmp_path: Path, c
 def test_a_damaged_manifest_of_models_is_as_none(tmp_path: Path, manifest: str) -> None:
     (tmp_path / models.MANIFEST).write_text(manifest)
     assert models._manifest(tmp_path) == {}
+
+
+def test_the_questions_are_those_that_the_models_are_drawn_for() -> None:
+    """Eight prompts of unequal length, with tokens that every model knows, and the greedy and beam cases."""
+    assert [len(prompt) for prompt in golden.PROMPTS] == [5, 3, 12, 4, 7, 8, 3, 9]
+    assert all(0 < token < 256 for prompt in golden.PROMPTS for token in prompt)
+    assert {
+        name: (len(case["prompts"]), case["length"], case["beams"]) for name, case in golden.CASES.items()
+    } == {"one": (1, 16, 1), "eight": (8, 16, 1), "beams": (1, 16, 4)}
+    assert digest_of(golden.PROMPTS) == "728fbacf68d8"
 
 
 def test_fp32_allows_no_error_and_fp16_a_tenth() -> None:

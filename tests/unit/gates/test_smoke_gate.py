@@ -106,10 +106,11 @@ def test_a_tested_cell_has_a_record_that_counts(make: Make) -> None:
     assert record["figures"] == {}
     assert run.heard == ["testing"]
     (command,) = run.commands
-    assert command[1:3] == ["-m", "pytest"]
-    assert command[command.index("--job") + 1] == str(run.subject.folder / gate.JOB)
-    assert command[-1] == str(gate.SUITE)
-    assert f"--junitxml={run.subject.folder / gate.JUNIT}" in command
+    folder = run.subject.folder
+    assert command[1:] == [
+        *("-m", "pytest", "-c", f"{gate.SUITE}/pytest.ini", f"--rootdir={gate.SUITE}"),
+        *(f"--junitxml={folder}/smoke.xml", "--job", f"{folder}/smoke-job.json", str(gate.SUITE)),
+    ]
 
 
 def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config: Config) -> None:

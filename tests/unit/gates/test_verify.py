@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,7 @@ RESOLVED = """\
 \tlinux-vdso.so.1 (0x00007ffd0b7d4000)
 \tlibnccl.so.2 => not found
 \tlibcuda.so.1 => not found
+\tlibnvidia-ml.so.1 => not found
 \tlibgpg-error.so.0 => /lib/x86_64-linux-gnu/libgpg-error.so.0 (0x00007f1c3f000000)
 undefined symbol: ncclCommDestroy\t(/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so)
 undefined symbol: cuGetErrorString\t(/opt/tritonserver/backends/fastertransformer/libtransformer-shared.so)
@@ -338,6 +340,8 @@ def test_a_failed_report_names_every_failed_check_and_what_to_do() -> None:
     assert failed.exit_code == caught.value.exit_code == 8
     assert re.search(r"fail +user +runtime +the image runs as root\n +-> set USER\n", failed.render())
     assert failed.render().endswith("failed: 1, warnings: 0, skipped: 1")
+    assert re.search(r"^image:runtime  sha256:1\nState +Check +Image +Detail\n", failed.render())
+    assert replace(failed, notes=("a note",)).render().endswith("skipped: 1\na note")
     record = failed.as_dict()
     assert record["passed"] is False
     assert record["images"]["runtime"] == {"id": "sha256:1", "tag": "image:runtime"}
