@@ -189,7 +189,7 @@ def complete_ids(repository: Repository, reference: str) -> frozenset[str]:
     for manifest in (image, attestation):
         assert manifest.content.config
         for part in (manifest.content.config, *(manifest.content.layers or ())):
-            assert len(repository.part(part)) == part.size
+            assert len(repository.blob(part.digest, part.size)) == part.size
     return RemoteImage(index, image).ids
 
 

@@ -151,14 +151,14 @@ class Repository:
         return True
 
     def blob(self, digest: str, size: int = BLOB_BYTES) -> bytes:
-        """Return the content of a blob, checked against its digest and the size that its manifest states."""
-        content = self._request("GET", f"blobs/{digest}", limit=min(size, BLOB_BYTES)).body
+        """Return the content of a blob of at most `size` bytes, checked against its digest."""
+        content = self._request("GET", f"blobs/{digest}", limit=size).body
         self._check(content, digest)
         return content
 
     def part(self, part: Part) -> bytes:
-        """Return the content of a blob that a manifest refers to."""
-        return self.blob(part.digest, part.size)
+        """Return the content of a blob that a manifest refers to, of at most the size that it states."""
+        return self.blob(part.digest, min(part.size, BLOB_BYTES))
 
     def put_blob(self, data: bytes, media_type: str) -> Descriptor:
         """Store a blob, unless the registry has it already."""

@@ -143,7 +143,8 @@ class Transport:
                 proxies=_proxies(url),
                 stream=True,
             ) as answer:
-                body = b"" if method == "HEAD" else _body(answer, limit)
+                # It has to be read without a body, too, or its connection is not used again.
+                body = answer.content if method == "HEAD" else _body(answer, limit)
             return Answer(method, url, answer.status_code, answer.headers, body)
 
         retrying = tenacity.Retrying(

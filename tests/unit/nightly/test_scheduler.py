@@ -1,0 +1,494 @@
+"""Whole nightly runs whose commands only pretend: order of steps, outcomes, exit codes, resuming."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ftbuild import matrix
+from ftbuild.audit import job
+from ftbuild.build import bake
+from ftbuild.build import base as bases
+from ftbuild.config.schema import Config
+from ftbuild.engine import buildx, daemon
+from ftbuild.errors import ConfigError, HostError
+from ftbuild.gates.smoke import gate
+from ftbuild.host import shell
+from ftbuild.nightly import history, notify, scheduler
+from ftbuild.nightly import run as nightly_run
+from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
+from ftbuild.nightly.run import NightlyOptions, Request
+from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
+from ftbuild.publishing import signing
+from ftbuild.publishing.status import PublishStatus
+from ftbuild.registry.client import Repository
+from ftbuild.text.results import CheckResult
+from ftbuild.text.results import State as CheckState
+
+CELLS = ("22.12-sm70", "22.12-sm80", "22.12-sm86")
+HERE, THERE = "registry.example.com/team", "elsewhere.example.com/team"
+DIGEST = "sha256:" + "7" * 64
+REVISION = Revision("a" * 40, "2026-01-01T00:00:00+00:00")
+
+
+@dataclass
+class Commands:
+    """The commands of the cells: those that ran, and the codes with which they end (0 otherwise)."""
+
+    work: Path
+    ran: list[tuple[str, str]] = field(default_factory=list)
+    lines: list[list[str]] = field(default_factory=list)
+    codes: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    failures: dict[tuple[str, str], Exception] = field(default_factory=dict)
+    published: set[tuple[str, str]] = field(default_factory=set)
+    signed: set[tuple[str, str]] = field(default_factory=set)
+    log: str = ""
+
+    def stream(self, argv: Sequence[str], *, log: Path, on_line: Callable[[str], None], **more: Any) -> int:
+        """Stand for the start of a command."""
+        name, *options = argv[5:]
+        value = dict(zip(options[::2], options[1::2], strict=False))
+        cell = f"{value['--triton']}-sm{value['--sm']}"
+        self.ran.append((cell, name))
+        self.lines.append([name, *options])
+        if failure := self.failures.get((cell, name)):
+            raise failure
+        code = (self.codes.get((cell, name)) or [0]).pop(0)
+        log.write_text(f"[{cell}] failed: {name} of {cell}\n  next:  nothing\n" if code else "done\n")
+        on_line(f"[{cell}] a line about it")
+        on_line(f"[{cell}] #12 a line of BuildKit")
+        if name == "build" and self.log:
+            for folder in (self.work / cell).iterdir():
+                (folder / bake.LOG).write_text(self.log)
+        if name == "publish" and not code:
+            self.published.add((value["--registry"], cell))
+        return code
+
+    def of(self, cell: str) -> list[str]:
+        """Return the commands that ran for a cell, and forget them."""
+        found = [name for ran, name in self.ran if ran == cell]
+        self.ran = [one for one in self.ran if one[0] != cell]
+        return found
+
+
+@dataclass
+class Night:
+    """Runs over three cells."""
+
+    config: Config
+    work: Path
+    commands: Commands
+    selected: tuple[str, ...] = CELLS
+    revision: Revision = REVISION
+
+    def run(self, **options: Any) -> NightlyRun:
+        table = matrix.select_with_excluded(self.config, cells=self.selected)
+        request = Request(self.config, table, ["--cell", "x"], self.revision, self.work, self.work / "cache")
+        settings: dict[str, Any] = {"registry": HERE, "audit": False, "jobs": 4, "parallel": 1, **options}
+        return nightly_run.execute(request, NightlyOptions(**settings))
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    found = Commands(tmp_path)
+    info = {"NCPU": 4, "MemTotal": 64 << 30}
+    client = SimpleNamespace(info=lambda: info, containers=SimpleNamespace(list=lambda **more: []))
+    monkeypatch.setattr(daemon, "connect", lambda: client)
+    monkeypatch.setattr(daemon, "image", lambda client, name: None)
+    monkeypatch.setattr(buildx, "version", lambda: None)
+    monkeypatch.setattr(bases, "ensure", lambda *args, **more: None)
+    monkeypatch.setattr(gate, "needs_gpu", lambda config: False)
+    monkeypatch.setattr(shell, "stream", found.stream)
+    monkeypatch.setattr(signing.Signer, "has_signed", lambda signer, name, report: bool(found.signed))
+
+    def query(plans: Sequence[Plan], repository: Repository) -> list[PublishStatus]:
+        registry = repository.name.rpartition("/")[0]
+        return [status(plan, (registry, plan.cell.id) in found.published) for plan in plans]
+
+    monkeypatch.setattr(nightly_run, "query", query)
+    return found
+
+
+def status(plan: Plan, there: bool) -> PublishStatus:
+    digests = dict.fromkeys(PRODUCTS, DIGEST if there else None)
+    return PublishStatus(plan, digests, digests, dict.fromkeys(PRODUCTS))
+
+
+@pytest.fixture(scope="module")
+def planned(config: Config) -> dict[str, Plan]:
+    return {cell.id: make_plan(config, cell, REVISION) for cell in matrix.select(config, cells=CELLS)}
+
+
+@pytest.fixture
+def night(
+    config: Config,
+    planned: Mapping[str, Plan],
+    tmp_path: Path,
+    commands: Commands,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Night:
+    for plan in planned.values():
+        plan.folder(tmp_path).mkdir(parents=True)
+    # Plans and pages take more time than all else, and have their own tests.
+    monkeypatch.setattr(nightly_run, "make_plan", lambda config, cell, revision: planned[cell.id])
+    monkeypatch.setattr(scheduler, "write_reports", lambda run, folder: run.write(folder))
+    return Night(config, tmp_path, commands)
+
+
+def outcomes(run: NightlyRun) -> dict[str, tuple[State, Reason]]:
+    return {record.cell: (record.state, record.reason) for record in run.cells}
+
+
+def of(run: NightlyRun, cell: str) -> CellRecord:
+    return next(record for record in run.cells if record.cell == cell)
+
+
+PASSED = (State.PASSED, Reason.NONE)
+
+
+def test_a_cell_is_built_tested_and_published(night: Night) -> None:
+    done = night.run()
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
+    assert done.exit_code == 0
+    assert night.commands.of("22.12-sm80") == ["build", "smoke", "publish"]
+    record = of(done, "22.12-sm80")
+    assert [step.name for step in record.steps] == ["build", "smoke", "publish"]
+    assert record.registry == HERE
+    assert record.steps[0].jobs == 4
+    assert history.last(night.work) is not None
+
+
+def test_a_command_gets_the_options_of_its_cell(night: Night) -> None:
+    night.run(
+        stage="waiting", sign_log=False, force=True, allow_unsmoked=True, ca=Path("/ca.pem"), builder="far"
+    )
+    build, smoke, publish = night.commands.lines[:3]
+    cell = ["--triton", "22.12", "--sm", "70", "--base", "ngc", "--config", str(night.config.folder)]
+    more = ["--jobs", "4", "--progress", "plain", "--ca", "/ca.pem", "--builder", "far"]
+    assert build == ["build", *cell, *more]
+    assert smoke == ["smoke", *cell]
+    options = ["--stage", "waiting", "--no-sign-log", "--force", "--allow-unsmoked"]
+    assert publish == ["publish", *cell, "--registry", HERE, *options]
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "outcome"),
+    [
+        ("build", 5, (State.ERROR, Reason.FETCH)),
+        ("build", 6, (State.FAILED, Reason.PATCH)),
+        ("build", 7, (State.FAILED, Reason.BUILD)),
+        ("build", 8, (State.FAILED, Reason.VERIFY)),
+        ("smoke", 9, (State.FAILED, Reason.SMOKE)),
+        ("smoke", 4, (State.ERROR, Reason.MACHINE)),
+        ("publish", 10, (State.ERROR, Reason.PUBLISH)),
+        ("publish", 1, (State.ERROR, Reason.UNEXPECTED)),
+    ],
+)
+def test_a_failed_step_ends_its_cell_and_no_other(
+    night: Night, step: str, code: int, outcome: tuple[State, Reason]
+) -> None:
+    night.commands.codes["22.12-sm80", step] = [code]
+    done = night.run()
+    assert outcomes(done) == {**dict.fromkeys(CELLS, PASSED), "22.12-sm80": outcome}
+    record = of(done, "22.12-sm80")
+    assert (record.exit_code, done.exit_code) == (code, code)
+    assert record.detail == f"{step} of 22.12-sm80\n  next:  nothing"
+    assert record.tail[-1] == "  next:  nothing"
+    assert record.registry == ""
+    steps = ["build", "smoke", "publish"]
+    assert night.commands.of("22.12-sm80") == steps[: steps.index(step) + 1]
+
+
+def test_the_worst_code_is_the_runs(night: Night) -> None:
+    night.commands.codes["22.12-sm70", "smoke"] = [9]
+    night.commands.codes["22.12-sm80", "build"] = [7]
+    assert night.run().exit_code == 9
+
+
+def test_a_command_that_a_signal_ended_was_not_run(night: Night) -> None:
+    night.commands.codes["22.12-sm80", "build"] = [-15]
+    done = night.run()
+    assert outcomes(done)["22.12-sm80"] == (State.SKIPPED, Reason.NOT_RUN)
+    assert done.exit_code == 130
+
+
+@pytest.mark.parametrize(
+    ("failure", "outcome", "text"),
+    [
+        (OSError(errno.ENOSPC, "No space left", "/x/y"), (State.ERROR, Reason.MACHINE), "the disk is full"),
+        (HostError("no Docker Engine answers"), (State.ERROR, Reason.MACHINE), "no Docker Engine answers"),
+        (KeyError("x"), (State.ERROR, Reason.UNEXPECTED), "KeyError: 'x'"),
+    ],
+)
+def test_what_goes_wrong_around_a_command_ends_its_cell_and_no_other(
+    night: Night, failure: Exception, outcome: tuple[State, Reason], text: str
+) -> None:
+    night.commands.failures["22.12-sm80", "smoke"] = failure
+    done = night.run()
+    assert outcomes(done) == {**dict.fromkeys(CELLS, PASSED), "22.12-sm80": outcome}
+    assert text in of(done, "22.12-sm80").detail
+
+
+def test_a_report_that_cannot_be_written_stops_no_cell(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    real, left = NightlyRun.write, [None, HostError("the disk is full"), HostError("the disk is full")]
+
+    def write(run: NightlyRun, folder: Path) -> None:
+        if left and (failure := left.pop(0)):
+            raise failure
+        real(run, folder)
+
+    monkeypatch.setattr(NightlyRun, "write", write)
+    done = night.run()
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
+    assert "the report is not written: the disk is full" in capsys.readouterr().err
+
+
+def test_after_running_out_of_memory_a_cell_is_built_with_fewer_jobs(night: Night) -> None:
+    night.commands.log = "#41 12.3 Killed\n"
+    night.commands.codes["22.12-sm80", "build"] = [7, 7, 0]
+    record = of(night.run(), "22.12-sm80")
+    assert [(step.name, step.jobs) for step in record.steps[:3]] == [("build", 4), ("build", 2), ("build", 1)]
+    assert [Path(step.log).name for step in record.steps[:3]] == ["build.log", "build-2.log", "build-3.log"]
+    assert record.state is State.PASSED
+    assert record.notes[0] == "ran out of memory with 4 compile jobs, retried with 2"
+
+
+def test_a_cell_that_runs_out_of_memory_with_one_job_has_failed(night: Night) -> None:
+    night.commands.log = "#41 12.3 Killed\n"
+    night.commands.codes["22.12-sm80", "build"] = [7, 7, 7, 7]
+    done = night.run()
+    assert outcomes(done)["22.12-sm80"] == (State.FAILED, Reason.BUILD)
+    assert night.commands.of("22.12-sm80") == ["build"] * 3
+
+
+def test_another_failure_is_not_tried_again(night: Night) -> None:
+    night.commands.codes["22.12-sm80", "build"] = [7]
+    night.run()
+    assert night.commands.of("22.12-sm80") == ["build"]
+
+
+# Without a GPU, or without a registry
+
+
+def test_without_a_registry_nothing_is_published(night: Night) -> None:
+    done = night.run(registry=None)
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
+    assert night.commands.of("22.12-sm80") == ["build", "smoke"]
+    assert of(done, "22.12-sm80").registry == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "code", "detail"),
+    [
+        ({"smoke": False}, ["build"], 0, "built and verified; the smoke test is off"),
+        (
+            {"smoke": False, "allow_unsmoked": True},
+            ["build", "publish"],
+            0,
+            "built, verified and published as untested; the smoke test is off",
+        ),
+        ({}, ["build"], 4, "built and verified; no GPU fits"),
+        ({"allow_unsmoked": True}, ["build", "publish"], 0, "published as untested; no GPU fits"),
+    ],
+)
+def test_an_untested_cell_has_not_passed(
+    night: Night,
+    options: Mapping[str, bool],
+    steps: list[str],
+    code: int,
+    detail: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A run that could test nothing ends with 4, unless that was asked for."""
+    monkeypatch.setattr(gate, "needs_gpu", lambda config: True)
+
+    def find(client: Any, plan: Plan) -> None:
+        raise HostError("no GPU fits")
+
+    monkeypatch.setattr(gate, "find_gpus", find)
+    done = night.run(**options)
+    assert outcomes(done) == dict.fromkeys(CELLS, (State.SKIPPED, Reason.NO_GPU))
+    assert done.exit_code == code
+    assert night.commands.of("22.12-sm80") == steps
+    assert detail in of(done, "22.12-sm80").detail
+
+
+def test_one_tested_cell_is_enough_for_a_good_run(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "needs_gpu", lambda config: True)
+    monkeypatch.setattr(gate, "find_gpus", lambda client, plan: ())
+    monkeypatch.setattr(gate, "unfit", lambda plan, gpus: None if "80" in plan.cell.id else "too old")
+    done = night.run()
+    assert done.exit_code == 0
+    assert {cell: reason for cell, (_, reason) in outcomes(done).items()} == {
+        "22.12-sm70": Reason.NO_GPU,
+        "22.12-sm80": Reason.NONE,
+        "22.12-sm86": Reason.NO_GPU,
+    }
+
+
+# The whole run
+
+
+def test_fail_fast_begins_no_further_cell(night: Night) -> None:
+    night.commands.codes["22.12-sm70", "build"] = [7]
+    done = night.run(fail_fast=True)
+    assert outcomes(done) == {
+        "22.12-sm70": (State.FAILED, Reason.BUILD),
+        "22.12-sm80": (State.SKIPPED, Reason.NOT_RUN),
+        "22.12-sm86": (State.SKIPPED, Reason.NOT_RUN),
+    }
+    assert done.exit_code == 7
+
+
+@pytest.mark.parametrize(("state", "code"), [(CheckState.FAIL, 5), (CheckState.WARN, 0)])
+def test_a_finding_of_the_audit_counts_like_a_failed_cell(
+    night: Night, monkeypatch: pytest.MonkeyPatch, state: CheckState, code: int
+) -> None:
+    found = [CheckResult("pins", state, "gone")]
+    monkeypatch.setattr(job, "audit", lambda *args, **more: found)
+    done = night.run(audit=True)
+    assert done.audit == tuple(found)
+    assert done.exit_code == code
+
+
+def test_a_failed_base_ends_the_cells_on_it(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ensure(*args: Any, **more: Any) -> None:
+        raise HostError("no network")
+
+    monkeypatch.setattr(bases, "ensure", ensure)
+    done = night.run()
+    assert done.exit_code == 4
+    assert night.commands.ran == []
+    assert of(done, "22.12-sm80").detail.startswith("base ngc: no network")
+
+
+def test_the_webhook_is_told(
+    night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[tuple[str, int]] = []
+
+    def post(url: str, run: NightlyRun) -> str:
+        told.append((url, run.exit_code))
+        return "the notification failed"
+
+    monkeypatch.setattr(notify, "post", post)
+    night.run(notify="https://hook.invalid/x")
+    assert told == [("https://hook.invalid/x", 0)]
+    assert "the notification failed" in capsys.readouterr().err
+    assert "hook.invalid" not in (history.folders(night.work)[-1] / "report.json").read_text()
+
+
+def test_lines_about_a_cell_are_passed_on_but_not_those_of_its_tools(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    night.run()
+    said = capsys.readouterr().err
+    assert "[22.12-sm80] a line about it" in said
+    assert "a line of BuildKit" not in said
+
+
+# What is there already
+
+
+def test_what_the_registry_has_is_left_alone(night: Night) -> None:
+    night.commands.published = {(HERE, "22.12-sm80"), (THERE, "22.12-sm86")}
+    done = night.run()
+    record = of(done, "22.12-sm80")
+    assert (record.state, record.reason) == (State.SKIPPED, Reason.PUBLISHED)
+    assert record.images["runtime"].digest == DIGEST
+    assert record.images["sdk"].reference.startswith(f"{HERE}/triton_with_ft:22.12-sm80-{record.key}")
+    assert night.commands.of("22.12-sm80") == []
+    assert outcomes(done)["22.12-sm86"] == PASSED
+
+
+@pytest.mark.parametrize("signed", [True, False])
+def test_with_a_key_only_what_is_signed_is_left_alone(
+    night: Night, signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "which", lambda program: program)
+    night.commands.published = {(HERE, cell) for cell in CELLS}
+    night.commands.signed = {(HERE, "x")} if signed else set()
+    done = night.run(sign_key="cosign.key")
+    expected = (State.SKIPPED, Reason.PUBLISHED) if signed else PASSED
+    assert outcomes(done) == dict.fromkeys(CELLS, expected)
+    assert all("--sign-key" in line for line in night.commands.lines if line[0] == "publish")
+
+
+def test_resuming_without_a_run_is_a_mistake(night: Night) -> None:
+    with pytest.raises(ConfigError, match="there is no nightly run to resume"):
+        night.run(resume=True)
+
+
+def test_a_resumed_run_does_what_is_left(night: Night) -> None:
+    night.commands.codes["22.12-sm80", "smoke"] = [9]
+    first = night.run(registry=None)
+    night.commands.ran.clear()
+    second = night.run(registry=None, resume=True)
+    assert (first.exit_code, second.exit_code, first.id) == (9, 0, second.id)
+    assert outcomes(second) == dict.fromkeys(CELLS, PASSED)
+    assert night.commands.ran == [("22.12-sm80", "build"), ("22.12-sm80", "smoke")]
+    assert second.seconds >= first.seconds
+
+
+def test_a_resumed_run_does_again_what_has_other_inputs_now(night: Night) -> None:
+    first = night.run(registry=None)
+    night.commands.ran.clear()
+    changed = replace(first, cells=tuple(replace(cell, key="0" * 12) for cell in first.cells))
+    changed.write(night.work / history.FOLDER / first.id)
+    night.run(registry=None, resume=True)
+    assert len(night.commands.ran) == 6
+
+
+@pytest.mark.parametrize("before", [None, THERE])
+def test_what_passed_is_published_to_another_registry_by_a_resumed_run(
+    night: Night, before: str | None
+) -> None:
+    night.commands.codes["22.12-sm86", "build"] = [7]
+    night.run(registry=before)
+    night.commands.ran.clear()
+    done = night.run(registry=f"{HERE}/", resume=True)
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
+    assert {record.registry for record in done.cells} == {HERE}
+    assert done.registry == HERE
+    assert night.commands.of("22.12-sm70") == ["publish"]
+    assert night.commands.of("22.12-sm80") == ["publish"]
+    assert night.commands.of("22.12-sm86") == ["build", "smoke", "publish"]
+    assert {registry for registry, _ in night.commands.published} >= {HERE}
+    night.commands.ran.clear()
+    assert night.run(registry=HERE, resume=True).exit_code == 0
+    assert night.commands.ran == []
+
+
+def test_a_publication_that_failed_is_tried_with_all_steps_next_time(night: Night) -> None:
+    """The images may be gone."""
+    night.run(registry=None)
+    night.commands.ran.clear()
+    night.commands.codes["22.12-sm80", "publish"] = [10]
+    assert night.run(resume=True).exit_code == 10
+    assert night.commands.of("22.12-sm80") == ["publish"]
+    assert night.run(resume=True).exit_code == 0
+    assert night.commands.of("22.12-sm80") == ["build", "smoke", "publish"]
+
+
+def test_a_resumed_run_keeps_its_registry(night: Night) -> None:
+    night.commands.codes["22.12-sm80", "smoke"] = [9]
+    night.run()
+    assert night.run(registry=None, resume=True).registry == HERE
+    assert (HERE, "22.12-sm80") in night.commands.published
+
+
+def test_what_one_registry_had_is_built_for_another(night: Night) -> None:
+    night.commands.published = {(HERE, cell) for cell in CELLS}
+    assert night.run().exit_code == 0
+    assert night.commands.ran == []
+    done = night.run(registry=THERE, resume=True)
+    assert outcomes(done) == dict.fromkeys(CELLS, PASSED)
+    assert night.commands.of("22.12-sm80") == ["build", "smoke", "publish"]
