@@ -7,6 +7,7 @@ import math
 import shutil
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -440,9 +441,24 @@ def test_progress_is_a_line_for_every_tenth_where_there_is_no_terminal(tmp_path:
     ]  # fmt: skip
 
 
+def test_plans_of_a_release_that_does_not_convert_the_family_are_left_out(config: Config, make: Make) -> None:
+    gpt = config.models.families["gpt"]
+    only_old = gpt.model_copy(update={"converters": gpt.converters[:1]})
+    families = {**config.models.families, "gpt": only_old}
+    older = replace(config, models=config.models.model_copy(update={"families": families}))
+    plans = options.plans(older, options.Selection(config.folder, ["22.03", "22.12"], ["80"]))
+    request = ConversionRequest("gpt", make("gpt"), Path("out"))
+    assert [plan.cell.triton for plan in conversion.candidates(older, plans, request)] == ["22.03"]
+    both = [plan.cell.triton for plan in conversion.candidates(config, plans, request)]
+    assert both == ["22.12"]
+
+
 def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> None:
-    text = planned(config, "gptneox", make("gptneox"), gpus=2, data_type="fp16").render()
+    folder = make("gptneox")
+    text = planned(config, "gptneox", folder, gpus=2, data_type="fp16").render()
     assert "gptneox for 2 GPUs as fp16, release 22.12" in text
+    assert f"  checkpoint  {folder} (0.00 GB; layers 2, heads 4, " in text
+    assert text.splitlines()[-1] == "  disk        0.00 GB"
     assert "-i /convert/checkpoint -o /convert/out -i_g 2" in text
     assert "out/2-gpu" in text
 
