@@ -347,6 +347,32 @@ def test_a_file_that_is_not_an_index_is_refused(text: str) -> None:
         index.from_json(text)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"triton": 1.5},
+        {"triton": "new"},
+        {"sms": ["x"]},
+        {"sms": []},
+        {"sms": [10**30]},
+        {"driver": None},
+        {"digest": "sha256:7"},
+        {"base": "\x1b[31m"},
+        {"product": "other"},
+    ],
+)
+def test_an_index_with_an_odd_value_is_a_usage_error(tmp_path: Path, change: Mapping[str, Any]) -> None:
+    content = json.loads(index.as_json(ENTRIES, []))
+    content["images"][1] |= change
+    file = tmp_path / "index.json"
+    file.write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match="the index cannot be read") as refused:
+        index.from_file(file)
+    (name,) = change
+    assert f"{file}: images.1.{name}" in str(refused.value.where)
+    assert "\x1b" not in str(refused.value)
+
+
 def test_the_markdown_index_has_an_image_and_a_command_for_each_gpu() -> None:
     lines = index.as_markdown(ENTRIES, map(Sm, (70, 86))).splitlines()
     assert f"| 8.6 | `22.12-sm80_86` | 520 | `docker pull r.example/x@{DIGEST}` |" in lines
@@ -369,3 +395,23 @@ def test_a_key_without_cosign_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv(signing.KEY_VARIABLE, "cosign.key")
     with pytest.raises(HostError, match="cosign is not installed"):
         signing.signer(None, public_log=True)
+
+
+def test_a_signature_that_arrived_is_not_made_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The connection breaks off after cosign has signed: another try would enter it into the log again."""
+    program = tmp_path / "cosign"
+    lines = [
+        "#!/bin/sh",
+        f"echo $1 >> {tmp_path}/calls",
+        'if [ "$1" = sign ]; then echo "503 Service Unavailable" >&2; exit 1; fi',
+        'if [ "$1" = public-key ]; then echo a key; fi',
+    ]
+    program.write_text("\n".join([*lines, ""]))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    reports: list[str] = []
+    found = signing.signer("cosign.key", public_log=True)
+    assert found
+    found.sign(f"registry.example.com/x@{DIGEST}", reports.append)
+    assert (tmp_path / "calls").read_text().split() == ["sign", "public-key", "verify"]
+    assert reports == ["cosign could not sign: 503 Service Unavailable: trying again in 1 s"]

@@ -532,6 +532,7 @@ def odd_answers(draw: st.DrawFn) -> tuple[int, dict[str, str], bytes]:
     return status, headers, body
 
 
+@pytest.mark.timeout(120 + 60 * MINUTES)
 def test_no_answer_ends_in_anything_but_an_error_of_ours(
     answers: Answers, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
