@@ -58,12 +58,17 @@ def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
                 yield Garbage("work folder", str(folder), size(folder), partial(_drop, folder))
             else:
                 yield from _inside(folder)
+        yield from _unfinished(cell)
 
 
 def _inside(folder: Path) -> Iterator[Garbage]:
     settings = folder / OLD_SETTINGS
     if settings.exists():
         yield Garbage("passwords", str(settings), size(settings), partial(_locked, folder, settings.unlink))
+    yield from _unfinished(folder)
+
+
+def _unfinished(folder: Path) -> Iterator[Garbage]:
     for left in files.leftovers(folder):
         yield Garbage("unfinished", str(left), size(left), partial(files.remove_leftovers, folder))
 

@@ -76,8 +76,10 @@ def test_passwords_of_earlier_versions_and_unfinished_files_go_from_every_folder
     folder = work / plan.cell.id / plan.key
     (folder / "host.env").write_text("PIP_INDEX_URL=https://me:secret@host/\n")
     (folder / ".sources.abc.partial").mkdir()
+    (work / plan.cell.id / f".{OLDEST}.removed.partial").mkdir()  # a killed `invoke clean`
     assert {found.kind for found in cleaned(work, plan, 9)} == {"passwords", "unfinished"}
     assert {path.name for path in folder.iterdir()} - {"lock"} == {"build.log"}
+    assert left(work, plan) == {plan.key, OLDEST, OLDER, NEWEST}
 
 
 def tagged(*names: str, size: int = 10, shared: int = 4) -> list[Tagged]:

@@ -13,8 +13,14 @@ from typing import Any
 
 import pytest
 
+from ftbuild.cli import nightly as nightly_command
+from ftbuild.cli.publishing import Signing, Target
+from ftbuild.cli.selection import Selection
+from ftbuild.config.schema import Config
 from ftbuild.nightly import notify
+from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly.record import NightlyRun, Reason
+from ftbuild.nightly.run import NightlyOptions, Request
 from ftbuild.registry.policy import POLICY
 from testing import recorded_runs
 
@@ -184,3 +190,21 @@ def test_a_wrong_or_dead_url_is_a_warning_without_the_secret(
     assert warning.startswith("the notification to ")
     printed = capfd.readouterr()
     assert SECRET not in warning + printed.out + printed.err + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "used"), [(None, "https://chat.invalid/secret"), ("https://b.invalid", None)]
+)
+def test_the_hook_may_come_from_the_environment_which_other_users_cannot_read(
+    config: Config, monkeypatch: pytest.MonkeyPatch, typed: str | None, used: str | None
+) -> None:
+    asked: list[NightlyOptions] = []
+
+    def execute(request: Request, options: NightlyOptions) -> NightlyRun:
+        asked.append(options)
+        return recorded_runs.good()
+
+    monkeypatch.setattr(nightly_run, "execute", execute)
+    monkeypatch.setenv("FTBUILD_NOTIFY", "https://chat.invalid/secret")
+    nightly_command.nightly.function(Selection(config.folder), Target(), Signing(), notify=typed)
+    assert [options.notify for options in asked] == [used or typed]
