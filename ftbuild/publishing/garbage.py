@@ -64,9 +64,10 @@ def _delete(staging: Repository, tag: str, alone: Repository | None) -> str | No
     try:
         if staging.delete(tag):
             return None
-        found = alone.head(tag) if alone else None
-        if alone and found and alone.delete(found.digest):
-            return None
+        if alone:
+            found = alone.head(tag)
+            if found is None or alone.delete(found.digest):  # gone with another tag of the same image
+                return None
     except PublishError as refused:
         return refused.what
     return "the registry cannot delete a tag"

@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.build import garbage as builds
-from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.host.garbage import removal
 from ftbuild.plan import PRODUCTS
 from ftbuild.publishing import garbage, names
+from ftbuild.registry.client import Descriptor, Repository
 from testing.publishing import CELL, Bench, bench
 from testing.registries import Registry, plain
+from testing.sample import sample_plan
 
 if TYPE_CHECKING:
     import docker
+
+
+IMAGE = "application/vnd.oci.image.manifest.v1+json"
+INDEX = "application/vnd.oci.image.index.v1+json"
 
 
 @pytest.fixture
@@ -68,26 +73,47 @@ def test_the_command_lists_without_removing_and_then_removes(old_bench: Bench, r
     assert old.exists()
 
 
+def put_image(repository: Repository, tag: str, created: str) -> Descriptor:
+    """Store an image without layers, and return its descriptor."""
+    labels = {"org.opencontainers.image.created": created, "tag": tag}
+    settings = {"architecture": "amd64", "os": "linux", "config": {"Labels": labels}}
+    config = repository.put_blob(json.dumps(settings).encode(), "application/vnd.oci.image.config.v1+json")
+    manifest = {"schemaVersion": 2, "mediaType": IMAGE, "config": config.as_dict(), "layers": []}
+    return repository.put_manifest(tag, json.dumps(manifest).encode(), IMAGE)
+
+
+def publish(repository: Repository, tag: str, image: Descriptor) -> None:
+    index = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [image.as_dict()]}
+    repository.put_manifest(tag, json.dumps(index).encode(), INDEX)
+
+
 @pytest.mark.parametrize("stage", [None, "waiting"])
-def test_staged_tags_of_published_images_go_where_the_registry_can(
-    old_bench: Bench, registry: Registry, monkeypatch: pytest.MonkeyPatch, stage: str | None
+def test_staged_tags_of_published_images_and_old_keys_go_where_the_registry_can(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, stage: str | None
 ) -> None:
     for name, value in registry.environment.items():
         monkeypatch.setenv(name, value)
-    plan, _ = old_bench.tested()
-    options = ["--stage", stage] if stage else []
-    assert old_bench.publish(registry, *options).returncode == 0
-    image = loader.load(old_bench.config).matrix.image
-    found = list(garbage.staged(names.resolve(registry.prefix, stage, image), [plan], 2))
-    assert len(found) == len(PRODUCTS)
-    outcomes = {each.remove() for each in found}
-    # Registries delete by digest; where tags are staged beside published ones, that would take both.
-    assert outcomes == ({None} if stage else {"the registry cannot delete a tag"})
-    published = old_bench.repository(registry)
+    plan = sample_plan()
+    place = names.resolve(registry.prefix, stage, plan.image)
+    staging, published = Repository(place.staging), Repository(place.repository)
     for product in PRODUCTS:
-        tag = names.tag(plan, product)
-        manifest = published.manifest(tag)
-        assert manifest is not None
-        assert all(published.head(part.digest) for part in manifest.content.manifests or ())
+        image = put_image(staging, place.staged(plan, product), "2025-01-01T00:00:00Z")
         if stage:
-            assert old_bench.repository(registry, stage).head(tag) is None
+            image = put_image(published, "pushed", "2025-01-01T00:00:00Z")
+        publish(published, names.tag(plan, product), image)
+    waiting = [place.staged(plan, "runtime").replace(plan.key, f"{number:012}") for number in range(3)]
+    for month, tag in enumerate(waiting, start=1):
+        put_image(staging, tag, f"2026-0{month}-01T00:00:00Z")
+
+    found = {each.name.rpartition(":")[2]: each for each in garbage.staged(place, [plan], 2)}
+    done = {place.staged(plan, product) for product in PRODUCTS}
+    assert found.keys() == {*done, waiting[0]}
+    outcomes = {each.remove() for each in found.values()}
+    # This registry deletes by digest only; where published tags are beside staged ones, that would take both.
+    assert outcomes == ({None} if stage else {"the registry cannot delete a tag"})
+    if stage:
+        assert set(staging.tags()) == set(waiting[1:])
+    for product in PRODUCTS:
+        index = published.manifest(names.tag(plan, product))
+        assert index is not None
+        assert all(published.head(part.digest) for part in index.content.manifests or ())
