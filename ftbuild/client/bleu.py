@@ -48,7 +48,7 @@ def tokenizer(folder: Path) -> Tokenizer:
     """Return the tokenizer of a checkpoint; ConfigError when the folder or the library lacks it."""
     from ftbuild.models import ensemble, untrusted
 
-    ensemble.tokenizer_files(folder)
+    ensemble.check_vocabulary(ensemble.tokenizer_files(folder))
     try:
         from ftbuild.models.tokenization import texts
     except ImportError as missing:

@@ -178,7 +178,8 @@ def _parsed(file: Path) -> configparser.ConfigParser:
     config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
     try:
         config.read_string(content, str(file))
-    except configparser.Error as broken:
+    # AttributeError: a key without a value that is continued on the next line (Python 3.11, _read).
+    except (configparser.Error, AttributeError) as broken:
         first = untrusted.sentence(broken)
         raise ConfigError(f"config.ini cannot be read: {first}", where=str(file), hint=_CONVERT) from broken
     return config

@@ -31,7 +31,10 @@ _CODE = Path(tokenization.__file__).parent
 _SHARED = "texts.py"
 # Tokenizers of a Hugging Face folder, the best first. Each needs all its files; others may refine it.
 TOKENIZERS: Sequence[Sequence[str]] = (("tokenizer.json",), ("vocab.json", "merges.txt"))
-_REFINES = {"vocab.json": ("added_tokens.json",)}
+ADDED = "added_tokens.json"
+_REFINES = {"vocab.json": (ADDED,)}
+# Of one that is added to a vocabulary: the library compiles it, which takes half a minute for 40,000.
+MOST_CHARACTERS = 1000
 _ANOTHER = "name the tokenizer of the checkpoint that was converted"
 
 
@@ -71,8 +74,11 @@ def tokenizer_files(folder: Path) -> list[Path]:
     )
 
 
-def check_vocabulary(files: Sequence[Path], vocab_size: int) -> None:
-    """Raise ConfigError when the tokenizer has tokens beyond the model's embedding table."""
+def check_vocabulary(files: Sequence[Path], vocab_size: int = 0) -> None:
+    """Raise ConfigError when a tokenizer is malformed, or has tokens beyond the model's embedding table.
+
+    The number of rows of that table is unknown when it is 0.
+    """
     largest = max(_largest(file) for file in files)
     if vocab_size and largest >= vocab_size:
         raise ConfigError(
@@ -142,6 +148,8 @@ def _largest(file: Path) -> int:
         reading.read_bytes(file, most=untrusted.JSON_BYTES)
         return -1
     content = untrusted.json_object(file, "a tokenizer", _ANOTHER)
+    if file.name == ADDED:
+        return max((_added(file, {"content": t, "id": i}) for t, i in content.items()), default=-1)
     if file.name != "tokenizer.json":
         return max((_id(file, token, number) for token, number in content.items()), default=-1)
     model, added = content.get("model"), content.get("added_tokens") or []
@@ -151,11 +159,19 @@ def _largest(file: Path) -> int:
     # A dictionary of pieces, or for Unigram a list of them.
     pieces = vocabulary.items() if isinstance(vocabulary, dict) else [("", len(vocabulary) - 1)]
     ids = [_id(file, token, number) for token, number in pieces if number != -1]
-    return max([*ids, *(_id(file, "added_tokens", _added(token)) for token in added)], default=-1)
+    return max([*ids, *(_added(file, token) for token in added)], default=-1)
 
 
-def _added(token: object) -> object:
-    return token.get("id") if isinstance(token, dict) else token
+def _added(file: Path, token: object) -> int:
+    found = token if isinstance(token, dict) else {}
+    text = found.get("content")
+    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+        raise ConfigError(
+            f"an added token is {untrusted.shown(text)}, not a text of at most {MOST_CHARACTERS} characters",
+            where=str(file),
+            hint=_ANOTHER,
+        )
+    return _id(file, text, found.get("id"))
 
 
 def _id(file: Path, token: str, number: object) -> int:

@@ -335,6 +335,11 @@ def test_no_link_of_a_tokenizer_gets_into_a_repository(
         ("tokenizer.json", '{"model": {"vocab": {}}, "added_tokens": [5, null]}'),
         ("tokenizer.json", '{"model": {"vocab": {}}, "added_tokens": {"a": 1}}'),
         ("tokenizer.json", '{"model": []}'),
+        (
+            "tokenizer.json",
+            json.dumps({"model": {"vocab": {}}, "added_tokens": [{"content": "{" * 40_000, "id": 1}]}),
+        ),
+        ("added_tokens.json", json.dumps({"{" * 40_000: 1})),
         ("tokenizer.json", "[]"),
         ("tokenizer.json", "{" * 100_000),
         ("vocab.json", '{"a": "b"}'),
@@ -345,6 +350,8 @@ def test_no_link_of_a_tokenizer_gets_into_a_repository(
 def test_a_malformed_tokenizer_is_refused_by_its_name(name: str, content: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(content)
     (tmp_path / "merges.txt").write_text("a b")
+    if name == "added_tokens.json":
+        (tmp_path / "vocab.json").write_text("{}")
     with pytest.raises(ConfigError) as caught:
         ensemble.check_vocabulary(ensemble.tokenizer_files(tmp_path), 100)
     assert caught.value.where == str(tmp_path / name)
@@ -390,7 +397,15 @@ def test_pipeline_stages_are_a_number_that_there_can_be(pipeline: int, options: 
 
 
 @pytest.mark.parametrize(
-    "content", [b"[gpt\n", b"\xff[gpt]\n", b"[gpt]\nx\x00 = 1\n", b"x = 1\n", b"[a]\n" * 10**6]
+    "content",
+    [
+        b"[gpt\n",
+        b"[gpt]\nkey\n  continued\n",
+        b"\xff[gpt]\n",
+        b"[gpt]\nx\x00 = 1\n",
+        b"x = 1\n",
+        b"[a]\n" * 10**6,
+    ],
 )
 def test_a_malformed_config_ini_is_refused_by_its_name(content: bytes, tmp_path: Path) -> None:
     weights = converted(tmp_path, "gpt", GPT2)
