@@ -34,9 +34,12 @@ ARG PYT_WHEEL_LIBS=""
 ARG RUNTIME_PURGE="openssh-server"
 
 
-# Two stages, so that a change to how sources are compiled reinstalls no package.
+# Several stages, so that a change to how sources are compiled reinstalls no package.
 FROM scratch AS pip-steps
 COPY --from=recipe --chmod=755 steps/pip-install.sh /
+
+FROM scratch AS layer-steps
+COPY --from=recipe --chmod=755 steps/fixed-times.sh steps/put.sh /
 
 FROM scratch AS steps
 COPY --from=recipe --chmod=755 steps/compile.sh steps/heaviest_first.py steps/host-environment.sh steps/job-count.sh \
@@ -135,29 +138,35 @@ RUN --network=none \
     --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=runtime.txt,target=/recipe/runtime.txt \
     --mount=type=bind,from=wheels,source=runtime,target=/wheels \
-    mkdir /python && /steps/pip-install.sh /recipe/runtime.txt --root /python --ignore-installed
+    /steps/pip-install.sh /recipe/runtime.txt /python
 
 
+# The layers of images are made by steps that fix all times, not by COPY, which gives today's to the folders it fills.
 # Layers that depend neither on sources nor on SMs come first: all cells on a base share them.
 FROM base AS serving
 USER root
 ARG RUNTIME_PURGE
-RUN <<'EOF'
-set -eu
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps /steps/fixed-times.sh sh -eu <<'EOF'
 for package in $RUNTIME_PURGE; do
     if dpkg-query --show --showformat='${db:Status-Abbrev}' "$package" 2> /dev/null | grep -q '^i'; then
         DEBIAN_FRONTEND=noninteractive apt-get -qq purge --yes --auto-remove "$package"
+        # Logs and debconf's backups hold dates.
+        rm -rf /var/log/apt /var/log/dpkg.log /var/log/alternatives.log /var/cache/debconf/*-old
     fi
 done
 # NGC's image already has a user with this id.
 getent passwd 1000 > /dev/null || useradd --create-home --uid 1000 --user-group triton
 EOF
 
-COPY --from=runtime-python /python/ /
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=runtime-python,source=/python,target=/from \
+    /steps/fixed-times.sh /steps/put.sh /from /
 
 
 FROM serving AS runtime
-COPY --from=backend /out/backends/ /opt/tritonserver/backends/
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=backend,source=/out/backends,target=/from \
+    /steps/fixed-times.sh /steps/put.sh /from /opt/tritonserver/backends
 USER 1000:1000
 
 
@@ -166,17 +175,27 @@ RUN --network=none \
     --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=sdk.txt,target=/recipe/sdk.txt \
     --mount=type=bind,from=wheels,source=sdk,target=/wheels \
-    mkdir /python && /steps/pip-install.sh /recipe/sdk.txt --root /python --ignore-installed
+    /steps/pip-install.sh /recipe/sdk.txt /python
 
 
 # The contents of runtime and more, in another order: the gigabytes of packages lie below the layers that change.
 FROM serving AS sdk
-COPY --from=sdk-python /python/ /
-COPY --from=backend /out/backends/ /opt/tritonserver/backends/
-COPY --from=sources ft/examples/ /opt/ftbuild/FasterTransformer/examples/
-COPY --from=sources backend/all_models/ /opt/ftbuild/fastertransformer_backend/all_models/
-COPY --from=sources backend/tools/ /opt/ftbuild/fastertransformer_backend/tools/
-COPY --from=pyt /out/lib/ /opt/ftbuild/lib/
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=sdk-python,source=/python,target=/from \
+    /steps/fixed-times.sh /steps/put.sh /from /
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=backend,source=/out/backends,target=/from \
+    /steps/fixed-times.sh /steps/put.sh /from /opt/tritonserver/backends
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=sources,source=ft/examples,target=/from/examples \
+    --mount=type=bind,from=sources,source=backend/all_models,target=/from/all_models \
+    --mount=type=bind,from=sources,source=backend/tools,target=/from/tools \
+    --mount=type=bind,from=pyt,source=/out/lib,target=/from/lib \
+    /steps/fixed-times.sh /steps/put.sh \
+        /from/examples /opt/ftbuild/FasterTransformer/examples \
+        /from/all_models /opt/ftbuild/fastertransformer_backend/all_models \
+        /from/tools /opt/ftbuild/fastertransformer_backend/tools \
+        /from/lib /opt/ftbuild/lib
 # The converters import each other as `examples.pytorch...`.
 ENV PYTHONPATH=/opt/ftbuild/FasterTransformer
 WORKDIR /opt/ftbuild

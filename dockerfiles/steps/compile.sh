@@ -3,6 +3,8 @@
 #
 # Builds one tree. SHIPPED is a `find -path` pattern: what it matches goes to /out/DESTINATION, figures to /out/info.
 set -eu
+# What compilers write for __DATE__ and __TIME__ (gcc's manual, environment variables).
+export SOURCE_DATE_EPOCH=315532800
 # shellcheck source=/dev/null
 . /steps/host-environment.sh
 tree=$1 source=$2 destination=/out/$3

@@ -40,6 +40,9 @@ CACHE_LABEL = f"{LABELS}.compiler-cache"
 REMOTE = "remote"
 # Variables of the user's environment that compile steps need, for the compiler cache.
 PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
+# The time in an image's configuration and history (moby/buildkit docs/build-repro.md). No Dockerfile declares
+# it, so it changes no step; the times of files are those of steps/fixed-times.sh.
+EPOCH = "SOURCE_DATE_EPOCH"
 # Errors of BuildKit itself, not of the build. A step that two builds share belongs to the session of the
 # first, and may fail with it when that one is interrupted; equal steps of several targets may be merged into
 # one that is gone already (moby/buildkit issue 2303).
@@ -171,7 +174,7 @@ def _common(plan: Plan, host: Host) -> dict[str, Any]:
             "recipe": "recipe",
             WHEELS: WHEELS,
         },
-        "args": {**plan.arguments(), **proxies.arguments()},
+        "args": {EPOCH: str(plan.revision.epoch), **plan.arguments(), **proxies.arguments()},
         "secret": SECRETS,
     }
 
@@ -198,7 +201,11 @@ def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     """Return the bake file of a local base: the image to serve from and the one to compile in."""
     assert plan.base.local is not None
-    arguments = {"OS_IMAGE": os_image, **plan.base.local.arguments, **proxies.arguments()}
+    arguments = {
+        "OS_IMAGE": os_image,
+        **plan.base.local.arguments,
+        **proxies.arguments(),
+    }
     targets = {
         _without_dots(f"base-{plan.base.name}-{target}"): {
             "context": ".",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError, ConfigError
 from ftbuild.host import shell
+from ftbuild.plan import Revision
 
 COMPILE_ERROR = """\
 #12 [backend 2/3] RUN --network=none build backend
@@ -50,6 +52,14 @@ def test_running_out_of_memory_is_a_failing_line() -> None:
     assert "c++: fatal error: Killed signal terminated program cc1plus" in bake.failing_lines(
         "#9 1.0 c++: fatal error: Killed signal terminated program cc1plus\n"
     )
+
+
+def test_the_time_of_an_image_is_that_of_the_revision(config: Config) -> None:
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
+    dated = replace(plan, revision=Revision("a" * 40, "2026-01-02T03:04:05+00:00"))
+    assert plan.labels("runtime").keys() == dated.labels("runtime").keys()
+    for target in bake.cell_definition(dated, bake.Host(jobs=1))["target"].values():  # type: ignore[attr-defined]
+        assert target["args"]["SOURCE_DATE_EPOCH"] == "1767323045"
 
 
 def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> None:

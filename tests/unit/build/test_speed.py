@@ -175,6 +175,31 @@ def test_the_staged_folder_holds_the_programs_of_its_dockerfile(plan: Plan, tmp_
         assert name in staged
 
 
+def test_no_instruction_of_a_shipped_image_leaves_the_time_of_the_build(plan: Plan) -> None:
+    text = plan.file("dockerfile").path.read_text()
+    stages = dict(re.findall(r"^FROM .* AS (\S+)\n((?:(?!^FROM ).*\n?)*)", text, re.M))
+    for stage in ("serving", "runtime", "sdk"):
+        assert not re.search(r"^(COPY|ADD) ", stages[stage], re.M)
+        steps = re.findall(r"^RUN (?:.*\\\n)*.*", stages[stage], re.M)
+        assert steps
+        assert all("/steps/fixed-times.sh " in step and "--network=none" in step for step in steps)
+
+
+def test_copied_contents_have_roots_owner_and_folders_keep_their_mode(tmp_path: Path) -> None:
+    source, place = tmp_path / "from", tmp_path / "place"
+    (source / "lib" / "new").mkdir(parents=True)
+    (source / "lib" / "new" / "file").write_text("content")
+    (source / "lib" / "link").symlink_to("new/file")
+    (place / "real").mkdir(parents=True)
+    (place / "lib").symlink_to("real")
+    (place / "real").chmod(0o775)
+    subprocess.run([STEPS / "put.sh", source, place, source / "lib", tmp_path / "two"], check=True)
+    assert (place / "lib").is_symlink()
+    assert (place / "real").stat().st_mode & 0o777 == 0o775
+    assert (place / "real" / "new" / "file").read_text() == "content"
+    assert (tmp_path / "two" / "link").readlink() == Path("new/file")
+
+
 def test_every_step_is_copied_by_a_dockerfile(config: Config) -> None:
     plan = plans(config, Selection(config.folder, ["22.12"], ["80"], base="open"))[0]
     used = {step.path.name for role in ("dockerfile", "base") for step in plan.steps(role)}
@@ -188,7 +213,7 @@ def test_with_a_remote_cache_only_network_and_local_objects_of_compile_steps_cha
     text = (tmp_path / "Dockerfile").read_text()
     steps = re.findall(r"^RUN (?:.*\\\n)*.*", text, re.M)
     for step in steps:
-        assert ("--network" not in step) == ("/steps/pip-install.sh " not in step)
+        assert ("--network" in step) == bool(re.search(r"/steps/(pip-install|fixed-times)\.sh ", step))
     original = plan.file("dockerfile").path.read_text()
     assert "id=ftbuild-ccache," in original
     # What the storage gives must not reach a later build that does without it.

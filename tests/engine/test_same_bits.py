@@ -1,0 +1,56 @@
+"""The same inputs give the same image: the sample cell, built again without any cache of layers."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ftbuild.build import bake
+from ftbuild.plan import PRODUCTS, Plan
+from testing.layers import differences
+
+if TYPE_CHECKING:
+    import docker
+
+LONG = "FTBUILD_LONG"
+
+
+@pytest.mark.skipif(not os.environ.get(LONG), reason=f"takes minutes: {LONG}=1 runs it")
+@pytest.mark.timeout(1200)
+def test_a_second_build_without_caches_gives_the_same_images(
+    client: docker.DockerClient, built: Plan, work: Path, tmp_path: Path
+) -> None:
+    folder, again = built.folder(work), f"{built.image}:again"
+    names = {product: f"{again}-{product}" for product in PRODUCTS}
+    targets = {product: bake.target_name(built, product) for product in PRODUCTS}
+    tags = [word for product in PRODUCTS for word in ("--set", f"{targets[product]}.tags={names[product]}")]
+    command = [
+        "docker",
+        "buildx",
+        "bake",
+        "--file",
+        "docker-bake.json",
+        "--no-cache",
+        *tags,
+        *targets.values(),
+    ]
+    # The objects are compiled again, too.
+    settings = {**os.environ, bake.SETTINGS: f"{bake.Host(jobs=2).lines()}CCACHE_RECACHE=1\n"}
+    try:
+        done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr[-4000:]
+        for product, name in names.items():
+            first, second = (client.images.get(image) for image in (built.tag(product), name))
+            found = (
+                [] if first.id == second.id else list(differences(client, built.tag(product), name, tmp_path))
+            )
+            assert first.id == second.id, f"{product}: {len(found)} differences\n" + "\n".join(found[:40])
+            print(f"{product}: {first.id}, both times")
+    finally:
+        for name in names.values():
+            if client.images.list(name=name):
+                client.images.remove(name, force=True)
