@@ -143,6 +143,7 @@ def test_ctrl_c_while_a_command_is_being_started_ends_it(tmp_path: Path) -> None
     program = textwrap.dedent("""
         import os, signal, subprocess, sys
         from ftbuild.host import shell
+        shell._pdeathsig = lambda: ()  # which would end it with its parent
         start = subprocess.Popen.__init__
         def interrupted(process, *arguments, **options):
             start(process, *arguments, **options)
