@@ -37,6 +37,9 @@ def cell(config: Config) -> Plan:
 
 
 def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
+    """Plan a cell on bases with digests: nothing else is published."""
+    digests = {"ngc": {"22.12": DIGEST}}
+    config = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
     (found,) = select(config, triton=["22.12"], sms=[sm], base=base)
     return make_plan(config, found, REVISION)
 

@@ -117,6 +117,15 @@ def test_a_staged_pair_that_passed_both_gates_is_published_once(shelf: Shelf, ce
     assert shelf.immutable(cell) == before
 
 
+def test_a_pair_on_a_base_without_a_digest_is_not_published(shelf: Shelf, cell: Plan) -> None:
+    cell = replace(cell, base=replace(cell.base, digest=None))
+    shelf.tested(cell)
+    outcome = only(shelf.publish(cell))
+    assert (outcome.state, outcome.exit_code) == ("failed", 10)
+    assert "no digest of its base ngc" in str(outcome.error)
+    assert shelf.immutable(cell) == shelf.moving(cell) == {}
+
+
 def test_a_run_that_ended_before_the_moving_tags_is_finished(shelf: Shelf, cell: Plan) -> None:
     shelf.tested(cell)
     half_published(shelf, cell)
