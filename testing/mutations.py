@@ -106,7 +106,8 @@ def _change_key(rng: random.Random, holder: dict[Any, Any], key: Any, action: in
     if action == 6:
         holder[rng.choice(TEXTS)] = copy.deepcopy(value)
     elif action == 7:
-        holder[near(rng, key)] = holder.pop(key)
+        other = near(rng, key)
+        holder[str(other) if isinstance(other, list | dict) else other] = holder.pop(key)
     elif action == 8:
         holder[rng.choice([number for number in NUMBERS if number == number])] = holder.pop(key)
     else:
