@@ -52,6 +52,7 @@ class Commands:
 
     def stream(self, argv: Sequence[str], *, log: Path, on_line: Callable[[str], None], **more: Any) -> int:
         """Stand for the start of a command."""
+        assert Path(argv[4], "tasks.py").is_file()
         name, *options = argv[5:]
         value = dict(zip(options[::2], options[1::2], strict=False))
         cell = f"{value['--triton']}-sm{value['--sm']}"
@@ -161,6 +162,10 @@ def test_a_cell_is_built_tested_and_published(night: Night) -> None:
     assert [step.name for step in record.steps] == ["build", "smoke", "publish"]
     assert record.registry == HERE
     assert record.steps[0].jobs == 4
+    assert (record.triton, record.sms, record.base) == ("22.12", (80,), "ngc")
+    assert len(record.key) == 12
+    assert {patch.name.partition("/")[0] for patch in record.patches} >= {"ft", "backend"}
+    assert record.seconds >= sum(step.seconds for step in record.steps) >= 0
     assert history.last(night.work) is not None
 
 
