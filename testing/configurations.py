@@ -61,17 +61,21 @@ VALUES = (
 
 
 class Stack:
-    """A copy of a configuration, its series and its files, in which one thing at a time is changed."""
+    """A copy of a configuration, its series and its recipe, in which one thing at a time is changed."""
 
     def __init__(self, folder: Path, source: Path, patches: Path) -> None:
         self.folder = folder / "buildcfg"
         self.root = folder
         self.folder.mkdir(parents=True)
         shutil.copytree(patches, folder / "patches")
+        shutil.copytree(ROOT / "dockerfiles", folder / "dockerfiles")
         for file in source.glob("*.yaml"):
             text = file.read_text().replace(os.path.relpath(patches, source), "../patches")
             for up in ("../../", "../"):
-                text = text.replace(f"{up}patches", "@").replace(up, f"{ROOT}/").replace("@", "../patches")
+                for copied in ("patches", "dockerfiles"):
+                    text = text.replace(f"{up}{copied}", f"@{copied}")
+                text = text.replace(up, f"{ROOT}/")
+            text = text.replace("@patches", "../patches").replace("@dockerfiles", "../dockerfiles")
             (self.folder / file.name).write_text(text)
         self.files = sorted(path for path in folder.rglob("*") if path.is_file())
         self.original = {path: path.read_bytes() for path in self.files}
@@ -107,12 +111,12 @@ def examine(seed: int, found: list[Stack]) -> Outcome:
     """Make the change of a seed and plan with it; any other exception than FtbuildError passes through."""
     rng = random.Random(seed)
     stack = rng.choice(found)
-    kind = rng.choices(("configuration", "series", "command line", "bundle"), (57, 25, 15, 3))[0]
+    kind = rng.choices(("configuration", "file", "command line", "bundle"), (57, 25, 15, 3))[0]
     if kind == "command line":
         return _command_line(seed, rng, stack)
     if kind == "bundle":
         return _bundle(seed, rng, stack)
-    path, content, change = (_yaml if kind == "configuration" else _series)(rng, stack)
+    path, content, change = (_yaml if kind == "configuration" else _file)(rng, stack)
     with stack.changed(path, content):
         return timed(seed, kind, change, lambda: plan_everything(stack.folder))
 
@@ -164,7 +168,7 @@ def _yaml(rng: random.Random, stack: Stack) -> tuple[Path, bytes, str]:
     return path, content, f"{path}: {_difference(text, content)}"
 
 
-def _series(rng: random.Random, stack: Stack) -> tuple[Path, bytes | None, str]:
+def _file(rng: random.Random, stack: Stack) -> tuple[Path, bytes | None, str]:
     path = rng.choice([path for path in stack.files if path.suffix != ".yaml"])
     if rng.random() < 0.3:
         path = rng.choice([path for path in stack.files if path.name == "series"])

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ftbuild.config.types import Model, Shape
+from ftbuild.config.types import Model, Name, Shape
 
 LOCK_FILE = "debian.lock.yaml"
 SNAPSHOT = "%Y%m%dT%H%M%SZ"
@@ -26,7 +26,14 @@ RequestedSet = Literal["unpack", "serving", "devel"]
 _NAME, _VERSION = r"[a-z0-9][a-z0-9+.-]+", r"[0-9][0-9A-Za-z.+:~-]*"
 _PATH = r"pool(?:/[0-9A-Za-z][0-9A-Za-z.+~_-]*)+\.deb"
 PackageName = Annotated[str, Shape(_NAME, "the name of a Debian package")]
-Snapshot = Annotated[str, Shape(r"[0-9]{8}T[0-9]{6}Z", "a time such as 20260131T120000Z")]
+Snapshot = Annotated[
+    str,
+    Shape(
+        r"[0-9]{8}T[0-9]{6}Z",
+        "a time such as 20260131T120000Z",
+        check=lambda text: datetime.strptime(text, SNAPSHOT),
+    ),
+]
 Suite = Annotated[str, Shape(r"[a-z]+", "the name of a Debian release, such as bookworm")]
 # One text for each of hundreds of packages, since the lock is read with every configuration.
 PackageLine = Annotated[
@@ -110,4 +117,4 @@ class LockedDebian(Model):
 class DebianLock(Model):
     """debian.lock.yaml, written by `invoke lock`."""
 
-    bases: Mapping[str, LockedDebian] = {}
+    bases: Mapping[Name, LockedDebian] = {}

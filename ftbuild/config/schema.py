@@ -24,6 +24,7 @@ from ftbuild.config.types import (
     Identifier,
     ImageDigest,
     ImageName,
+    Manylinux,
     Model,
     Name,
     Package,
@@ -209,7 +210,7 @@ class BaseConfig(Model):
         default=(), description="folders of site-packages/nvidia that the pyt tree compiles against"
     )
     python: VersionText = Field(default="3.11", description="its Python, for which wheels are locked")
-    manylinux: VersionText = Field(
+    manylinux: Manylinux = Field(
         default="2.17", description="newest manylinux tag, by its glibc, that the base and its pip accept"
     )
     requirements: Requirements

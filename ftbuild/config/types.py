@@ -102,6 +102,7 @@ Text = Annotated[str, Shape(r"[^\x00-\x1f\x7f]+", "one line of text", most=1000)
 Name = Annotated[str, Shape(_PLAIN, "lower case letters and digits, between them '.', '_' or '-'", most=60)]
 Release = Annotated[str, Shape(r"[0-9]{2}\.[0-9]{2}", "a release such as 22.12")]
 VersionText = Annotated[str, Shape(_VERSION, "a version such as 11.8", most=40, check=Version)]
+Manylinux = Annotated[str, Shape(r"2\.(?:[5-9]|[1-9][0-9])", "a version of glibc such as 2.17")]
 SpecifierText = Annotated[
     str, Shape(rf"{_CLAUSE}(?:,{_CLAUSE})*", "a range of versions such as >=5.2,<=5.3", check=SpecifierSet)
 ]

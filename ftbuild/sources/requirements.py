@@ -7,6 +7,7 @@ comment above a requirement.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,8 +77,8 @@ def read(file: Path) -> Requirements:
         (at for at, line in enumerate(lines) if not line.startswith("#") or _is_wheel(line)), len(lines)
     )
     found = tuple(_requirements(file, lines[top:], top))
-    names = [canonicalize_name(requirement.name) for requirement in found]
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    names = Counter(canonicalize_name(requirement.name) for requirement in found)
+    if twice := next((name for name, times in names.items() if times > 1), None):
         raise ConfigError(f"{twice} is required twice", where=str(file))
     return Requirements(file, tuple(lines[:top]), found)
 
@@ -115,7 +116,7 @@ def _requirement(statement: str, wheel: str, notes: tuple[str, ...], where: str)
     hashes = [_HASH.fullmatch(word) for word in rest]
     if named is None or not all(hashes) or len(hashes) > 1:
         raise ConfigError(
-            f"{statement!r} is not a requirement of one wheel",
+            f"{statement[:80]!r} is not a requirement of one wheel",
             where=where,
             hint=f"write NAME==VERSION; {RELOCK} adds the hash of its wheel",
         )

@@ -32,7 +32,8 @@ def check(outcome: Outcome) -> Outcome:
     if outcome.kind == "command line":
         assert outcome.message.startswith("error: "), outcome
     else:
-        assert any(place in outcome.message for place in ("/buildcfg/", "/patches/", "bundle.tar")), outcome
+        places = ("/buildcfg/", "/patches/", "/dockerfiles/", "bundle.tar")
+        assert any(place in outcome.message for place in places), outcome
     return outcome
 
 
