@@ -16,6 +16,8 @@ from testing.configurations import Stack, examine, stacks
 from testing.outcomes import MINUTES, Outcome
 
 CODES = range(11)
+# A process that ends closes the socket with which it has looked for an engine; this one goes on.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.fixture(scope="module")
