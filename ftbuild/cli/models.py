@@ -69,6 +69,14 @@ def model_repo(
     ] = None,
     streamed: Annotated[bool, "answer token by token, over gRPC"] = False,
     bare: Annotated[bool, "the model of token ids alone, without ensemble and tokenizer"] = False,
+    max_output_len: Annotated[int, Range(1), "tokens that one request may ask for; more are refused"] = 2048,
+    max_request_seconds: Annotated[
+        int, Range(0), "seconds after which a request without an answer ends the server; 0: never"
+    ] = 600,
+    max_batch_size: Annotated[
+        int | None, Range(1), "requests computed together (default: upstream's)"
+    ] = None,
+    queue_delay: Annotated[int, Range(0), "milliseconds that a request waits for others of its batch"] = 2,
     image: Annotated[
         str | None, "SDK image to take the templates from (default: that of the selected release)"
     ] = None,
@@ -77,6 +85,7 @@ def model_repo(
     from ftbuild.config import loader
     from ftbuild.engine import daemon
     from ftbuild.models import repository
+    from ftbuild.models.config_pbtxt import Limits
 
     config = loader.load(selection.config)
     family = repository.served_family(config, model)
@@ -96,6 +105,7 @@ def model_repo(
         tokenizer=tokenizer,
         streamed=streamed,
         bare=bare,
+        limits=Limits(max_output_len, max_request_seconds, queue_delay, max_batch_size),
     )
     made = repository.make(repository.templates(client, image, family), options)
     print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,21 @@ _CHECKPOINT = "model_checkpoint_path"
 _IS_HALF = "is_half"
 
 
+@dataclass(frozen=True)
+class Limits:
+    """What one request may take, and how long it may wait for others to be computed with.
+
+    `output_tokens` and `seconds` are enforced by the backend (patches/backend, 0160 and 0170): more tokens
+    are refused, and a request that takes longer ends the server; 0 seconds: never. `queue_ms` are
+    milliseconds, for models that batch dynamically. `batch` is the largest batch; None: the template's.
+    """
+
+    output_tokens: int = 2048
+    seconds: int = 600
+    queue_ms: int = 2
+    batch: int | None = None
+
+
 def template(family: str) -> str:
     """Return the path in the SDK image of upstream's config.pbtxt of a family."""
     return f"{TEMPLATES}/{family}/{MODEL}/{CONFIG}"
@@ -48,16 +64,19 @@ def fill_template(
     pipeline_para: int = 1,
     decoupled: bool = False,
     model: ConvertedModel | None = None,
+    limits: Limits | None = None,
 ) -> str:
     """Fill in `template` for weights of that many GPUs; ConfigError when it is not a config.pbtxt.
 
     `model` gives the values that release 1.1 wants here, and later ones read from config.ini.
     """
-    config = parse(template)
+    config, limits = parse(template), limits or Limits()
     parameters = {
         "tensor_para_size": str(tensor_para),
         "pipeline_para_size": str(pipeline_para),
         "data_type": data_type,
+        "max_output_len": str(limits.output_tokens),
+        "max_request_seconds": str(limits.seconds),
     }
     if model is not None:
         parameters |= model.parameters(config.parameters)
@@ -68,6 +87,10 @@ def fill_template(
     config.parameters.pop(_CHECKPOINT, None)
     config.ClearField("default_model_filename")
     config.model_transaction_policy.decoupled = decoupled
+    if limits.batch is not None:
+        config.max_batch_size = limits.batch
+    if config.HasField("dynamic_batching"):
+        config.dynamic_batching.max_queue_delay_microseconds = limits.queue_ms * 1000
     return text(config)
 
 

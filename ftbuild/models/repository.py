@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError
 from ftbuild.host import files
 from ftbuild.models import config_ini, config_pbtxt, ensemble, untrusted
+from ftbuild.models.config_pbtxt import Limits
 from ftbuild.plan import Plan
 from ftbuild.registry import reference
 
@@ -45,6 +46,7 @@ class RepositoryOptions:
     tokenizer: Path | None = None
     streamed: bool = False
     bare: bool = False
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,7 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
         data_type=options.dtype,
         decoupled=options.streamed,
         model=weights,
+        limits=options.limits,
     )
 
 

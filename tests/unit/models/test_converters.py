@@ -12,6 +12,7 @@ from ftbuild.config.families import Tensors
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_pbtxt, converters
+from ftbuild.models.config_pbtxt import Limits
 
 # Shortened from fastertransformer_backend v1.4, all_models/gptj/fastertransformer/config.pbtxt.
 TEMPLATE = """\
@@ -81,9 +82,26 @@ def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
         "pipeline_para_size": "1",
         "data_type": "fp16",
         "model_type": "GPT-J",
+        "max_output_len": "2048",
+        "max_request_seconds": "600",
     }
     assert not config.model_transaction_policy.decoupled
     assert [i.name for i in config.input][:2] == ["input_ids", "input_lengths"]
+
+
+def test_limits_of_requests_and_batches_are_the_operators() -> None:
+    batched = TEMPLATE + "dynamic_batching { max_queue_delay_microseconds: 50000 }\n"
+    limits = Limits(output_tokens=64, seconds=5, queue_ms=0, batch=16)
+    config = config_pbtxt.parse(
+        config_pbtxt.fill_template(batched, tensor_para=1, data_type="fp16", limits=limits)
+    )
+    assert config.parameters["max_output_len"].string_value == "64"
+    assert config.parameters["max_request_seconds"].string_value == "5"
+    assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (16, 0)
+    config = config_pbtxt.parse(config_pbtxt.fill_template(batched, tensor_para=1, data_type="fp16"))
+    assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (1024, 2000)
+    unbatched = config_pbtxt.fill_template(TEMPLATE, tensor_para=1, data_type="fp16")
+    assert not config_pbtxt.parse(unbatched).HasField("dynamic_batching")
 
 
 def test_text_that_is_no_config_is_refused_with_its_place() -> None:
