@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,7 @@ from ftbuild.sources.downloads import Download, fetch_all, held, link_into
 from testing import web as server
 from testing.web import Web
 
-CONTENT = os.urandom(3_000_000)
+CONTENT = random.Random(1).randbytes(3_000_000)
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
 OTHER = b"other bytes"
 
