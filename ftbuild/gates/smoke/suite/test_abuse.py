@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from tritonclient.utils import triton_to_np_dtype
 
 from ftbuild.client import golden
 from ftbuild.client.connection import Refused, Unanswered
@@ -131,10 +132,9 @@ def _one(chance: random.Random, served: Served, names: tuple[str, ...]) -> str:
 def _option(served: Served, asked: Arrays, name: str, value: float) -> Arrays:
     if not served.dialect.takes(name):
         return asked
-    options = served.dialect.request(prompts("one"), golden.LENGTH, **{name: 1})
-    values = np.zeros((len(asked[served.dialect.tensors.prompt]), 1), options[name].dtype)
-    values[:] = value
-    return {**asked, name: values}
+    rows = len(asked[served.dialect.tensors.prompt])
+    dtype = triton_to_np_dtype(served.dialect.inputs[name])
+    return {**asked, name: np.full((rows, 1), value).astype(dtype)}
 
 
 def _spoiled(chance: random.Random, served: Served) -> tuple[list[str], Arrays]:
