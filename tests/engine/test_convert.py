@@ -122,14 +122,15 @@ def test_each_family_is_converted_for_the_caller(
     reference: ModuleType,
     tmp_path: Path,
 ) -> None:
-    # As Hugging Face's cache: links that lead out of the folder.
-    links = tmp_path / "snapshot"
-    links.mkdir()
-    for file in (checkpoints / family).iterdir():
+    # As Hugging Face's cache: links from a snapshot into the blobs beside it.
+    links = tmp_path / "cached" / "snapshots" / "0123abc"
+    links.mkdir(parents=True)
+    shutil.copytree(checkpoints / family, tmp_path / "cached" / "blobs")
+    for file in (tmp_path / "cached" / "blobs").iterdir():
         (links / file.name).symlink_to(file)
     made = convert(client, config, built.tag("sdk"), ConversionRequest(family, links, tmp_path / "out", gpus))
     assert made == tmp_path / "out" / f"{gpus}-gpu"
-    assert left(tmp_path) == {"snapshot", "out", "out.log"}
+    assert left(tmp_path) == {"cached", "out", "out.log"}
     assert left(tmp_path / "out") == {f"{gpus}-gpu", conversion_run.RECORD}
     assert {path.stat().st_uid for path in (tmp_path / "out").rglob("*")} == {os.getuid()}
     assert f"files in /convert/out/{gpus}-gpu" in (tmp_path / "out.log").read_text()

@@ -299,9 +299,6 @@ def test_a_registry_that_is_busy_at_every_step_is_retried(
     assert done.returncode == 0, done.stderr
     assert all(fault.times == 0 for fault in failing_registry.proxy_faults.pending)
     assert len(re.findall("the push was refused: .*: trying again in 1 s", done.stderr)) == 1
-    # Between repositories buildx copies, and does not retry that itself.
-    copied = re.findall("the tag could not be set: .*: trying again in 1 s", done.stderr)
-    assert len(copied) == len(options) / 2
     for product, image in images.items():
         assert image in complete_ids(fresh_bench.repository(failing_registry), moving(plan)[product])
 
