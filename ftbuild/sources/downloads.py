@@ -20,11 +20,9 @@ from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
 
-from filelock import FileLock, Timeout
-
 from ftbuild import __version__
 from ftbuild.errors import HostError, Interrupted, PinError
-from ftbuild.host import disk
+from ftbuild.host import disk, locks
 from ftbuild.host.redaction import redact
 from ftbuild.text import units
 from ftbuild.text.reporter import Reporter
@@ -264,18 +262,10 @@ def _reason(broken: Exception) -> str:
 @contextmanager
 def _alone(name: str, to: Path, report: Reporter) -> Iterator[None]:
     """Lock the place of one file in the store."""
-    locks = to.parent / "locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(locks / to.name)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        report(f"{name}: waiting for another build that fetches it")
-        lock.acquire()
-    try:
+    folder = to.parent / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with locks.held(folder / to.name, report, f"{name}: waiting for another build that fetches it"):
         yield
-    finally:
-        lock.release()
 
 
 @contextmanager
@@ -303,10 +293,6 @@ def _finish(to: Path) -> None:
 
 def _partial(to: Path) -> Path:
     return to.with_name(f"{to.name}.partial")
-
-
-def _sha256(file: Path) -> str:
-    return _digest(file).hexdigest()
 
 
 def _digest(file: Path) -> hashlib._Hash:

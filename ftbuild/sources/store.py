@@ -13,13 +13,14 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, TypeVar
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from ftbuild.errors import PinError
+from ftbuild.host import locks
 from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, last_line, remote
 from ftbuild.host.redaction import redact
 from ftbuild.host.shell import CommandFailed
@@ -123,24 +124,22 @@ class Store(Objects):
         Unless it has to `wait`, it may yield False: another command has the lock.
         """
         self.folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder.with_suffix(".lock"))
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            if not wait:
+        file, waiting = (
+            self.folder.with_suffix(".lock"),
+            f"{self.name}: waiting for another build that uses it",
+        )
+        with ExitStack() as lock:
+            try:
+                lock.enter_context(locks.held(file, report, waiting, patience=-1 if wait else 0))
+            except Timeout:
                 yield False
                 return
-            report(f"{self.name}: waiting for another build that uses it")
-            lock.acquire()
-        try:
             for leftover in self.folder.glob("*.lock"):
                 leftover.unlink()
             for leftover in self.folder.glob(f"{_INCOMING}*"):
                 shutil.rmtree(leftover, ignore_errors=True)
             self.make()
             yield True
-        finally:
-            lock.release()
 
     @contextmanager
     def _incoming(self) -> Iterator[Objects]:
