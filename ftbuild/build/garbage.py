@@ -41,9 +41,15 @@ class Tagged:
     is_alone: bool
 
 
-def old(keys: Mapping[str, float], current: Collection[str], keep: int) -> set[str]:
-    """Return the keys that are neither current nor among the newest `keep` others (key -> time)."""
-    others = sorted(set(keys) - set(current), key=lambda key: keys[key], reverse=True)
+def old(seen: Iterable[tuple[str, float]], current: Collection[str], keep: int) -> set[str]:
+    """Return the keys that are neither current nor among the newest `keep` others.
+
+    `seen` holds keys with times; the latest time of a key counts.
+    """
+    latest: dict[str, float] = {}
+    for key, time in seen:
+        latest[key] = max(time, latest.get(key, 0.0))
+    others = sorted(set(latest) - set(current), key=lambda key: latest[key], reverse=True)
     return set(others[keep:])
 
 
@@ -52,7 +58,7 @@ def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
     current = _current_keys(plans)
     for cell in sorted(path for path in work.glob("*") if path.is_dir()):
         keyed = [path for path in cell.iterdir() if path.is_dir() and _KEY.fullmatch(path.name)]
-        found = old({path.name: path.stat().st_mtime for path in keyed}, current, keep)
+        found = old(((path.name, path.stat().st_mtime) for path in keyed), current, keep)
         for folder in sorted(keyed):
             if folder.name in found:
                 yield Garbage("work folder", str(folder), size(folder), partial(_drop, folder))
@@ -99,10 +105,7 @@ def images(client: docker.DockerClient, plans: Sequence[Plan], work: Path, keep:
     tagged = list(_tagged(client.api.df()["Images"] or (), names | bases))
     for group in sorted({tag.group for tag in tagged}):
         members = [tag for tag in tagged if tag.group == group]
-        times: dict[str, float] = {}
-        for tag in members:
-            times[tag.key] = max(tag.created, times.get(tag.key, 0.0))
-        found = old(times, current, keep)
+        found = old(((tag.key, tag.created) for tag in members), current, keep)
         for tag in members:
             if tag.key in found and tag.is_alone:
                 yield Garbage("image", tag.name, tag.size, partial(_untag, client, tag, work))

@@ -42,10 +42,7 @@ def staged(names: Names, plans: Sequence[Plan], keep: int) -> Iterator[Garbage]:
 
 
 def _old(staging: Repository, keyed: dict[str, str], current: set[str], keep: int) -> list[str]:
-    times: dict[str, float] = {}
-    for tag, key in keyed.items():
-        times[key] = max(times.get(key, 0.0), _created(staging, tag))
-    found = garbage.old(times, current, keep)
+    found = garbage.old(((key, _created(staging, tag)) for tag, key in keyed.items()), current, keep)
     return [tag for tag, key in keyed.items() if key in found]
 
 
