@@ -23,7 +23,7 @@ from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
 from ftbuild.sm import Sm, sm_list
 from ftbuild.sources import lock, requirements
-from ftbuild.sources.debian import lock as debian_lock
+from ftbuild.sources.debian.pinned import locked
 from ftbuild.sources.patches import series
 
 # Raised by hand when the build changes, but no file that the key covers.
@@ -385,7 +385,7 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
         )
         return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
     recipe = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in ("base", "server")]
-    packages = debian_lock.locked(config, cell.base)
+    packages = locked(config, cell.base)
     key = digest_of([recipe, packages.model_dump(mode="json"), dict(base.local.arguments)])
     name = f"ftbuild-base-{cell.base}"
     origin = f"built here by invoke base, Debian {base.local.debian.suite} of {packages.snapshot}"

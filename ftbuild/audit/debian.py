@@ -11,7 +11,8 @@ from ftbuild.config.schema import Config
 from ftbuild.doctor import network
 from ftbuild.errors import HostError, PinError
 from ftbuild.host import shell
-from ftbuild.sources.debian import apt, lock
+from ftbuild.sources.debian import apt, pinned
+from ftbuild.sources.lock import RELOCK
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.results import CheckResult, State
 
@@ -24,7 +25,7 @@ UPGRADE = "invoke lock --upgrade"
 
 def ask(config: Config, report: Reporter) -> Callable[[], Iterator[CheckResult]]:
     """Start reading the security indexes of every local base; the returned function waits for them."""
-    running = network.start({name: partial(_look, config, name, report) for name in lock.requested(config)})
+    running = network.start({name: partial(_look, config, name, report) for name in pinned.requested(config)})
 
     def collect() -> Iterator[CheckResult]:
         for name, looked in running.items():
@@ -78,9 +79,9 @@ def updates(name: str, found: Mapping[str, tuple[str, str]]) -> CheckResult:
 
 def _look(config: Config, name: str, report: Reporter) -> list[CheckResult]:
     try:
-        locked = lock.locked(config, name)
+        locked = pinned.locked(config, name)
     except PinError as unlocked:
-        return [CheckResult(f"{SUBJECT} {name}", State.FAIL, f"{unlocked.what}; {lock.RELOCK}")]
+        return [CheckResult(f"{SUBJECT} {name}", State.FAIL, f"{unlocked.what}; {RELOCK}")]
     aged = age(name, locked, datetime.now(UTC))
     try:
         with apt.indexes(locked.requested, ["debian-security"], report=report) as index:

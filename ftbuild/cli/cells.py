@@ -22,7 +22,6 @@ from ftbuild.cli.options import (
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans
-from ftbuild.host import locks
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
@@ -144,6 +143,7 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
     from ftbuild.gates import runner
     from ftbuild.gates.subject import Subject
     from ftbuild.gates.verify import gate
+    from ftbuild.host import locks
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
@@ -174,6 +174,7 @@ def smoke(
     from ftbuild.gates import runner
     from ftbuild.gates.smoke import gate
     from ftbuild.gates.subject import Subject
+    from ftbuild.host import locks
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)

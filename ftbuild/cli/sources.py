@@ -21,11 +21,12 @@ def lock(
     from ftbuild.config import loader
     from ftbuild.sources import wheels
     from ftbuild.sources.debian import lock as debian
+    from ftbuild.sources.debian import pinned
     from ftbuild.sources.lock import check_lock, write_lock
 
     loaded = loader.load(config)
     if check:
-        debian.check(loaded)
+        pinned.check(loaded)
         check_lock(loaded, cache_folder(), report=print)
         wheels.check(loaded, report=print)
         print(f"{loaded.lock_file} agrees with sources.yaml and with upstream")

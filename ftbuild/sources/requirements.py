@@ -18,8 +18,8 @@ from packaging.version import InvalidVersion, Version
 from ftbuild.config.schema import BaseConfig
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.host import reading
+from ftbuild.sources.lock import RELOCK
 
-RELOCK = "invoke lock"
 _NAMED = re.compile(r"([A-Za-z0-9][\w.-]*)==([^\s;#\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 

@@ -9,11 +9,11 @@ import yaml
 
 from ftbuild.config.debian import SETS, DebianLock, DebianPackages, LockedDebian, LockedPackage, PackageSet
 from ftbuild.config.schema import Config
-from ftbuild.errors import PinError
 from ftbuild.host.files import write_atomic
 from ftbuild.sources import downloads
 from ftbuild.sources.debian import apt, archive
 from ftbuild.sources.debian.apt import Apt
+from ftbuild.sources.debian.pinned import locked, requested
 from ftbuild.sources.downloads import Download
 from ftbuild.text.reporter import Reporter
 
@@ -21,28 +21,6 @@ _HEADER = """\
 # Written by `invoke lock` from bases.yaml and Debian's indexes. Do not edit: the packages of a base are
 # compared with this file. `invoke lock --upgrade` moves it forward to today's packages and security updates.
 """
-RELOCK = "invoke lock"
-
-
-def requested(config: Config) -> dict[str, DebianPackages]:
-    """Return what each local base asks for, by its name."""
-    return {name: base.local.debian for name, base in config.bases.bases.items() if base.local}
-
-
-def locked(config: Config, name: str) -> LockedDebian:
-    """Return the packages of a base; PinError when the lock lacks them or was made for another list."""
-    found = config.debian_lock.bases.get(name)
-    if found is None:
-        raise _unlocked(config, f"the Debian packages of base {name} are not in the lock")
-    if found.requested != requested(config)[name]:
-        raise _unlocked(config, f"base {name} is locked for other Debian packages than bases.yaml names")
-    return found
-
-
-def check(config: Config) -> None:
-    """Raise PinError unless every local base is locked for what bases.yaml names."""
-    for name in requested(config):
-        locked(config, name)
 
 
 def write(config: Config, *, upgrade: bool = False, report: Reporter = print) -> None:
@@ -128,7 +106,3 @@ def _system(index: Apt) -> set[str]:
     # Suites since bookworm need a merged /usr, which debootstrap makes itself; apt would take usrmerge.
     merged = {p["Package"] for p in every if p["Package"] == "usr-is-merged"}
     return {*names, *merged, "apt"}
-
-
-def _unlocked(config: Config, what: str) -> PinError:
-    return PinError(what, where=str(config.debian_lock_file), hint=RELOCK)

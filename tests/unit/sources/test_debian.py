@@ -16,7 +16,7 @@ from ftbuild.config.loader import load
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PinError
 from ftbuild.sources import downloads
-from ftbuild.sources.debian import archive, lock
+from ftbuild.sources.debian import archive, lock, pinned
 from testing import debian
 from testing import web as server
 from testing.debian import Archive
@@ -77,7 +77,7 @@ def test_each_set_is_what_apt_adds_to_the_one_below_with_security_updates(
 ) -> None:
     config = configured(folder)
     lock.write(config, report=quiet)
-    locked = lock.locked(configured(folder), "open")
+    locked = pinned.locked(configured(folder), "open")
     assert versions(locked) == {
         "os": {"apt": "2.0", "libc": "1:2.0-1", "shell": "1.0"},
         "serving": {"library": "1.0-1+deb12u1", "server": "3.0"},
@@ -96,7 +96,7 @@ def test_a_year_later_the_lock_and_what_is_downloaded_are_the_same(
     mirror: Archive, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock.write(configured(folder), report=quiet)
-    file, locked = folder / "debian.lock.yaml", lock.locked(configured(folder), "open")
+    file, locked = folder / "debian.lock.yaml", pinned.locked(configured(folder), "open")
     before = file.read_text()
     kept = {path: content for path, content in mirror.web.contents.items() if path.endswith(".deb")}
     mirror.drop("library")
@@ -107,7 +107,7 @@ def test_a_year_later_the_lock_and_what_is_downloaded_are_the_same(
 
     lock.write(configured(folder), report=quiet)
     assert file.read_text() == before
-    assert lock.locked(configured(folder), "open") == locked
+    assert pinned.locked(configured(folder), "open") == locked
 
     # Mirrors drop old versions; the snapshots keep them.
     for name in ("debian", "debian-security"):
@@ -122,7 +122,7 @@ def test_a_year_later_the_lock_and_what_is_downloaded_are_the_same(
     assert found.keys() == {p.sha256 for p in locked.every()}
 
     lock.write(configured(folder), upgrade=True, report=quiet)
-    newer = lock.locked(configured(folder), "open")
+    newer = pinned.locked(configured(folder), "open")
     assert newer.snapshot == "20271122T000000Z"
     assert versions(newer)["serving"] == {"library": "1.0-1+deb12u9", "server": "4.0"}
 
@@ -141,10 +141,10 @@ def test_a_base_that_asks_for_more_is_resolved_again(mirror: Archive, folder: Pa
     lock.write(configured(folder), report=quiet)
     more = WANTED.model_copy(update={"packages": {**WANTED.packages, "unpack": ("editor",)}})
     with pytest.raises(PinError, match="base open is locked for other Debian packages") as refused:
-        lock.locked(configured(folder, more), "open")
+        pinned.locked(configured(folder, more), "open")
     assert refused.value.hint == "invoke lock"
     lock.write(configured(folder, more), report=quiet)
-    assert versions(lock.locked(configured(folder, more), "open"))["unpack"] == {"editor": "9.0"}
+    assert versions(pinned.locked(configured(folder, more), "open"))["unpack"] == {"editor": "9.0"}
 
 
 def test_an_index_without_a_signature_of_the_keys_is_refused(mirror: Archive, folder: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_audit_names_the_security_updates_that_the_lock_lacks(mirror: Archiv
 
 @pytest.mark.parametrize(("days", "state"), [(0, "ok"), (89, "ok"), (90, "warn"), (400, "warn")])
 def test_the_audit_warns_of_an_old_lock(config: Config, days: int, state: str) -> None:
-    locked = lock.locked(config, "open")
+    locked = pinned.locked(config, "open")
     found = audit.age("open", locked, locked.time + timedelta(days=days, hours=1))
     assert found.state == state
     assert f"{days} days" in found.detail
@@ -267,5 +267,5 @@ def test_the_lock_in_the_repository_is_as_it_is_written(config: Config) -> None:
 def test_both_configurations_share_the_lock_and_the_packages_of_the_open_base(config: Config) -> None:
     sample = load(config.folder / "sample")
     assert sample.debian_lock_file == config.debian_lock_file
-    assert lock.requested(sample) == lock.requested(config)
-    lock.check(sample)
+    assert pinned.requested(sample) == pinned.requested(config)
+    pinned.check(sample)
