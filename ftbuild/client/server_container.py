@@ -144,7 +144,7 @@ def _ready(timeout: float) -> WaitStrategy:
                 container.reload()
                 if container.status == "exited":
                     raise _not_ready("the server ended before it was ready", container)
-                with contextlib.suppress(requests.RequestException, ConnectionError):
+                with contextlib.suppress(requests.RequestException, ConnectionError, TimeoutError):
                     address = (
                         f"{container.get_container_host_ip()}:{container.get_exposed_port(triton.HTTP_PORT)}"
                     )
