@@ -1,4 +1,4 @@
-"""A copy of the real configuration that a test may spoil."""
+"""A copy of the real configuration that a test may spoil, and no password that another test has used."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
+from ftbuild.host import redaction
 from testing import ROOT
 
 
@@ -24,3 +25,9 @@ def config_folder(tmp_path: Path) -> Path:
     for file in (ROOT / "buildcfg").glob("*.yaml"):
         shutil.copy(file, folder)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def passwords_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget afterwards what a test has remembered: it may be a word of another one's messages."""
+    monkeypatch.setattr(redaction, "_known", set(redaction._known))

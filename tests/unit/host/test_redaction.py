@@ -6,11 +6,6 @@ from ftbuild.host import redaction
 from ftbuild.host.redaction import redact
 
 
-@pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(redaction, "_known", set())
-
-
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
