@@ -104,8 +104,8 @@ def spoil_prompt_embedding(chance: random.Random, served: Served, asked: Arrays)
     if not served.dialect.takes(name):
         return spoil_integer(chance, served, asked)
     rows = len(asked[served.dialect.tensors.prompt])
-    dtype = {"TYPE_FP16": np.float16, "FP16": np.float16}.get(served.dialect.inputs[name], np.float32)
-    values = np.zeros((rows, chance.choice([1, 3, 200]), chance.choice([1, 8, 16, 32, 64, 1000])), dtype)
+    shape = (rows, chance.choice([1, 3, 200]), chance.choice([1, 8, 16, 32, 64, 1000]))
+    values = np.zeros(shape, triton_to_np_dtype(served.dialect.inputs[name]))
     changed = {**asked, name: values}
     return _option(served, changed, "request_prompt_lengths", chance.choice(INTEGERS))
 
