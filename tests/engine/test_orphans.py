@@ -50,13 +50,17 @@ def test_the_container_of_a_killed_command_is_removed_by_the_next_one(
                 loader.load(SAMPLE), [], BuildOptions(tmp_path, tmp_path), report=said.append
             )
 
+        def about_it() -> list[str]:
+            return [line for line in said if str(orphan.name) in line]
+
         build()
-        assert said == []  # its command still runs
+        assert about_it() == []  # its command still runs
         command.kill()
         command.wait()
         with container.created(client, image, "true", role="verify") as ours:
             build()
-            assert said == [f"removed {orphan.name} (convert), which a killed command had left"]
+            # A command of another test may have been the next one.
+            assert about_it() in ([], [f"removed {orphan.name} (convert), which a killed command had left"])
             left = client.containers.list(all=True, filters={"label": daemon.OWNER}, ignore_removed=True)
             assert orphan.id not in [each.id for each in left]
             assert ours.id in [each.id for each in left]
