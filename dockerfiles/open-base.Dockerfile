@@ -11,15 +11,15 @@
 ARG OS_IMAGE
 
 
-FROM scratch AS apt-steps
-COPY --chmod=755 steps/apt-install.sh /
+FROM scratch AS layer-steps
+COPY --chmod=755 steps/apt-install.sh steps/fixed-times.sh steps/put.sh /
 
 FROM scratch AS wheel-steps
 COPY --chmod=755 steps/unpack-wheels.sh /
 
 
 FROM ${OS_IMAGE} AS server
-RUN --network=none --mount=type=bind,from=apt-steps,target=/steps \
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     --mount=type=bind,from=debian,source=unpack,target=/debian \
     /steps/apt-install.sh
 RUN --network=none --mount=type=bind,from=wheel-steps,target=/steps \
@@ -27,22 +27,26 @@ RUN --network=none --mount=type=bind,from=wheel-steps,target=/steps \
     /steps/unpack-wheels.sh
 
 
+# The layers of images are made by steps that fix all times, not by COPY, which gives today's to the folders it fills.
 FROM ${OS_IMAGE} AS serving
 # OpenMPI's launcher depends on the ssh client, whose setuid helper is for host-based authentication, unused here.
-RUN --network=none --mount=type=bind,from=apt-steps,target=/steps \
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     --mount=type=bind,from=debian,source=serving,target=/debian \
-    /steps/apt-install.sh && chmod u-s /usr/lib/openssh/ssh-keysign
-COPY --from=server /out/ /
-RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+    /steps/fixed-times.sh sh -euc '/steps/apt-install.sh; chmod u-s /usr/lib/openssh/ssh-keysign'
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=server,source=/out,target=/from \
+    /steps/fixed-times.sh sh -euc '/steps/put.sh /from /; ldconfig; rm -f /var/cache/ldconfig/aux-cache'
 ENV PATH=/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 EXPOSE 8000 8001 8002
 WORKDIR /opt/tritonserver
 
 
 FROM serving AS devel
-RUN --network=none --mount=type=bind,from=apt-steps,target=/steps \
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     --mount=type=bind,from=debian,source=devel,target=/debian \
-    /steps/apt-install.sh
+    /steps/fixed-times.sh /steps/apt-install.sh
 # FindNCCL's compile test lacks the include path it has found, so NCCL must lie in the default folders.
-COPY --from=server /devel/ /
-RUN ln -s libnccl.so.2 /usr/local/lib/libnccl.so && ldconfig
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=server,source=/devel,target=/from \
+    /steps/fixed-times.sh sh -euc '/steps/put.sh /from /; ln -s libnccl.so.2 /usr/local/lib/libnccl.so; ldconfig; \
+        rm -f /var/cache/ldconfig/aux-cache'

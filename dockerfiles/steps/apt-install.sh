@@ -16,6 +16,6 @@ diff -U 0 /debian/installed.txt /tmp/installed.txt >&2 || {
     echo "ftbuild: these packages differ from debian.lock.yaml (-: locked, +: installed)" >&2
     exit 1
 }
-# Logs and debconf's backups hold dates.
-rm -rf /tmp/apt-lists /tmp/apt-cache /tmp/apt.log /tmp/installed.txt /var/log/apt /var/log/dpkg.log \
+# Logs and debconf's backups hold dates; so would the trace of a removed folder of the layer below.
+rm -rf /tmp/apt-lists /tmp/apt-cache /tmp/apt.log /tmp/installed.txt /var/log/apt/* /var/log/dpkg.log \
     /var/log/alternatives.log /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache

@@ -14,5 +14,5 @@ set --
 while read -r _ _ _ _ place _; do set -- "$@" ! -path "$place"; done < /proc/self/mountinfo
 find / -xdev -cnewer "$marker" "$@" -exec touch --no-dereference --date="@$SOURCE_DATE_EPOCH" {} +
 rm "$marker"
-# BuildKit puts resolv.conf and hosts there before a step, and takes them away after it.
-touch --date="@$SOURCE_DATE_EPOCH" /etc
+# Into an image without them BuildKit puts resolv.conf and hosts before a step, and takes them away after it.
+find /etc -maxdepth 0 -mtime -1 -exec touch --date="@$SOURCE_DATE_EPOCH" {} +

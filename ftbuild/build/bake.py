@@ -201,7 +201,9 @@ def _layer_cache(plan: Plan, host: Host) -> dict[str, list[str]]:
 def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
     """Return the bake file of a local base: the image to serve from and the one to compile in."""
     assert plan.base.local is not None
+    assert plan.base.debian is not None
     arguments = {
+        EPOCH: str(int(plan.base.debian.time.timestamp())),
         "OS_IMAGE": os_image,
         **plan.base.local.arguments,
         **proxies.arguments(),

@@ -32,16 +32,17 @@ if TYPE_CHECKING:
     import docker
 
 # Raised by hand when the layer changes, but no package does.
-RECIPE = 1
+RECIPE = 2
 NAME = "ftbuild-os"
 _TIMEOUT_SECONDS = 1800
 _DAY_SECONDS = 86400
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# Empty, but there: a builder mounts its own over them, and would otherwise make and remove them in every step.
+_MOUNTED = ("etc/hosts", "etc/resolv.conf")
 # What a machine, a moment or a download leaves behind.
 _LEFT = (
     "debootstrap",
     "etc/hostname",
-    "etc/resolv.conf",
     "var/cache/apt/*",
     "var/cache/debconf/*-old",
     "var/cache/ldconfig/aux-cache",
@@ -211,6 +212,9 @@ def _neutral(locked: LockedDebian, root: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
+    for file in _MOUNTED:
+        (root / file).unlink(missing_ok=True)
+        (root / file).touch()
     day = str(int(locked.time.timestamp()) // _DAY_SECONDS)
     for file in (root / "etc/shadow", root / "etc/shadow-"):
         if file.exists():  # the third field is the day of the last change
