@@ -37,7 +37,7 @@ NAME = "ftbuild-os"
 _TIMEOUT_SECONDS = 1800
 _DAY_SECONDS = 86400
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Empty, but there: a builder mounts its own over them, and would otherwise make and remove them in every step.
+# Empty, but there: a builder mounts its own over them; without them it makes and removes them in every step.
 _MOUNTED = ("etc/hosts", "etc/resolv.conf")
 # What a machine, a moment or a download leaves behind.
 _LEFT = (
