@@ -212,9 +212,9 @@ def _neutral(locked: LockedDebian, root: Path) -> None:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-    for file in _MOUNTED:
-        (root / file).unlink(missing_ok=True)
-        (root / file).touch()
+    for mounted in _MOUNTED:
+        (root / mounted).unlink(missing_ok=True)
+        (root / mounted).touch()
     day = str(int(locked.time.timestamp()) // _DAY_SECONDS)
     for file in (root / "etc/shadow", root / "etc/shadow-"):
         if file.exists():  # the third field is the day of the last change

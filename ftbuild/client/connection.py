@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import queue
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from ftbuild.errors import ConfigError, SmokeError
+from ftbuild.triton import POLL_SECONDS
 
 if TYPE_CHECKING:
     import numpy as np
@@ -99,6 +101,32 @@ class Client:
         """Return whether the server serves the model."""
         with _refusals(self.address):
             return bool(self._connection.is_model_ready(model))
+
+    def load(self, model: str) -> None:
+        """Load a model, on a server whose models are controlled by clients."""
+        with _refusals(self.address):
+            self._connection.load_model(model)
+
+    def unload(self, model: str) -> None:
+        """Unload a model, and return once its instances have ended; Unanswered if that takes too long."""
+        deadline = time.monotonic() + self.seconds
+        with _refusals(self.address):
+            self._connection.unload_model(model)
+            # The server answers at once.
+            while not self._unloaded(model):
+                if time.monotonic() > deadline:
+                    raise Unanswered(f"{model} is not unloaded after {self.seconds:g} s", where=self.address)
+                time.sleep(POLL_SECONDS)
+
+    def _unloaded(self, model: str) -> bool:
+        found = self._connection.get_model_repository_index()
+        entries = found if isinstance(found, list) else found.models
+        return any(
+            (entry["name"], entry.get("reason")) == (model, "unloaded")
+            if isinstance(entry, dict)
+            else (entry.name, entry.reason) == (model, "unloaded")
+            for entry in entries
+        )
 
     def close(self) -> None:
         """End the connection."""

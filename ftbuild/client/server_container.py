@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _PORTS = (triton.HTTP_PORT, triton.GRPC_PORT, triton.METRICS_PORT)
 LOOPBACK = "127.0.0.1"
+READY_SECONDS = 120
 _LOCAL = ("localhost", LOOPBACK, "::1")
 
 
@@ -47,6 +48,16 @@ class Server:
         """Return the last error lines of its log, or its last lines."""
         return triton.log_excerpt(*self.container.get_logs())
 
+    def killed_and_restarted(self, *, timeout: float = READY_SECONDS) -> Server:
+        """Kill the server as an engine does that restarts it; return it once it is ready, on other ports."""
+        docker_container = self.container.get_wrapped_container()
+        docker_container.kill()
+        docker_container.wait()
+        start = time.monotonic()
+        docker_container.start()
+        _ready(timeout).wait_until_ready(self.container)
+        return _running(self.container, start)
+
 
 @contextlib.contextmanager
 def serve(
@@ -55,19 +66,21 @@ def serve(
     *,
     devices: Sequence[DeviceRequest] = (),
     environment: Mapping[str, str] | None = None,
-    timeout: float = 120,
+    options: Sequence[str] = (),
+    timeout: float = READY_SECONDS,
 ) -> Iterator[Server]:
     """Run a server of `image` on free ports with the model repository `models`; remove it at the end.
 
     It listens on the loopback address where the engine is on this machine, since it authenticates nobody.
     The model repository is copied into the container, so that neither the image's user nor the engine's
-    machine must be able to read it: meant for repositories of a few megabytes. `timeout` is in seconds.
-    Raises SmokeError with an excerpt of the log when the server does not get ready.
+    machine must be able to read it: meant for repositories of a few megabytes. `options` follow the server's
+    command. `timeout` is in seconds. Raises SmokeError with an excerpt of the log when the server does not
+    get ready.
     """
     from docker.errors import APIError
 
     name = daemon.throw_away_name()
-    container = _container(image, models, devices, environment or {}).with_name(name)
+    container = _container(image, models, devices, environment or {}, options).with_name(name)
     start = time.monotonic()
     try:
         try:
@@ -78,16 +91,25 @@ def serve(
                 where=image,
                 hint="docker run the image by hand with the same options",
             ) from refused
-        host = LOOPBACK if _is_here(container) else container.get_container_host_ip()
-        http, grpc, metrics = (f"{host}:{container.get_exposed_port(port)}" for port in _PORTS)
-        yield Server(http, grpc, metrics, time.monotonic() - start, container)
+        yield _running(container, start)
     finally:
         daemon.remove_container(container.get_docker_client().client, name)
         container.get_docker_client().client.close()
 
 
+def _running(container: DockerContainer, start: float) -> Server:
+    """Return a container whose server is ready, and was started at this moment of the monotonic clock."""
+    host = LOOPBACK if _is_here(container) else container.get_container_host_ip()
+    http, grpc, metrics = (f"{host}:{container.get_exposed_port(port)}" for port in _PORTS)
+    return Server(http, grpc, metrics, time.monotonic() - start, container)
+
+
 def _container(
-    image: str, models: Path, devices: Sequence[DeviceRequest], environment: Mapping[str, str]
+    image: str,
+    models: Path,
+    devices: Sequence[DeviceRequest],
+    environment: Mapping[str, str],
+    options: Sequence[str],
 ) -> DockerContainer:
     from docker.types import Ulimit
     from testcontainers.core.config import testcontainers_config
@@ -102,7 +124,7 @@ def _container(
     )
     container = (
         DockerContainer(image)
-        .with_command(list(triton.COMMAND))
+        .with_command([*triton.COMMAND, *options])
         .with_exposed_ports(*_PORTS)
         .with_envs(**environment)
         .with_kwargs(

@@ -30,6 +30,8 @@ ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
 # The driver must not hide wrong machine code by compiling PTX.
 ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
+# Models are loaded as always, and can be unloaded: test_reload.py.
+CONTROL = ("--model-control-mode=explicit", f"--load-model={config_pbtxt.MODEL}")
 
 
 @dataclass
@@ -56,6 +58,11 @@ class Served:
     def connect(self, protocol: Protocol) -> Client:
         """Open one more connection, for a thread of its own."""
         return Client(getattr(self.server, protocol), protocol, seconds=ANSWER_SECONDS)
+
+    def close(self) -> None:
+        """End the connections."""
+        for client in self.__dict__.pop("clients", {}).values():
+            client.close()
 
     def ask(
         self,
@@ -154,8 +161,7 @@ def served(request: pytest.FixtureRequest) -> Iterator[Served]:
         with start(task, variant, Path(folder)) as running:
             served = Served(variant, running, dialect, expected, on_gpu=task.style is not None)
             yield served
-            for client in served.clients.values():
-                client.close()
+            served.close()
 
 
 def start(task: Job, variant: Variant, folder: Path) -> AbstractContextManager[server.Server]:
@@ -165,6 +171,7 @@ def start(task: Job, variant: Variant, folder: Path) -> AbstractContextManager[s
         folder,
         devices=gpu.requests(task.style) if task.style else (),
         environment=_environment(task, variant),
+        options=CONTROL,
     )
 
 
