@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
 from ftbuild import cmake, matrix
+from ftbuild.config import recipe
 from ftbuild.config.debian import LockedDebian
+from ftbuild.config.recipe import RecipeFile
 from ftbuild.config.schema import BaseConfig, Config, LocalBase
-from ftbuild.errors import ConfigError, FtbuildError
-from ftbuild.host import reading
+from ftbuild.errors import ConfigError
 from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
 from ftbuild.sm import Sm, sm_list
@@ -34,9 +34,6 @@ PRODUCTS = ("runtime", "sdk")
 # What the plan itself and the CMake options refer to, below the source root (ftbuild/cmake.py).
 COMPONENTS = ("ft", "backend")
 PLACES = ("ft", "backend", "repo-core-src", "common", "triton-backend")
-# The folder beside a Dockerfile with the programs that its stages run.
-STEPS = "steps"
-_STEP = re.compile(rf"(?<![\w/-]){STEPS}/([\w.-]+)")
 
 
 @dataclass(frozen=True)
@@ -104,15 +101,6 @@ class PlannedWheel:
     name: str
     version: str
     file: str
-    sha256: str
-
-
-@dataclass(frozen=True)
-class RecipeFile:
-    """A file of ours that enters the build, by role."""
-
-    role: str
-    path: Path
     sha256: str
 
 
@@ -265,7 +253,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     planned_sources = tuple(_sources(config, cell.triton, cell.sms))
     versions = {s.repository: s.version for s in planned_sources}
     toolchain = cmake.Toolchain(*base.host_compiler)
-    files = tuple(_files(config, base))
+    files = tuple(recipe.files(config, base))
     draft = Plan(
         cell=cell,
         image=config.matrix.image,
@@ -335,41 +323,11 @@ def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[Pla
             yield PlannedPatch(component, entry.file, series.fingerprint(entry), entry.origin)
 
 
-def _files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
-    dockerfiles = {"dockerfile": config.bases.dockerfile}
-    if base.local:
-        dockerfiles["base"] = base.local.dockerfile
-    named = dockerfiles | base.requirements_by_role()
-    read = {role: _file(config, role, config.path(relative)) for role, relative in named.items()}
-    yield from (file for file, _ in read.values())
-    for role in dockerfiles:
-        file, content = read[role]
-        for name in _copied_steps(content.decode("utf-8", "replace")):
-            yield _file(config, f"{role}/{name}", file.path.parent / STEPS / name)[0]
-
-
 def _wheels(base: BaseConfig, files: tuple[RecipeFile, ...]) -> Iterator[PlannedWheel]:
     for file in files:
         if file.role in base.requirements_by_role():
             for pinned in requirements.read(file.path).locked():
                 yield PlannedWheel(file.role, pinned.name, pinned.version, pinned.wheel, pinned.sha256)
-
-
-def _file(config: Config, role: str, path: Path) -> tuple[RecipeFile, bytes]:
-    try:
-        content = reading.read_bytes(path)
-    except FtbuildError as unusable:
-        raise ConfigError(
-            f"the {role} file is missing or unusable: {unusable.what}",
-            where=f"{config.folder}/bases.yaml: {path}",
-        ) from unusable
-    return RecipeFile(role, path, hashlib.sha256(content).hexdigest()), content
-
-
-def _copied_steps(dockerfile: str) -> Iterator[str]:
-    """Yield each program below `steps/` that the text of a Dockerfile names outside of comments."""
-    lines = (line for line in dockerfile.splitlines() if not line.lstrip().startswith("#"))
-    return iter(dict.fromkeys(_STEP.findall("\n".join(lines))))
 
 
 def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile, ...]) -> PlannedBase:
@@ -384,9 +342,9 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
             else "bases.yaml, no digest in the lock: the tag decides"
         )
         return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
-    recipe = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in ("base", "server")]
+    content = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in ("base", "server")]
     packages = locked(config, cell.base)
-    key = digest_of([recipe, packages.model_dump(mode="json"), dict(base.local.arguments)])
+    key = digest_of([content, packages.model_dump(mode="json"), dict(base.local.arguments)])
     name = f"ftbuild-base-{cell.base}"
     origin = f"built here by invoke base, Debian {base.local.debian.suite} of {packages.snapshot}"
     return PlannedBase(cell.base, f"{name}:{key}", f"{name}:{key}-devel", None, base.local, origin, packages)

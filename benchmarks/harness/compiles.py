@@ -12,12 +12,13 @@ from typing import Any, cast
 
 from benchmarks.harness.workspace import Workspace
 from ftbuild.build import bake, base, context
+from ftbuild.config.recipe import STEPS
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError
 from ftbuild.host import shell
 from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.nightly import ninja
-from ftbuild.plan import STEPS, Plan
+from ftbuild.plan import Plan
 from ftbuild.text.reporter import to_stderr
 
 # One target for the figures of all trees, so that they compile in parallel.

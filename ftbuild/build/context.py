@@ -15,9 +15,10 @@ from pathlib import Path
 
 from ftbuild.build import manifest
 from ftbuild.build.bake import WHEELS
+from ftbuild.config.recipe import STEPS
 from ftbuild.config.schema import Config
 from ftbuild.host import files
-from ftbuild.plan import STEPS, Plan
+from ftbuild.plan import Plan
 from ftbuild.sources import downloads, fetch, patched
 from ftbuild.sources import wheels as python_wheels
 from ftbuild.sources.downloads import Download
