@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ftbuild.errors import FtbuildError
 from ftbuild.gates.report import Gate
 from ftbuild.plan import Plan
+from ftbuild.text import terminal
 from ftbuild.text.results import State
 from ftbuild.text.units import MIB
 
@@ -114,7 +115,8 @@ def read(gate: Gate, folder: Path) -> Record | None:
     except ValidationError as wrong:
         first = wrong.errors(include_url=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the file"
-        raise _unusable(gate, file, f"is damaged: {place}: {first['msg']}") from wrong
+        problem = terminal.printable(f"is damaged: {place}: {first['msg']}")
+        raise _unusable(gate, file, problem) from wrong
 
 
 def objection(

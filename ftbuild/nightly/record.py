@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, PlainSerializer, TypeAdapter
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, TypeAdapter
 
 from ftbuild import errors
 from ftbuild.audit import record as audit_record
@@ -24,6 +25,16 @@ FILE = "report.json"
 AuditResult = Annotated[
     CheckResult, PlainSerializer(audit_record.as_dict), BeforeValidator(audit_record.from_dict)
 ]
+
+
+def _time(text: str) -> str:
+    datetime.fromisoformat(text)
+    return text
+
+
+# ISO 8601.
+Time = Annotated[str, AfterValidator(_time)]
+Seconds = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class State(StrEnum):
@@ -79,8 +90,8 @@ class Step:
     name: str
     command: str
     log: str
-    start: float
-    seconds: float
+    start: Seconds
+    seconds: Seconds
     code: int
     jobs: int | None = None
 
@@ -89,8 +100,8 @@ class Step:
 class Unit:
     """One edge of a build tree, from `.ninja_log`: seconds since the tree's first edge, and its output."""
 
-    start: float
-    end: float
+    start: Seconds
+    end: Seconds
     output: str
 
 
@@ -133,8 +144,8 @@ class CellRecord:
     detail: str = ""
     exit_code: int = 0
     key: str = ""
-    start: float = 0.0
-    seconds: float = 0.0
+    start: Seconds = 0.0
+    seconds: Seconds = 0.0
     steps: tuple[Step, ...] = ()
     notes: tuple[str, ...] = ()
     tail: tuple[str, ...] = ()
@@ -150,10 +161,10 @@ class PastRun:
     """An earlier run, for the trends: state, seconds and bytes of the runtime image by cell."""
 
     id: str
-    seconds: float
+    seconds: Seconds
     exit_code: int
     states: Mapping[str, str]
-    cell_seconds: Mapping[str, float]
+    cell_seconds: Mapping[str, Seconds]
     cell_bytes: Mapping[str, int]
 
 
@@ -162,8 +173,8 @@ class NightlyRun:
     """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339."""
 
     id: str
-    started: str
-    seconds: float
+    started: Time
+    seconds: Seconds
     exit_code: int
     command: str
     ftbuild: str

@@ -63,7 +63,7 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
     subject = purl.image(name, digest, candidate.tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
     pushed = list(remote_image.statements(repository, candidate.image))
-    statements += pushed or _builder_statements(folder, plan, product, subject, digest)
+    statements += pushed or builder_statements(folder, plan, product, subject, digest)
     for text in statements:
         secrets.require_none(text, f"the attestations of {plan.tag(product)}")
     passed = ",".join(gate.name for gate in candidate.passed)
@@ -72,7 +72,7 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
     return upload(repository, candidate.image.image.descriptor, platform, statements, annotations).digest
 
 
-def _builder_statements(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:
+def builder_statements(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:
     """Return BuildKit's own provenance if only the work folder has it (buildx 0.14 and later)."""
     try:
         metadata = json.loads((folder / METADATA).read_text())

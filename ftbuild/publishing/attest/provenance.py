@@ -62,13 +62,14 @@ def predicate(plan: Plan, product: str, run: Run) -> dict[str, Any]:
     }
 
 
-def from_buildkit(metadata: Mapping[str, Any], target: str) -> tuple[str, dict[str, Any]] | None:
+def from_buildkit(metadata: Any, target: str) -> tuple[str, dict[str, Any]] | None:
     """Return type and predicate that BuildKit wrote for a target into bake's metadata file, or None.
 
     buildx does since 0.14, for builders that keep provenance (docker/buildx docs/reference/buildx_bake.md,
     `--metadata-file`).
     """
-    written = (metadata.get(target) or {}).get("buildx.build.provenance")
+    built = metadata.get(target) if isinstance(metadata, dict) else None
+    written = built.get("buildx.build.provenance") if isinstance(built, dict) else None
     if not isinstance(written, dict):
         return None
     return (PREDICATE if "buildDefinition" in written else _BUILDKIT_PREDICATE), written
