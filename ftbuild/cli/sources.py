@@ -14,7 +14,7 @@ from ftbuild.host.paths import ca_bundle, cache_folder
 def lock(
     config: ConfigFolder = CONFIG,
     check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
-    upgrade: Annotated[bool, "move Debian packages forward to today's, with their security updates"] = False,
+    upgrade: Annotated[bool, "move Debian packages and builds of wheels forward to today's"] = False,
 ) -> int:
     """Resolve refs to commits and trees, requirements to hashes of wheels, and Debian packages."""
     from ftbuild.build import base
@@ -34,7 +34,11 @@ def lock(
     else:
         write_lock(loaded, cache_folder(), bases=base.digests(loaded), report=print)
         debian.write(loaded, upgrade=upgrade, report=print)
-        for file in (loaded.lock_file, loaded.debian_lock_file, *wheels.lock(loaded, report=print)):
+        for file in (
+            loaded.lock_file,
+            loaded.debian_lock_file,
+            *wheels.lock(loaded, upgrade=upgrade, report=print),
+        ):
             print(f"wrote {file}")
     return 0
 

@@ -12,9 +12,11 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from ftbuild.config.schema import BaseConfig, Config
 from ftbuild.errors import ConfigError, PinError
@@ -51,7 +53,7 @@ def fetch(
         folder = Path(scratch, "wheels")
         report(f"fetching {len(absent)} wheels: {', '.join(r.name for r in absent.values())}")
         without_copies = ("--no-cache-dir", "--progress-bar", "off", "--dest", str(folder))
-        _pip(["download", *without_copies, *options], absent.values(), scratch, ca)
+        _pip(["download", *without_copies, *options], _listing(absent.values()), scratch, ca)
         for file in sorted(folder.iterdir()):
             downloads.adopt(file, downloads.sha256_of(file), cache, report)
 
@@ -74,8 +76,11 @@ def fetch_bases(
     return list(found.values())
 
 
-def lock(config: Config, *, report: Reporter = print) -> list[Path]:
+def lock(config: Config, *, upgrade: bool = False, report: Reporter = print) -> list[Path]:
     """Add its wheel and the hash to each requirement that has none; return the files changed.
+
+    With `upgrade`, look for every wheel anew: an index may have a newer build of a version, a base another
+    Python. Versions stay, since people decide them; newer ones are reported.
 
     Raises PinError when an index has no wheel of a version, ConfigError when two bases that share a file need
     different wheels.
@@ -83,14 +88,36 @@ def lock(config: Config, *, report: Reporter = print) -> list[Path]:
     changed = []
     for file, bases in files(config).items():
         read = requirements.read(file)
-        missing = [requirement for requirement in read.requirements if not requirement.sha256]
-        if missing:
-            report(f"{file.name}: looking for the wheels of {len(missing)} packages")
-            found = _for_all(file, bases, missing)
-            text = read.render(found.get(canonicalize_name(r.name), r) for r in read.requirements)
-            write_atomic(file, text)
+        wanted = [replace(r, wheel="", sha256="") for r in read.requirements if upgrade or not r.sha256]
+        if not wanted:
+            continue
+        report(f"{file.name}: looking for the wheels of {len(wanted)} packages")
+        found = _for_all(file, bases, wanted)
+        made = [found.get(canonicalize_name(r.name), r) for r in read.requirements]
+        for old, new in zip(read.requirements, made, strict=True):
+            if old.wheel and old != new:
+                report(f"{file.name}: {old.wheel} -> {new.wheel}")
+        if upgrade:
+            _report_newer(file, bases, read.requirements, report)
+        if made != list(read.requirements):
+            write_atomic(file, read.render(made))
             changed.append(file)
     return changed
+
+
+def _report_newer(
+    file: Path, bases: Collection[BaseConfig], wanted: Collection[Requirement], report: Reporter
+) -> None:
+    """Report the newest version with a wheel for every base, of each package of which that is another one."""
+    newest: dict[str, Version] = {}
+    for options in dict.fromkeys(pip_options(base) for base in bases):
+        for item in _report("".join(f"{r.name}\n" for r in wanted), options):
+            name, version = canonicalize_name(item["metadata"]["name"]), Version(item["metadata"]["version"])
+            newest[name] = min(version, newest.get(name, version))
+    latest = [(requirement, newest[canonicalize_name(requirement.name)]) for requirement in wanted]
+    newer = [f"{r.name} {version}" for r, version in latest if version > Version(r.version)]
+    if newer:
+        report(f"{file.name}: versions stay as they are written there; the index has {', '.join(newer)}")
 
 
 def check(config: Config, *, report: Reporter = print) -> None:
@@ -127,14 +154,11 @@ def _for_all(
     return found[0]
 
 
-def _resolve(wanted: Iterable[Requirement], options: Sequence[str]) -> dict[str, Requirement]:
-    """Return what pip would install, by name, without downloading what the index describes."""
-    with TemporaryDirectory(prefix="ftbuild-") as scratch:
-        dry = ("install", "--dry-run", "--ignore-installed", "--quiet", "--target", scratch, "--report", "-")
-        known: dict[str, Requirement] = {canonicalize_name(r.name): r for r in wanted}
-        report = json.loads(_pip([*dry, *options], known.values(), scratch))
+def _resolve(wanted: Collection[Requirement], options: Sequence[str]) -> dict[str, Requirement]:
+    """Return what pip would install, by name."""
+    known: dict[str, Requirement] = {canonicalize_name(r.name): r for r in wanted}
     found: dict[str, Requirement] = {}
-    for item in report["install"]:
+    for item in _report(_listing(wanted), options):
         name: str = canonicalize_name(item["metadata"]["name"])
         wheel = unquote(urlsplit(item["download_info"]["url"]).path.rpartition("/")[2])
         sha256 = item["download_info"]["archive_info"]["hashes"]["sha256"]
@@ -142,15 +166,29 @@ def _resolve(wanted: Iterable[Requirement], options: Sequence[str]) -> dict[str,
     return found
 
 
-def _pip(
-    arguments: Sequence[str], wanted: Iterable[Requirement], scratch: str | Path, ca: Path | None = None
-) -> str:
-    """Run pip on requirements, whose hashes it demands if they have some; PinError with pip's own errors."""
-    listing = Path(scratch, "requirements.txt")
-    listing.write_text("".join(requirement.render() for requirement in wanted))
+def _listing(wanted: Iterable[Requirement]) -> str:
+    """Return a requirements file, by which pip demands the hashes if they are known."""
+    return "".join(requirement.render() for requirement in wanted)
+
+
+def _report(listing: str, options: Sequence[str]) -> list[dict[str, Any]]:
+    """Return what pip would install, without downloading what the index describes.
+
+    pip's installation report, format 1: https://pip.pypa.io/en/stable/reference/installation-report/
+    """
+    with TemporaryDirectory(prefix="ftbuild-") as scratch:
+        dry = ("install", "--dry-run", "--ignore-installed", "--quiet", "--target", scratch, "--report", "-")
+        found: list[dict[str, Any]] = json.loads(_pip([*dry, *options], listing, scratch))["install"]
+    return found
+
+
+def _pip(arguments: Sequence[str], listing: str, scratch: str | Path, ca: Path | None = None) -> str:
+    """Run pip on a requirements file; PinError with pip's own errors."""
+    file = Path(scratch, "requirements.txt")
+    file.write_text(listing)
     env = {"PIP_CERT": str(ca)} if ca else {}
     try:
-        return shell.run([*_PIP, *arguments, "--no-deps", "--requirement", str(listing)], env=env).stdout
+        return shell.run([*_PIP, *arguments, "--no-deps", "--requirement", str(file)], env=env).stdout
     except CommandFailed as failed:
         raise PinError(
             "\n    ".join(["wheels cannot be fetched", *_errors(failed.result.stderr)]), hint=_HINT

@@ -138,6 +138,43 @@ def test_locking_finds_the_wheel_of_each_python_and_keeps_versions_and_comments(
     wheels.check(config, report=quiet)
 
 
+def test_moving_forward_finds_every_wheel_anew_and_names_newer_versions(
+    small: Path, config_folder: Path, web: Web
+) -> None:
+    config = loader.load(config_folder)
+    wheels.lock(config, report=quiet)
+    rebuilt = wheel("binary", "2", "cp311-cp311-manylinux_2_35_x86_64")
+    [name] = rebuilt
+    old = wheel("binary", "2", "cp38-cp38-manylinux_2_17_x86_64.manylinux2014_x86_64")
+    web.add_index("index", {**GOOD, **rebuilt, **old, **wheel("demo", "1.1")})
+    assert wheels.lock(config, report=quiet) == []
+    said: list[str] = []
+    assert [file.name for file in wheels.lock(config, upgrade=True, report=said.append)] == ["open.txt"]
+    assert "open.txt: binary-2-cp311-cp311-manylinux_2_34_x86_64.whl -> " + name in said
+    assert name in (small / "open.txt").read_text()
+    # A version is a decision, and stands in a file that people write.
+    assert f"# {WHEEL}\ndemo==1.0" in (small / "open.txt").read_text()
+    assert [line for line in said if "1.1" in line] == [
+        f"{base}.txt: versions stay as they are written there; the index has demo 1.1"
+        for base in ("ngc", "open")
+    ]
+    said.clear()
+    assert wheels.lock(config, upgrade=True, report=said.append) == []
+    assert not [line for line in said if "->" in line]
+
+
+def test_a_base_with_another_python_gets_its_wheels_by_moving_forward(
+    small: Path, config_folder: Path
+) -> None:
+    wheels.lock(loader.load(config_folder), report=quiet)
+    file = config_folder / "bases.yaml"
+    bases = yaml.safe_load(file.read_text())
+    bases["bases"]["ngc"] |= {"python": "3.11", "manylinux": "2.36"}
+    file.write_text(yaml.safe_dump(bases))
+    wheels.lock(loader.load(config_folder), upgrade=True, report=quiet)
+    assert (small / "ngc.txt").read_text() == (small / "open.txt").read_text()
+
+
 def test_a_plan_needs_the_hash_of_every_requirement(small: Path, config_folder: Path) -> None:
     selection = Selection(config_folder, ["22.12"], ["80"])
     with pytest.raises(PinError, match="Binary==2 is not locked") as refused:
