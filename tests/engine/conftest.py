@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import subprocess
@@ -18,7 +19,9 @@ from ftbuild.cli import demo
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import HostError
 from ftbuild.host import shell
+from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
+from ftbuild.sources import downloads
 from testing import ROOT, needs, once
 from testing.registries import (  # noqa: F401  fixtures
     basic_registry,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
     import docker
 
 
+USERS_CACHE = cache_folder()
 # The first test of a run on a bare machine makes the base images.
 TIMEOUT_SECONDS = 1200
 
@@ -70,6 +74,28 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(shared: Path) -> Iterator[Path]:
+    """A cache for this run alone: nobody else has its sources, and each checkout has other ones.
+
+    Downloaded files are in that of the user, since they are gigabytes and the same everywhere.
+    """
+    folder, files = shared / "cache", USERS_CACHE.absolute() / downloads.FOLDER
+    folder.mkdir(exist_ok=True)
+    files.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):  # another process of this run was first
+        (folder / downloads.FOLDER).symlink_to(files)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FTBUILD_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def users_cache() -> Path:
+    """The cache in which the user may have the real sources."""
+    return USERS_CACHE
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,6 @@ from ftbuild.config import loader
 from ftbuild.engine import container
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError
-from ftbuild.host.paths import cache_folder
 from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
@@ -201,12 +200,12 @@ def test_an_image_without_templates_is_named(client: docker.DockerClient, built:
 
 
 @pytest.fixture(scope="module")
-def upstream(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def upstream(tmp_path_factory: pytest.TempPathFactory, users_cache: Path) -> Path:
     """all_models of the real release 22.12, from this machine's cache of sources."""
     folder = tmp_path_factory.mktemp("upstream") / "backend"
     real = loader.load(ROOT / "buildcfg")
     try:
-        fetch.export(real, "22.12", "backend", cache_folder(), folder, report=print)
+        fetch.export(real, "22.12", "backend", users_cache, folder, report=print)
     except FtbuildError as missing:
         pytest.skip(f"the real sources are not on this machine: {missing.what}")
     return folder / "all_models"
