@@ -30,7 +30,7 @@ def clean(
     dry_run: Annotated[bool, "list what would be removed and stop"] = False,
     format: Format = "human",  # noqa: A002
 ) -> int:
-    """Remove what builds with other inputs have left: work folders, images, git objects, staged tags.
+    """Remove what builds with other inputs have left: work folders, images, sources, packages, staged tags.
 
     What a running command holds is left alone.
     """
@@ -65,6 +65,7 @@ def _garbage(
         yield from builds.images(client, plans, work_folder(), keep)
     yield from builds.folders(work_folder(), plans, keep)
     yield from sources.objects(config, cache_folder())
+    yield from sources.downloaded(config, cache_folder())
     if registry:
         yield from published.staged(names.resolve(registry, stage, config.matrix.image), plans, keep)
 

@@ -48,7 +48,7 @@ def atomic_file(file: Path) -> Iterator[Path]:
 
     The mode of `file` stays; a new one has the mode that its writer gave it.
     """
-    with _workplace(file) as place:
+    with workplace(file) as place:
         partial = place / file.name
         yield partial
         with contextlib.suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
     with contextlib.ExitStack() as at_end:
         with _reported(folder):
             folder.parent.mkdir(parents=True, exist_ok=True)
-            partial = at_end.enter_context(_workplace(folder)) / folder.name
+            partial = at_end.enter_context(workplace(folder)) / folder.name
             partial.mkdir()
         yield partial
         for parent, _, names in os.walk(partial) if durable else ():
@@ -77,6 +77,21 @@ def atomic_folder(folder: Path, *, durable: bool = True) -> Iterator[Path]:
             _persist(Path(parent))
         partial.rename(folder)
         _persist(folder.parent)
+
+
+@contextmanager
+def workplace(path: Path) -> Iterator[Path]:
+    """Yield a new folder beside `path`, locked until the end of the block, which removes it.
+
+    That of a killed process is a leftover, which the next one for the same path removes.
+    """
+    remove_leftovers(path.parent, path.name)
+    place, descriptor = _locked_folder(path)
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(descriptor)
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
@@ -97,18 +112,6 @@ def _unlocked(folder: Path, name: str = "*") -> Iterator[Path]:
         with contextlib.suppress(OSError), _opened(place) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield place
-
-
-@contextmanager
-def _workplace(path: Path) -> Iterator[Path]:
-    """Yield a new folder beside `path`, locked until the end of the block, which removes it."""
-    remove_leftovers(path.parent, path.name)
-    place, descriptor = _locked_folder(path)
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        os.close(descriptor)
 
 
 def _locked_folder(path: Path) -> tuple[Path, int]:

@@ -14,11 +14,13 @@ import shutil
 import time
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from urllib.parse import urlsplit
+
+from filelock import FileLock, Timeout
 
 from ftbuild import __version__
 from ftbuild.errors import HostError, Interrupted, PinError
@@ -33,9 +35,12 @@ CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 60.0
 # A body that breaks off is continued where it ended.
 TRIES = 4
 REPORT_SECONDS = 10.0
+# A build that has looked for its files needs them for hours at most.
+KEPT_SECONDS = 86400.0
 _CHUNK = 1 << 16
 _BUSY = (429, 500, 502, 503, 504)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_STORED = re.compile(r"([0-9a-f]{64})(?:\.partial)?")
 _PARTIAL, _RANGE_REFUSED = 206, 416
 _CAUSES = re.compile(r"failed to resolve|name or service not known|connection refused|timed out", re.I)
 
@@ -79,11 +84,14 @@ def fetch_all(
 
 
 def held(sha256: str, cache: Path) -> Path | None:
-    """Return the path of a file in the store; None where it is missing, or damaged and so removed."""
+    """Return the path of a file in the store, as used now; None where it is missing, or damaged: removed."""
     file = place(sha256, cache)
     if not file.is_file():
         return None
     if sha256_of(file) == sha256:
+        with suppress(PermissionError):  # another user's
+            # The other time stays: builders take a file with a new one for another file.
+            os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
         return file
     file.unlink(missing_ok=True)
     return None
@@ -122,6 +130,34 @@ def link_into(folder: Path, downloads: Collection[Download], cache: Path) -> Non
             target.hardlink_to(source)
         except OSError:  # another file system, or one without links
             shutil.copy2(source, target)
+
+
+def unused(wanted: Collection[str], cache: Path) -> list[Path]:
+    """Return the files of the store, whole or not, whose sha256 nobody has `wanted` for a day.
+
+    Those that a work folder holds, too, are left out.
+    """
+    since = time.time() - KEPT_SECONDS
+    return [
+        path
+        for path in sorted((cache.absolute() / FOLDER).glob("*"))
+        if (named := _STORED.fullmatch(path.name))
+        and named[1] not in wanted
+        and (about := path.lstat()).st_nlink == 1
+        and about.st_atime < since
+    ]
+
+
+def drop(files: Iterable[Path]) -> bool:
+    """Remove files of the store; return whether all could be, since no command fetches them."""
+    are_free = True
+    for file in files:
+        try:
+            with FileLock(_lock(file.with_suffix("")), timeout=0):
+                file.unlink(missing_ok=True)
+        except Timeout:
+            are_free = False
+    return are_free
 
 
 def place(sha256: str, cache: Path) -> Path:
@@ -262,10 +298,14 @@ def _reason(broken: Exception) -> str:
 @contextmanager
 def _alone(name: str, to: Path, report: Reporter) -> Iterator[None]:
     """Lock the place of one file in the store."""
+    with locks.held(_lock(to), report, f"{name}: waiting for another build that fetches it"):
+        yield
+
+
+def _lock(to: Path) -> Path:
     folder = to.parent / "locks"
     folder.mkdir(parents=True, exist_ok=True)
-    with locks.held(folder / to.name, report, f"{name}: waiting for another build that fetches it"):
-        yield
+    return folder / to.name
 
 
 @contextmanager

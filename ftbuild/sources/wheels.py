@@ -21,7 +21,7 @@ from packaging.version import Version
 from ftbuild.config.schema import BaseConfig, Config
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.host import disk, shell
-from ftbuild.host.files import write_atomic
+from ftbuild.host.files import workplace, write_atomic
 from ftbuild.host.shell import CommandFailed
 from ftbuild.sources import downloads, requirements
 from ftbuild.sources.downloads import Download
@@ -49,8 +49,8 @@ def fetch(
     if not absent:
         return
     cache.mkdir(parents=True, exist_ok=True)
-    with disk.report_full(cache), TemporaryDirectory(prefix="wheels-", dir=cache) as scratch:
-        folder = Path(scratch, "wheels")
+    with disk.report_full(cache), workplace(cache / "wheels") as scratch:
+        folder = scratch / "wheels"
         report(f"fetching {len(absent)} wheels: {', '.join(r.name for r in absent.values())}")
         without_copies = ("--no-cache-dir", "--progress-bar", "off", "--dest", str(folder))
         _pip(["download", *without_copies, *options], _listing(absent.values()), scratch, ca)
