@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
@@ -83,11 +83,13 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
     Raises HostError if another nightly run is active on this machine, or if no engine answers.
     """
     config, work = request.config, request.work
-    with _alone(work):
+    with ExitStack() as alone:
+        alone.enter_context(_alone(work / history.FOLDER / LOCK))
         client = daemon.connect()
         buildx.version()
         orphans.remove(client, to_stderr)
         info = client.info()
+        alone.enter_context(_alone(request.cache / f"nightly-{info['ID']}.lock"))
         here = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.parallel)
         folder, begun = _begin(request, options, here, info)
         schedule = _schedule(client, request, options, here, begun)
@@ -107,9 +109,12 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
 
 
 @contextmanager
-def _alone(work: Path) -> Iterator[None]:
-    """Exclude other runs on this machine, which would take each other's budget and move each other's tags."""
-    lock = work / history.FOLDER / LOCK
+def _alone(lock: Path) -> Iterator[None]:
+    """Exclude other runs in the same work folder, or on the same engine from another checkout.
+
+    They would take each other's budget and move each other's tags. Those of another user, or with another
+    cache, are not seen.
+    """
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(lock, timeout=0):
@@ -121,7 +126,7 @@ def _alone(work: Path) -> Iterator[None]:
 
 
 def _begin(
-    request: Request, options: NightlyOptions, here: Budget, info: dict[str, int]
+    request: Request, options: NightlyOptions, here: Budget, info: Mapping[str, Any]
 ) -> tuple[Path, NightlyRun]:
     """Return folder and record to start from: those of the last run when resuming, else new ones."""
     work = request.work

@@ -49,6 +49,9 @@ class Commands:
     published: set[tuple[str, str]] = field(default_factory=set)
     signed: set[tuple[str, str]] = field(default_factory=set)
     log: str = ""
+    engine: dict[str, Any] = field(
+        default_factory=lambda: {"ID": "EN:GI:NE", "NCPU": 4, "MemTotal": 64 << 30}
+    )
 
     def stream(self, argv: Sequence[str], *, log: Path, on_line: Callable[[str], None], **more: Any) -> int:
         """Stand for the start of a command."""
@@ -87,10 +90,11 @@ class Night:
     commands: Commands
     selected: tuple[str, ...] = CELLS
     revision: Revision = REVISION
+    cache: Path = Path()
 
     def run(self, **options: Any) -> NightlyRun:
         table = matrix.select_with_excluded(self.config, cells=self.selected)
-        request = Request(self.config, table, ["--cell", "x"], self.revision, self.work, self.work / "cache")
+        request = Request(self.config, table, ["--cell", "x"], self.revision, self.work, self.cache)
         settings: dict[str, Any] = {"registry": HERE, "audit": False, "jobs": 4, "parallel": 1, **options}
         return nightly_run.execute(request, NightlyOptions(**settings))
 
@@ -98,8 +102,7 @@ class Night:
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     found = Commands(tmp_path)
-    info = {"NCPU": 4, "MemTotal": 64 << 30}
-    client = SimpleNamespace(info=lambda: info, containers=SimpleNamespace(list=lambda **more: []))
+    client = SimpleNamespace(info=lambda: found.engine, containers=SimpleNamespace(list=lambda **more: []))
     monkeypatch.setattr(daemon, "connect", lambda: client)
     monkeypatch.setattr(daemon, "image", lambda client, name: None)
     monkeypatch.setattr(buildx, "version", lambda: None)
@@ -139,7 +142,7 @@ def night(
     # Plans and pages take more time than all else, and have their own tests.
     monkeypatch.setattr(nightly_run, "make_plan", lambda config, cell, revision: planned[cell.id])
     monkeypatch.setattr(scheduler, "write_reports", lambda run, folder: run.write(folder))
-    return Night(config, tmp_path, commands)
+    return Night(config, tmp_path, commands, cache=tmp_path / "cache")
 
 
 def outcomes(run: NightlyRun) -> dict[str, tuple[State, Reason]]:
@@ -278,6 +281,29 @@ def test_another_failure_is_not_tried_again(night: Night) -> None:
     night.commands.codes["22.12-sm80", "build"] = [7]
     night.run()
     assert night.commands.of("22.12-sm80") == ["build"]
+
+
+# Beside another run
+
+
+def test_two_checkouts_do_not_run_on_one_engine_at_once(
+    night: Night, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = replace(night, work=tmp_path / "other", cache=night.cache)
+    real, codes = scheduler.run, []
+
+    def meanwhile(*args: Any) -> NightlyRun:
+        with pytest.raises(HostError, match="another nightly run is active on this machine") as refused:
+            other.run()
+        codes.append(refused.value.exit_code)
+        night.commands.engine["ID"] = "AN:OT:HER"
+        monkeypatch.setattr(scheduler, "run", real)
+        codes.append(other.run().exit_code)
+        return real(*args)
+
+    monkeypatch.setattr(scheduler, "run", meanwhile)
+    assert night.run().exit_code == 0
+    assert codes == [4, 0]
 
 
 # Without a GPU, or without a registry
