@@ -1,18 +1,19 @@
-"""The differences between two images of the engine, file by file."""
+"""The layers of images of the engine: how two images differ, and what an image hides."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import tarfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Set
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import docker
 
 Entries = dict[str, tuple[object, ...]]
+_REMOVED, _WHOLE = ".wh.", ".wh..wh..opq"
 
 
 def differences(client: docker.DockerClient, first: str, second: str, scratch: Path) -> Iterator[str]:
@@ -26,6 +27,33 @@ def differences(client: docker.DockerClient, first: str, second: str, scratch: P
         for path in sorted(left.keys() | right.keys()):
             if left.get(path) != right.get(path):
                 yield f"layer {number}: {path}: {left.get(path)} / {right.get(path)}"
+
+
+def hidden(client: docker.DockerClient, image: str, scratch: Path) -> Iterator[str]:
+    """Yield the files that a layer of an image has and a container does not see: removed or replaced later.
+
+    How a layer removes files: OCI image specification, "Whiteouts".
+    """
+    _, archives = _saved(client, image, scratch)
+    below: set[str] = set()
+    for archive in archives:
+        with tarfile.open(archive) as tar:
+            members = list(tar)
+        own = {member.name for member in members if not member.isdir()}
+        marks = {PurePosixPath(name) for name in own if PurePosixPath(name).name.startswith(_REMOVED)}
+        folders = {f"{mark.parent}/" for mark in marks if mark.name == _WHOLE}
+        removed = {str(mark.with_name(mark.name.removeprefix(_REMOVED))) for mark in marks}
+        gone = {path for path in below if path in own or _is_in(path, removed) or _is_below(path, folders)}
+        yield from gone
+        below = (below - gone) | (own - {str(mark) for mark in marks})
+
+
+def _is_in(path: str, removed: Set[str]) -> bool:
+    return path in removed or any(str(parent) in removed for parent in PurePosixPath(path).parents)
+
+
+def _is_below(path: str, folders: Set[str]) -> bool:
+    return any(f"{parent}/" in folders for parent in PurePosixPath(path).parents)
 
 
 def _saved(client: docker.DockerClient, image: str, scratch: Path) -> tuple[dict[str, Any], list[Path]]:
