@@ -97,19 +97,20 @@ class Archive:
         for path in [path for path in self.web.contents if f"/{name}_" in path]:
             del self.web.contents[path]
 
-    def publish(self, *, signed: bool = True) -> None:
-        """Write the indexes of all suites, and sign them."""
+    def publish(self, *, signed: bool = True, expired: bool = False) -> None:
+        """Write the indexes of all suites, and sign them; expired ones are as a mirror has them that lags."""
         for archive, suites in _SUITES.items():
             for suite in suites:
                 held = self.packages[archive] if _HOLDS.get(suite) == archive else []
-                self._suite(_ROOTS[archive], suite, [stanza for _, stanza in held], signed)
+                self._suite(_ROOTS[archive], suite, [stanza for _, stanza in held], signed, expired)
 
-    def _suite(self, root: str, suite: str, stanzas: Sequence[bytes], signed: bool) -> None:
+    def _suite(self, root: str, suite: str, stanzas: Sequence[bytes], signed: bool, expired: bool) -> None:
         content = b"".join(stanzas)
         index = "main/binary-amd64/Packages"
         release = (
             f"Origin: Debian\nSuite: {suite}\nCodename: {suite}\nArchitectures: amd64\nComponents: main\n"
             "Date: Sat, 01 Nov 2025 00:00:00 UTC\n"
+            f"{'Valid-Until: Sat, 08 Nov 2025 00:00:00 UTC' + chr(10) if expired else ''}"
             f"SHA256:\n {hashlib.sha256(content).hexdigest()} {len(content)} {index}\n"
         )
         self.web.add(f"{root}/dists/{suite}/{index}", content)

@@ -164,3 +164,7 @@ def test_bootstrap_installs_what_the_lock_has_whatever_the_index_offers(checkout
     assert done.returncode == 4
     assert "DO NOT MATCH THE HASHES" in done.stderr
     assert subprocess.run([python, "-c", "import theirs"], capture_output=True).returncode == 1
+    (checkout / "requirements.lock").write_text("theirs==1.0\n")
+    done = environment(checkout)
+    assert done.returncode == 4
+    assert "Hashes are required" in done.stderr

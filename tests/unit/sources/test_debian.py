@@ -155,6 +155,24 @@ def test_an_index_without_a_signature_of_the_keys_is_refused(mirror: Archive, fo
     assert not (folder / "debian.lock.yaml").exists()
 
 
+def test_an_index_that_has_expired_is_refused_unless_it_is_of_a_snapshot(
+    mirror: Archive, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mirror, or whoever is on the way to it, could hold security updates back for ever."""
+    mirror.publish(expired=True)
+    with pytest.raises(HostError, match="indexes cannot be read") as refused:
+        lock.write(configured(folder), report=quiet)
+    assert "expired" in str(refused.value)
+    snapshot = "/snapshot/20251105T000000Z"
+    for path, content in list(mirror.web.contents.items()):
+        mirror.web.add(snapshot + path, content)
+    for name, value in mirror.environment.items():
+        if name != "DEBIAN_KEYRING":
+            monkeypatch.setenv(name, value.replace(mirror.web.url, mirror.web.url + snapshot))
+    lock.write(configured(folder), report=quiet)
+    assert pinned.locked(configured(folder), "open").snapshot == "20251105T000000Z"
+
+
 def test_a_package_that_no_archive_has_is_named(mirror: Archive, folder: Path) -> None:
     wanted = DebianPackages(suite=debian.SUITE, packages={"serving": ("sevrer",)})
     with pytest.raises(PinError, match="Unable to locate package sevrer"):
