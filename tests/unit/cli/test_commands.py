@@ -284,6 +284,19 @@ def test_smoke_refuses_wrong_options_before_it_looks_for_an_engine(options: list
     assert says in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [("serve", "--dry-run"), ("serve.compose",)])
+def test_a_server_is_opened_to_other_machines_on_request_only(
+    arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "config.pbtxt").write_text('name: "model"\n')
+    command = (*arguments, "--image", "a/b:c", "--model-repo", str(tmp_path))
+    for more, address in (((), "127.0.0.1"), (("--listen", "0.0.0.0"), "0.0.0.0")):
+        done = invoke(*command, *more)
+        assert done.returncode == 0, done.stderr
+        assert re.findall(r"([0-9.]+):(\d+):8000\b", done.stdout) == [(address, "8000")]
+
+
 def test_what_fails_while_an_interrupted_command_cleans_up_does_not_hide_the_interrupt(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
