@@ -62,11 +62,11 @@ class Shelf:
             manifest = self.repository.put_manifest(tag, raw, MANIFEST)
         return Image(manifest, stored.digest)
 
-    def stage(self, plan: Plan) -> dict[str, str]:
-        """Stage a new pair of images with their inventories, and return their ids."""
+    def stage(self, plan: Plan, **labels: str) -> dict[str, str]:
+        """Stage a new pair of images, with further labels, and their inventories; return their ids."""
         found = {}
         for product in PRODUCTS:
-            image = self.image(plan, product, self.names.staged(plan, product))
+            image = self.image(plan, product, self.names.staged(plan, product), **labels)
             listed = StoredInventory(image.id, Inventory("debian", "12", (), ()))
             file = plan.folder(self.work) / f"inventory-{product}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -80,15 +80,15 @@ class Shelf:
             found = gate_records.results(gate, plan)
             GateReport(gate, plan, images, found).write(plan.folder(self.work))
 
-    def tested(self, plan: Plan) -> dict[str, str]:
+    def tested(self, plan: Plan, **labels: str) -> dict[str, str]:
         """Stage a new pair that passed both gates, and return the ids."""
-        images = self.stage(plan)
+        images = self.stage(plan, **labels)
         self.judge(plan, images)
         return images
 
-    def publish(self, *plans: Plan, signer: Signer | None = None, force: bool = False) -> list[Outcome]:
-        """Publish cells in this process."""
-        options = Options(self.names, self.work, signer=signer, force=force)
+    def publish(self, *plans: Plan, signer: Signer | None = None, **allowed: bool) -> list[Outcome]:
+        """Publish cells in this process; `allowed` are options such as `force`."""
+        options = Options(self.names, self.work, signer=signer, **allowed)
         return publish.publish_cells(plans, options, report=self.said.append)
 
     def elsewhere(self, work: Path) -> Shelf:

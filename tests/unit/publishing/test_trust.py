@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
+from ftbuild.build import bake
 from ftbuild.config.schema import Config
 from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
@@ -124,6 +125,13 @@ def test_a_pair_on_a_base_without_a_digest_is_not_published(shelf: Shelf, cell: 
     assert (outcome.state, outcome.exit_code) == ("failed", 10)
     assert "no digest of its base ngc" in str(outcome.error)
     assert shelf.immutable(cell) == shelf.moving(cell) == {}
+
+
+def test_what_other_machines_may_have_compiled_is_published_only_on_request(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell, **{bake.CACHE_LABEL: bake.REMOTE})
+    refused(shelf.publish(cell), "was compiled with a remote compiler cache (CCACHE_REMOTE_STORAGE)")
+    assert shelf.immutable(cell) == shelf.moving(cell) == {}
+    assert only(shelf.publish(cell, allow_shared_cache=True)).state == "published"
 
 
 def test_a_run_that_ended_before_the_moving_tags_is_finished(shelf: Shelf, cell: Plan) -> None:
