@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -25,7 +26,7 @@ from hypothesis import strategies as st
 
 from ftbuild.errors import ConfigError, FtbuildError, HostError, PublishError
 from ftbuild.publishing import index, remote_image
-from ftbuild.registry import address, reference, transport
+from ftbuild.registry import address, client, reference, transport
 from ftbuild.registry.client import MANIFEST_BYTES, Repository
 from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.policy import RetryPolicy
@@ -296,6 +297,21 @@ def test_pages_that_go_in_a_circle_end(answers: Answers, link: str) -> None:
     with pytest.raises(Malformed, match="does not end after"):
         repository(answers).tags()
     assert len(answers.seen) < 10
+
+
+@pytest.mark.parametrize(("limit", "most"), [("PAGES", 4), ("TAGS", 3 * 4 - 1)])
+def test_pages_without_end_end(
+    answers: Answers, limit: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, limit, most)
+    pages = [f"tags/list?last={number}" for number in range(9)]
+    for page, following in pairwise(["tags/list", *pages]):
+        headers = {"Link": f'<{following}>; rel="next"'}
+        answers.where = {page: (200, headers, json.dumps(TAGS).encode()), **answers.where}
+    answers.where = {pages[-1]: (200, {}, json.dumps(TAGS).encode()), **answers.where}
+    with pytest.raises(Malformed, match="does not end after 4 pages and 12 tags"):
+        repository(answers).tags()
+    assert len([path for _, path, _ in answers.seen if "tags/list" in path]) == 4
 
 
 @pytest.mark.parametrize(
