@@ -307,7 +307,7 @@ def test_a_busy_registry_is_asked_again_after_the_time_it_names(faulty_registry:
     faults.answer("^HEAD .*/manifests/1$", 429, Retry_After="1")
     start = time.monotonic()
     assert there.head("1") is None
-    assert 1.0 <= time.monotonic() - start < 3.0
+    assert 1.0 <= time.monotonic() - start < 30.0  # without that time it is asked again at once
     assert faults.count("/manifests/1$") == 2
 
 
@@ -319,7 +319,7 @@ def test_a_registry_that_wants_to_be_left_alone_for_an_hour_is_not_waited_for(
     start = time.monotonic()
     with pytest.raises(Refused, match="TOOMANYREQUESTS come back later") as refused:
         repository(faulty_registry).tags()
-    assert time.monotonic() - start < 2.0
+    assert time.monotonic() - start < 30.0
     assert (refused.value.status, refused.value.exit_code) == (429, 10)
 
 
