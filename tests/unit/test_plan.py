@@ -156,6 +156,15 @@ def recipes(config: Config, tmp_path: Path) -> tuple[Config, Path]:
     ), folder
 
 
+def test_a_raised_number_of_the_recipe_changes_the_key(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People raise it for a change that no file of the key shows."""
+    before = plan_of(config).key
+    monkeypatch.setattr("ftbuild.plan.RECIPE", "another")
+    assert plan_of(config).key != before
+
+
 @pytest.mark.parametrize("step", ["compile.sh", "slot.py", "pip-install.sh"])
 def test_a_changed_step_changes_the_key(recipes: tuple[Config, Path], step: str) -> None:
     config, folder = recipes
