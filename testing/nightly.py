@@ -58,10 +58,11 @@ class Place:
         """Return the same place for other cells."""
         return replace(self, cells=cells)
 
-    def start(self, *more: str) -> subprocess.Popen[str]:
+    def start(self, *more: str, audit: bool = False) -> subprocess.Popen[str]:
         """Start a run."""
         chosen = [word for cell in self.cells for word in ("--cell", cell)]
-        options = ["--config", str(self.config), "--registry", self.registry, "--no-audit", *chosen, *more]
+        options = ["--config", str(self.config), "--registry", self.registry, *chosen, *more]
+        options += [] if audit else ["--no-audit"]
         return subprocess.Popen(
             command("nightly", *options),
             cwd=ROOT,
@@ -71,9 +72,9 @@ class Place:
             text=True,
         )
 
-    def run(self, *more: str) -> Ended:
+    def run(self, *more: str, audit: bool = False) -> Ended:
         """Start a run and wait for its end."""
-        return self.end(self.start(*more))
+        return self.end(self.start(*more, audit=audit))
 
     def end(self, process: subprocess.Popen[str], before: str = "") -> Ended:
         """Wait for the end of a run, and read what it leaves; `before` is its output so far."""
