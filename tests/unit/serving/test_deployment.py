@@ -89,6 +89,13 @@ def test_a_repository_says_what_it_needs(repository: Callable[..., Path]) -> Non
     )
 
 
+def test_the_model_that_needs_most_gpus_decides(repository: Callable[..., Path]) -> None:
+    folder = repository(pbtxt(), 1)
+    (folder / "large").mkdir()
+    (folder / "large/config.pbtxt").write_text(pbtxt(tensor_para_size="4"))
+    assert requirements.read(folder).gpus == 4
+
+
 def test_weights_are_where_the_container_sees_them(repository: Callable[..., Path]) -> None:
     folder = repository(pbtxt(model_checkpoint_path="/models/fastertransformer/1/1-gpu"), 1)
     assert requirements.read(folder).weights[0].exists
