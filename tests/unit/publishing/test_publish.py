@@ -330,6 +330,15 @@ def test_the_image_compiled_for_a_gpu_comes_first_then_the_newest() -> None:
     assert tags(70) == []
 
 
+@pytest.mark.parametrize(("driver", "is_old"), [("", False), ("520.61.05", False), ("519.9", True)])
+def test_a_driver_that_is_too_old_for_an_image_is_said(driver: str, is_old: bool) -> None:
+    wanted = replace(ENTRIES[0], driver="520.61")
+    said = index.answer(Sm(80), [wanted], driver)
+    assert ("driver 520.61, newer than the installed one" in said) == is_old
+    assert wanted.pull in said
+    assert index.answer(Sm(80), [], driver).endswith(": none")
+
+
 @given(st.permutations(ENTRIES))
 def test_the_order_of_a_registrys_tags_does_not_matter(entries: list[Entry]) -> None:
     assert index.fitting(entries, Sm(86)) == index.fitting(ENTRIES, Sm(86))
