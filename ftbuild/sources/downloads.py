@@ -89,7 +89,7 @@ def held(sha256: str, cache: Path) -> Path | None:
     if not file.is_file():
         return None
     if sha256_of(file) == sha256:
-        with suppress(PermissionError):  # another user's
+        with suppress(OSError):  # another user's, or a file system that is read only
             # The other time stays: builders take a file with a new one for another file.
             os.utime(file, ns=(time.time_ns(), file.stat().st_mtime_ns))
         return file
@@ -141,11 +141,16 @@ def unused(wanted: Collection[str], cache: Path) -> list[Path]:
     return [
         path
         for path in sorted((cache.absolute() / FOLDER).glob("*"))
-        if (named := _STORED.fullmatch(path.name))
-        and named[1] not in wanted
-        and (about := path.lstat()).st_nlink == 1
-        and about.st_atime < since
+        if (named := _STORED.fullmatch(path.name)) and named[1] not in wanted and _is_idle(path, since)
     ]
+
+
+def _is_idle(file: Path, since: float) -> bool:
+    try:
+        about = file.lstat()
+    except FileNotFoundError:  # what another command fetched has its name now
+        return False
+    return about.st_nlink == 1 and about.st_atime < since
 
 
 def drop(files: Iterable[Path]) -> bool:
