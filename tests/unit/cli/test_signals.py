@@ -52,7 +52,7 @@ def started(
 
 
 def await_file(file: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while not file.exists():
         assert time.monotonic() < deadline, file
         time.sleep(0.01)
