@@ -53,6 +53,10 @@ class ServerOptions:
     grpc_port: Annotated[int, Range(1, 65535), "port of the gRPC endpoint"] = 8001
     metrics_port: Annotated[int, Range(1, 65535), "port of the metrics"] = 8002
     shm: Annotated[str, "shared memory, for instance 1g"] = "1g"
+    memory: Annotated[
+        str | None,
+        "most memory, for instance 32g (default: by the sizes of the models and the number of GPUs)",
+    ] = None
     name: Annotated[str, "name of the server"] = "triton-ft"
 
     def deployment(
@@ -67,6 +71,7 @@ class ServerOptions:
             ports=deployment.Ports(self.http_port, self.grpc_port, self.metrics_port, listen),
             shared_memory=deployment.size(self.shm),
             name=self.name,
+            memory=deployment.size(self.memory) if self.memory else None,
         )
 
 

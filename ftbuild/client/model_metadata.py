@@ -6,24 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from ftbuild.client.probe import NEUTRAL
+
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-# Values that leave a greedy answer as it is. Ensembles of 22.03 must have all inputs (core r22.12
-# ensemble_scheduler.cc:483 is newer).
-NEUTRAL: Mapping[str, float] = {
-    "runtime_top_k": 1,
-    "runtime_top_p": 0.0,
-    "beam_search_diversity_rate": 0.0,
-    "temperature": 1.0,
-    "len_penalty": 1.0,
-    "repetition_penalty": 1.0,
-    "random_seed": 0,
-    "is_return_log_probs": True,
-    "beam_width": 1,
-}
 # An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them
 # (core r22.12 ensemble_scheduler.cc:1088; seen on server 2.36).
 _ALWAYS = ("runtime_top_k", "is_return_log_probs")

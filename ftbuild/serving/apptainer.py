@@ -1,7 +1,7 @@
-"""Deployments for Apptainer (or Singularity) under Slurm: definition file, start script, batch script.
+"""Deployments for Apptainer (or Singularity) under Slurm: definition file, scripts to start, ask and submit.
 
-A container there runs as the calling user and shares the host's network, GPUs and /dev/shm. So the server
-gets its ports as options, and CUDA_VISIBLE_DEVICES chooses the GPUs.
+A container there runs as the calling user and shares the host's network and GPUs. So the server gets its
+ports as options, and CUDA_VISIBLE_DEVICES chooses the GPUs.
 """
 
 from __future__ import annotations
@@ -15,15 +15,35 @@ from ftbuild import triton
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import files, shell
 from ftbuild.host.shell import CommandFailed
+from ftbuild.serving import health
 from ftbuild.serving.deployment import Deployment
 from ftbuild.text.reporter import Reporter
 
 PROGRAM = "apptainer"
 DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
 START, BATCH = "triton_start.sh", "triton.sbatch"
+ASK, PROBE = "triton_probe.sh", "probe.py"
 LOG = "build.log"
+# A job whose server ends by itself is queued again so often.
+RESTARTS = 20
 # `apptainer --cleanenv` keeps out the variables of a batch system: OpenMPI would see SLURM_* and call srun,
-# which no image has. Those that the server needs are passed on by name.
+# which no image has. Those that the server needs are passed on by name. `--contain` keeps out the host's /tmp
+# and /dev/shm; the image's own files are read-only in any case.
+_RUNTIME = """\
+if [[ ! -f $here/{image} ]]; then
+  echo "$here/{image} is not built; cd $here && apptainer build {image} {definition}" >&2
+  exit 4
+fi
+if command -v apptainer > /dev/null; then
+  runtime=apptainer prefix=APPTAINERENV
+elif command -v singularity > /dev/null; then
+  runtime=singularity prefix=SINGULARITYENV
+else
+  echo "neither apptainer nor singularity is installed; on a cluster: module load apptainer" >&2
+  exit 4
+fi
+contained=(--cleanenv --contain --no-home --no-privs --pwd /tmp)
+"""
 _START = """\
 #!/bin/bash
 # Starts Triton in the Apptainer image beside this script:  {start} [MODEL_REPOSITORY]
@@ -39,24 +59,21 @@ if [[ -z $models || ! -d $models ]]; then
   exit 2
 fi
 models=$(cd "$models" && pwd)
-if [[ ! -f $here/{image} ]]; then
-  echo "$here/{image} is not built; cd $here && apptainer build {image} {definition}" >&2
-  exit 4
-fi
-if command -v apptainer > /dev/null; then
-  runtime=apptainer prefix=APPTAINERENV
-elif command -v singularity > /dev/null; then
-  runtime=singularity prefix=SINGULARITYENV
-else
-  echo "neither apptainer nor singularity is installed; on a cluster: module load apptainer" >&2
-  exit 4
-fi
-export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
-{environment}exec "$runtime" exec{nv} --cleanenv --no-home --pwd /tmp \\
+{runtime}export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
+{environment}exec "$runtime" exec{nv} "${{contained[@]}}" \\
   --bind "$models:{inside}:ro" "$here/{image}" \\
   {command} \\
   --http-port="${{HTTP_PORT:-{http}}}" --grpc-port="${{GRPC_PORT:-{grpc}}}" \\
   --metrics-port="${{METRICS_PORT:-{metrics}}}"
+"""
+_ASK = """\
+#!/bin/bash
+# Asks the server on this machine for one token:  {ask} ready|alive [SECONDS]
+# Ends with 0 if it answers within that time. Ports: HTTP_PORT, GRPC_PORT, as for {start}.
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+{runtime}exec "$runtime" exec "${{contained[@]}}" --bind "$here/{probe}:/{probe}:ro" "$here/{image}" \\
+  python3 /{probe} "${{1:?ready or alive}}" "${{2:-{seconds}}}" "${{HTTP_PORT:-{http}}}" "${{GRPC_PORT:-{grpc}}}"
 """
 _BATCH = """\
 #!/bin/bash
@@ -65,12 +82,46 @@ _BATCH = """\
 #SBATCH --nodes=1
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=8
-{gres}#SBATCH --output=%x-%j.log
-set -euo pipefail
+{limits}#SBATCH --requeue
+#SBATCH --output=%x-%j.log
+#SBATCH --open-mode=append
+set -uo pipefail
 # Slurm runs a copy of this script from its own folder.
-cd "${{SLURM_SUBMIT_DIR:?submit it with sbatch}}"
-echo "serving on $(hostname)"
-exec ./{start} "$@"
+cd "${{SLURM_SUBMIT_DIR:?submit it with sbatch}}" || exit
+echo "serving on $(hostname), start $((${{SLURM_RESTART_COUNT:-0}} + 1))"
+./{start} "$@" &
+server=$!
+trap 'stopped=yes; kill -TERM "$server"' TERM INT
+{watch}code=0
+while kill -0 "$server" 2> /dev/null; do
+  wait "$server"
+  code=$?
+done
+echo "the server ended with code $code"
+# 86: a GPU is lost, 87: a request took too long, from 128 on: killed by a signal.
+if [[ ! ${{stopped-}} ]] && ((code == 86 || code == 87 || code >= 128)); then
+  if ((${{SLURM_RESTART_COUNT:-0}} < {restarts})); then
+    scontrol requeue "$SLURM_JOB_ID" && sleep 60
+  fi
+fi
+exit "$code"
+"""
+# Kills a server that was ready and has answered nobody for longer than a request may take.
+_WATCH = """\
+watch() {{
+  local failures=0
+  until ./{ask} ready > /dev/null 2>&1; do sleep {period}; done
+  echo "the server answers"
+  while sleep {period}; do
+    if ./{ask} alive {seconds} > /dev/null; then
+      failures=0
+    elif ((++failures == {most})); then
+      kill -KILL "$server"
+    fi
+  done
+}}
+watch &
+trap "kill $!" EXIT
 """
 
 
@@ -79,6 +130,8 @@ def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str
     return {
         DEFINITION: _definition(deployment, archive),
         START: _start(deployment),
+        ASK: _ask(deployment),
+        PROBE: health.SCRIPT,
         BATCH: _batch(deployment),
     }
 
@@ -92,7 +145,8 @@ def write(deployment: Deployment, folder: Path, *, archive: bool = False, report
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in render(deployment, archive=archive).items():
         (folder / name).write_text(text, encoding="utf-8")
-    (folder / START).chmod(0o755)
+    for script in (START, ASK):
+        (folder / script).chmod(0o755)
     if archive:
         report(f"saving {deployment.image} to {folder / ARCHIVE}")
         _save(deployment.image, folder / ARCHIVE)
@@ -157,8 +211,8 @@ def _start(deployment: Deployment) -> str:
         models=shlex.quote(str(deployment.models or "")),
         gpus=gpus,
         gpus_shown=gpus or "none",
+        runtime=_RUNTIME.format(image=IMAGE, definition=DEFINITION),
         image=IMAGE,
-        definition=DEFINITION,
         environment="".join(exports),
         nv=" --nv" if deployment.gpus else "",
         inside=triton.MODELS,
@@ -169,6 +223,34 @@ def _start(deployment: Deployment) -> str:
     )
 
 
+def _ask(deployment: Deployment) -> str:
+    return _ASK.format(
+        ask=ASK,
+        start=START,
+        probe=PROBE,
+        image=IMAGE,
+        runtime=_RUNTIME.format(image=IMAGE, definition=DEFINITION),
+        seconds=health.READY_SECONDS,
+        http=deployment.ports.http,
+        grpc=deployment.ports.grpc,
+    )
+
+
 def _batch(deployment: Deployment) -> str:
-    gres = f"#SBATCH --gres=gpu:{len(deployment.gpus)}\n" if deployment.gpus else ""
-    return _BATCH.format(name=deployment.name, gres=gres, batch=BATCH, start=START)
+    limits = f"#SBATCH --gres=gpu:{len(deployment.gpus)}\n" if deployment.gpus else ""
+    if deployment.memory is not None:
+        limits += f"#SBATCH --mem={deployment.memory_mebibytes}M\n"
+    return _BATCH.format(
+        name=deployment.name,
+        limits=limits,
+        batch=BATCH,
+        start=START,
+        watch=_watch(health.alive_seconds(deployment)),
+        restarts=RESTARTS,
+    )
+
+
+def _watch(seconds: int | None) -> str:
+    if seconds is None:
+        return ""
+    return _WATCH.format(ask=ASK, seconds=seconds, period=health.PERIOD_SECONDS, most=health.FAILURES)

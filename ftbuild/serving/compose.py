@@ -4,27 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-import yaml
-
 from ftbuild import triton
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError
-from ftbuild.serving.deployment import Deployment
+from ftbuild.serving import health, yaml_text
+from ftbuild.serving.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
 
 SERVICE = "triton"
 # Models of tens of gigabytes take minutes to load; earlier failures do not count.
 START_PERIOD = "15m"
-# An image of Triton has python3 for its Python backend, and need not have curl.
-_PROBE = (
-    "from http.client import HTTPConnection as C; "
-    f"c = C('127.0.0.1', {triton.HTTP_PORT}, timeout=5); c.request('GET', '{triton.READY}'); "
-    "raise SystemExit(c.getresponse().status != 200)"
-)
 
 
 def render(deployment: Deployment) -> str:
     """Return the text of a `compose.yaml`, for `docker compose up --detach`."""
-    return yaml.safe_dump(_literal(_project(deployment)), sort_keys=False, width=1000)
+    return yaml_text.dump(_literal(_project(deployment)))
 
 
 def _project(deployment: Deployment) -> dict[str, Any]:
@@ -47,17 +40,23 @@ def _project(deployment: Deployment) -> dict[str, Any]:
                 "bind": {"create_host_path": False},
             }
         ],
+        "read_only": True,
+        "tmpfs": [f"{TMP}:size={TMP_SIZE // MIB}m"],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
+        "pids_limit": PROCESSES,
         "shm_size": f"{deployment.shared_mebibytes}m",
         "healthcheck": {
-            "test": ["CMD", "python3", "-c", _PROBE],
-            "interval": "10s",
-            "timeout": "10s",
-            "retries": 3,
+            # No file: Compose cannot put one into a container whose root is read-only.
+            "test": ["CMD", "python3", "-c", health.SCRIPT, *health.ready()],
+            "interval": f"{health.PERIOD_SECONDS}s",
+            "timeout": f"{health.READY_SECONDS + health.SPARE_SECONDS}s",
+            "retries": health.FAILURES,
             "start_period": START_PERIOD,
         },
     }
+    if deployment.memory is not None:
+        service["mem_limit"] = f"{deployment.memory_mebibytes}m"
     if deployment.environment:
         service["environment"] = dict(deployment.environment)
     if deployment.limits:

@@ -17,10 +17,11 @@ from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import reference
 from ftbuild.serving.image_choice import Image
-from ftbuild.serving.requirements import Needs, Weights
+from ftbuild.serving.requirements import REQUEST_SECONDS, Needs, Weights
 from ftbuild.sm import Sm, sm_codes
 
 MIB = 2**20
+GIB = 1024 * MIB
 # The servers authenticate nobody (docs/security.md).
 LOOPBACK = "127.0.0.1"
 # No machine of these servers has more; a list of indices is no reason to run out of memory.
@@ -32,6 +33,14 @@ NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
 # into the 64 MiB that an engine gives by default.
 SMALLEST_SHARED = 64 * MIB
 SMALLEST_SHARED_MULTI_GPU = 1024 * MIB
+# The root file system is read-only; Open MPI keeps a folder for its session here.
+TMP, TMP_SIZE = "/tmp", 256 * MIB
+# A server of one model has a few hundred threads, more on machines with many cores.
+PROCESSES = 4096
+# Beside the weights, which pass through the memory of the machine: libraries, contexts of the GPUs, requests.
+# A ceiling for a server that leaks, no estimate.
+MEMORY, MEMORY_OF_GPU = 4 * GIB, 4 * GIB
+SMALLEST_MEMORY = 1 * GIB
 # Compute capabilities. FasterTransformer's kernels: half arithmetic from 6.0 on, bfloat16 from 8.0 on (CUDA
 # C++ Programming Guide, "Arithmetic Instructions"), int8 weights for Volta to Ada only (FT v5.3
 # fpA_intB_gemm_template.h:441-458).
@@ -104,6 +113,7 @@ class Options:
     """A user's choices; None and the defaults leave them to the model repository.
 
     `models` is None where the platform brings the repository. `gpus` are indices as nvidia-smi counts them.
+    `shared_memory` and `memory` are in bytes.
     """
 
     models: Path | None
@@ -111,15 +121,17 @@ class Options:
     ports: Ports = field(default_factory=Ports)
     shared_memory: int = size(triton.SHARED_MEMORY)
     name: str = NAME
+    memory: int | None = None
 
 
 @dataclass(frozen=True)
 class Deployment:
     """A server to start: `image` with the repository `models` on `gpus` (none: on the CPU).
 
-    `shared_memory` is in bytes, `access` how containers get GPUs (gpu.STYLES). There is no
-    CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts them from 0; the renderer sets
-    it where there is no such isolation (Apptainer).
+    `shared_memory` and `memory` are in bytes, `memory` is None where nothing is known of the models.
+    `request_seconds` is how long one request may take, None: without limit. `access` is how containers get
+    GPUs (gpu.STYLES). There is no CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts
+    them from 0; the renderer sets it where there is no such isolation (Apptainer).
     """
 
     name: str
@@ -128,6 +140,8 @@ class Deployment:
     gpus: tuple[int, ...]
     ports: Ports
     shared_memory: int
+    memory: int | None = None
+    request_seconds: int | None = REQUEST_SECONDS
     access: str = "gpus"
     command: tuple[str, ...] = triton.COMMAND
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -137,6 +151,11 @@ class Deployment:
     def shared_mebibytes(self) -> int:
         """The shared memory in MiB, a unit of all platforms."""
         return self.shared_memory // MIB
+
+    @property
+    def memory_mebibytes(self) -> int | None:
+        """The limit of memory in MiB; shared memory and /tmp count."""
+        return None if self.memory is None else self.memory // MIB
 
 
 def gpu_indices(text: str | None) -> tuple[int, ...] | None:
@@ -201,6 +220,8 @@ def decide(
         gpus=gpus,
         ports=options.ports,
         shared_memory=options.shared_memory,
+        memory=_memory(options, needs, len(gpus)),
+        request_seconds=needs.request_seconds,
         access=access.style if access else "gpus",
         environment=dict(NCCL) if gpus else {},
         limits=triton.LIMITS if gpus else {},
@@ -283,3 +304,17 @@ def _refuse_shared_memory(shared_memory: int, gpus: int) -> None:
             f"{shared_memory // MIB} MiB of shared memory is too small for {purpose}",
             hint=f"--shm {smallest // MIB}m or more",
         )
+
+
+def _memory(options: Options, needs: Needs, gpus: int) -> int | None:
+    """Return the limit of memory in bytes; ConfigError for one that leaves the server nothing."""
+    if options.memory is None:
+        if not needs.models:
+            return None
+        return needs.size // MIB * MIB + options.shared_memory + MEMORY + gpus * MEMORY_OF_GPU
+    if options.memory < options.shared_memory + SMALLEST_MEMORY:
+        raise ConfigError(
+            f"{options.memory // MIB} MiB of memory is too small: {options.shared_memory // MIB} are shared",
+            hint=f"--memory {(options.shared_memory + SMALLEST_MEMORY) // MIB}m or more",
+        )
+    return options.memory

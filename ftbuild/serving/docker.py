@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ftbuild import triton
+from ftbuild.client import probe
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.plan import LABELS
-from ftbuild.serving.deployment import Deployment
+from ftbuild.serving import health
+from ftbuild.serving.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import unreadable
 from ftbuild.text import tables
@@ -35,7 +37,8 @@ ROLE = {f"{LABELS}.role": "serve"}
 READY_SECONDS = 900
 STOP_SECONDS = 30
 REPORT_SECONDS = 30
-_OUT_OF_MEMORY = "the kernel killed it: the machine's memory ran out"
+_OUT_OF_MEMORY = "the kernel killed it: the memory ran out, --memory gives it more"
+_TMP_OPTIONS = f"size={TMP_SIZE // MIB}m"
 
 
 def command_line(deployment: Deployment) -> str:
@@ -47,7 +50,10 @@ def command_line(deployment: Deployment) -> str:
     elif deployment.gpus:
         # The engine reads the value as CSV: without quotes of its own a comma would end the list.
         argv.append(f'--gpus="device={",".join(map(str, deployment.gpus))}"')
-    argv += ["--cap-drop=ALL", "--security-opt=no-new-privileges"]
+    argv += ["--read-only", f"--tmpfs={TMP}:{_TMP_OPTIONS}"]
+    argv += ["--cap-drop=ALL", "--security-opt=no-new-privileges", f"--pids-limit={PROCESSES}"]
+    if deployment.memory is not None:
+        argv.append(f"--memory={deployment.memory_mebibytes}m")
     argv.append(f"--shm-size={deployment.shared_mebibytes}m")
     argv += [f"--ulimit={name}={value}:{value}" for name, value in deployment.limits.items()]
     ports = deployment.ports
@@ -148,8 +154,12 @@ def start(client: docker.DockerClient, deployment: Deployment) -> Container:
                 for _, port, inside in deployment.ports.published()
             },
             mounts=[Mount(triton.MODELS, str(deployment.models), type="bind", read_only=True)],
+            read_only=True,
+            tmpfs={TMP: _TMP_OPTIONS},
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
+            pids_limit=PROCESSES,
+            mem_limit=deployment.memory,
             shm_size=deployment.shared_memory,
             ulimits=[Ulimit(name=name, soft=n, hard=n) for name, n in deployment.limits.items()],
             device_requests=gpu.requests(deployment.access, deployment.gpus) if deployment.gpus else [],
@@ -176,29 +186,41 @@ def wait(
     *,
     seconds: float = READY_SECONDS,
 ) -> str:
-    """Wait until the server reports that it is ready; return the URL of its HTTP endpoint.
+    """Wait until the server is ready and its models answer; return the URL of its HTTP endpoint.
 
-    Raises SmokeError with its log when it ends or takes longer than `seconds`. Only a request shows that a
-    model answers.
+    Raises SmokeError with its log when it ends, takes longer than `seconds`, or a model gives no token.
     """
     import requests
 
-    url = f"http://{_reached_at(client, deployment)}:{deployment.ports.http}"
+    host = _reached_at(client, deployment)
+    url = f"http://{host}:{deployment.ports.http}"
     begin = reported = time.monotonic()
     while (now := time.monotonic()) < begin + seconds:
         refuse_dead(container, "before it was ready")
         with contextlib.suppress(requests.RequestException):
             if _session().get(f"{url}{triton.READY}", timeout=5).status_code == 200:
-                return url
+                break
         if now > reported + REPORT_SECONDS:
             report(f"still loading after {now - begin:.0f} s; invoke serve --logs shows the log")
             reported = now
         time.sleep(triton.POLL_SECONDS)
-    raise SmokeError(
-        f"the server was not ready within {seconds:g} s; its log:\n"
-        f"    {triton.log_excerpt(container.logs())}",
-        hint="a big model on a slow disk takes longer: --timeout SECONDS",
-    )
+    else:
+        raise SmokeError(
+            f"the server was not ready within {seconds:g} s; its log:\n"
+            f"    {triton.log_excerpt(container.logs())}",
+            hint="a big model on a slow disk takes longer: --timeout SECONDS",
+        )
+    left = max(begin + seconds - time.monotonic(), health.READY_SECONDS)
+    try:
+        probe.answering("ready", probe.Server(host, deployment.ports.http, deployment.ports.grpc, left))
+    except probe.Failed as silent:
+        refuse_dead(container, "when it was asked for a token")
+        raise SmokeError(
+            f"the server is ready, and gives no token: {silent}; its log:\n"
+            f"    {triton.log_excerpt(container.logs())}",
+            hint=triton.DIED_HINT,
+        ) from silent
+    return url
 
 
 def refuse_dead(container: Container, when: str) -> None:

@@ -8,18 +8,17 @@ from __future__ import annotations
 import re
 from typing import Any
 
-import yaml
-
 from ftbuild import triton
 from ftbuild.errors import ConfigError
-from ftbuild.serving.deployment import Deployment
+from ftbuild.serving import health, yaml_text
+from ftbuild.serving.deployment import MIB, TMP, TMP_SIZE, Deployment
 from ftbuild.serving.image_choice import USER
 
 # The resource name of NVIDIA's device plugin.
 GPU = "nvidia.com/gpu"
-PROBE_SECONDS = 10
 # Half an hour to load a model before a pod counts as failed.
 START_PROBES = 180
+PROBE, PROBE_FOLDER = "probe.py", "/probe"
 _CLAIM = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 LONGEST_CLAIM = 253
 
@@ -39,8 +38,11 @@ def render(deployment: Deployment, *, claim: str | None = None, replicas: int = 
         raise ConfigError(
             f"the number of replicas must be at least 1, not {replicas}", hint="check --replicas"
         )
-    documents = [_deployment(deployment, _models(deployment, claim), replicas), _service(deployment)]
-    return yaml.safe_dump_all(documents, sort_keys=False)
+    return yaml_text.dump(
+        _deployment(deployment, _models(deployment, claim), replicas),
+        _service(deployment),
+        _probe(deployment),
+    )
 
 
 def _labels(deployment: Deployment) -> dict[str, str]:
@@ -58,7 +60,7 @@ def _deployment(deployment: Deployment, models: dict[str, Any], replicas: int) -
             # A new pod would wait for the GPUs of the old one.
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}},
             # Longer than the start probe allows, so that a failed start shows its own reason first.
-            "progressDeadlineSeconds": (START_PROBES + 10) * PROBE_SECONDS,
+            "progressDeadlineSeconds": (START_PROBES + 10) * health.PERIOD_SECONDS,
             "selector": {"matchLabels": _labels(deployment)},
             "template": {
                 "metadata": {"labels": _labels(deployment)},
@@ -80,6 +82,11 @@ def _deployment(deployment: Deployment, models: dict[str, Any], replicas: int) -
                                 "sizeLimit": f"{deployment.shared_mebibytes}Mi",
                             },
                         },
+                        {
+                            "name": "tmp",
+                            "emptyDir": {"medium": "Memory", "sizeLimit": f"{TMP_SIZE // MIB}Mi"},
+                        },
+                        {"name": "probe", "configMap": {"name": deployment.name}},
                     ],
                 },
             },
@@ -97,27 +104,59 @@ def _container(deployment: Deployment) -> dict[str, Any]:
         "ports": [
             {"name": name, "containerPort": inside} for name, _, inside in deployment.ports.published()
         ],
-        "startupProbe": {**_probe(triton.READY), "failureThreshold": START_PROBES},
-        "readinessProbe": _probe(triton.READY),
-        "livenessProbe": {**_probe(triton.LIVE), "failureThreshold": 6},
-        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+        "startupProbe": {**_ready(), "failureThreshold": START_PROBES},
+        "readinessProbe": {**_ready(), "failureThreshold": health.FAILURES},
+        "livenessProbe": _alive(deployment),
+        "securityContext": {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
         "volumeMounts": [
             {"name": "models", "mountPath": triton.MODELS, "readOnly": True},
             {"name": "shared-memory", "mountPath": "/dev/shm"},
+            {"name": "tmp", "mountPath": TMP},
+            {"name": "probe", "mountPath": PROBE_FOLDER, "readOnly": True},
         ],
     }
     if deployment.environment:
         container["env"] = [{"name": name, "value": value} for name, value in deployment.environment.items()]
-    if deployment.gpus:
-        container["resources"] = {"limits": {GPU: len(deployment.gpus)}}
+    limits: dict[str, Any] = {GPU: len(deployment.gpus)} if deployment.gpus else {}
+    if deployment.memory is not None:
+        limits["memory"] = f"{deployment.memory_mebibytes}Mi"
+    if limits:
+        container["resources"] = {"limits": limits}
     return container
 
 
-def _probe(path: str) -> dict[str, Any]:
+def _ready() -> dict[str, Any]:
+    return _asked(health.ready(), health.READY_SECONDS)
+
+
+def _alive(deployment: Deployment) -> dict[str, Any]:
+    """Return what restarts a pod: only one in which a request may take forever is not asked for a token."""
+    seconds = health.alive_seconds(deployment)
+    if seconds is None:
+        asked = {"httpGet": {"path": triton.LIVE, "port": "http"}, "timeoutSeconds": health.SPARE_SECONDS}
+    else:
+        asked = _asked(["alive", str(seconds)], seconds)
+    return {**asked, "periodSeconds": 3 * health.PERIOD_SECONDS, "failureThreshold": health.FAILURES}
+
+
+def _asked(arguments: list[str], seconds: int) -> dict[str, Any]:
     return {
-        "httpGet": {"path": path, "port": "http"},
-        "periodSeconds": PROBE_SECONDS,
-        "timeoutSeconds": 5,
+        "exec": {"command": ["python3", f"{PROBE_FOLDER}/{PROBE}", *arguments]},
+        "periodSeconds": health.PERIOD_SECONDS,
+        "timeoutSeconds": seconds + health.SPARE_SECONDS,
+    }
+
+
+def _probe(deployment: Deployment) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": deployment.name, "labels": _labels(deployment)},
+        "data": {PROBE: health.SCRIPT},
     }
 
 

@@ -1,10 +1,11 @@
-"""Requirements of a model repository: GPUs, data types, readable files.
+"""Requirements of a model repository: GPUs, data types, memory, readable files.
 
 Reads config.pbtxt and the names of files; weights are not opened.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ from ftbuild.models.config_pbtxt import MAKE_AGAIN
 BACKEND = "fastertransformer"
 # A configuration takes milliseconds to read; no server has so many models.
 MOST_MODELS = 500
+# The backend's own, where config.pbtxt has none (patches/backend/0171).
+REQUEST_SECONDS = 600
+MOST_SECONDS = 10**9
 _WEIGHTS = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 _VERSION = re.compile(r"[0-9]{1,18}")
@@ -30,6 +34,7 @@ class Weights:
 
     `folder` is where the backend looks for its weights, inside of the repository; `split` are the numbers
     of GPUs that there are weights for beside it. `instances` is the count of its instance group.
+    `request_seconds` is how long a request may take until the backend ends the server; 0: as long as it does.
     """
 
     model: str
@@ -42,6 +47,7 @@ class Weights:
     folder: str
     exists: bool
     split: tuple[int, ...]
+    request_seconds: int = REQUEST_SECONDS
 
     @property
     def gpus(self) -> int:
@@ -59,15 +65,22 @@ class Weights:
 
 @dataclass(frozen=True)
 class Needs:
-    """The models of a repository, and those of them that need GPUs."""
+    """The models of a repository, those of them that need GPUs, and the size of all files in bytes."""
 
     models: tuple[str, ...] = ()
     weights: tuple[Weights, ...] = ()
+    size: int = 0
 
     @property
     def gpus(self) -> int:
         """The fewest GPUs on which every model fits."""
         return max((weights.gpus for weights in self.weights), default=1)
+
+    @property
+    def request_seconds(self) -> int | None:
+        """The longest that a request may take; None where a model sets no limit."""
+        limits = [weights.request_seconds for weights in self.weights] or [REQUEST_SECONDS]
+        return max(limits) if all(limits) else None
 
 
 def read(folder: Path) -> Needs:
@@ -92,7 +105,11 @@ def read(folder: Path) -> Needs:
     if len(files) > MOST_MODELS:
         raise ConfigError(f"{len(files)} models in a repository, more than {MOST_MODELS}", where=str(folder))
     weights = (_weights(folder, file) for file in files)
-    return Needs(tuple(file.parent.name for file in files), tuple(found for found in weights if found))
+    return Needs(
+        tuple(file.parent.name for file in files),
+        tuple(found for found in weights if found),
+        sum(_sizes(folder)),
+    )
 
 
 def unreadable(folder: Path, uid: int, gid: int) -> Path | None:
@@ -102,6 +119,12 @@ def unreadable(folder: Path, uid: int, gid: int) -> Path | None:
     the engine mounts it as root.
     """
     return next((path for path in (folder, *sorted(folder.rglob("*"))) if not _may(path, uid, gid)), None)
+
+
+def _sizes(folder: Path) -> Iterator[int]:
+    for path in folder.rglob("*"):
+        with contextlib.suppress(OSError):  # `unreadable` is about these
+            yield path.stat().st_size
 
 
 def _may(path: Path, uid: int, gid: int) -> bool:
@@ -135,6 +158,7 @@ def _weights(folder: Path, file: Path) -> Weights | None:
         folder=str(place.relative_to(folder)),
         exists=place.is_dir(),
         split=tuple(sorted(_split(place.parent))),
+        request_seconds=_number(parameters, "max_request_seconds", file, REQUEST_SECONDS, most=MOST_SECONDS),
     )
 
 
@@ -143,12 +167,20 @@ def _data_type(parameters: Mapping[str, str]) -> str:
     return parameters.get("data_type") or ("fp16" if parameters.get("is_half") == "1" else "fp32")
 
 
-def _number(parameters: Mapping[str, str], name: str, file: Path, default: int, *, low: int = 0) -> int:
+def _number(
+    parameters: Mapping[str, str],
+    name: str,
+    file: Path,
+    default: int,
+    *,
+    low: int = 0,
+    most: int = MOST_GPUS,
+) -> int:
     text = parameters.get(name) or str(default)
-    if _NUMBER.fullmatch(text) and low <= int(text) <= MOST_GPUS:
+    if _NUMBER.fullmatch(text) and low <= int(text) <= most:
         return int(text)
     raise ConfigError(
-        f"{name} is {untrusted.shown(text)}, not a number from {low} to {MOST_GPUS}",
+        f"{name} is {untrusted.shown(text)}, not a number from {low} to {most}",
         where=str(file),
         hint=MAKE_AGAIN,
     )
