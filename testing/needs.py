@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import shutil
+import subprocess
 import sys
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NoReturn
 
@@ -18,6 +20,8 @@ import pytest
 VARIABLE = "FTBUILD_REQUIRE"
 ENGINE = "engine"
 PACKAGES = "python-packages"
+# The plugin, or the same program by itself.
+COMPOSE = (["docker", "compose"], ["docker-compose"])
 # The first version of Python for which pyproject.toml leaves a package out.
 _LEFT_OUT = {"tokenizers": (3, 14)}
 
@@ -48,3 +52,16 @@ def package(module: str) -> ModuleType:
         reason = f"needs the Python package {module} (./bootstrap test installs it): {missing}"
     left_out = module in _LEFT_OUT and sys.version_info >= _LEFT_OUT[module]
     absent("" if left_out else PACKAGES, reason)
+
+
+def compose() -> Sequence[str]:
+    """Return the command line of Docker Compose 2."""
+    __tracebackhide__ = True
+    for command in COMPOSE:
+        if shutil.which(command[0]):
+            asked = subprocess.run(
+                [*command, "version", "--short"], capture_output=True, text=True, check=False
+            )
+            if asked.returncode == 0 and int(asked.stdout.lstrip("v").partition(".")[0]) >= 2:
+                return command
+    absent("docker-compose", "needs Docker Compose 2 (Debian: docker-compose of trixie)")

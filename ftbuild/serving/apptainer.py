@@ -73,7 +73,8 @@ _ASK = """\
 set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 {runtime}exec "$runtime" exec "${{contained[@]}}" --bind "$here/{probe}:/{probe}:ro" "$here/{image}" \\
-  python3 /{probe} "${{1:?ready or alive}}" "${{2:-{seconds}}}" "${{HTTP_PORT:-{http}}}" "${{GRPC_PORT:-{grpc}}}"
+  python3 /{probe} "${{1:?ready or alive}}" "${{2:-{seconds}}}" \\
+  "${{HTTP_PORT:-{http}}}" "${{GRPC_PORT:-{grpc}}}"
 """
 _BATCH = """\
 #!/bin/bash

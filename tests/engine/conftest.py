@@ -41,6 +41,7 @@ from testing.sample import (
     sample_plan,
     use_small_base,
 )
+from testing.serving import sample_image, sample_models, wanted  # noqa: F401  fixtures
 
 if TYPE_CHECKING:
     import docker

@@ -4,95 +4,39 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
-import time
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 import yaml
 
-from ftbuild.cli import demo
-from ftbuild.client.connection import Client
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.host import shell
-from ftbuild.models.config_pbtxt import MODEL
 from ftbuild.plan import Plan
-from ftbuild.serving import compose, deployment, image_choice, kubernetes, requirements
 from ftbuild.serving import docker as launch
-from ftbuild.serving.deployment import Deployment, Options, Ports
+from ftbuild.serving import image_choice, kubernetes
+from ftbuild.serving.deployment import Deployment
 from ftbuild.serving.image_choice import Image, ImageChoice
 from testing import ROOT
 from testing.sample import SAMPLE, command
+from testing.serving import RIGHT, answer, expect_strict
 
 if TYPE_CHECKING:
     import docker
 
 
-def free_ports() -> Ports:
-    sockets = [socket.socket() for _ in range(3)]
-    for free in sockets:
-        free.bind(("", 0))
-    ports = Ports(*(free.getsockname()[1] for free in sockets))
-    for free in sockets:
-        free.close()
-    return ports
-
-
 @pytest.fixture
-def models(tmp_path: Path) -> Path:
-    """A model repository that everybody may read, in a folder that only we may enter: a mount bypasses it."""
-    folder = demo.model_repository(tmp_path / "models")
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
-    assert tmp_path.stat().st_mode & 0o077 == 0
-    return folder
-
-
-@pytest.fixture
-def image(client: docker.DockerClient, built: Plan) -> Image:
-    found, access = image_choice.find(client, loader.load(SAMPLE), ImageChoice(sm="80", triton="22.12"), None)
-    assert access is None
-    assert found.name == built.tag("runtime", moving=True)
-    return found
-
-
-@pytest.fixture
-def wanted(client: docker.DockerClient, image: Image, models: Path) -> Iterator[Deployment]:
-    """How the sample is served, under a name of its own; whatever is left of it is removed."""
-    options = Options(models, ports=free_ports(), name=f"ftbuild-test-{uuid.uuid4().hex[:8]}")
-    yield deployment.decide(options, requirements.read(models), image, "cpu")
-    for left in client.containers.list(all=True, filters={"name": options.name}, ignore_removed=True):
-        left.remove(force=True)
-
-
-@pytest.fixture
-def serve(client: docker.DockerClient, image: Image) -> Callable[..., list[str]]:
+def serve(client: docker.DockerClient, sample_image: Image) -> Callable[..., list[str]]:
     def run(how: Deployment, **options: object) -> list[str]:
         said: list[str] = []
-        launch.serve(client, how, image, said.append, **options)  # type: ignore[arg-type]
+        launch.serve(client, how, sample_image, said.append, **options)  # type: ignore[arg-type]
         return said
 
     return run
-
-
-def answer(port: int, protocol: str) -> list[int]:
-    client = Client(f"localhost:{port}", protocol)  # type: ignore[arg-type]
-    values = {
-        "input_ids": demo.PROMPT,
-        "input_lengths": (len(demo.PROMPT),),
-        "request_output_len": (len(demo.ANSWER),),
-    }
-    outputs = client.infer(MODEL, {name: np.array([data], np.uint32) for name, data in values.items()})
-    client.close()
-    tokens: list[int] = outputs["output_ids"].ravel().tolist()
-    return tokens
 
 
 def names(client: docker.DockerClient) -> set[str]:
@@ -100,20 +44,24 @@ def names(client: docker.DockerClient) -> set[str]:
 
 
 def test_a_detached_server_answers_until_it_is_stopped(
-    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
+    client: docker.DockerClient,
+    wanted: Deployment,
+    serve: Callable[..., list[str]],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(launch, "REPORT_SECONDS", 0)
     said = "\n".join(serve(wanted, detach=True))
+    assert "still loading after" in said
     rows = [line.split() for line in said.splitlines()]
     assert ["Model", "Version", "Status"] in rows
     assert ["fastertransformer", "1", "READY"] in rows
-    right = [*demo.PROMPT, *demo.ANSWER]
-    assert answer(wanted.ports.http, "http") == right
-    assert answer(wanted.ports.grpc, "grpc") == right
+    assert answer(wanted.ports.http) == RIGHT
+    assert answer(wanted.ports.grpc, "grpc") == RIGHT
 
     running = launch.find(client, wanted.name)
     assert running.attrs["HostConfig"]["ShmSize"] == wanted.shared_memory
     assert "Started HTTPService" in launch.logs(running)
-    assert running.exec_run("touch /models/here").exit_code != 0
+    expect_strict(running, wanted)
     published = [binding["HostIp"] for ports in running.ports.values() for binding in ports or ()]
     assert published == ["127.0.0.1"] * 3
 
@@ -123,7 +71,7 @@ def test_a_detached_server_answers_until_it_is_stopped(
     with pytest.raises(HostError, match=f"port {wanted.ports.http} is in use") as busy:
         serve(replace(wanted, name=f"{wanted.name}-2"), detach=True)
     assert "--http-port" in str(busy.value)
-    assert answer(wanted.ports.http, "http") == right
+    assert answer(wanted.ports.http) == RIGHT
 
     launch.stop(running)
     assert wanted.name not in names(client)
@@ -132,7 +80,7 @@ def test_a_detached_server_answers_until_it_is_stopped(
 
 
 def test_ctrl_c_ends_a_foreground_server(
-    client: docker.DockerClient, wanted: Deployment, image: Image
+    client: docker.DockerClient, wanted: Deployment, sample_image: Image
 ) -> None:
     ports = [f"--{name}-port={port}" for name, port, _ in wanted.ports.published()]
     options = ["--triton", "22.12", "--sm", "80", f"--name={wanted.name}", *ports]
@@ -149,7 +97,7 @@ def test_ctrl_c_ends_a_foreground_server(
         for line in process.stdout:
             if "Ctrl-C ends it" in line:
                 break
-        assert answer(wanted.ports.http, "http")[:3] == list(demo.PROMPT)
+        assert answer(wanted.ports.http) == RIGHT
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(60) == 0, rest
@@ -158,14 +106,14 @@ def test_ctrl_c_ends_a_foreground_server(
 
 
 def test_ctrl_c_while_loading_leaves_nothing(
-    client: docker.DockerClient, wanted: Deployment, image: Image, monkeypatch: pytest.MonkeyPatch
+    client: docker.DockerClient, wanted: Deployment, sample_image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(launch, "wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        launch.serve(client, wanted, image, lambda line: None)
+        launch.serve(client, wanted, sample_image, lambda line: None)
     assert wanted.name not in names(client)
 
 
@@ -219,9 +167,9 @@ def test_a_repository_that_the_server_may_not_read_is_refused(
 
 
 def test_a_container_of_somebody_else_is_not_touched(
-    client: docker.DockerClient, wanted: Deployment, image: Image, serve: Callable[..., list[str]]
+    client: docker.DockerClient, wanted: Deployment, sample_image: Image, serve: Callable[..., list[str]]
 ) -> None:
-    other = client.containers.create(image.name, ["true"], name=wanted.name)
+    other = client.containers.create(sample_image.name, ["true"], name=wanted.name)
     with pytest.raises(ConfigError, match="that invoke serve did not make"):
         serve(wanted)
     with pytest.raises(ConfigError, match="no server is called"):
@@ -238,10 +186,13 @@ def test_an_image_that_does_not_exist_is_refused_and_leaves_nothing(
 
 
 def test_a_named_image_is_taken_as_it_is_or_said_to_be_absent(
-    client: docker.DockerClient, image: Image
+    client: docker.DockerClient, sample_image: Image
 ) -> None:
     config = loader.load(SAMPLE)
-    assert image_choice.find(client, config, ImageChoice(image=image.name), None) == (image, None)
+    assert image_choice.find(client, config, ImageChoice(image=sample_image.name), None) == (
+        sample_image,
+        None,
+    )
     with pytest.raises(HostError, match="serving needs the image localhost:1/nobody:x"):
         image_choice.find(client, config, ImageChoice(image="localhost:1/nobody:x"), None)
     absent, _ = image_choice.find(client, config, ImageChoice(image="localhost:1/nobody:x"), None, here=False)
@@ -253,47 +204,20 @@ def test_options_that_no_built_image_matches_are_named(client: docker.DockerClie
         image_choice.find(client, loader.load(SAMPLE), ImageChoice(triton="20.01", sm="80"), None)
 
 
-def test_the_docker_run_line_serves_as_well(client: docker.DockerClient, wanted: Deployment) -> None:
-    subprocess.run(["sh", "-c", launch.command_line(wanted)], check=True, capture_output=True)
-    running = launch.find(client, wanted.name)
-    launch.wait(client, running, wanted, print, seconds=120)
-    assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
-
-
-def test_composes_health_check_sees_the_server(
-    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
-) -> None:
-    service = yaml.safe_load(compose.render(wanted))["services"][compose.SERVICE]
-    test = [part.replace("$$", "$") for part in service["healthcheck"]["test"][1:]]
-    serve(wanted, detach=True)
-    running = launch.find(client, wanted.name)
-    assert running.exec_run(test).exit_code == 0
-    assert running.exec_run([part.replace("8000", "8009") for part in test]).exit_code != 0
-
-
-def test_a_server_starts_with_the_rights_that_a_pod_has(
+def test_the_docker_run_line_serves_as_well_and_as_strictly_as_a_pod(
     client: docker.DockerClient, wanted: Deployment
 ) -> None:
-    """No capability, no new privilege, its own user: what kubernetes.py asks for."""
+    """The pod's user, and what kubernetes.py asks for."""
     pod = next(yaml.safe_load_all(kubernetes.render(wanted)))["spec"]["template"]["spec"]
     user = f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}"
-    strict = ["--cap-drop=ALL", "--security-opt=no-new-privileges", f"--user={user}"]
-    line = launch.command_line(wanted).replace("docker run", " ".join(["docker run", *strict]), 1)
+    line = launch.command_line(wanted).replace("docker run", f"docker run --user={user}", 1)
     shell.run(["sh", "-c", line])
-    launch.wait(client, launch.find(client, wanted.name), wanted, print, seconds=120)
-    assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
-
-
-def test_the_load_is_reported_while_it_lasts(
-    client: docker.DockerClient,
-    wanted: Deployment,
-    serve: Callable[..., list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(launch, "REPORT_SECONDS", 0)
-    begin = time.monotonic()
-    said = serve(wanted, detach=True)
-    assert any("still loading after" in line for line in said), time.monotonic() - begin
+    running = launch.find(client, wanted.name)
+    launch.wait(client, running, wanted, print, seconds=120)
+    assert answer(wanted.ports.http) == RIGHT
+    rules = pod["containers"][0]["securityContext"]
+    assert (rules["readOnlyRootFilesystem"], rules["allowPrivilegeEscalation"]) == (True, False)
+    expect_strict(running, wanted)
 
 
 def cli(*arguments: str, models: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -309,7 +233,7 @@ def test_the_commands_serve_log_and_stop(client: docker.DockerClient, wanted: De
     started = cli("serve", "--detach", "--triton", "22.12", named, *ports, models=wanted.models)
     assert started.returncode == 0, started.stderr
     assert "READY" in started.stdout
-    assert answer(wanted.ports.http, "http") == [*demo.PROMPT, *demo.ANSWER]
+    assert answer(wanted.ports.http) == RIGHT
     assert "Started HTTPService" in cli("serve", "--logs", named).stdout
     again = cli("serve", "--detach", named, *ports, models=wanted.models)
     assert (again.returncode, "there is already a server" in again.stderr) == (2, True)
@@ -332,12 +256,14 @@ def test_every_command_refuses_what_is_no_repository(command: list[str]) -> None
     assert (done.returncode, "the model repository does not exist" in done.stderr) == (2, True)
 
 
-def test_files_are_printed_or_written(tmp_path: Path, wanted: Deployment, image: Image) -> None:
+def test_files_are_printed_or_written(tmp_path: Path, wanted: Deployment, sample_image: Image) -> None:
     out = tmp_path / "file.yaml"
     for task in ("serve.compose", "serve.k8s"):
-        printed = cli(task, "--image", image.name, models=wanted.models).stdout
-        assert image.name in printed
-        assert cli(task, "--image", image.name, "--out", str(out), models=wanted.models).returncode == 0
+        printed = cli(task, "--image", sample_image.name, models=wanted.models).stdout
+        assert sample_image.name in printed
+        assert (
+            cli(task, "--image", sample_image.name, "--out", str(out), models=wanted.models).returncode == 0
+        )
         assert out.read_text() == printed
-    claimed = cli("serve.k8s", "--image", image.name, "--pvc", "gptj", "--replicas", "2").stdout
+    claimed = cli("serve.k8s", "--image", sample_image.name, "--pvc", "gptj", "--replicas", "2").stdout
     assert next(yaml.safe_load_all(claimed))["spec"]["replicas"] == 2

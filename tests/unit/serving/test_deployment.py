@@ -327,7 +327,8 @@ def test_docker_run_says_the_same_as_the_engine_is_asked() -> None:
     options = Options(Path("/srv/my models"), (2, 3), Ports(18000, 18001, 18002), 2**31, "gpt")
     assert docker.command_line(decide(weights=weights, options=options)) == (
         "docker run --detach --name=gpt --label=io.ftbuild.role=serve '--gpus=\"device=2,3\"' "
-        "--cap-drop=ALL --security-opt=no-new-privileges "
+        "--read-only --tmpfs=/tmp:size=256m --cap-drop=ALL --security-opt=no-new-privileges "
+        "--pids-limit=4096 --memory=14336m "
         "--shm-size=2048m --ulimit=memlock=-1:-1 --ulimit=stack=67108864:67108864 "
         "--publish=127.0.0.1:18000:8000 --publish=127.0.0.1:18001:8001 --publish=127.0.0.1:18002:8002 "
         "'--mount=type=bind,source=/srv/my models,target=/models,readonly' "

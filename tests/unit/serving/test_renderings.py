@@ -5,10 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,7 @@ import yaml
 from ftbuild import triton
 from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import shell
-from ftbuild.serving import apptainer, compose, kubernetes
+from ftbuild.serving import apptainer, compose, health, kubernetes
 from ftbuild.serving.deployment import Deployment, Options, Ports, decide
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import Needs, Weights
@@ -27,8 +24,6 @@ from testing import needs
 
 SPLIT = Weights("fastertransformer", "GPT", "fp16", False, 2, 1, 1, "fastertransformer/1/2-gpu", True, (2,))
 PORTS = Ports(18000, 18001, 18002)
-# The plugin, or the same program by itself.
-COMPOSE = (["docker", "compose"], ["docker-compose"])
 KUBERNETES = "1.30"
 
 
@@ -50,20 +45,9 @@ def without_repository(deployment: Deployment) -> Deployment:
     return replace(deployment, models=None)
 
 
-def compose_program() -> Sequence[str]:
-    for command in COMPOSE:
-        if shutil.which(command[0]):
-            asked = subprocess.run(
-                [*command, "version", "--short"], capture_output=True, text=True, check=False
-            )
-            if asked.returncode == 0 and int(asked.stdout.lstrip("v").partition(".")[0]) >= 2:
-                return command
-    return needs.absent("docker-compose", "needs Docker Compose 2 (Debian: docker-compose of trixie)")
-
-
 @pytest.mark.parametrize("kind", ["deployment", "on_cpu"])
 def test_compose_itself_accepts_the_file(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
-    program = compose_program()
+    program = needs.compose()
     wanted: Deployment = request.getfixturevalue(kind)
     file = tmp_path / "compose.yaml"
     file.write_text(compose.render(wanted))
@@ -100,13 +84,13 @@ def test_compose_restarts_the_server_and_asks_its_health(deployment: Deployment)
     assert service["environment"] == {"NCCL_LAUNCH_MODE": "GROUP"}
 
 
-def test_the_health_check_is_python_that_tells_ready_from_not(deployment: Deployment) -> None:
-    test = yaml.safe_load(compose.render(deployment))["services"][compose.SERVICE]["healthcheck"]["test"]
-    assert test[:3] == ["CMD", "python3", "-c"]
-    program = test[3].replace(f", {triton.HTTP_PORT},", ", 9,")  # the discard port: nobody answers
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "ConnectionRefusedError" in done.stderr
+def test_composes_server_has_no_rights_and_limits(deployment: Deployment) -> None:
+    service = yaml.safe_load(compose.render(deployment))["services"][compose.SERVICE]
+    assert (service["read_only"], service["tmpfs"]) == (True, ["/tmp:size=256m"])
+    assert (service["cap_drop"], service["security_opt"]) == (["ALL"], ["no-new-privileges:true"])
+    assert (service["pids_limit"], service["mem_limit"]) == (4096, "14336m")
+    unknown = yaml.safe_load(compose.render(replace(deployment, memory=None)))["services"][compose.SERVICE]
+    assert "mem_limit" not in unknown
 
 
 def test_compose_reserves_gpus_as_the_engine_hands_them_out(
@@ -131,14 +115,14 @@ def test_compose_needs_a_folder(without_repository: Deployment) -> None:
 
 
 def documents(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    pods, service = yaml.safe_load_all(kubernetes.render(deployment, **options))
+    pods, service, _ = yaml.safe_load_all(kubernetes.render(deployment, **options))
     return pods, service
 
 
 @pytest.mark.parametrize("claim", [None, "gptj-models"])
 def test_kubernetes_schema_accepts_every_document(deployment: Deployment, claim: str | None) -> None:
     validate = needs.package("kubernetes_validate")
-    for document in documents(deployment, claim=claim, replicas=2):
+    for document in yaml.safe_load_all(kubernetes.render(deployment, claim=claim, replicas=2)):
         validate.validate(document, KUBERNETES, strict=True)
     broken, _ = documents(deployment)
     broken["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] = "8000"
@@ -151,20 +135,17 @@ def test_a_pod_gets_gpus_memory_probes_and_no_rights(deployment: Deployment) -> 
     pod = pods["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert pods["spec"]["replicas"] == 3
-    assert container["resources"] == {"limits": {"nvidia.com/gpu": 2}}
+    assert container["resources"] == {"limits": {"nvidia.com/gpu": 2, "memory": "14336Mi"}}
     assert container["args"] == list(triton.COMMAND)
-    paths = {
-        kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")
-    }
-    assert paths == {
-        "startup": "/v2/health/ready",
-        "readiness": "/v2/health/ready",
-        "liveness": "/v2/health/live",
+    assert container["securityContext"] == {
+        "readOnlyRootFilesystem": True,
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
     }
     assert pod["securityContext"]["runAsUser"] == 1000
     assert {"medium": "Memory", "sizeLimit": "2048Mi"} in [v.get("emptyDir") for v in pod["volumes"]]
     mounts = {mount["mountPath"]: mount.get("readOnly", False) for mount in container["volumeMounts"]}
-    assert mounts == {"/models": True, "/dev/shm": False}
+    assert mounts == {"/models": True, "/dev/shm": False, "/tmp": False, "/probe": True}
 
 
 def test_a_service_finds_the_pods_and_their_ports(deployment: Deployment) -> None:
@@ -194,8 +175,10 @@ PROGRAM = """\
 """
 
 
-def run_start(folder: Path, program: str, *arguments: str, **environment: str) -> list[str]:
-    """What the start script runs in place of Apptainer or Singularity, and the variables it passes on."""
+def run_script(
+    folder: Path, program: str, *arguments: str, script: str = apptainer.START, **environment: str
+) -> list[str]:
+    """What a script runs in place of Apptainer or Singularity, and the variables it passes on."""
     programs = folder / "programs"
     programs.mkdir()
     (programs / program).write_text(PROGRAM)
@@ -204,7 +187,7 @@ def run_start(folder: Path, program: str, *arguments: str, **environment: str) -
     (folder / apptainer.IMAGE).touch()
     path = f"{programs}:/usr/bin:/bin"
     done = subprocess.run(
-        [str(folder / apptainer.START), *arguments],
+        [str(folder / script), *arguments],
         env={"PATH": path, "CALLED": str(called), **environment},
         capture_output=True,
         text=True,
@@ -234,9 +217,9 @@ def test_the_start_script_passes_gpus_models_and_ports(
 ) -> None:
     folder = tmp_path / "sif"
     write(deployment, folder)
-    called = run_start(folder, program, CUDA_VISIBLE_DEVICES="5,6", HTTP_PORT="9000")
+    called = run_script(folder, program, CUDA_VISIBLE_DEVICES="5,6", HTTP_PORT="9000")
     assert called == [
-        "exec", "--nv", "--cleanenv", "--no-home", "--pwd", "/tmp",
+        "exec", "--nv", "--cleanenv", "--contain", "--no-home", "--no-privs", "--pwd", "/tmp",
         "--bind", f"{deployment.models}:/models:ro", str(folder / "triton.sif"),
         *triton.COMMAND, "--http-port=9000", "--grpc-port=18001", "--metrics-port=18002",
         f"{prefix}_CUDA_VISIBLE_DEVICES=5,6", f"{prefix}_NCCL_LAUNCH_MODE=GROUP",
@@ -250,9 +233,22 @@ def test_the_start_script_takes_another_repository_and_has_gpus_of_its_own(
     folder = tmp_path / "sif"
     write(deployment, folder)
     (tmp_path / "moved").mkdir()
-    called = run_start(folder, "apptainer", str(tmp_path / "moved"))
+    called = run_script(folder, "apptainer", str(tmp_path / "moved"))
     assert f"{tmp_path / 'moved'}:/models:ro" in called
     assert "APPTAINERENV_CUDA_VISIBLE_DEVICES=2,3" in called
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_the_probe_script_asks_the_server_on_its_ports(deployment: Deployment, tmp_path: Path) -> None:
+    folder = tmp_path / "sif"
+    write(deployment, folder)
+    called = run_script(folder, "apptainer", "ready", script=apptainer.ASK, HTTP_PORT="9000")
+    assert called == [
+        "exec", "--cleanenv", "--contain", "--no-home", "--no-privs", "--pwd", "/tmp",
+        "--bind", f"{folder / 'probe.py'}:/probe.py:ro", str(folder / "triton.sif"),
+        "python3", "/probe.py", "ready", "30", "9000", "18001",
+    ]  # fmt: skip
+    assert (folder / "probe.py").read_text() == health.SCRIPT
 
 
 @pytest.mark.usefixtures("no_apptainer")
@@ -273,7 +269,7 @@ def test_the_start_script_says_what_is_missing(deployment: Deployment, tmp_path:
 @pytest.mark.parametrize("kind", ["deployment", "on_cpu", "without_repository"])
 def test_scripts_are_scripts(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
     files = apptainer.render(request.getfixturevalue(kind))
-    for name in (apptainer.START, apptainer.BATCH):
+    for name in (apptainer.START, apptainer.ASK, apptainer.BATCH):
         (tmp_path / name).write_text(files[name])
         done = subprocess.run(
             ["bash", "-n", str(tmp_path / name)], capture_output=True, text=True, check=False
@@ -302,7 +298,13 @@ def test_without_apptainer_it_is_said_what_was_not_built(deployment: Deployment,
         apptainer.write(deployment, folder, report=lambda line: None)
     assert "build triton.sif triton.def" in str(caught.value)
     assert "--archive" in str(caught.value)
-    assert {path.name for path in folder.iterdir()} == {"triton.def", "triton_start.sh", "triton.sbatch"}
+    assert {path.name for path in folder.iterdir()} == {
+        "triton.def",
+        "triton_start.sh",
+        "triton_probe.sh",
+        "probe.py",
+        "triton.sbatch",
+    }
 
 
 @pytest.mark.usefixtures("no_apptainer")

@@ -1,0 +1,103 @@
+"""The sample stack as a server: a model repository, a deployment under a name of its own, right answers."""
+
+from __future__ import annotations
+
+import re
+import socket
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from ftbuild.cli import demo
+from ftbuild.client.connection import Client, Protocol
+from ftbuild.config import loader
+from ftbuild.models.config_pbtxt import MODEL
+from ftbuild.plan import Plan
+from ftbuild.serving import deployment, image_choice, requirements
+from ftbuild.serving.deployment import Deployment, Options, Ports
+from ftbuild.serving.image_choice import Image, ImageChoice
+from testing.sample import SAMPLE
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+RIGHT = [*demo.PROMPT, *demo.ANSWER]
+
+
+def free_ports() -> Ports:
+    """Return ports of this machine that nobody listens on."""
+    sockets = [socket.socket() for _ in range(3)]
+    for free in sockets:
+        free.bind(("", 0))
+    ports = Ports(*(free.getsockname()[1] for free in sockets))
+    for free in sockets:
+        free.close()
+    return ports
+
+
+@pytest.fixture
+def sample_models(tmp_path: Path) -> Path:
+    """A model repository that everybody may read, in a folder that only we may enter: a mount bypasses it."""
+    folder = demo.model_repository(tmp_path / "models")
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    assert tmp_path.stat().st_mode & 0o077 == 0
+    return folder
+
+
+@pytest.fixture
+def sample_image(client: docker.DockerClient, built: Plan) -> Image:
+    found, access = image_choice.find(client, loader.load(SAMPLE), ImageChoice(sm="80", triton="22.12"), None)
+    assert access is None
+    assert found.name == built.tag("runtime", moving=True)
+    return found
+
+
+@pytest.fixture
+def wanted(client: docker.DockerClient, sample_image: Image, sample_models: Path) -> Iterator[Deployment]:
+    """How the sample is served, under a name of its own; whatever is left of it is removed."""
+    options = Options(sample_models, ports=free_ports(), name=f"ftbuild-test-{uuid.uuid4().hex[:8]}")
+    yield deployment.decide(options, requirements.read(sample_models), sample_image, "cpu")
+    for left in client.containers.list(all=True, filters={"name": options.name}, ignore_removed=True):
+        left.remove(force=True)
+
+
+def answer(address: int | str, protocol: Protocol = "http") -> list[int]:
+    """Return the tokens that a server at this address, or port of this machine, answers; see RIGHT."""
+    client = Client(f"localhost:{address}" if isinstance(address, int) else address, protocol)
+    values = {
+        "input_ids": demo.PROMPT,
+        "input_lengths": (len(demo.PROMPT),),
+        "request_output_len": (len(demo.ANSWER),),
+    }
+    outputs = client.infer(MODEL, {name: np.array([data], np.uint32) for name, data in values.items()})
+    client.close()
+    tokens: list[int] = outputs["output_ids"].ravel().tolist()
+    return tokens
+
+
+def inside(container: Container, *argv: str) -> str:
+    """Return what a command in a container says, whatever its exit code."""
+    said = container.exec_run(list(argv)).output
+    assert isinstance(said, bytes)
+    return said.decode()
+
+
+def expect_strict(running: Container, wanted: Deployment) -> None:
+    """Expect that the server writes to memory only, has no rights to gain, and finds its limits."""
+    for path in ("/here", "/models/here", "/opt/tritonserver/here", "/var/tmp/here"):
+        assert "Read-only file system" in inside(running, "touch", path)
+    assert inside(running, "touch", "/tmp/here", "/dev/shm/here") == ""
+    mounts = [line.split() for line in inside(running, "cat", "/proc/mounts").splitlines()]
+    (tmp,) = (options.split(",") for _, place, _, options, *_ in mounts if place == deployment.TMP)
+    assert {"nosuid", "nodev", "noexec", f"size={deployment.TMP_SIZE // 1024}k"} <= set(tmp)
+    status = inside(running, "cat", "/proc/1/status")
+    assert re.search(r"^NoNewPrivs:\s*1$", status, re.M)
+    assert re.findall(r"^Cap(?:Eff|Bnd):\s*(\w+)$", status, re.M) == ["0" * 16] * 2
+    limits = running.attrs["HostConfig"]
+    assert (limits["PidsLimit"], limits["Memory"]) == (deployment.PROCESSES, wanted.memory)

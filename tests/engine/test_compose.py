@@ -1,0 +1,56 @@
+"""The Compose file of the sample stack, brought up by Docker Compose."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ftbuild.serving import compose
+from ftbuild.serving.deployment import Deployment
+from testing import needs
+from testing.serving import RIGHT, answer, expect_strict, inside
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+# Where an image may lack the programs for it.
+KILL = """
+for process in /proc/[0-9]*; do
+    if [ "$(cat $process/comm)" = tritonserver ]; then kill -9 ${process#/proc/}; fi
+done
+"""
+SECONDS = 60
+
+
+@pytest.fixture
+def up(client: docker.DockerClient, wanted: Deployment, tmp_path: Path) -> Iterator[Container]:
+    """The server of the file, once Compose calls it healthy; asked more often, so that tests are short."""
+    file = tmp_path / "compose.yaml"
+    file.write_text(compose.render(wanted).replace("interval: 10s", "interval: 1s"))
+    program = [*needs.compose(), "--file", str(file)]
+    try:
+        begin = [*program, "up", "--detach", "--wait", "--wait-timeout", str(SECONDS)]
+        done = subprocess.run(begin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        yield client.containers.get(f"{wanted.name}-{compose.SERVICE}-1")
+    finally:
+        subprocess.run([*program, "down", "--timeout", "1"], capture_output=True, check=True)
+
+
+def test_a_killed_server_is_started_again_and_answers(up: Container, wanted: Deployment) -> None:
+    assert answer(wanted.ports.http) == RIGHT
+    expect_strict(up, wanted)
+    assert up.attrs["State"]["Health"]["Log"][-1]["Output"] == "answers: fastertransformer\n"
+    inside(up, "sh", "-c", KILL)
+    deadline = time.monotonic() + SECONDS
+    while (up.attrs["RestartCount"], up.attrs["State"].get("Health", {}).get("Status")) != (1, "healthy"):
+        assert time.monotonic() < deadline, up.attrs["State"]
+        time.sleep(0.1)
+        up.reload()
+    assert answer(wanted.ports.http) == RIGHT
