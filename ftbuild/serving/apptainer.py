@@ -28,7 +28,8 @@ LOG = "build.log"
 RESTARTS = 20
 # `apptainer --cleanenv` keeps out the variables of a batch system: OpenMPI would see SLURM_* and call srun,
 # which no image has. Those that the server needs are passed on by name. `--contain` keeps out the host's /tmp
-# and /dev/shm; the image's own files are read-only in any case.
+# and /dev/shm; the image's own files are read-only in any case. With `--pid` the server ends with the script
+# that started it, also when that is killed: it would keep its ports and GPUs (seen with Apptainer 1.4.5).
 _RUNTIME = """\
 if [[ ! -f $here/{image} ]]; then
   echo "$here/{image} is not built; cd $here && apptainer build {image} {definition}" >&2
@@ -42,7 +43,7 @@ else
   echo "neither apptainer nor singularity is installed; on a cluster: module load apptainer" >&2
   exit 4
 fi
-contained=(--cleanenv --contain --no-home --no-privs --pwd /tmp)
+contained=(--cleanenv --contain --pid --no-home --no-privs --pwd /tmp)
 """
 _START = """\
 #!/bin/bash
@@ -122,7 +123,7 @@ watch() {{
   done
 }}
 watch &
-trap "kill $!" EXIT
+trap "kill $! 2> /dev/null" EXIT
 """
 
 

@@ -219,7 +219,7 @@ def test_the_start_script_passes_gpus_models_and_ports(
     write(deployment, folder)
     called = run_script(folder, program, CUDA_VISIBLE_DEVICES="5,6", HTTP_PORT="9000")
     assert called == [
-        "exec", "--nv", "--cleanenv", "--contain", "--no-home", "--no-privs", "--pwd", "/tmp",
+        "exec", "--nv", "--cleanenv", "--contain", "--pid", "--no-home", "--no-privs", "--pwd", "/tmp",
         "--bind", f"{deployment.models}:/models:ro", str(folder / "triton.sif"),
         *triton.COMMAND, "--http-port=9000", "--grpc-port=18001", "--metrics-port=18002",
         f"{prefix}_CUDA_VISIBLE_DEVICES=5,6", f"{prefix}_NCCL_LAUNCH_MODE=GROUP",
@@ -244,7 +244,7 @@ def test_the_probe_script_asks_the_server_on_its_ports(deployment: Deployment, t
     write(deployment, folder)
     called = run_script(folder, "apptainer", "ready", script=apptainer.ASK, HTTP_PORT="9000")
     assert called == [
-        "exec", "--cleanenv", "--contain", "--no-home", "--no-privs", "--pwd", "/tmp",
+        "exec", "--cleanenv", "--contain", "--pid", "--no-home", "--no-privs", "--pwd", "/tmp",
         "--bind", f"{folder / 'probe.py'}:/probe.py:ro", str(folder / "triton.sif"),
         "python3", "/probe.py", "ready", "30", "9000", "18001",
     ]  # fmt: skip
