@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 
 from ftbuild.cli import demo
+from ftbuild.client import probe
 from ftbuild.client.connection import Client, Protocol
+from ftbuild.client.server_container import Server
 from ftbuild.config import loader
 from ftbuild.models.config_pbtxt import MODEL
 from ftbuild.plan import Plan
@@ -79,6 +81,12 @@ def answer(address: int | str, protocol: Protocol = "http") -> list[int]:
     client.close()
     tokens: list[int] = outputs["output_ids"].ravel().tolist()
     return tokens
+
+
+def probed(server: Server, kind: str = "ready", seconds: float = 20.0) -> list[str]:
+    """Return the models of a server that answer the probe; probe.Failed when one does not."""
+    host, http = server.http.split(":")
+    return probe.answering(kind, probe.Server(host, int(http), int(server.grpc.split(":")[1]), seconds))
 
 
 def inside(container: Container, *argv: str) -> str:

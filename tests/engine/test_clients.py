@@ -24,7 +24,7 @@ from ftbuild.plan import Plan
 from ftbuild.serving import health
 from testing import proxies
 from testing.proxies import Proxy
-from testing.serving import RIGHT, answer
+from testing.serving import RIGHT, answer, probed
 
 ENSEMBLE = """\
 name: "ensemble"
@@ -111,16 +111,11 @@ def file(server: Server, path: str) -> Iterator[None]:
         inside.exec_run(["rm", path])
 
 
-def asked(server: Server, kind: str = "ready", seconds: float = 20.0) -> list[str]:
-    host, http = server.http.split(":")
-    return probe.answering(kind, probe.Server(host, int(http), int(server.grpc.split(":")[1]), seconds))
-
-
 def test_the_probe_runs_in_the_image_and_asks_ensembles_and_streams(server: Server) -> None:
     argv = ["python3", "-c", health.SCRIPT, *health.ready()]
     code, said = server.container.get_wrapped_container().exec_run(argv)
     assert (code, said) == (0, b"answers: ensemble streamed\n")
-    assert asked(server, "alive") == ["ensemble", "streamed"]
+    assert probed(server, "alive") == ["ensemble", "streamed"]
 
 
 def test_a_model_that_fails_is_no_answer(server: Server) -> None:
@@ -128,7 +123,7 @@ def test_a_model_that_fails_is_no_answer(server: Server) -> None:
         file(server, FAILING),
         pytest.raises(probe.Failed, match=r"ensemble answers 400.*no tokenizer today"),
     ):
-        asked(server)
+        probed(server)
     argv = ["python3", "-c", health.SCRIPT, *health.ready(), "8000", "9"]
     code, said = server.container.get_wrapped_container().exec_run(argv)
     assert (code, b"no answer: ConnectionRefusedError" in said) == (1, True)
@@ -143,15 +138,15 @@ def test_silence_is_no_answer_unless_others_get_theirs(server: Server) -> None:
 
     with file(server, WAITING):
         with pytest.raises(probe.Failed, match="ensemble answered nobody within 1 s"):
-            asked(server, seconds=1)
+            probed(server, seconds=1)
         thread = threading.Thread(target=others)
         thread.start()
         try:
-            assert asked(server, seconds=1) == ["ensemble", "streamed"]
+            assert probed(server, seconds=1) == ["ensemble", "streamed"]
         finally:
             ended.set()
             thread.join()
-    assert asked(server) == ["ensemble", "streamed"]
+    assert probed(server) == ["ensemble", "streamed"]
 
 
 def test_a_server_that_stands_still_is_no_answer(server: Server) -> None:
@@ -160,10 +155,10 @@ def test_a_server_that_stands_still_is_no_answer(server: Server) -> None:
     try:
         for kind in ("ready", "alive"):
             with pytest.raises(probe.Failed, match=r"no answer within 0\.2 s"):
-                asked(server, kind, 0.2)
+                probed(server, kind, 0.2)
     finally:
         inside.unpause()
-    assert asked(server)
+    assert probed(server)
 
 
 TOKEN = "5f0c" * 16

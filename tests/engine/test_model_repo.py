@@ -34,6 +34,7 @@ from ftbuild.plan import Plan
 from ftbuild.sources import fetch
 from testing import ROOT, bytelevel, needs
 from testing.sample import SAMPLE
+from testing.serving import probed
 
 if TYPE_CHECKING:
     import docker
@@ -141,6 +142,7 @@ def test_text_goes_through_the_ensemble_of_the_sample_stack(
     with server_container.serve(image, made.folder) as running:
         report = checked(running, "gptneox", checkpoint["gptneox"])
         report.require()
+        assert probed(running) == [ensemble.ENSEMBLE]
         assert {result.subject for result in report.results} == {"identity", "end to end"}
 
         asking = Client(running.http, "http")
@@ -164,6 +166,7 @@ def test_an_ensemble_streams_its_text(
     made = repository.make(found, options(checkpoint, "gptneox", tmp_path / "models", streamed=True))
     with server_container.serve(image, made.folder) as running:
         asking = Client(running.grpc, "grpc")
+        assert probed(running) == [ensemble.ENSEMBLE]
         asked = {"INPUT_0": text("Hi"), "INPUT_1": np.array([[4]], np.uint32)}
         responses = [outputs["OUTPUT_0"][0] for outputs in asking.stream(ensemble.ENSEMBLE, asked)]
         asking.close()
@@ -235,6 +238,7 @@ def test_upstreams_ensembles_with_our_models_on_the_sample_backend(
     }
     with server_container.serve(image, made.folder) as running:
         checked(running, family, checkpoint[family]).require()
+        assert probed(running) == [ensemble.ENSEMBLE]
         asking = Client(running.http, "http")
         answers = asking.infer(ensemble.ENSEMBLE, asked)["OUTPUT_0"].tolist()
         asking.close()
