@@ -35,11 +35,7 @@ if [[ ! -f $here/{image} ]]; then
   echo "$here/{image} is not built; cd $here && apptainer build {image} {definition}" >&2
   exit 4
 fi
-if command -v apptainer > /dev/null; then
-  runtime=apptainer prefix=APPTAINERENV
-elif command -v singularity > /dev/null; then
-  runtime=singularity prefix=SINGULARITYENV
-else
+if ! runtime=$(command -v apptainer || command -v singularity); then
   echo "neither apptainer nor singularity is installed; on a cluster: module load apptainer" >&2
   exit 4
 fi
@@ -60,7 +56,9 @@ if [[ -z $models || ! -d $models ]]; then
   exit 2
 fi
 models=$(cd "$models" && pwd)
-{runtime}export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
+{runtime}prefix=${{runtime##*/}}
+prefix=${{prefix^^}}ENV
+export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
 {environment}exec "$runtime" exec{nv} "${{contained[@]}}" \\
   --bind "$models:{inside}:ro" "$here/{image}" \\
   {command} \\
@@ -123,7 +121,8 @@ watch() {{
   done
 }}
 watch &
-trap "kill $! 2> /dev/null" EXIT
+watcher=$!
+trap 'kill "$watcher" 2> /dev/null' EXIT
 """
 
 
