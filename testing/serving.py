@@ -29,6 +29,57 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 RIGHT = [*demo.PROMPT, *demo.ANSWER]
+_ENSEMBLE = """\
+name: "ensemble"
+platform: "ensemble"
+max_batch_size: 8
+input [
+  { name: "INPUT_0" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "INPUT_1" data_type: TYPE_UINT32 dims: [ -1 ] }
+]
+output [ { name: "output_ids" data_type: TYPE_UINT32 dims: [ -1, -1 ] } ]
+ensemble_scheduling { step [
+  { model_name: "preprocessing" model_version: -1
+    input_map { key: "QUERY" value: "INPUT_0" } input_map { key: "REQUEST_OUTPUT_LEN" value: "INPUT_1" }
+    output_map { key: "IDS" value: "ids" } output_map { key: "LENGTHS" value: "lengths" }
+    output_map { key: "WANTED" value: "wanted" } },
+  { model_name: "fastertransformer" model_version: -1
+    input_map { key: "input_ids" value: "ids" } input_map { key: "input_lengths" value: "lengths" }
+    input_map { key: "request_output_len" value: "wanted" }
+    output_map { key: "output_ids" value: "output_ids" } }
+] }
+"""
+_PREPROCESSING = """\
+name: "preprocessing"
+backend: "python"
+max_batch_size: 8
+input [
+  { name: "QUERY" data_type: TYPE_STRING dims: [ -1 ] },
+  { name: "REQUEST_OUTPUT_LEN" data_type: TYPE_UINT32 dims: [ -1 ] }
+]
+output [
+  { name: "IDS" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "LENGTHS" data_type: TYPE_UINT32 dims: [ -1 ] },
+  { name: "WANTED" data_type: TYPE_UINT32 dims: [ -1 ] }
+]
+"""
+# It waits while there is one file, and fails while there is another.
+WAITING, FAILING = "/tmp/waiting", "/tmp/failing"
+_CODE = f"""\
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+class TritonPythonModel:
+    def execute(self, requests):
+        while os.path.exists({WAITING!r}):
+            time.sleep(0.02)
+        if os.path.exists({FAILING!r}):
+            raise ValueError("no tokenizer today")
+        one = np.array([[1]], np.uint32)
+        tensors = [pb_utils.Tensor(name, one) for name in ("IDS", "LENGTHS", "WANTED")]
+        return [pb_utils.InferenceResponse(tensors) for _ in requests]
+"""
 
 
 def free_ports() -> Ports:
@@ -42,12 +93,17 @@ def free_ports() -> Ports:
     return ports
 
 
+def open_to_all(folder: Path) -> None:
+    """Let everybody read a folder, whatever the umask."""
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+
+
 @pytest.fixture
 def sample_models(tmp_path: Path) -> Path:
     """A model repository that everybody may read, in a folder that only we may enter: a mount bypasses it."""
     folder = demo.model_repository(tmp_path / "models")
-    for path in (folder, *folder.rglob("*")):
-        path.chmod(0o755 if path.is_dir() else 0o644)
+    open_to_all(folder)
     assert tmp_path.stat().st_mode & 0o077 == 0
     return folder
 
@@ -87,6 +143,23 @@ def probed(server: Server, kind: str = "ready", seconds: float = 20.0) -> list[s
     """Return the models of a server that answer the probe; probe.Failed when one does not."""
     host, http = server.http.split(":")
     return probe.answering(kind, probe.Server(host, int(http), int(server.grpc.split(":")[1]), seconds))
+
+
+def add_models(models: Path) -> None:
+    """Add a model that streams, and an ensemble that the files WAITING and FAILING in a container hold up."""
+    bare = (models / MODEL / "config.pbtxt").read_text()
+    texts = {
+        "ensemble/config.pbtxt": _ENSEMBLE,
+        "ensemble/1/.keep": "",
+        "preprocessing/config.pbtxt": _PREPROCESSING,
+        "preprocessing/1/model.py": _CODE,
+        "streamed/config.pbtxt": bare.replace(f'name: "{MODEL}"', 'name: "streamed"', 1)
+        + "model_transaction_policy { decoupled: True }\n",
+        "streamed/1/.keep": "",
+    }
+    for path, text in texts.items():
+        (models / path).parent.mkdir(parents=True, exist_ok=True)
+        (models / path).write_text(text)
 
 
 def inside(container: Container, *argv: str) -> str:

@@ -24,78 +24,14 @@ from ftbuild.plan import Plan
 from ftbuild.serving import health
 from testing import proxies
 from testing.proxies import Proxy
-from testing.serving import RIGHT, answer, probed
-
-ENSEMBLE = """\
-name: "ensemble"
-platform: "ensemble"
-max_batch_size: 8
-input [
-  { name: "INPUT_0" data_type: TYPE_STRING dims: [ -1 ] },
-  { name: "INPUT_1" data_type: TYPE_UINT32 dims: [ -1 ] }
-]
-output [ { name: "output_ids" data_type: TYPE_UINT32 dims: [ -1, -1 ] } ]
-ensemble_scheduling { step [
-  { model_name: "preprocessing" model_version: -1
-    input_map { key: "QUERY" value: "INPUT_0" } input_map { key: "REQUEST_OUTPUT_LEN" value: "INPUT_1" }
-    output_map { key: "IDS" value: "ids" } output_map { key: "LENGTHS" value: "lengths" }
-    output_map { key: "WANTED" value: "wanted" } },
-  { model_name: "fastertransformer" model_version: -1
-    input_map { key: "input_ids" value: "ids" } input_map { key: "input_lengths" value: "lengths" }
-    input_map { key: "request_output_len" value: "wanted" }
-    output_map { key: "output_ids" value: "output_ids" } }
-] }
-"""
-PREPROCESSING = """\
-name: "preprocessing"
-backend: "python"
-max_batch_size: 8
-input [
-  { name: "QUERY" data_type: TYPE_STRING dims: [ -1 ] },
-  { name: "REQUEST_OUTPUT_LEN" data_type: TYPE_UINT32 dims: [ -1 ] }
-]
-output [
-  { name: "IDS" data_type: TYPE_UINT32 dims: [ -1 ] },
-  { name: "LENGTHS" data_type: TYPE_UINT32 dims: [ -1 ] },
-  { name: "WANTED" data_type: TYPE_UINT32 dims: [ -1 ] }
-]
-"""
-# It waits while there is one file, and fails while there is another.
-WAITING, FAILING = "/tmp/waiting", "/tmp/failing"
-MODEL = f"""\
-import os, time
-import numpy as np
-import triton_python_backend_utils as pb_utils
-
-class TritonPythonModel:
-    def execute(self, requests):
-        while os.path.exists({WAITING!r}):
-            time.sleep(0.02)
-        if os.path.exists({FAILING!r}):
-            raise ValueError("no tokenizer today")
-        one = np.array([[1]], np.uint32)
-        tensors = [pb_utils.Tensor(name, one) for name in ("IDS", "LENGTHS", "WANTED")]
-        return [pb_utils.InferenceResponse(tensors) for _ in requests]
-"""
+from testing.serving import FAILING, RIGHT, WAITING, add_models, answer, probed
 
 
 @pytest.fixture(scope="module")
 def server(built: Plan, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server with an ensemble that can be held up, and with a model that streams."""
     models = demo.model_repository(tmp_path_factory.mktemp("served") / "models")
-    bare = (models / "fastertransformer/config.pbtxt").read_text()
-    texts = {
-        "ensemble/config.pbtxt": ENSEMBLE,
-        "ensemble/1/.keep": "",
-        "preprocessing/config.pbtxt": PREPROCESSING,
-        "preprocessing/1/model.py": MODEL,
-        "streamed/config.pbtxt": bare.replace('name: "fastertransformer"', 'name: "streamed"', 1)
-        + "model_transaction_policy { decoupled: True }\n",
-        "streamed/1/.keep": "",
-    }
-    for path, text in texts.items():
-        (models / path).parent.mkdir(parents=True, exist_ok=True)
-        (models / path).write_text(text)
+    add_models(models)
     options = ["--model-control-mode=explicit", "--load-model=*"]
     with server_container.serve(built.tag("runtime"), models, options=options) as running:
         yield running

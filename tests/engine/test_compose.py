@@ -13,7 +13,7 @@ import pytest
 from ftbuild.serving import compose
 from ftbuild.serving.deployment import Deployment
 from testing import needs
-from testing.serving import RIGHT, answer, expect_strict, inside
+from testing.serving import RIGHT, add_models, answer, expect_strict, inside, open_to_all
 
 if TYPE_CHECKING:
     import docker
@@ -30,7 +30,13 @@ SECONDS = 60
 
 @pytest.fixture
 def up(client: docker.DockerClient, wanted: Deployment, tmp_path: Path) -> Iterator[Container]:
-    """The server of the file, once Compose calls it healthy; asked more often, so that tests are short."""
+    """The server of the file, once Compose calls it healthy; asked more often, so that tests are short.
+
+    One of its models is Python, one streams.
+    """
+    assert wanted.models is not None
+    add_models(wanted.models)
+    open_to_all(wanted.models)
     file = tmp_path / "compose.yaml"
     file.write_text(compose.render(wanted).replace("interval: 10s", "interval: 1s"))
     program = [*needs.compose(), "--file", str(file)]
@@ -46,7 +52,7 @@ def up(client: docker.DockerClient, wanted: Deployment, tmp_path: Path) -> Itera
 def test_a_killed_server_is_started_again_and_answers(up: Container, wanted: Deployment) -> None:
     assert answer(wanted.ports.http) == RIGHT
     expect_strict(up, wanted)
-    assert up.attrs["State"]["Health"]["Log"][-1]["Output"] == "answers: fastertransformer\n"
+    assert up.attrs["State"]["Health"]["Log"][-1]["Output"] == "answers: ensemble streamed\n"
     inside(up, "sh", "-c", KILL)
     deadline = time.monotonic() + SECONDS
     while (up.attrs["RestartCount"], up.attrs["State"].get("Health", {}).get("Status")) != (1, "healthy"):
