@@ -6,16 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ftbuild.client.probe import NEUTRAL
+from ftbuild.client.probe import ALWAYS, NEUTRAL
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
-
-# An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them
-# (core r22.12 ensemble_scheduler.cc:1088; seen on server 2.36).
-_ALWAYS = ("runtime_top_k", "is_return_log_probs")
 
 
 @dataclass(frozen=True)
@@ -84,7 +80,7 @@ def options(model: ModelMetadata, parameters: Mapping[str, str], batch: int) -> 
     return {
         name: np.full((batch, 1), values[name], triton_to_np_dtype(tensor.data_type))
         for name, tensor in model.inputs.items()
-        if name in values and (name in _ALWAYS or not tensor.optional)
+        if name in values and (name in ALWAYS or not tensor.optional)
     }
 
 

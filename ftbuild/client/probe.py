@@ -37,6 +37,9 @@ NEUTRAL = {
     "is_return_log_probs": True,
     "beam_width": 1,
 }
+# An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them
+# (core r22.12 ensemble_scheduler.cc:1088; seen on server 2.36).
+ALWAYS = ("runtime_top_k", "is_return_log_probs")
 # One token after one token; sequence_length and max_output_len are T5's, those in capitals the ensembles'.
 _SMALLEST = {
     **NEUTRAL,
@@ -52,9 +55,6 @@ _SMALLEST = {
     "BAD_WORDS_DICT": "",
     "STOP_WORDS_DICT": "",
 }
-# An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them
-# (core r22.12 ensemble_scheduler.cc:1088; seen on server 2.36).
-_ALWAYS = "is_return_log_probs"
 # Triton's data types by the letters of `struct`.
 _PACKED = {"UINT32": "I", "INT32": "i", "UINT64": "Q", "INT64": "q", "FP32": "f", "BOOL": "?"}
 
@@ -152,7 +152,7 @@ def _inputs(config: Any, meant: Mapping[str, str], models: Sequence[Any]) -> Seq
     for tensor in config["input"]:
         meaning = meant.get(tensor["name"], tensor["name"])
         data_type = tensor["data_type"].replace("TYPE_", "").replace("STRING", "BYTES")
-        if tensor.get("optional") and meaning != _ALWAYS:
+        if tensor.get("optional") and meaning not in ALWAYS:
             continue
         if meaning not in values or data_type not in ("BYTES", *_PACKED):
             return None

@@ -54,7 +54,7 @@ def values(asked: probe.Asked) -> dict[str, Any]:
 @pytest.mark.parametrize("required", [DECODER, T5])
 def test_a_bare_model_is_asked_for_one_token(required: dict[str, int]) -> None:
     (asked,) = probe.requests({"fastertransformer": bare(required)})
-    assert values(asked) == {**required, "is_return_log_probs": True}
+    assert values(asked) == {**required, "runtime_top_k": 1, "is_return_log_probs": True}
     assert {tuple(tensor.shape) for tensor in asked.inputs} == {(1, 1)}
     assert not asked.streamed
 
@@ -68,9 +68,9 @@ def test_an_ensemble_is_asked_in_place_of_its_steps(optional: bool) -> None:
         "preprocessing": {"backend": "python", "input": [tensor("QUERY", "STRING")]},
     }
     (asked,) = probe.requests(models)
-    wanted: dict[str, Any] = {"INPUT_0": "a", "INPUT_1": 1, "is_return_log_probs": True}
+    wanted: dict[str, Any] = {"INPUT_0": "a", "INPUT_1": 1, "runtime_top_k": 1, "is_return_log_probs": True}
     if not optional:
-        wanted |= {"INPUT_2": "", "runtime_top_k": 1, "random_seed": 0, "start_id": 50, "end_id": 51}
+        wanted |= {"INPUT_2": "", "random_seed": 0, "start_id": 50, "end_id": 51}
     assert values(asked) == wanted
     assert asked.inputs[0].data_type == "BYTES"
     assert asked.counted == ["ensemble", "fastertransformer"]
