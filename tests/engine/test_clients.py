@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,11 +20,17 @@ from tritonclient.utils import InferenceServerException
 from ftbuild.cli import demo
 from ftbuild.client import probe, server_container
 from ftbuild.client.server_container import Server
+from ftbuild.errors import SmokeError
 from ftbuild.plan import Plan
+from ftbuild.serving import docker as launch
 from ftbuild.serving import health
+from ftbuild.serving.deployment import GIB, Deployment, Ports
 from testing import proxies
 from testing.proxies import Proxy
 from testing.serving import FAILING, RIGHT, WAITING, add_models, answer, probed
+
+if TYPE_CHECKING:
+    import docker
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +69,18 @@ def test_a_model_that_fails_is_no_answer(server: Server) -> None:
     argv = ["python3", "-c", health.SCRIPT, *health.ready(), "8000", "9"]
     code, said = server.container.get_wrapped_container().exec_run(argv)
     assert (code, b"no answer: ConnectionRefusedError" in said) == (1, True)
+
+
+def test_serving_is_refused_while_a_model_gives_no_token(
+    client: docker.DockerClient, server: Server, built: Plan, tmp_path: Path
+) -> None:
+    host = server.http.partition(":")[0].replace("localhost", "127.0.0.1")
+    http, rpc, metrics = (int(a.partition(":")[2]) for a in (server.http, server.grpc, server.metrics))
+    wanted = Deployment("x", built.tag("runtime"), tmp_path, (), Ports(http, rpc, metrics, host), GIB)
+    container = server.container.get_wrapped_container()
+    assert launch.wait(client, container, wanted, print, seconds=20).startswith(f"http://{host}:")
+    with file(server, FAILING), pytest.raises(SmokeError, match="gives no token: ensemble answers 400"):
+        launch.wait(client, container, wanted, print, seconds=20)
 
 
 def test_silence_is_no_answer_unless_others_get_theirs(server: Server) -> None:
