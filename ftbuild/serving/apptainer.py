@@ -92,8 +92,9 @@ echo "serving on $(hostname), start $((${{SLURM_RESTART_COUNT:-0}} + 1))"
 ./{start} "$@" &
 server=$!
 trap 'stopped=yes; kill -TERM "$server"' TERM INT
-{watch}code=0
-while kill -0 "$server" 2> /dev/null; do
+{watch}wait "$server"
+code=$?
+while kill -0 "$server" 2> /dev/null; do # a signal came, and the server has not ended yet
   wait "$server"
   code=$?
 done
