@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -65,15 +66,20 @@ export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
   --http-port="${{HTTP_PORT:-{http}}}" --grpc-port="${{GRPC_PORT:-{grpc}}}" \\
   --metrics-port="${{METRICS_PORT:-{metrics}}}"
 """
+# This machine's Python where it will do: to start a container can mean to unpack the whole image.
 _ASK = """\
 #!/bin/bash
 # Asks the server on this machine for one token:  {ask} ready|alive [SECONDS]
 # Ends with 0 if it answers within that time. Ports: HTTP_PORT, GRPC_PORT, as for {start}.
 set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
-{runtime}exec "$runtime" exec "${{contained[@]}}" --bind "$here/{probe}:/{probe}:ro" "$here/{image}" \\
-  python3 /{probe} "${{1:?ready or alive}}" "${{2:-{seconds}}}" \\
-  "${{HTTP_PORT:-{http}}}" "${{GRPC_PORT:-{grpc}}}"
+ask=(python3 "$here/{probe}")
+if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; then
+{runtime}  bound=(--bind "$here/{probe}:/{probe}:ro")
+  ask=("$runtime" exec "${{contained[@]}}" "${{bound[@]}}" "$here/{image}" python3 /{probe})
+fi
+ask+=("${{1:?ready or alive}}" "${{2:-{seconds}}}" "${{HTTP_PORT:-{http}}}" "${{GRPC_PORT:-{grpc}}}")
+exec "${{ask[@]}}"
 """
 _BATCH = """\
 #!/bin/bash
@@ -113,7 +119,7 @@ watch() {{
   local failures=0
   until ./{ask} ready > /dev/null 2>&1; do sleep {period}; done
   echo "the server answers"
-  while sleep {period}; do
+  while sleep {alive_period}; do
     if ./{ask} alive {seconds} > /dev/null; then
       failures=0
     elif ((++failures == {most})); then
@@ -226,12 +232,13 @@ def _start(deployment: Deployment) -> str:
 
 
 def _ask(deployment: Deployment) -> str:
+    runtime = _RUNTIME.format(image=IMAGE, definition=DEFINITION)
     return _ASK.format(
         ask=ASK,
         start=START,
         probe=PROBE,
         image=IMAGE,
-        runtime=_RUNTIME.format(image=IMAGE, definition=DEFINITION),
+        runtime=textwrap.indent(runtime, "  "),
         seconds=health.READY_SECONDS,
         http=deployment.ports.http,
         grpc=deployment.ports.grpc,
@@ -255,4 +262,10 @@ def _batch(deployment: Deployment) -> str:
 def _watch(seconds: int | None) -> str:
     if seconds is None:
         return ""
-    return _WATCH.format(ask=ASK, seconds=seconds, period=health.PERIOD_SECONDS, most=health.FAILURES)
+    return _WATCH.format(
+        ask=ASK,
+        seconds=seconds,
+        period=health.PERIOD_SECONDS,
+        alive_period=health.ALIVE_PERIOD_SECONDS,
+        most=health.FAILURES,
+    )

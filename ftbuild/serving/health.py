@@ -15,7 +15,7 @@ SCRIPT = Path(probe.__file__).read_text(encoding="utf-8")
 # Silence for READY_SECONDS keeps new requests away, after FAILURES times in a row.
 READY_SECONDS = 30
 FAILURES = 3
-PERIOD_SECONDS = 10
+PERIOD_SECONDS, ALIVE_PERIOD_SECONDS = 10, 30
 # A container's engine allows a probe this much more than the probe itself takes to give up.
 SPARE_SECONDS = 10
 # The backend ends a server by itself in which one request takes too long; this long after, a probe does it.

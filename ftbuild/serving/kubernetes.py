@@ -140,7 +140,7 @@ def _alive(deployment: Deployment) -> dict[str, Any]:
         asked = {"httpGet": {"path": triton.LIVE, "port": "http"}, "timeoutSeconds": health.SPARE_SECONDS}
     else:
         asked = _asked(["alive", str(seconds)], seconds)
-    return {**asked, "periodSeconds": 3 * health.PERIOD_SECONDS, "failureThreshold": health.FAILURES}
+    return {**asked, "periodSeconds": health.ALIVE_PERIOD_SECONDS, "failureThreshold": health.FAILURES}
 
 
 def _asked(arguments: list[str], seconds: int) -> dict[str, Any]:

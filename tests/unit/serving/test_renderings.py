@@ -176,13 +176,20 @@ PROGRAM = """\
 
 
 def run_script(
-    folder: Path, program: str, *arguments: str, script: str = apptainer.START, **environment: str
+    folder: Path,
+    program: str,
+    *arguments: str,
+    script: str = apptainer.START,
+    python: str | None = None,
+    **environment: str,
 ) -> list[str]:
-    """What a script runs in place of Apptainer or Singularity, and the variables it passes on."""
+    """What a script runs in place of Apptainer, Singularity or Python, and the variables it passes on."""
     programs = folder / "programs"
     programs.mkdir()
-    (programs / program).write_text(PROGRAM)
-    (programs / program).chmod(0o755)
+    texts = {program: PROGRAM, **({"python3": f"#!/bin/sh\n{python}\n"} if python else {})}
+    for name, text in texts.items():
+        (programs / name).write_text(text)
+        (programs / name).chmod(0o755)
     called = folder / "called"
     (folder / apptainer.IMAGE).touch()
     path = f"{programs}:/usr/bin:/bin"
@@ -242,13 +249,23 @@ def test_the_start_script_takes_another_repository_and_has_gpus_of_its_own(
 def test_the_probe_script_asks_the_server_on_its_ports(deployment: Deployment, tmp_path: Path) -> None:
     folder = tmp_path / "sif"
     write(deployment, folder)
-    called = run_script(folder, "apptainer", "ready", script=apptainer.ASK, HTTP_PORT="9000")
+    called = run_script(folder, "python3", "ready", script=apptainer.ASK, HTTP_PORT="9000")
+    assert called == [str(folder / "probe.py"), "ready", "30", "9000", "18001"]
+    assert (folder / "probe.py").read_text() == health.SCRIPT
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_the_probe_script_takes_the_images_python_where_the_machine_has_none(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sif"
+    write(deployment, folder)
+    called = run_script(folder, "apptainer", "alive", "9", script=apptainer.ASK, python="exit 1")
     assert called == [
         "exec", "--cleanenv", "--contain", "--pid", "--no-home", "--no-privs", "--pwd", "/tmp",
         "--bind", f"{folder / 'probe.py'}:/probe.py:ro", str(folder / "triton.sif"),
-        "python3", "/probe.py", "ready", "30", "9000", "18001",
+        "python3", "/probe.py", "alive", "9", "18000", "18001",
     ]  # fmt: skip
-    assert (folder / "probe.py").read_text() == health.SCRIPT
 
 
 @pytest.mark.usefixtures("no_apptainer")
