@@ -66,7 +66,8 @@ export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
   --http-port="${{HTTP_PORT:-{http}}}" --grpc-port="${{GRPC_PORT:-{grpc}}}" \\
   --metrics-port="${{METRICS_PORT:-{metrics}}}"
 """
-# This machine's Python where it will do: to start a container can mean to unpack the whole image.
+# This machine's Python where it will do, and is no minimal one: to start a container can mean to unpack the
+# whole image.
 _ASK = """\
 #!/bin/bash
 # Asks the server on this machine for one token:  {ask} ready|alive [SECONDS]
@@ -74,7 +75,8 @@ _ASK = """\
 set -euo pipefail
 here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
 ask=(python3 "$here/{probe}")
-if ! python3 -c 'import sys; sys.exit(sys.version_info < (3, 8))' 2> /dev/null; then
+needs='import concurrent.futures, http.client, sys; sys.exit(sys.version_info < (3, 8))'
+if ! python3 -c "$needs" 2> /dev/null; then
 {runtime}  bound=(--bind "$here/{probe}:/{probe}:ro")
   ask=("$runtime" exec "${{contained[@]}}" "${{bound[@]}}" "$here/{image}" python3 /{probe})
 fi
