@@ -21,6 +21,7 @@ from invoke.util import helpline
 from ftbuild.cli import streams
 from ftbuild.cli.command import Command
 from ftbuild.errors import ConfigError
+from ftbuild.text import terminal
 
 _UNKNOWN = re.compile(r"No idea what '(?P<word>.*)' is!")
 _ABSENT = re.compile(r"'(?P<command>.*)' did not receive required positional arguments: (?P<names>.*)")
@@ -57,6 +58,7 @@ def adjust(namespace: Namespace) -> None:
     changes = {
         "parse_tasks": _with_usage_errors(Program.parse_tasks, check=_require_values),
         "parse_cleanup": _with_usage_errors(Program.parse_cleanup),
+        "update_config": _with_readable_settings(Program.update_config),
         "list_flat": _with_headings(Program.list_flat, namespace),
         "_ftbuild_adjusted": True,
     }
@@ -81,6 +83,23 @@ def _with_usage_errors(
             raise
 
     return checked
+
+
+def _with_readable_settings(original: Callable[..., None]) -> Callable[..., None]:
+    @functools.wraps(original)
+    def updated(program: Any, *arguments: Any, **more: Any) -> None:
+        try:
+            original(program, *arguments, **more)
+            # Else the first command does, outside of what is changed here.
+            program.config.clone().load_shell_env()
+        except (
+            Exception
+        ) as broken:  # the parsers of YAML, JSON and Python, which Invoke calls, raise their own
+            hint = "look at the options -f and -T of Invoke, and at its variables INVOKE_*"
+            problem = f"Invoke's own settings cannot be read: {terminal.printable(str(broken))}"
+            raise _usage_error(ConfigError(problem, hint=hint)) from broken
+
+    return updated
 
 
 def _usage_error(error: ConfigError) -> Exit:

@@ -174,6 +174,9 @@ def test_an_empty_variable_of_the_environment_counts_as_unset() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "code", "message"),
     [
+        (("-f", "/nowhere.toml", "matrix"), {}, 2, "Invoke's own settings cannot be read"),
+        (("-f", str(ROOT / "README.md"), "matrix"), {}, 2, "Invoke's own settings cannot be read"),
+        (("matrix",), {"INVOKE_RUN_WATCHERS": "x"}, 2, "Invoke's own settings cannot be read"),
         (("build", "--dry-run"), {"SOURCE_DATE_EPOCH": "abc"}, 2, "SOURCE_DATE_EPOCH must be a number"),
         (("build", "--dry-run"), {"SOURCE_DATE_EPOCH": "9" * 30}, 2, "SOURCE_DATE_EPOCH must be a number"),
         (("build", "--dry-run"), {"FTBUILD_CONFIG": "/etc/passwd"}, 2, "folder does not exist"),
