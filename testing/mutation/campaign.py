@@ -12,7 +12,7 @@ from typing import Any
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import files
 from ftbuild.text.reporter import Reporter
-from testing.mutation import trial
+from testing.mutation import tracing, trial
 from testing.mutation.mutants import Mutant, mutants
 
 
@@ -80,10 +80,11 @@ def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool
         if (number % every == 0 if known is None else _line(area, file, mutant) in known)
     ]
     survivors = []
-    for number, (file, mutant) in enumerate(chosen, start=1):
-        if _survives(area, file, mutant, tests, traces):
-            survivors.append(_line(area, file, mutant))
-            report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
+    with trial.collected(area.root, sources, tests, traces) as collected:
+        for number, (file, mutant) in enumerate(chosen, start=1):
+            if _survives(area, file, mutant, tests, traces, collected):
+                survivors.append(_line(area, file, mutant))
+                report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
     files.write_atomic(record, json.dumps(survivors, indent=2) + "\n")
     return Result(area.name, len(chosen), tuple(survivors))
 
@@ -93,19 +94,23 @@ def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:
         yield from ((file, mutant) for mutant in mutants(file.read_text()))
 
 
-def _survives(area: Area, file: Path, mutant: Mutant, tests: Sequence[str], traces: trial.Traces) -> bool:
-    """Return whether no test notices a mutant: first those that ran its lines, then all.
-
-    A line that fills a cache is run by the first test that needs it, and decides for others as well.
-    """
+def _survives(
+    area: Area,
+    file: Path,
+    mutant: Mutant,
+    tests: Sequence[str],
+    traces: tracing.Traces,
+    collected: trial.Collected,
+) -> bool:
+    """Return whether no test notices a mutant. Those that ran its lines decide, if nothing else did."""
     ran = traces.tests(file, mutant.first, mutant.last)
     if mutant.in_function and not ran:
         return True
-    if mutant.in_function and "" not in ran:
-        holding = [test for test in tests if any(found.startswith(f"{test}::") for found in ran)]
-        if not trial.survives(area.root, file, mutant.tree, holding, traces.seconds, ran):
-            return False
-    return trial.survives(area.root, file, mutant.tree, tests, traces.seconds)
+    if mutant.in_function and tracing.SHARED not in ran:
+        survives = collected.survives(file, mutant.tree, ran)
+        if survives is not None:
+            return survives
+    return trial.survives(area.root, file, mutant.tree, tests, traces)
 
 
 def _line(area: Area, file: Path, mutant: Mutant) -> str:

@@ -9,44 +9,38 @@ from __future__ import annotations
 import ast
 import contextlib
 import importlib
-import json
 import os
 import resource
 import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any
+
+import pytest
+
+from testing.mutation import functions, tracing
+from testing.mutation.tracing import Traces
 
 OPTIONS = (
     *("-x", "-q", "--tb=no", "--no-header", "-n0", "-p", "no:randomly", "-p", "no:cacheprovider"),
     # The libraries are imported before pytest can rewrite the plugins among them.
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
-# A trial that takes that many times the CPU time of the tests without a mutant is a loop. The clock would
-# take a busy machine for one; it ends only what waits for ever.
-PATIENCE, LEAST_SECONDS = 8, 20
+# A trial that takes that many times the time of its tests without a mutant is a loop: CPU time for all of
+# them, as the clock would take a busy machine for one, and the clock for each, as some wait for ever.
+PATIENCE, LEAST_SECONDS, LEAST_WAITING_SECONDS = 8, 20, 40
 WAITING_SECONDS = 1200
 NO_TESTS = 5
-
-
-@dataclass(frozen=True)
-class Traces:
-    """The tests that ran each line, by file, and the CPU time of all. `""` is the import of modules."""
-
-    lines: Mapping[Path, Mapping[int, frozenset[str]]]
-    seconds: float
-
-    def tests(self, file: Path, first: int, last: int) -> set[str]:
-        """Return the tests that ran any of the lines."""
-        ran = self.lines.get(file, {})
-        return {test for line in range(first, last + 1) for test in ran.get(line, ())}
+# The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
+NOT_EXCHANGED = 99
 
 
 class TestsFail(Exception):
@@ -57,46 +51,117 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
     """Run the tests of an area without a mutant; raise TestsFail unless they pass."""
     with TemporaryDirectory() as folder:
         written, start = Path(folder, "traces.json"), _cpu_seconds()
-        code = _forked(lambda: _traced(root, sources, tests, written), WAITING_SECONDS)
-        seconds = _cpu_seconds() - start
+
+        def body() -> int:
+            return tracing.traced(sources, written, lambda names: _tested(root, {}, tests, names))
+
+        code = _forked(body, WAITING_SECONDS)
         if code != 0:
             raise TestsFail(f"pytest ended with {code}")
-        found = json.loads(written.read_text())
-    for name in found["modules"]:
+        traces, modules = tracing.read(written, _cpu_seconds() - start)
+    for name in modules:
         if not _is_ours(root, name) and not name.startswith(("_", "pytest")):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     # Else what the imports break would count as noticed.
     if code := _forked(lambda: _tested(root, {}, tests), WAITING_SECONDS):
         raise TestsFail(f"pytest ended with {code}, with the libraries imported before")
-    lines = {
-        Path(file): {int(line): frozenset(tests) for line, tests in ran.items()}
-        for file, ran in found["lines"].items()
-    }
-    return Traces(lines, seconds)
+    return traces
 
 
-def survives(
-    root: Path, file: Path, tree: ast.Module, tests: Sequence[str], seconds: float, only: Collection[str] = ()
-) -> bool:
-    """Return whether the tests pass although the tree stands in the place of a file's.
-
-    `only` are the ids of the tests to run, of those in the files `tests`; none: all.
-    """
+def survives(root: Path, file: Path, tree: ast.Module, tests: Sequence[str], traces: Traces) -> bool:
+    """Return whether all tests pass although the tree stands in the place of a file's."""
     code = compile(tree, str(file), "exec", dont_inherit=True)
-    plugins = [_Only(only)] if only else []
-    limit = max(LEAST_SECONDS, PATIENCE * seconds)
-    return _forked(lambda: _tested(root, {file: code}, tests, *plugins), limit) in (0, NO_TESTS)
+    first = _Sorted(traces.fastest_first(traces.lasted))
+    options = _timeout(traces, traces.lasted)
+    limit = max(LEAST_SECONDS, PATIENCE * traces.seconds)
+    return _forked(lambda: _tested(root, {file: code}, [*options, *tests], first), limit) in (0, NO_TESTS)
+
+
+class Collected:
+    """Trials of changed functions, each in a fork of a process that has already collected the tests."""
+
+    def __init__(self, connection: Connection, traces: Traces) -> None:
+        self._connection, self._traces = connection, traces
+
+    def survives(self, file: Path, tree: ast.Module, only: Collection[str]) -> bool | None:
+        """Return whether the tests `only` pass with the functions of the tree in the place of a file's.
+
+        None: the tree differs in more than functions that have been imported.
+        """
+        codes = functions.changed(file, tree)
+        if not codes:
+            return None
+        limit = LEAST_SECONDS + PATIENCE * sum(self._traces.lasted[test] for test in only)
+        self._connection.send((codes, self._traces.fastest_first(only), limit))
+        code = self._connection.recv()
+        return None if code == NOT_EXCHANGED else code in (0, NO_TESTS)
+
+
+@contextlib.contextmanager
+def collected(
+    root: Path, sources: Collection[Path], tests: Sequence[str], traces: Traces
+) -> Iterator[Collected]:
+    """Collect the tests of an area once, for all trials of changed functions."""
+    here, there = Pipe()
+    options = _timeout(traces, traces.lasted)
+    child = os.fork()
+    if child == 0:
+        with contextlib.suppress(BaseException):
+            here.close()
+            os.setsid()
+            os._exit(_tested(root, {}, [*options, *tests], _Server(there, sources)))
+        os._exit(1)
+    there.close()
+    try:
+        yield Collected(here, traces)
+    finally:
+        here.close()
+        os.waitpid(child, 0)
 
 
 @dataclass(frozen=True)
-class _Only:
-    """A plugin of pytest that leaves out all other tests. An id as an argument would fail once it is gone."""
+class _Server:
+    """A plugin of pytest that forks, for each trial that it is asked for, before the first test."""
 
-    ids: Collection[str]
+    connection: Connection
+    sources: Collection[Path]
 
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.ids]
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        known = functions.living(self.sources)
+        while True:
+            try:
+                codes, ids, seconds = self.connection.recv()
+            except EOFError:
+                os._exit(0)
+            child = os.fork()
+            if child == 0:
+                self.connection.close()
+                _limit(seconds)
+                if not functions.exchange(known, codes):
+                    os._exit(NOT_EXCHANGED)
+                by_id = {item.nodeid: item for item in session.items}
+                session.items[:] = [by_id[test] for test in ids if test in by_id]
+                return  # pytest goes on with the tests
+            self.connection.send(_ended(child))
+
+
+@dataclass(frozen=True)
+class _Sorted:
+    """A plugin of pytest that runs the tests in this order, and then those that it does not know."""
+
+    ids: Sequence[str]
+
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        ranks = {test: rank for rank, test in enumerate(self.ids)}
+        items.sort(key=lambda item: ranks.get(item.nodeid, len(ranks)))
+
+
+def _timeout(traces: Traces, tests: Collection[str]) -> list[str]:
+    """Return the option that ends a test which waits for ever (pytest-timeout)."""
+    longest = max((traces.lasted[test] for test in tests), default=0.0)
+    return [f"--timeout={max(LEAST_WAITING_SECONDS, PATIENCE * longest):.0f}"]
 
 
 def _cpu_seconds() -> float:
@@ -110,17 +175,27 @@ def _forked(body: Callable[[], int], seconds: float) -> int:
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
-            os.setsid()
-            resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
+            _limit(seconds)
             os._exit(body())
         os._exit(1)
+    return _ended(child)
+
+
+def _limit(seconds: float) -> None:
+    """Put this process into a session of its own, and end it after so much CPU time."""
+    os.setsid()
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds) + 1, int(seconds) + 1))
+
+
+def _ended(child: int) -> int:
+    """Wait for a child process, though not for ever, and return its exit code."""
     deadline = time.monotonic() + WAITING_SECONDS
     try:
         while time.monotonic() < deadline:
             ended, status = os.waitpid(child, os.WNOHANG)
             if ended:
                 return os.waitstatus_to_exitcode(status)
-            time.sleep(0.02)
+            time.sleep(0.005)
     except BaseException:  # Ctrl-C: its session is its own
         _kill(child)
         raise
@@ -134,10 +209,8 @@ def _kill(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _tested(root: Path, codes: Mapping[Path, CodeType], tests: Sequence[str], *plugins: object) -> int:
+def _tested(root: Path, codes: Mapping[Path, CodeType], arguments: Sequence[str], *plugins: object) -> int:
     """Run the tests with other code in the place of some files; for a child process alone."""
-    import pytest
-
     os.chdir(root)
     _silence()
     for name in [name for name in sys.modules if _is_ours(root, name)]:
@@ -148,35 +221,7 @@ def _tested(root: Path, codes: Mapping[Path, CodeType], tests: Sequence[str], *p
         return codes.get(Path(self.path)) or original(self, fullname)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign,assignment]
-    return int(pytest.main([*OPTIONS, *tests], plugins=list(plugins)))
-
-
-def _traced(root: Path, sources: Collection[Path], tests: Sequence[str], out: Path) -> int:
-    traced = {str(file) for file in sources}
-    ran: dict[str, dict[int, set[str]]] = {file: {} for file in traced}
-    running = [""]
-
-    class Names:
-        def pytest_runtest_logstart(self, nodeid: str) -> None:
-            running[0] = nodeid
-
-        def pytest_runtest_logfinish(self) -> None:
-            running[0] = ""
-
-    def line(frame: FrameType, event: str, _: object) -> Any:
-        ran[frame.f_code.co_filename].setdefault(frame.f_lineno, set()).add(running[0])
-        return line
-
-    def call(frame: FrameType, event: str, argument: object) -> Any:
-        return line(frame, event, argument) if frame.f_code.co_filename in traced else None
-
-    threading.settrace(call)
-    sys.settrace(call)
-    code = _tested(root, {}, tests, Names())
-    sys.settrace(None)
-    lines = {file: {n: sorted(names) for n, names in numbers.items()} for file, numbers in ran.items()}
-    out.write_text(json.dumps({"lines": lines, "modules": sorted(sys.modules)}))
-    return code
+    return int(pytest.main([*OPTIONS, *arguments], plugins=list(plugins)))
 
 
 def _is_ours(root: Path, module: str) -> bool:

@@ -127,6 +127,77 @@ def test_a_fault_that_makes_a_loop_is_noticed(area: Area, monkeypatch: pytest.Mo
     assert run(area, tests).survivors == ()
 
 
+def test_faults_in_every_kind_of_function_are_noticed(area: Area) -> None:
+    (area.root / "adder.py").write_text(KINDS)
+    assert run(area, TESTS_OF_KINDS) == Result("sums", 12, ())
+
+
+KINDS = """
+class Sum:
+    def __init__(self, number):
+        self.number = number
+
+    @property
+    def more(self):
+        return self.number + 1
+
+    @classmethod
+    def of(cls, text):
+        return [cls(int(part)) for part in text.split("-")]
+
+
+class Larger(Sum):
+    @property
+    def more(self):
+        return super().more * 2
+
+
+def adding(number):
+    def add(other):
+        return number + other
+
+    return add
+
+
+add_three = adding(3)
+"""
+TESTS_OF_KINDS = """
+import adder
+
+
+def test_it():
+    assert adder.Sum(1).more == 2
+    assert adder.Larger(2).more == 6
+    assert [each.number for each in adder.Sum.of("1-2")] == [1, 2]
+
+
+def test_more():
+    assert adder.add_three(1) == 4
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "tests"),
+    [
+        (
+            "import functools\n\n\n@functools.cache\ndef table():\n    return entries()\n\n\n"
+            "def entries():\n    return {1: 2}\n",
+            "import adder\n\n\ndef test_first():\n    adder.table()\n\n\n"
+            "def test_second():\n    assert adder.table() == {1: 2}\n",
+        ),
+        (
+            "def entries():\n    return {1: 2}\n",
+            "import adder\nimport pytest\n\n\n@pytest.fixture(scope='module')\ndef table():\n"
+            "    return adder.entries()\n\n\ndef test_first(table):\n    pass\n\n\n"
+            "def test_second(table):\n    assert table == {1: 2}\n",
+        ),
+    ],
+)
+def test_what_one_test_keeps_for_others_is_judged_by_all(area: Area, source: str, tests: str) -> None:
+    (area.root / "adder.py").write_text(source)
+    assert run(area, tests).survivors == ()
+
+
 def test_a_plugin_that_is_imported_before_pytest_breaks_no_trial(area: Area) -> None:
     """Else each trial would fail, and every fault would seem to be noticed."""
     (area.root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")

@@ -1,0 +1,126 @@
+"""Traces: which tests run each line of the sources, and how long each test lasts."""
+
+from __future__ import annotations
+
+import ast
+import json
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+
+# The name of no test: what runs for several, such as the import of modules.
+SHARED = ""
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The tests that ran each line, by file; the wall time of each test, and the CPU time of all, in seconds.
+
+    Lines that ran for more than one test are those of `SHARED`: the import of modules, a fixture of a wider
+    scope, and whatever fills a cache.
+    """
+
+    lines: Mapping[Path, Mapping[int, frozenset[str]]]
+    lasted: Mapping[str, float]
+    seconds: float
+
+    def tests(self, file: Path, first: int, last: int) -> set[str]:
+        """Return the tests that ran any of the lines."""
+        ran = self.lines.get(file, {})
+        return {test for line in range(first, last + 1) for test in ran.get(line, ())}
+
+    def fastest_first(self, tests: Collection[str]) -> tuple[str, ...]:
+        """Return tests in the order of their time, but those of one file together, which share fixtures."""
+        files: dict[str, float] = {}
+        for test in tests:
+            files[_file(test)] = files.get(_file(test), 0) + self.lasted.get(test, 0)
+        return tuple(sorted(tests, key=lambda t: (files[_file(t)], _file(t), self.lasted.get(t, 0), t)))
+
+
+def traced(sources: Collection[Path], out: Path, run: Callable[[object], int]) -> int:
+    """Run tests with a plugin of pytest, write what it has seen, and return their exit code."""
+    ran: dict[str, dict[int, set[str]]] = {str(file): {} for file in sources}
+    caching = {key for file in sources for key in _caching(file)}
+    names = _Names()
+
+    def line(frame: FrameType, event: str, _: object) -> Any:
+        ran[frame.f_code.co_filename].setdefault(frame.f_lineno, set()).add(names.running)
+        return line
+
+    def shared(frame: FrameType, event: str, _: object) -> Any:
+        ran[frame.f_code.co_filename].setdefault(frame.f_lineno, set()).add(SHARED)
+        return shared
+
+    def call(frame: FrameType, event: str, argument: object) -> Any:
+        if frame.f_code.co_filename not in ran:
+            return None
+        below = any((f.f_code.co_filename, f.f_code.co_firstlineno) in caching for f in _stack(frame))
+        return (shared if below else line)(frame, event, argument)
+
+    threading.settrace(call)
+    sys.settrace(call)
+    code = run(names)
+    sys.settrace(None)
+    lines = {file: {n: sorted(tests) for n, tests in numbers.items()} for file, numbers in ran.items()}
+    out.write_text(json.dumps({"lines": lines, "lasted": names.lasted, "modules": sorted(sys.modules)}))
+    return code
+
+
+class _Names:
+    """A plugin of pytest that knows which test runs, and how long each has run with its fixtures."""
+
+    def __init__(self) -> None:
+        self.running = SHARED
+        self.lasted: dict[str, float] = {}
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.running = nodeid
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.lasted[report.nodeid] = self.lasted.get(report.nodeid, 0) + report.duration
+
+    def pytest_runtest_logfinish(self) -> None:
+        self.running = SHARED
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
+        before = self.running
+        if fixturedef.scope != "function":
+            self.running = SHARED
+        try:
+            return (yield)
+        finally:
+            self.running = before
+
+
+def _caching(file: Path) -> Iterator[tuple[str, int]]:
+    """Yield file and first line of each function whose result is kept: its decorator speaks of a cache."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.FunctionDef) and any("cache" in ast.unparse(d) for d in node.decorator_list):
+            yield str(file), node.decorator_list[0].lineno
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _file(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def read(written: Path, seconds: float) -> tuple[Traces, Sequence[str]]:
+    """Return the traces of a file, and the names of all modules that were imported."""
+    found = json.loads(written.read_text())
+    lines = {
+        Path(file): {int(line): frozenset(tests) for line, tests in ran.items()}
+        for file, ran in found["lines"].items()
+    }
+    return Traces(lines, found["lasted"], seconds), found["modules"]
