@@ -183,9 +183,100 @@ def test_a_program_that_ends_with_an_error_and_says_nothing_fails(
     assert suite["failed"][0]["test"] == "ended with code 127"
 
 
-def test_tests_see_machine_code_only(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT" = 1 ]')
+def test_tests_see_machine_code_only_and_log_their_checks(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT $FT_LOG_LEVEL" = "1 INFO" ] && [ "$PATH" ]')
     suites(capsys, 0)
+
+
+def test_programs_run_by_name_in_an_empty_folder_without_options(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("test_b", "test_a"):
+        program(programs, name, '[ "$#" = 0 ] && [ -z "$(ls -A)" ]')
+    assert [suite["suite"] for suite in suites(capsys, 0)] == ["test_a", "test_b"]
+
+
+def test_the_test_that_wants_a_model_gets_a_place_without_one_and_the_data(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = "/nonexistent */FasterTransformer/tests/data"
+    program(programs, "test_context_decoder_layer", f'case "$*" in {wanted.replace(" ", chr(92) + " ")}) ;;',
+            "*) exit 1 ;; esac")  # fmt: skip
+    suites(capsys, 0)
+
+
+def test_a_program_that_hangs_is_killed_with_what_it_said(
+    programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "SECONDS", 0.5)
+    program(programs, "test_gemm", "echo stuck >&2", "exec sleep 60")
+    (suite,) = suites(capsys, 1)
+    assert suite["failed"] == [{"test": "ended with SIGKILL", "said": "stuck"}]
+    assert 0.5 <= suite["seconds"] < 60
+
+
+def test_only_the_last_six_lines_of_a_failed_program_are_kept(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "test_gemm", "seq 9", "exit 3")
+    (suite,) = suites(capsys, 1)
+    assert suite["failed"] == [{"test": "ended with code 3", "said": "4\n5\n6\n7\n8\n9"}]
+    assert (suite["program"], suite["passed"], suite["skipped"]) == ("test_gemm", 0, [])
+
+
+def test_a_crash_after_a_failed_check_is_another_failure(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "test_gemm", "echo '[  FAILED  ] A.b (3 ms)'", "kill -SEGV $$")
+    program(programs, "test_int8", "echo 'TEST FAIL at 3'", "exit 1")
+    gemm, int8 = suites(capsys, 1)
+    assert [f["test"] for f in gemm["failed"]] == ["[  FAILED  ] A.b (3 ms)", "ended with SIGSEGV"]
+    assert [f["test"] for f in int8["failed"]] == ["TEST FAIL at 3"]
+
+
+def test_a_program_of_googletest_without_tests_fails(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program(programs, "unittest", "echo Running main")
+    (suite,) = suites(capsys, 1)
+    assert suite["suite"] == "unittest"
+    assert suite["failed"] == [{"test": "ended with code 1", "said": "Running main"}]
+    assert suite["seconds"] == 0
+
+
+def test_googletests_report_of_a_suite_without_types_has_its_own_time(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tests = [{"name": "Once", "result": "COMPLETED"}]
+    found = {"testsuites": [{"name": "A", "time": "12.5s", "testsuite": tests}]}
+    (tmp_path / "report").write_text(json.dumps(found))
+    listing = ("case \"$1\" in --gtest_list_tests) printf 'A.\\n  Once\\n'; exit ;; --gtest_filter=A.\\*) ;;"
+               " *) exit 1 ;; esac")  # fmt: skip
+    program(programs, "unittest", listing, f"cp {tmp_path}/report ${{2#--gtest_output=json:}}")
+    assert suites(capsys, 0) == [
+        {"program": "unittest", "suite": "A", "passed": 1, "failed": [], "skipped": [], "seconds": 12.5}
+    ]
+
+
+def test_the_table_has_a_line_for_each_suite_then_the_failures_then_the_sum(
+    programs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [
+        suite(suite="Long name", passed=12, skipped=["x"], seconds=0.25),
+        suite(passed=1, failed=[{"test": "T.a", "said": "one\ntwo"}]),
+    ]
+    assert runner.table(found).splitlines() == [
+        "Long name    12 passed    0 failed    1 skipped       0.2 s",
+        "A/0           1 passed    1 failed    0 skipped       1.0 s",
+        "FAILED A/0: T.a",
+        "    one",
+        "    two",
+        "13 passed, 1 failed, 1 skipped",
+    ]
+    assert runner.main([]) == 0
+    assert capsys.readouterr().out == "0 passed, 0 failed, 0 skipped\n"
 
 
 def suite(**facts: Any) -> dict[str, Any]:

@@ -1,0 +1,256 @@
+"""Upstream's own unit tests around their programs: the gate's record, and how their image comes to be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from docker.errors import ImageNotFound
+
+from ftbuild.build import bake, base, context
+from ftbuild.build import run as builds
+from ftbuild.build.run import BuildOptions
+from ftbuild.config.schema import Config
+from ftbuild.engine import buildx, container, gpu
+from ftbuild.engine.container import ContainerError
+from ftbuild.engine.gpu import Access, Gpu
+from ftbuild.errors import BuildError, HostError, SmokeError
+from ftbuild.gates.runner import Skipped
+from ftbuild.gates.subject import Subject
+from ftbuild.gates.unittests import gate, image, runner
+from ftbuild.host import disk
+from ftbuild.sources import fetch
+from ftbuild.text.results import State
+from tests.unit.gates.test_unittests import planned
+
+A100, H100 = Gpu("A100", 8, 0, 2**30, "12.4"), Gpu("H100", 9, 0, 2**30, "12.4")
+SUITES = [
+    {"program": "unittest", "suite": "A/0", "passed": 2, "failed": [], "skipped": ["x"], "seconds": 1.25},
+    {
+        "program": "test_gemm",
+        "suite": "test_gemm",
+        "passed": 1,
+        "failed": [{"test": "n=4", "said": "a\nb"}],
+        "skipped": [],
+        "seconds": 2.0,
+    },
+]
+
+
+@dataclass
+class Cell:
+    """A cell whose engine has these images; what is said, started and staged."""
+
+    subject: Subject
+    images: dict[str, Any]
+    said: list[str]
+    started: list[Any]
+
+    @property
+    def name(self) -> str:
+        return self.subject.plan.tag("unittests")
+
+
+@pytest.fixture
+def cell(config: Config, tmp_path: Path) -> Cell:
+    images: dict[str, Any] = {}
+    said: list[str] = []
+
+    def get(name: str) -> Any:
+        if name not in images:
+            raise ImageNotFound(name)
+        return images[name]
+
+    client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
+    plan = planned(config)
+    subject = Subject(client, config, plan, plan.folder(tmp_path), tmp_path / "cache", said.append)
+    subject.folder.mkdir(parents=True)
+    return Cell(subject, images, said, [])
+
+
+@pytest.fixture
+def tested(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """Run the gate on GPUs, where the container prints the suites or fails."""
+
+    def go(*gpus: Gpu, printed: list[Any] = SUITES, error: ContainerError | None = None) -> Any:
+        def run(client: object, name: str, script: str, **options: Any) -> str:
+            cell.started.append((name, script, options))
+            if error:
+                raise error
+            return json.dumps(printed)
+
+        monkeypatch.setattr(gpu, "find", lambda client, image: Access("cdi", gpus) if gpus else None)
+        monkeypatch.setattr(container, "run", run)
+        cell.images[cell.name] = SimpleNamespace(id="sha256:3", labels={})
+        return gate.run(cell.subject, "sha256:3")
+
+    return go
+
+
+def test_the_record_holds_every_suite_the_gpus_and_the_sums(
+    cell: Cell, tested: Callable[..., Any], config: Config
+) -> None:
+    found = tested(A100, H100)
+    assert (found.exit_code, found.notes) == (9, ("3 passed, 1 failed, 1 skipped",))
+    assert [(r.check, r.state, r.subject) for r in found.results] == [
+        ("unittest: A/0", State.OK, "unittests"),
+        ("test_gemm", State.FAIL, "unittests"),
+    ]
+    assert found.results[0].detail == "2 passed, 0 failed, 1 skipped, 1.2 s"
+    assert found.results[1].detail == "1 passed, 1 failed, 0 skipped, 2.0 s\nn=4: b"
+    record = json.loads((cell.subject.folder / "unittest.json").read_text())
+    assert (record["gate"], record["passed"]) == ("unittest", False)
+    assert record["images"]["unittests"]["id"] == "sha256:3"
+    assert [device["name"] for device in record["gpus"]] == ["A100", "H100"]
+    assert record["tests"] == {"passed": 3, "failed": 1, "skipped": 1}
+    assert record["recipe"] == image.recipe(config, cell.subject.plan).key
+    assert [finding["check"] for finding in record["findings"]] == ["unittest: A/0", "test_gemm"]
+    assert cell.said == [f"testing on {A100}, some minutes"]
+
+
+def test_the_runner_gets_the_gpus_and_hours_and_may_find_failures(
+    cell: Cell, tested: Callable[..., Any]
+) -> None:
+    tested(A100)
+    ((name, script, options),) = cell.started
+    assert name == "sha256:3"
+    assert script == "/opt/ftbuild/unittests/run --json || [ $? -eq 1 ]"
+    assert options == {"devices": gpu.requests("cdi"), "seconds": 4 * 60 * 60}
+
+
+def test_tests_for_another_gpu_are_skipped(cell: Cell, tested: Callable[..., Any]) -> None:
+    skipped = tested(H100)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason == f"its machine code is for sm_80, here is {H100}"
+    assert cell.started == []
+
+
+def test_without_a_gpu_or_a_container_nothing_was_tested(cell: Cell, tested: Callable[..., Any]) -> None:
+    with pytest.raises(HostError, match="no GPU") as missing:
+        tested()
+    assert missing.value.where == f"containers of {cell.name}"
+    with pytest.raises(SmokeError, match="the unit tests could not be run: no such file") as broken:
+        tested(A100, error=ContainerError("no such file"))
+    assert broken.value.where == "sha256:3"
+    assert not (cell.subject.folder / "unittest.json").exists()
+
+
+def test_a_long_line_of_a_failure_is_cut() -> None:
+    suite = {**SUITES[1], "failed": [{"test": "t" * 300, "said": ""}]}
+    assert gate.result(suite).detail.splitlines()[1] == "t" * 160
+
+
+def test_what_is_found_is_in_the_facts_of_its_result() -> None:
+    assert gate.result(SUITES[0]).facts == SUITES[0]
+
+
+@pytest.fixture
+def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Ensure the image, with an engine that builds it at once."""
+
+    def go(*, rebuild: bool = False, made: bool = True) -> str:
+        host = bake.Host(jobs=3)
+
+        def run_job(built: Any, job: bake.Job, *, stage_more: Callable[[], None]) -> None:
+            cell.started.append((built, job))
+            (job.folder / context.RECIPE).mkdir(parents=True, exist_ok=True)
+            stage_more()
+            if made:
+                cell.images[cell.name] = SimpleNamespace(id="sha256:new", labels={})
+
+        monkeypatch.setattr(buildx, "version", lambda: cell.started.append("buildx"))
+        monkeypatch.setattr(builds, "host_settings", lambda client, options: host)
+        monkeypatch.setattr(base, "ensure", lambda *given, **_: cell.started.append(("base", given[1:])))
+        monkeypatch.setattr(disk, "require", lambda *given: cell.started.append(("disk", given)))
+        monkeypatch.setattr(builds, "run_job", run_job)
+        monkeypatch.setattr(fetch, "export", lambda *given, **_: cell.started.append(("export", given[1:])))
+        return image.ensure(cell.subject, BuildOptions(tmp_path / "cache", tmp_path, rebuild=rebuild))
+
+    return go
+
+
+def test_an_image_is_built_with_googletest_its_initial_cache_and_the_runner(
+    cell: Cell, builder: Callable[..., str], tmp_path: Path
+) -> None:
+    assert builder() == "sha256:new"
+    plan, folder = cell.subject.plan, cell.subject.folder
+    buildx_version, based, space, (built, job), exported = cell.started
+    assert buildx_version == "buildx"
+    assert based == ("base", (plan, bake.Host(jobs=3), tmp_path, tmp_path / "cache"))
+    assert space == ("disk", (tmp_path, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}"))
+    assert (built.plan, built.host, job.folder) == (plan, bake.Host(jobs=3), folder)
+    assert job.prefix == "unittests-"
+    made_of = image.recipe(cell.subject.config, plan)
+    assert job.definition == image.definition(plan, made_of, bake.Host(jobs=3))
+    assert exported == ("export", ("22.12", "googletest", tmp_path / "cache", folder / "googletest"))
+    recipe = folder / context.RECIPE
+    assert (recipe / "unittests.cmake").read_text() == made_of.tree.initial_cache()
+    assert (recipe / "unittests.py").read_bytes() == Path(runner.__file__).read_bytes()
+
+
+def test_an_image_of_the_same_inputs_is_not_built_again_unless_that_is_wanted(
+    cell: Cell, builder: Callable[..., str]
+) -> None:
+    key = image.recipe(cell.subject.config, cell.subject.plan).key
+    old = SimpleNamespace(id="sha256:old", labels={"io.ftbuild.unittests": key})
+    cell.images[cell.name] = old
+    assert builder() == "sha256:old"
+    assert cell.said == [f"{cell.name} is already built from these inputs"]
+    assert cell.started == []
+    assert builder(rebuild=True) == "sha256:new"
+    cell.images[cell.name] = SimpleNamespace(id="sha256:old", labels={"io.ftbuild.unittests": "other"})
+    assert builder() == "sha256:new"
+
+
+def test_a_build_that_makes_no_image_is_an_error(cell: Cell, builder: Callable[..., str]) -> None:
+    with pytest.raises(BuildError, match=f"there is no image {cell.name}"):
+        builder(made=False)
+
+
+def test_an_earlier_googletest_is_removed_and_a_release_without_one_has_an_empty_folder(
+    cell: Cell, builder: Callable[..., str], config: Config
+) -> None:
+    folder = cell.subject.folder
+    (folder / context.RECIPE).mkdir()
+    (folder / "googletest").mkdir()
+    (folder / "googletest" / "old.cc").touch()
+    made_of = image.recipe(config, planned(config, "22.03"))
+    image._stage(cell.subject, made_of)
+    assert list((folder / "googletest").iterdir()) == []
+
+
+def test_the_key_of_the_image_covers_options_googletest_and_the_runner(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made_of = image.recipe(config, planned(config))
+    assert made_of.googletest
+    other = made_of.googletest.model_copy(update={"commit": "0" * 40})
+    keys = {
+        made_of.key,
+        replace(made_of, googletest=None).key,
+        replace(made_of, googletest=other).key,
+        replace(made_of, tree=replace(made_of.tree, targets=("unittest",))).key,
+    }
+    (tmp_path / "runner.py").write_text("# another one\n")
+    monkeypatch.setattr(image, "RUNNER", tmp_path / "runner.py")
+    assert len({*keys, made_of.key}) == 5
+
+
+def test_the_bake_file_makes_the_image_and_exports_the_figures_of_its_compile(config: Config) -> None:
+    plan, host = planned(config), bake.Host(jobs=1)
+    made_of = image.recipe(config, plan)
+    definition: Any = image.definition(plan, made_of, host)
+    info = definition["target"]["22_12-sm80-unittests-info"]
+    assert info["output"] == ["type=local,dest=info/unittests"]
+    for target in definition["target"].values():
+        assert target["contexts"]["googletest"] == "googletest"
+        assert target["contexts"]["sources"] == "sources"
+        assert target["args"]["UNITTEST_TARGETS"] == " ".join(made_of.tree.targets)
+        assert target["args"]["HOST_CC"] == "gcc"
+    labels = definition["target"]["22_12-sm80-unittests"]["labels"]
+    assert (labels["io.ftbuild.product"], labels["io.ftbuild.unittests"]) == ("unittests", made_of.key)
