@@ -85,6 +85,8 @@ def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool
             if _survives(area, file, mutant, tests, traces, collected):
                 survivors.append(_line(area, file, mutant))
                 report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
+            if number % 50 == 0:
+                report(f"{number}/{len(chosen)} tried, {len(survivors)} survive")
     files.write_atomic(record, json.dumps(survivors, indent=2) + "\n")
     return Result(area.name, len(chosen), tuple(survivors))
 
