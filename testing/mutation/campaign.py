@@ -104,12 +104,12 @@ def _survives(
     traces: tracing.Traces,
     collected: trial.Collected,
 ) -> bool:
-    """Return whether no test notices a mutant. Those that ran its lines decide, if nothing else did."""
+    """Return whether no test notices a mutant: of those that ran its lines, or of all if these serve others."""
     ran = traces.tests(file, mutant.first, mutant.last)
     if mutant.in_function and not ran:
         return True
-    if mutant.in_function and tracing.SHARED not in ran:
-        survives = collected.survives(file, mutant.tree, ran)
+    if mutant.in_function and tracing.IMPORTING not in ran:
+        survives = collected.survives(file, mutant.tree, traces.lasted if tracing.SHARED in ran else ran)
         if survives is not None:
             return survives
     return trial.survives(area.root, file, mutant.tree, tests, traces)

@@ -14,16 +14,15 @@ from typing import Any
 
 import pytest
 
-# The name of no test: what runs for several, such as the import of modules.
-SHARED = ""
+# Names of no test: the import of modules, and what one test runs for others too.
+IMPORTING, SHARED = "", "*"
 
 
 @dataclass(frozen=True)
 class Traces:
     """The tests that ran each line, by file; the wall time of each test, and the CPU time of all, in seconds.
 
-    Lines that ran for more than one test are those of `SHARED`: the import of modules, a fixture of a wider
-    scope, and whatever fills a cache.
+    Lines of `SHARED` ran in a fixture of a wider scope, or to fill a cache.
     """
 
     lines: Mapping[Path, Mapping[int, frozenset[str]]]
@@ -49,19 +48,27 @@ def traced(sources: Collection[Path], out: Path, run: Callable[[object], int]) -
     caching = {key for file in sources for key in _caching(file)}
     names = _Names()
 
-    def line(frame: FrameType, event: str, _: object) -> Any:
-        ran[frame.f_code.co_filename].setdefault(frame.f_lineno, set()).add(names.running)
+    def noting(name: str | None) -> Callable[[FrameType, str, object], Any]:
+        """Return a trace function that notes the lines as of `name`, None: of the test that runs."""
+
+        def line(frame: FrameType, event: str, _: object) -> Any:
+            lines = ran[frame.f_code.co_filename].setdefault(frame.f_lineno, set())
+            lines.add(names.running if name is None else name)
+            return line
+
         return line
 
-    def shared(frame: FrameType, event: str, _: object) -> Any:
-        ran[frame.f_code.co_filename].setdefault(frame.f_lineno, set()).add(SHARED)
-        return shared
+    own, shared, importing = noting(None), noting(SHARED), noting(IMPORTING)
 
     def call(frame: FrameType, event: str, argument: object) -> Any:
         if frame.f_code.co_filename not in ran:
             return None
-        below = any((f.f_code.co_filename, f.f_code.co_firstlineno) in caching for f in _stack(frame))
-        return (shared if below else line)(frame, event, argument)
+        stack = [f.f_code for f in _stack(frame) if f.f_code.co_filename in ran]
+        if any(code.co_name == "<module>" for code in stack):
+            return importing(frame, event, argument)
+        if any((code.co_filename, code.co_firstlineno) in caching for code in stack):
+            return shared(frame, event, argument)
+        return own(frame, event, argument)
 
     threading.settrace(call)
     sys.settrace(call)
@@ -76,7 +83,7 @@ class _Names:
     """A plugin of pytest that knows which test runs, and how long each has run with its fixtures."""
 
     def __init__(self) -> None:
-        self.running = SHARED
+        self.running = IMPORTING
         self.lasted: dict[str, float] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
@@ -86,7 +93,7 @@ class _Names:
         self.lasted[report.nodeid] = self.lasted.get(report.nodeid, 0) + report.duration
 
     def pytest_runtest_logfinish(self) -> None:
-        self.running = SHARED
+        self.running = IMPORTING
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:

@@ -91,6 +91,38 @@ def test_fp16_may_take_a_close_second_and_nothing_else() -> None:
     assert "token 1 is 1" in str(golden.mismatch(ROW, [1, 6, 7], 0.1))
 
 
+def test_a_wrong_token_is_told_with_both_answers() -> None:
+    assert golden.mismatch(ROW, [5, 2, 9], 0) == (
+        "token 2 is 2, the reference says 6, 0.05 ahead of 2; answered [5, 2, 9], reference [5, 6, 7]"
+    )
+    assert golden.mismatch(Row((5, 6)), [5, 9], 0.1) == (
+        "token 2 is 9, the reference says 6; answered [5, 9], reference [5, 6]"
+    )
+
+
+def test_the_reference_script_gets_every_case() -> None:
+    cases = json.loads(golden.questions())["cases"]
+    assert list(cases) == ["one", "eight", "beams"]
+    assert cases["one"] == {"prompts": [[71, 3, 12, 200, 41]], "length": 16, "beams": 1}
+    assert cases["beams"] == {"prompts": [[17, 34, 51, 68, 85, 102, 119]], "length": 16, "beams": 4}
+
+
+def test_a_variant_is_named_by_family_data_type_gpus_and_streaming() -> None:
+    assert str(Variant("gpt")) == "gpt-fp32"
+    assert str(Variant("gpt", "fp16", tensor_para=2, decoupled=True)) == "gpt-fp16-tp2-streamed"
+
+
+def test_every_served_family_must_be_compared_in_every_data_type(config: Config) -> None:
+    (plan,) = plans(config, Selection(config.folder, ["22.03"], ["80"]))
+    assert gate.demands(plan) == tuple(
+        Demand(GREEDY, "runtime", served) for served in ("gpt-fp32", "gpt-fp16", "t5-fp32", "t5-fp16")
+    )
+    with pytest.raises(SmokeError, match=r"22\.03-sm80 serves no family") as refused:
+        gate.demands(replace(plan, families=()))
+    assert refused.value.where == "models.yaml"
+    assert refused.value.hint == "describe the converters of FasterTransformer 5.0 in models.yaml"
+
+
 @pytest.mark.parametrize(("tokens", "says"), [([5, 6], "token 3 is None"), ([5, 6, 7, 8], "token 4 is 8")])
 def test_an_answer_of_another_length_is_wrong(tokens: list[int], says: str) -> None:
     assert says in str(golden.mismatch(ROW, tokens, 0.1))
@@ -101,7 +133,9 @@ def test_the_reference_is_read_as_its_script_writes_it(tmp_path: Path) -> None:
     file = tmp_path / "answers.json"
     file.write_text(json.dumps({**constants, "cases": {"one": [vars(ROW)], "beams": [{"tokens": [1]}]}}))
     expected = golden.expected(file)
-    assert (expected.end_id, expected.max_length) == (8, None)
+    assert (expected.vocab_size, expected.end_id, expected.layers, expected.max_length) == (9, 8, 2, None)
+    assert list(expected.cases["one"][0].log_probs) == [-0.1, -0.2, -0.3]
+    assert list(expected.cases["one"][0].tokens) == [5, 6, 7]
     assert list(expected.cases["one"][0].gap) == [1.0, 0.05, 1.0]
     assert expected.cases["beams"][0].runner_up == ()
 
