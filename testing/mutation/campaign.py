@@ -104,7 +104,7 @@ def _survives(
     traces: tracing.Traces,
     collected: trial.Collected,
 ) -> bool:
-    """Return whether no test notices a mutant: of those that ran its lines, or of all if these serve others."""
+    """Return whether no test notices a mutant: of those that ran its lines, or of all if these are shared."""
     ran = traces.tests(file, mutant.first, mutant.last)
     if mutant.in_function and not ran:
         return True
