@@ -14,9 +14,6 @@ import random
 import resource
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
 
@@ -31,7 +28,7 @@ from ftbuild.registry.client import MANIFEST_BYTES, Repository
 from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.policy import RetryPolicy
 from ftbuild.registry.session import Session
-from testing.tokens import running
+from tests.unit.registry.answering import MANIFEST_TYPE, Answers, serving
 
 MINUTES = float(os.environ.get("FTBUILD_FUZZ") or 0)
 SECONDS, BYTES = 2.0, 500 * 10**6
@@ -59,78 +56,6 @@ TOKEN = {"token": "abc", "access_token": "def", "expires_in": 60}
 ERRORS = {"errors": [{"code": "DENIED", "message": "no", "detail": None}]}
 CONFIG = {"architecture": "amd64", "os": "linux", "config": {"Labels": {"a": "b"}}}
 BODIES = (INDEX, IMAGE, TAGS, TOKEN, ERRORS, CONFIG)
-MANIFEST_TYPE = "application/vnd.oci.image.index.v1+json"
-
-
-@dataclass
-class Answers:
-    """The answer to every request, and the requests; `where` answers differently below a path."""
-
-    host: str = ""
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-    body: bytes = b""
-    where: dict[str, tuple[int, dict[str, str], bytes]] = field(default_factory=dict)
-    seen: list[tuple[str, str, str | None]] = field(default_factory=list)
-
-    def give(self, body: object, status: int = 200, /, **headers: str) -> None:
-        """Answer every request with this body, as JSON unless it is bytes."""
-        self.status, self.headers = status, {"Content-Type": MANIFEST_TYPE}
-        self.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
-        self.body = body if isinstance(body, bytes) else json.dumps(body).encode()
-
-    def answer(self, path: str) -> tuple[int, dict[str, str], bytes]:
-        return next(
-            (given for part, given in self.where.items() if part in path),
-            (self.status, self.headers, self.body),
-        )
-
-
-@contextmanager
-def serving() -> Iterator[Answers]:
-    answers = Answers()
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
-        def reply(self) -> None:
-            self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            answers.seen.append((self.command, self.path, self.headers.get("Authorization")))
-            status, headers, body = answers.answer(self.path)
-            self.send_response_only(status)
-            for name, value in {"Content-Length": str(len(body)), "Connection": "close", **headers}.items():
-                if name != "Content-Length" or value:  # without it, the body ends with the connection
-                    self.wfile.write(f"{name}: {value}\r\n".encode("latin-1", "replace"))
-            self.wfile.write(b"\r\n")
-            if self.command != "HEAD":
-                self.wfile.write(body)
-            self.close_connection = True
-
-        do_GET = do_HEAD = do_POST = do_PUT = reply  # noqa: N815
-
-        def handle(self) -> None:
-            try:
-                super().handle()
-            except OSError:
-                self.close_connection = True  # the client has seen enough
-
-        def send_response_only(self, code: int, message: str | None = None) -> None:
-            self.wfile.write(f"HTTP/1.1 {code} as told\r\n".encode())
-
-        def log_message(self, *args: Any) -> None:
-            """Log nothing."""
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *args: Any) -> None:
-            """Say nothing about clients that go away."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    with running(server):
-        answers.host = f"127.0.0.1:{server.server_address[1]}"
-        yield answers
 
 
 @pytest.fixture(scope="module")
