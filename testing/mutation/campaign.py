@@ -80,9 +80,9 @@ def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool
         if (number % every == 0 if known is None else _line(area, file, mutant) in known)
     ]
     survivors = []
-    with trial.collected(area.root, sources, tests, traces) as collected:
+    with trial.trials(area.root, sources, tests, traces) as trials:
         for number, (file, mutant) in enumerate(chosen, start=1):
-            if _survives(area, file, mutant, tests, traces, collected):
+            if _survives(file, mutant, traces, trials):
                 survivors.append(_line(area, file, mutant))
                 report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
             if number % 50 == 0:
@@ -96,23 +96,17 @@ def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:
         yield from ((file, mutant) for mutant in mutants(file.read_text()))
 
 
-def _survives(
-    area: Area,
-    file: Path,
-    mutant: Mutant,
-    tests: Sequence[str],
-    traces: tracing.Traces,
-    collected: trial.Collected,
-) -> bool:
+def _survives(file: Path, mutant: Mutant, traces: tracing.Traces, trials: trial.Trials) -> bool:
     """Return whether no test notices a mutant: of those that ran its lines, or of all if these are shared."""
     ran = traces.tests(file, mutant.first, mutant.last)
     if mutant.in_function and not ran:
         return True
     if mutant.in_function and tracing.IMPORTING not in ran:
-        survives = collected.survives(file, mutant.tree, traces.lasted if tracing.SHARED in ran else ran)
+        tests = traces.lasted if tracing.SHARED in ran else ran
+        survives = trials.of_function(file, mutant.tree, tests)
         if survives is not None:
             return survives
-    return trial.survives(area.root, file, mutant.tree, tests, traces)
+    return trials.of_module(file, mutant.tree)
 
 
 def _line(area: Area, file: Path, mutant: Mutant) -> str:

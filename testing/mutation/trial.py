@@ -11,6 +11,7 @@ import contextlib
 import importlib
 import os
 import resource
+import select
 import signal
 import sys
 import time
@@ -38,6 +39,8 @@ OPTIONS = (
 # them, as the clock would take a busy machine for one, and the clock for each, as some wait for ever.
 PATIENCE, LEAST_SECONDS, LEAST_WAITING_SECONDS = 8, 20, 40
 WAITING_SECONDS = 1200
+# So many of the tests that have noticed a mutant run first.
+AGAIN = 3
 NO_TESTS = 5
 # The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
 NOT_EXCHANGED = 99
@@ -69,55 +72,72 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
     return traces
 
 
-def survives(root: Path, file: Path, tree: ast.Module, tests: Sequence[str], traces: Traces) -> bool:
-    """Return whether all tests pass although the tree stands in the place of a file's."""
-    code = compile(tree, str(file), "exec", dont_inherit=True)
-    first = _Sorted(traces.fastest_first(traces.lasted))
-    options = _timeout(traces, traces.lasted)
-    limit = max(LEAST_SECONDS, PATIENCE * traces.seconds)
-    return _forked(lambda: _tested(root, {file: code}, [*options, *tests], first), limit) in (0, NO_TESTS)
+class Trials:
+    """Trials of an area's mutants. The tests that have noticed the last ones run first, as they may again."""
 
+    def __init__(
+        self, root: Path, tests: Sequence[str], traces: Traces, server: Connection, failed: tuple[int, int]
+    ) -> None:
+        self._root, self._tests, self._traces = root, tests, traces
+        self._server, self._failed = server, failed
+        self._noticing: list[str] = []
 
-class Collected:
-    """Trials of changed functions, each in a fork of a process that has already collected the tests."""
-
-    def __init__(self, connection: Connection, traces: Traces) -> None:
-        self._connection, self._traces = connection, traces
-
-    def survives(self, file: Path, tree: ast.Module, only: Collection[str]) -> bool | None:
+    def of_function(self, file: Path, tree: ast.Module, only: Collection[str]) -> bool | None:
         """Return whether the tests `only` pass with the functions of the tree in the place of a file's.
 
-        None: the tree differs in more than functions that have been imported.
+        They have been collected already. None: the tree differs in more than functions that were imported.
         """
         codes = functions.changed(file, tree)
         if not codes:
             return None
         limit = LEAST_SECONDS + PATIENCE * sum(self._traces.lasted[test] for test in only)
-        self._connection.send((codes, self._traces.fastest_first(only), limit))
-        code = self._connection.recv()
+        self._server.send((codes, self._order(only), limit))
+        code = self._server.recv()
+        self._note()
         return None if code == NOT_EXCHANGED else code in (0, NO_TESTS)
+
+    def of_module(self, file: Path, tree: ast.Module) -> bool:
+        """Return whether all tests pass although the tree stands in the place of a file's."""
+        code = compile(tree, str(file), "exec", dont_inherit=True)
+        plugins = _Sorted(self._order(self._traces.lasted)), _Failure(self._failed[1])
+        arguments = [*_timeout(self._traces), *self._tests]
+        limit = max(LEAST_SECONDS, PATIENCE * self._traces.seconds)
+        ended = _forked(lambda: _tested(self._root, {file: code}, arguments, *plugins), limit)
+        self._note()
+        return ended in (0, NO_TESTS)
+
+    def _order(self, tests: Collection[str]) -> list[str]:
+        first = [test for test in self._noticing if test in tests][:AGAIN]
+        return [*first, *(test for test in self._traces.fastest_first(tests) if test not in first)]
+
+    def _note(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            test = os.read(self._failed[0], select.PIPE_BUF).decode()
+            self._noticing = [test, *(other for other in self._noticing if other != test)]
 
 
 @contextlib.contextmanager
-def collected(
-    root: Path, sources: Collection[Path], tests: Sequence[str], traces: Traces
-) -> Iterator[Collected]:
-    """Collect the tests of an area once, for all trials of changed functions."""
+def trials(root: Path, sources: Collection[Path], tests: Sequence[str], traces: Traces) -> Iterator[Trials]:
+    """Collect the tests of an area once, for all trials of functions."""
     here, there = Pipe()
-    options = _timeout(traces, traces.lasted)
+    failed = os.pipe()
+    os.set_blocking(failed[0], False)
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             here.close()
             os.setsid()
-            os._exit(_tested(root, {}, [*options, *tests], _Server(there, sources)))
+            plugins = _Server(there, sources), _Failure(failed[1])
+            os._exit(_tested(root, {}, [*_timeout(traces), *tests], *plugins))
         os._exit(1)
     there.close()
     try:
-        yield Collected(here, traces)
+        yield Trials(root, tests, traces, here, failed)
     finally:
         here.close()
         os.waitpid(child, 0)
+        for end in failed:
+            os.close(end)
 
 
 @dataclass(frozen=True)
@@ -148,6 +168,17 @@ class _Server:
 
 
 @dataclass(frozen=True)
+class _Failure:
+    """A plugin of pytest that writes the name of the failed test into a pipe: with `-x` there is one."""
+
+    pipe: int
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and report.when != "teardown":
+            os.write(self.pipe, report.nodeid.encode()[: select.PIPE_BUF])
+
+
+@dataclass(frozen=True)
 class _Sorted:
     """A plugin of pytest that runs the tests in this order, and then those that it does not know."""
 
@@ -158,9 +189,9 @@ class _Sorted:
         items.sort(key=lambda item: ranks.get(item.nodeid, len(ranks)))
 
 
-def _timeout(traces: Traces, tests: Collection[str]) -> list[str]:
+def _timeout(traces: Traces) -> list[str]:
     """Return the option that ends a test which waits for ever (pytest-timeout)."""
-    longest = max((traces.lasted[test] for test in tests), default=0.0)
+    longest = max(traces.lasted.values(), default=0.0)
     return [f"--timeout={max(LEAST_WAITING_SECONDS, PATIENCE * longest):.0f}"]
 
 

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from urllib3.exceptions import MaxRetryError, ProtocolError
 
 from ftbuild import registry
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import credentials, reference
 from ftbuild.registry.address import is_loopback, resolved
+from ftbuild.registry.policy import BUSY, POLICY, REFUSING, RetryPolicy
+from ftbuild.registry.retry import Patience, patience
 
 IMAGE = "triton_with_ft"
 PARTS = st.from_regex(r"[a-z0-9]{1,8}([._-][a-z0-9]{1,8}){0,2}", fullmatch=True)
@@ -83,6 +86,92 @@ def test_a_repository_that_cannot_exist_is_refused_with_the_way_out(option: str,
         reference.repository(option, IMAGE)
     assert hint in str(refused.value.hint)
     assert f"--registry {option}" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "debian",
+        "debian:12",
+        "me/x:1",
+        "localhost/x",
+        "localhost:5000/x",
+        "[::1]:5000/x:1",
+        "harbor.example.com:8443/a/b_c/d.e__f-g:Tag_1.2",
+        f"r.example/x@sha256:{'0' * 64}",
+        f"r.example/x:1@sha256:{'0' * 64}",
+        f"sha256:{'a' * 64}",
+        "x" * 255,
+    ],
+)
+def test_names_of_images_pass_as_docker_takes_them(name: str) -> None:
+    assert reference.check_image(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "Debian",
+        "debian:",
+        "debian@",
+        "debian:-x",
+        f"debian@sha256:{'0' * 63}",
+        "a//b",
+        "/a",
+        "a/",
+        "R.Example/Path",
+        "user@r.example/x",
+        "x" * 256,
+        "--privileged",
+        "x y",
+    ],
+)
+def test_other_names_of_images_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not the name of an image") as refused:
+        reference.check_image(name)
+    assert refused.value.what.startswith(repr(name[:140]))
+
+
+def test_docker_hub_has_one_name_outside() -> None:
+    for host in ("docker.io", "index.docker.io", "registry-1.docker.io"):
+        assert reference.written(host) == "docker.io"
+        assert registry.parse(f"{host}/me/x").host == "registry-1.docker.io"
+    assert reference.written("ghcr.io") == "ghcr.io"
+    assert str(registry.parse("debian@sha256:ab")) == "docker.io/library/debian:latest@sha256:ab"
+    assert str(registry.parse("me/x:1")) == "docker.io/me/x:1"
+
+
+def test_a_busy_registry_is_asked_for_a_minute() -> None:
+    assert (POLICY.retries, POLICY.first_pause, POLICY.patience) == (6, 1.0, 64.0)
+    assert BUSY == (429, 500, 502, 503, 504)
+    assert REFUSING == (429, 503)
+
+
+@pytest.mark.parametrize(
+    ("once", "connect", "read", "statuses"), [(False, 2, 3, BUSY), (True, 2, 0, REFUSING)]
+)
+def test_what_may_have_had_its_effect_is_not_repeated(
+    once: bool, connect: int, read: int, statuses: tuple[int, ...]
+) -> None:
+    made = patience(POLICY, once=once)
+    assert (made.connect, made.read, made.status, made.total, made.other) == (connect, read, 6, 6, 0)
+    assert tuple(made.status_forcelist) == statuses
+    assert set(made.allowed_methods or ()) == {"GET", "HEAD", "POST", "PUT"}
+    fewer = patience(RetryPolicy(retries=1, first_pause=1.0, patience=1.0), once=once)
+    assert (fewer.connect, fewer.read, fewer.total) == (1, 0 if once else 1, 1)
+
+
+def test_pauses_double_until_the_patience_is_used_up() -> None:
+    def fail(state: Patience) -> Patience:
+        return state.increment("GET", "/", error=ProtocolError(), _pool=object())
+
+    once = fail(patience(RetryPolicy(9, 1.0, 2.5)))
+    assert (once.get_backoff_time(), once.left) == (0, 2.5)
+    twice = fail(once)
+    assert (twice.get_backoff_time(), twice.left) == (1.0, 1.5)
+    with pytest.raises(MaxRetryError):
+        fail(twice)  # the next pause would be 2 s
 
 
 @pytest.mark.parametrize("tag", ["22.12-sm80", "22.12-sm80_86-0a1b2c3d4e5f-sdk", "_", "A" * 128])
