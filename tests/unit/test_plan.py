@@ -187,6 +187,15 @@ def test_a_changed_step_of_a_local_base_is_another_base(recipes: tuple[Config, P
     assert after.key != before.key
 
 
+def test_another_server_is_another_base(recipes: tuple[Config, Path]) -> None:
+    config, folder = recipes
+    before = plan_of(config, base="open")
+    with (folder / "requirements" / "open-server.txt").open("a") as file:
+        file.write("# changed\n")
+    after = plan_of(config, base="open")
+    assert after.base.serving != before.base.serving
+
+
 def test_a_file_that_no_dockerfile_copies_is_not_an_input(recipes: tuple[Config, Path]) -> None:
     config, folder = recipes
     before = plan_of(config).key

@@ -1,0 +1,126 @@
+"""What publishing shows: tables and JSON of a run, the index of a registry, and its answer for a GPU."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import PublishError
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import index, outcomes
+from ftbuild.publishing.index import Entry
+from ftbuild.publishing.publish import Outcome, Published
+from ftbuild.publishing.status import PublishStatus
+from ftbuild.sm import Sm
+from tests.unit.publishing.test_publish import ENTRIES, entry, plan_of
+
+DIGEST = "sha256:" + "7" * 64
+NAME = "r.example/x"
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+# Tables and JSON of a run
+
+
+@pytest.fixture
+def done(cell: Plan) -> list[Outcome]:
+    products = {"runtime": Published(f"{NAME}:1-key", f"{NAME}:1", DIGEST)}
+    return [
+        Outcome(cell, "published", products),
+        Outcome(cell, "failed", error=PublishError("refused\nby all", where="there")),
+    ]
+
+
+def test_the_table_has_a_row_for_each_image_and_each_failure(done: list[Outcome]) -> None:
+    rows = [line.split() for line in outcomes.table(done).splitlines()]
+    assert ["Cell", "Image", "State", "Tag", "Digest"] in rows
+    assert ["22.12-sm86", "runtime", "published", "r.example/x:1-key", DIGEST] in rows
+    assert ["22.12-sm86", "failed", "refused"] in rows
+
+
+def test_the_json_of_a_run_has_states_errors_and_digests(done: list[Outcome], cell: Plan) -> None:
+    assert json.loads(outcomes.as_json(done)) == [
+        {
+            "cell": "22.12-sm86",
+            "key": cell.key,
+            "state": "published",
+            "error": None,
+            "products": {"runtime": {"reference": f"{NAME}:1-key", "moving": f"{NAME}:1", "digest": DIGEST}},
+        },
+        {
+            "cell": "22.12-sm86",
+            "key": cell.key,
+            "state": "failed",
+            "error": "refused\nby all\n  where: there",
+            "products": {},
+        },
+    ]
+    assert [outcome.exit_code for outcome in done] == [0, 10]
+
+
+def test_what_is_left_to_do_is_told_for_each_cell(cell: Plan) -> None:
+    there, none = dict.fromkeys(PRODUCTS, DIGEST), dict.fromkeys(PRODUCTS)
+    statuses = [
+        PublishStatus(cell, there, there, none),
+        PublishStatus(cell, there, none, none),
+        PublishStatus(cell, none, none, none),
+    ]
+    actions = ["nothing: published", "set the moving tags", "push, attest, set all tags"]
+    assert json.loads(outcomes.actions_as_json(statuses)) == [
+        {"cell": "22.12-sm86", "key": cell.key, "action": action} for action in actions
+    ]
+    table = outcomes.actions_table(statuses)
+    assert table.splitlines()[0].split() == ["Cell", "Key", "To", "do"]
+    assert [action in line for action, line in zip(actions, table.splitlines()[-3:], strict=True)] == [
+        True
+    ] * 3
+
+
+# The index
+
+
+def test_the_index_for_people_answers_by_gpu_and_lists_all() -> None:
+    few = (entry("22.12", (80,)), entry("22.12", (80,), "sdk", "open"))
+    assert index.as_markdown(few, map(Sm, (70, 80))) == (
+        f"""\
+# Images
+
+## Which image for my GPU?
+
+| Compute capability | Image | Driver from | Pull |
+| --- | --- | --- | --- |
+| 7.0 | none |  |  |
+| 8.0 | `22.12-sm80` | 520 | `docker pull r.example/x@{DIGEST}` |
+
+## All images
+
+| Tag | Kind | Server | CUDA | Driver from | Base | Digest |
+| --- | --- | --- | --- | --- | --- | --- |
+| `22.12-sm80` | runtime | 2.29.0 | 11.8 | 520 | ngc | `{DIGEST}` |
+| `22.12-sm80-sdk` | sdk | 2.29.0 | 11.8 | 520 | open | `{DIGEST}` |
+"""
+    )
+
+
+def test_the_answer_for_a_gpu_warns_of_an_older_driver() -> None:
+    fit = index.fitting(ENTRIES, Sm(90))
+    told = index.answer(Sm(90), fit, "515.43").splitlines()
+    assert told[0] == "compute capability 9.0, driver 515.43"
+    assert "server 2.29.0, CUDA 11.8" in told[-1]
+    assert "driver 520, newer than the installed one" in told[-1]
+    assert f"docker pull r.example/x@{DIGEST}" in told[-1]
+    for driver in ("520", "550.54", ""):
+        assert "newer than" not in index.answer(Sm(90), fit, driver)
+    assert index.answer(Sm(90), fit, "").splitlines()[0] == "compute capability 9.0"
+    assert index.answer(Sm(70), [], "520") == "compute capability 7.0, driver 520: none"
+
+
+def test_an_image_runs_on_later_minor_versions() -> None:
+    found: Entry = entry("22.12", (80, 90))
+    assert [found.runs_on(Sm(sm)) for sm in (75, 80, 86, 90)] == [False, True, True, True]
