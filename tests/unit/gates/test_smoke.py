@@ -157,7 +157,16 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
     assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5}}
     assert [f.facts["seconds"] for f in found] == [0.5, 0.1, 0, 0.1, 0.1]
     assert found[1].facts["variant"] == "gpt-fp32"
+    assert found[1].facts["served"] == ""
     assert {f.subject for f in found} == {"runtime"}
+
+
+def test_a_test_of_no_variant_is_read_without_one(tmp_path: Path) -> None:
+    (tmp_path / "smoke.xml").write_text('<x><testcase name="test_ready" time="2.5"/></x>')
+    (only,) = junit.results(tmp_path / "smoke.xml", "sdk")
+    assert (only.check, only.state, only.detail, only.hint) == ("ready", State.OK, "passed", "")
+    assert only.facts == {"variant": "", "served": "", "seconds": 2.5}
+    assert only.subject == "sdk"
 
 
 GREEDY = "greedy tokens are the references"

@@ -25,6 +25,7 @@ from ftbuild.gates.smoke import gate, job, junit, models
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
+from ftbuild.plan import PRODUCTS
 from ftbuild.text.results import State
 from testing import ROOT
 
@@ -74,9 +75,10 @@ def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
         heard, commands = list[str](), list[list[str]]()
 
         def get(name: str) -> Any:
-            if not built:
+            product = next((product for product in PRODUCTS if name == plan.tag(product)), None)
+            if not built or product is None:
                 raise ImageNotFound(name)
-            return SimpleNamespace(id=IDS["sdk" if name.endswith("-sdk") else "runtime"][0])
+            return SimpleNamespace(id=IDS[product][0])
 
         def stream(command: list[str], *, log: Path, on_line: Callable[[str], None]) -> int:
             commands.append(command)
@@ -154,10 +156,12 @@ def test_an_image_for_another_gpu_is_skipped_unless_any_will_do(make: Make) -> N
 def test_a_run_that_breaks_leaves_no_earlier_record(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(A100)
     run.go()
+    (run.subject.folder / gate.LOG).write_text("of an earlier run")
     monkeypatch.setattr(shell, "stream", lambda *_, **__: 3)
     with pytest.raises(SmokeError, match="the suite broke"):
         run.go()
     assert not (run.subject.folder / SMOKE.record).exists()
+    assert not (run.subject.folder / gate.LOG).exists()
 
 
 def test_without_a_gpu_or_an_image_nothing_is_tested(make: Make) -> None:
