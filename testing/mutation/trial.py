@@ -63,7 +63,8 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
             raise TestsFail(f"pytest ended with {code}")
         traces, modules = tracing.read(written, _cpu_seconds() - start)
     for name in modules:
-        if not _is_ours(root, name) and not name.startswith(("_", "pytest")):
+        # Hypothesis warns of what is imported before its plugin.
+        if not _is_ours(root, name) and not name.startswith(("_", "pytest", "hypothesis")):
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     # Else what the imports break would count as noticed.
