@@ -22,6 +22,8 @@ from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly.record import NightlyRun, Reason
 from ftbuild.nightly.run import NightlyOptions, Request
 from ftbuild.registry.policy import POLICY
+from ftbuild.text.results import CheckResult
+from ftbuild.text.results import State as CheckState
 from testing import recorded_runs
 
 SECRET = "T0PS3CRET"
@@ -111,6 +113,37 @@ def test_the_payload_has_what_failed_where_and_why() -> None:
     assert [finding["what"] for finding in body["audit"]] == ["digests of base images"]
     for part in ("8 of 14 cells went wrong", "22.03-sm80 (patch)", "digests of base images", "exit code 10"):
         assert part in body["text"]
+
+
+def test_the_whole_payload_of_a_small_run() -> None:
+    failed = recorded_runs.cell("22.12", [89], 30, {"build": 7}, detail="it broke\nbadly")
+    silent = replace(failed, cell="22.12-sm90", detail="")
+    audit = [CheckResult("pins", CheckState.FAIL, "one <moved>\nto x")]
+    run = recorded_runs.run([recorded_runs.excluded("22.03", 90), failed, silent], 7, audit, past=())
+    text = (
+        "✗ ftbuild nightly 20261121T020000Z: 2 of 2 cells went wrong\n"
+        "2 failed in 16 min 58 s, exit code 7\n"
+        "• 22.12-sm89 (build): it broke\n"
+        "• 22.12-sm90 (build): it does not compile\n"
+        "• audit: pins: one &lt;moved&gt;"
+    )
+    assert notify.payload(run) == {
+        "status": "failure",
+        "text": text,
+        "id": "20261121T020000Z",
+        "started": "2026-11-21T02:00:00+00:00",
+        "seconds": run.seconds,
+        "exit_code": 7,
+        "counts": {"passed": 0, "failed": 2, "error": 0, "skipped": 1},
+        "failed": [
+            {"cell": "22.12-sm89", "state": "failed", "reason": "build", "detail": "it broke"},
+            {"cell": "22.12-sm90", "state": "failed", "reason": "build", "detail": "it does not compile"},
+        ],
+        "audit": [{"what": "pins", "detail": "one <moved>"}],
+        "registry": recorded_runs.REGISTRY,
+        "revision": run.revision,
+        "ftbuild": "0.1.0",
+    }
 
 
 def test_texts_are_clean_and_short_and_mention_no_user() -> None:
