@@ -72,17 +72,24 @@ _Fault = tuple[_Path, ast.AST | list[ast.AST] | None, str]
 
 
 def _statements(node: ast.AST, path: _Path, in_function: bool) -> Iterator[tuple[_Path, ast.stmt, bool]]:
-    """Yield every statement but definitions, imports and what only type checkers read."""
+    """Yield every statement but definitions, imports and what only tools read."""
     inside = in_function or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     for field in ("body", "handlers", "orelse", "finalbody", "cases"):
         for number, child in enumerate(getattr(node, field, ())):
             here = (*path, field, number)
-            if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            if _is_for_tools(child):
                 continue
             is_docstring = number == 0 and field == "body" and _is_text(child)
             if isinstance(child, ast.stmt) and not is_docstring and not isinstance(child, _WITHOUT_FAULTS):
                 yield here, child, inside
             yield from _statements(child, here, inside)
+
+
+def _is_for_tools(node: ast.AST) -> bool:
+    """Return whether only type checkers and star imports read a statement."""
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.unparse(node.test)
+    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
 
 
 def _is_text(node: ast.AST) -> bool:
