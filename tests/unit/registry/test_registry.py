@@ -174,6 +174,13 @@ def test_pauses_double_until_the_patience_is_used_up() -> None:
         fail(twice)  # the next pause would be 2 s
 
 
+def test_a_name_may_have_255_characters() -> None:
+    long = f"harbor.example.com/{'x' * (255 - len('harbor.example.com//triton_with_ft'))}"
+    assert len(reference.repository(long, IMAGE)) == 255
+    with pytest.raises(ConfigError, match="a name of 256 characters is too long"):
+        reference.repository(f"{long}x", IMAGE)
+
+
 @pytest.mark.parametrize("tag", ["22.12-sm80", "22.12-sm80_86-0a1b2c3d4e5f-sdk", "_", "A" * 128])
 def test_tags_of_the_grammar_pass(tag: str) -> None:
     assert reference.check_tag(tag) == tag

@@ -11,7 +11,7 @@ import pytest
 
 from ftbuild import __version__
 from ftbuild.errors import HostError, PublishError
-from ftbuild.registry import client
+from ftbuild.registry import client, transport
 from ftbuild.registry.client import Descriptor, Repository, digest_of
 from ftbuild.registry.errors import Refused
 from ftbuild.registry.malformed import Malformed
@@ -233,6 +233,14 @@ def test_the_configuration_of_an_image_is_read_and_an_index_has_none(
     assert index
     with pytest.raises(PublishError, match="an index in place of an image"):
         there.config(index)
+
+
+def test_answers_have_limits() -> None:
+    """Those that the specification recommends for manifests, and what is more than enough for the rest."""
+    assert (client.MANIFEST_BYTES, client.BLOB_BYTES) == (4 * 2**20, 64 * 2**20)
+    assert (client.PAGES, client.TAGS, client.UPLOAD_TRIES) == (1000, 200_000, 3)
+    assert (transport.ANSWER_BYTES, transport.REDIRECTS, transport.BODY_TRIES) == (2**20, 5, 3)
+    assert (transport.CONNECT_SECONDS, transport.ANSWER_SECONDS) == (5, 60)
 
 
 def test_the_digest_of_a_tag_is_asked_for_at_once(answers: Answers) -> None:
