@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,7 +44,7 @@ class Answers:
 
 
 @contextmanager
-def serving() -> Iterator[Answers]:
+def serving(tls: ssl.SSLContext | None = None) -> Iterator[Answers]:
     answers = Answers()
 
     class Handler(BaseHTTPRequestHandler):
@@ -85,6 +86,8 @@ def serving() -> Iterator[Answers]:
             """Say nothing about clients that go away."""
 
     server = Server(("127.0.0.1", 0), Handler)
+    if tls:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     with running(server):
         answers.host = f"127.0.0.1:{server.server_address[1]}"
         yield answers
