@@ -248,6 +248,23 @@ def test_what_a_converter_would_get_wrong_is_refused(
     assert what in refused(config, family, make(family, **settings), release).what
 
 
+def test_what_a_converter_assumes_is_told(config: Config, make: Make) -> None:
+    error = refused(config, "gpt", make("gpt", activation_function="relu", tie_word_embeddings=False))
+    assert error.what.splitlines() == [
+        "22.12 cannot convert this checkpoint for 1 GPUs:",
+        "    activation_function is 'relu'; the converter and FasterTransformer assume "
+        "gelu_new or gelu or gelu_fast or gelu_pytorch_tanh",
+        "    tie_word_embeddings is False; the converter and FasterTransformer assume True",
+    ]
+    assert error.hint == "another number of GPUs, or another checkpoint"
+
+
+def test_heads_share_the_hidden_size_evenly(config: Config, make: Make) -> None:
+    error = refused(config, "gpt", make("gpt", n_embd=30))
+    assert "hidden is 30, which 4 heads cannot share evenly" in error.what
+    assert planned(config, "t5", make("t5", d_model=30))
+
+
 def test_a_release_that_can_is_named(config: Config, make: Make) -> None:
     gated = make("t5", feed_forward_proj="gated-gelu")
     assert refused(config, "t5", gated, "22.03").hint == "--triton 22.12 can"
@@ -324,6 +341,9 @@ def test_the_original_gptj_checkpoint_is_named_with_a_slash_at_its_end(
 
 
 def test_every_part_of_the_original_gptj_checkpoint_must_be_there(config: Config, jax: Path) -> None:
+    whole = (jax / "shard_5" / "1.npz").read_bytes()
+    (jax / "shard_5" / "1.npz").write_bytes(whole[:-30])
+    assert "truncated" in refused(config, "gptj", jax).what
     (jax / "shard_5" / "1.npz").unlink()
     assert "missing: shard_5/1.npz" in refused(config, "gptj", jax).what
     assert "codegen" in refused(config, "codegen", jax).what
