@@ -473,6 +473,20 @@ def test_plans_of_a_release_that_does_not_convert_the_family_are_left_out(config
     assert both == ["22.12"]
 
 
+def test_the_dry_run_tells_the_size_of_a_known_model(config: Config, make: Make) -> None:
+    family, settings, parameters, _ = KNOWN["gpt2"]
+    found = planned(config, family, make(family, **settings), gpus=2)
+    first, checkpoint, run, write, disk = found.render().splitlines()
+    folder = found.request.checkpoint
+    facts = ", ".join(f"{name} {value}" for name, value in found.checkpoint.facts.items())
+    assert first == "gpt for 2 GPUs as fp32, release 22.12"
+    assert checkpoint == f"  checkpoint  {folder} (0.00 GB; {facts})"
+    assert run.startswith("  run         python3 /opt/ftbuild/FasterTransformer/examples/pytorch/gpt/")
+    assert round(4 * parameters / 1e9, 2) == 0.5
+    assert write == f"  write       {folder.parent}/out/2-gpu: {len(found.files)} files, 0.50 GB"
+    assert disk == "  disk        0.50 GB"
+
+
 def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> None:
     folder = make("gptneox")
     text = planned(config, "gptneox", folder, gpus=2, data_type="fp16").render()
