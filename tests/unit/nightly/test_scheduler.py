@@ -15,7 +15,7 @@ from ftbuild.build import base as bases
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
-from ftbuild.nightly import history, notify
+from ftbuild.nightly import history, notify, scheduler
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.plan import Plan
 from ftbuild.text.results import CheckResult
