@@ -8,6 +8,7 @@ of `Annotated[type, "help"]` is the help. Understood types: bool, int, float, st
 from __future__ import annotations
 
 import inspect
+import reprlib
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -19,6 +20,8 @@ from invoke.parser.argument import Argument
 
 from ftbuild.errors import ConfigError
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = 80
 # How a value is called in messages, and in `--help` by Invoke itself.
 _NOUNS: Mapping[type, str] = {int: "a whole number", float: "a number"}
 
@@ -64,13 +67,15 @@ class Option:
         if not text:
             raise ConfigError(f"{self.flag} needs a value", hint=f"leave {self.flag} out for its default")
         if self.choices and text not in self.choices:
-            raise ConfigError(f"{self.flag}: {text!r} is unknown", hint=f"one of {', '.join(self.choices)}")
+            raise ConfigError(
+                f"{self.flag}: {_SHORT.repr(text)} is unknown", hint=f"one of {', '.join(self.choices)}"
+            )
         try:
             value = self.kind(text)
         except ValueError:
-            raise ConfigError(f"{self.flag} must be {_NOUNS[self.kind]}, not {text!r}") from None
+            raise ConfigError(f"{self.flag} must be {_NOUNS[self.kind]}, not {_SHORT.repr(text)}") from None
         if isinstance(value, int | float) and (complaint := self.limits.complaint(value)):
-            raise ConfigError(f"{self.flag} {complaint}, not {text}")
+            raise ConfigError(f"{self.flag} {complaint}, not {text[:80]}")
         return value
 
     def argument(self) -> Argument:

@@ -68,6 +68,8 @@ class Transport:
         from ftbuild.registry.retry import patience
 
         self._http = requests.Session()
+        # `send` follows redirects itself; requests looks at them even then, and fails at odd addresses.
+        self._http.get_redirect_target = lambda resp: None  # type: ignore[method-assign]
         # Digests and sizes are of what is stored, not of what a server in between compressed.
         self._http.headers.update({"User-Agent": f"ftbuild/{__version__}", "Accept-Encoding": "identity"})
         self._http.verify = os.environ.get("SSL_CERT_FILE") or True

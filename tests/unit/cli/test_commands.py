@@ -157,6 +157,7 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("convert", "--model", "gpt"), "convert needs --checkpoint, --out"),
         (("--help", "nothing"), "unknown command or value 'nothing'"),
         (("--list", "nothing"), "nothing"),
+        (("build", "--jobs", "9" * 5000), "--jobs must be a whole number, not '999"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_a_message(arguments: tuple[str, ...], message: str) -> None:
@@ -164,6 +165,7 @@ def test_wrong_usage_ends_with_2_and_a_message(arguments: tuple[str, ...], messa
     assert (done.returncode, done.stderr.startswith("error: ")) == (2, True), done.stderr
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 1000
 
 
 def test_an_empty_variable_of_the_environment_counts_as_unset() -> None:

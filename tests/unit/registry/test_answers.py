@@ -474,6 +474,14 @@ def odd_answers(draw: st.DrawFn) -> tuple[int, dict[str, str], bytes]:
     return status, headers, body
 
 
+@pytest.mark.parametrize("location", HEADERS["Location"])
+@pytest.mark.parametrize("call", ["blob", "head"])
+def test_a_redirect_to_an_odd_address_is_an_error_of_ours(answers: Answers, call: str, location: str) -> None:
+    answers.give(b"", 301, Location=location)
+    with pytest.raises(FtbuildError):
+        CALLS[call](repository(answers))
+
+
 @pytest.mark.timeout(120 + 60 * MINUTES)
 def test_no_answer_ends_in_anything_but_an_error_of_ours(
     answers: Answers, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
