@@ -13,6 +13,7 @@ import pytest
 from filelock import FileLock
 
 from ftbuild import __version__, matrix
+from ftbuild.audit import job
 from ftbuild.build import base as bases
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
@@ -127,6 +128,18 @@ def test_the_longest_cell_of_the_last_run_begins(night: Night) -> None:
     replace(past, cells=cells).write(night.work / history.FOLDER / past.id)
     night.run(registry=None)
     assert [cell for cell, name in night.commands.ran if name == "build"] == list(CELLS)[::-1]
+
+
+def test_an_audit_that_cannot_run_is_a_warning_and_no_failure(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def audit(*_: object, **__: object) -> None:
+        raise HostError("no network", where="here")
+
+    monkeypatch.setattr(job, "audit", audit)
+    done = night.run(registry=None, audit=True)
+    assert done.audit == (CheckResult("audit", CheckState.WARN, "the audit could not run: no network"),)
+    assert done.exit_code == 0
 
 
 def test_a_gpu_that_does_not_fit_is_the_reason_of_an_untested_cell(
