@@ -174,7 +174,7 @@ def test_two_checkouts_do_not_run_on_one_engine_at_once(
         with pytest.raises(HostError, match="another nightly run is active on this machine") as refused:
             other.run()
         codes.append(refused.value.exit_code)
-        night.commands.engine["ID"] = "AN:OT:HER"
+        night.commands.engine["ID"] = "ANOTHER:ENGINE"
         monkeypatch.setattr(scheduler, "run", real)
         codes.append(other.run().exit_code)
         return real(*args)
