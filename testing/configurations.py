@@ -34,7 +34,7 @@ from ftbuild.sources import fetch
 from ftbuild.sources.bundle import MANIFEST, read_bundle
 from ftbuild.sources.patches import series
 from testing import ROOT, mutations
-from testing.outcomes import Outcome, run_in_process, timed
+from testing.outcomes import Outcome, repeat, run_in_process, timed
 
 REVISION = Revision("a" * 40, "2026-01-01T00:00:00+00:00")
 # Neither an engine nor a network is there, so that no command line can do more than plan.
@@ -251,10 +251,7 @@ def _command_line(seed: int, rng: random.Random, stack: Stack) -> Outcome:
 def main(seeds: list[str]) -> None:
     """Print what becomes of the changes of some seeds."""
     with stacks() as found:
-        for seed in map(int, seeds):
-            outcome = examine(seed, found)
-            print(f"--- {seed}: {outcome.code}, {outcome.seconds:.2f} s")
-            print(outcome.change, outcome.message[:2000], sep="\n")
+        repeat(seeds, lambda seed: examine(seed, found))
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ from ftbuild.models.repository import RepositoryOptions
 from ftbuild.serving import apptainer, compose, docker, image_choice, kubernetes, requirements
 from ftbuild.serving.deployment import Deployment, Options, Ports, decide, gpu_indices, size
 from testing import ROOT, bytelevel, mutations
-from testing.outcomes import Outcome, run_in_process, timed
+from testing.outcomes import Outcome, repeat, run_in_process, timed
 
 IDS = {"vocab_size": 300, "bos_token_id": 256, "eos_token_id": 257}
 GPT2 = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, **IDS}
@@ -386,10 +386,7 @@ def _short(files: dict[str, bytes]) -> str:
 def main(seeds: list[str]) -> None:
     """Print what becomes of the changes of some seeds."""
     with scene() as found:
-        for seed in map(int, seeds):
-            outcome = examine(seed, found)
-            print(f"--- {seed}: {outcome.code}, {outcome.seconds:.2f} s, {outcome.kind}")
-            print(outcome.change, outcome.message[:2000], sep="\n")
+        repeat(seeds, lambda seed: examine(seed, found))
 
 
 if __name__ == "__main__":

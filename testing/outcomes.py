@@ -10,7 +10,7 @@ import resource
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NoReturn
 from unittest import mock
@@ -83,6 +83,14 @@ def limited_memory() -> Iterator[None]:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     yield
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < KILOBYTES
+
+
+def repeat(seeds: Iterable[str], examine: Callable[[int], Outcome]) -> None:
+    """Print what becomes of the changes of some seeds."""
+    for seed in map(int, seeds):
+        outcome = examine(seed)
+        print(f"--- {seed}: {outcome.code}, {outcome.seconds:.2f} s, {outcome.kind}")
+        print(outcome.change, outcome.message[:2000], sep="\n")
 
 
 def try_random_seeds(check: Callable[[int], Outcome]) -> None:

@@ -29,7 +29,7 @@ from ftbuild.nightly.report import junit, markdown, page
 from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
 from ftbuild.publishing import attestations, gates
 from testing import ROOT, gate_records, mutations, recorded_runs
-from testing.outcomes import Outcome, timed
+from testing.outcomes import Outcome, repeat, timed
 
 REVISION = Revision("a" * 40, "2026-01-01T00:00:00+00:00")
 IDS = {product: f"sha256:{number}{'0' * 63}" for number, product in enumerate(PRODUCTS)}
@@ -168,10 +168,7 @@ KINDS: Mapping[str, tuple[int, Callable[[int, random.Random, Scene], Outcome]]] 
 def main(seeds: list[str]) -> None:
     """Print what becomes of the changes of some seeds."""
     with scene() as found:
-        for seed in map(int, seeds):
-            outcome = examine(seed, found)
-            print(f"--- {seed}: {outcome.code}, {outcome.seconds:.2f} s, {outcome.kind}")
-            print(outcome.change, outcome.message[:2000], sep="\n")
+        repeat(seeds, lambda seed: examine(seed, found))
 
 
 if __name__ == "__main__":

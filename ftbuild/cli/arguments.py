@@ -8,7 +8,6 @@ of `Annotated[type, "help"]` is the help. Understood types: bool, int, float, st
 from __future__ import annotations
 
 import inspect
-import reprlib
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
@@ -19,9 +18,8 @@ from invoke.exceptions import Exit
 from invoke.parser.argument import Argument
 
 from ftbuild.errors import ConfigError
+from ftbuild.text import terminal
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = 80
 # How a value is called in messages, and in `--help` by Invoke itself.
 _NOUNS: Mapping[type, str] = {int: "a whole number", float: "a number"}
 
@@ -68,14 +66,16 @@ class Option:
             raise ConfigError(f"{self.flag} needs a value", hint=f"leave {self.flag} out for its default")
         if self.choices and text not in self.choices:
             raise ConfigError(
-                f"{self.flag}: {_SHORT.repr(text)} is unknown", hint=f"one of {', '.join(self.choices)}"
+                f"{self.flag}: {terminal.quoted(text)} is unknown", hint=f"one of {', '.join(self.choices)}"
             )
         try:
             value = self.kind(text)
         except ValueError:
-            raise ConfigError(f"{self.flag} must be {_NOUNS[self.kind]}, not {_SHORT.repr(text)}") from None
+            raise ConfigError(
+                f"{self.flag} must be {_NOUNS[self.kind]}, not {terminal.quoted(text)}"
+            ) from None
         if isinstance(value, int | float) and (complaint := self.limits.complaint(value)):
-            raise ConfigError(f"{self.flag} {complaint}, not {text[:80]}")
+            raise ConfigError(f"{self.flag} {complaint}, not {text[: terminal.LONGEST]}")
         return value
 
     def argument(self) -> Argument:

@@ -92,9 +92,8 @@ def _with_readable_settings(original: Callable[..., None]) -> Callable[..., None
             original(program, *arguments, **more)
             # Else the first command does, outside of what is changed here.
             program.config.clone().load_shell_env()
-        except (
-            Exception
-        ) as broken:  # the parsers of YAML, JSON and Python, which Invoke calls, raise their own
+        # Invoke calls parsers of YAML, JSON and Python, whose errors have nothing else in common.
+        except Exception as broken:
             hint = "look at the options -f and -T of Invoke, and at its variables INVOKE_*"
             problem = f"Invoke's own settings cannot be read: {terminal.printable(str(broken))}"
             raise _usage_error(ConfigError(problem, hint=hint)) from broken

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import reprlib
 import stat
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.host import reading
+from ftbuild.text import terminal
 
 # No configuration, index or tokenizer of these families is larger. An empty object takes 3 bytes of JSON and
 # 72 of Python, so a file of this size takes at most 400 MB.
@@ -26,18 +26,12 @@ LARGEST = 2**31 - 1
 # NAME_MAX of Linux' file systems, in bytes.
 LONGEST_NAME = 255
 _SNAPSHOTS, _BLOBS = "snapshots", "blobs"
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 80
-
-
-def shown(value: object) -> str:
-    """Return a value for a message: short, and without control characters."""
-    return _SHORT.repr(value)
+shown = terminal.quoted
 
 
 def plain(text: str) -> str:
     """Return a text for a message: as it is when it is short and printable, else as `shown`."""
-    return text if text.isprintable() and len(text) <= _SHORT.maxstring else shown(text)
+    return text if text.isprintable() and len(text) <= terminal.LONGEST else shown(text)
 
 
 def sentence(message: object) -> str:

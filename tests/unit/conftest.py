@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,3 +32,12 @@ def config_folder(tmp_path: Path) -> Path:
 def passwords_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget afterwards what a test has remembered: it may be a word of another one's messages."""
     monkeypatch.setattr(redaction, "_known", set(redaction._known))
+
+
+@pytest.fixture
+def memory() -> Iterator[None]:
+    """Fail when the test makes this process much larger."""
+    from testing import outcomes  # it loads hypothesis and all commands, which few tests need
+
+    with outcomes.limited_memory():
+        yield

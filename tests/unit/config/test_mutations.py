@@ -39,12 +39,6 @@ def check(outcome: Outcome) -> Outcome:
     return outcome
 
 
-@pytest.fixture
-def memory() -> Iterator[None]:
-    with outcomes.limited_memory():
-        yield
-
-
 @settings(outcomes.SETTINGS, max_examples=250)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_a_mutated_configuration_is_taken_or_refused(memory: None, copies: list[Stack], seed: int) -> None:

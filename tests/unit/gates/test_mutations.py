@@ -23,12 +23,6 @@ def found() -> Iterator[Scene]:
         yield made
 
 
-@pytest.fixture
-def memory() -> Iterator[None]:
-    with outcomes.limited_memory():
-        yield
-
-
 def check(outcome: Outcome) -> Outcome:
     assert outcome.seconds < outcomes.SECONDS, outcome
     assert outcome.code in (0, PublishError.exit_code), outcome
