@@ -5,7 +5,7 @@
 #
 # Build context: steps/, the programs that the stages run. Named contexts, whose files the host has compared with their
 # hashes: `debian`, a folder for each set of packages of debian.lock.yaml, with installed.txt, which lists what an image
-# has once the set is installed; `wheels`: server/, the wheels of the server and of NCCL.
+# has once the set is installed; `wheels`: server/, the wheels of the server, of NCCL and maybe of a CUDA toolkit.
 
 # The system of debian.lock.yaml, which the host makes.
 ARG OS_IMAGE
@@ -15,7 +15,7 @@ FROM scratch AS layer-steps
 COPY --chmod=755 steps/apt-install.sh steps/fixed-times.sh steps/put.sh /
 
 FROM scratch AS wheel-steps
-COPY --chmod=755 steps/unpack-wheels.sh /
+COPY --chmod=755 steps/unpack-cuda.sh steps/unpack-server.sh /
 
 
 FROM ${OS_IMAGE} AS server
@@ -24,7 +24,7 @@ RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     /steps/apt-install.sh
 RUN --network=none --mount=type=bind,from=wheel-steps,target=/steps \
     --mount=type=bind,from=wheels,source=server,target=/wheels \
-    /steps/unpack-wheels.sh
+    sh -euc '/steps/unpack-server.sh; /steps/unpack-cuda.sh'
 
 
 # The layers of images are made by steps that fix all times, not by COPY, which gives today's to the folders it fills.
@@ -50,3 +50,5 @@ RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     --mount=type=bind,from=server,source=/devel,target=/from \
     /steps/fixed-times.sh sh -euc '/steps/put.sh /from /; ln -s libnccl.so.2 /usr/local/lib/libnccl.so; ldconfig; \
         rm -f /var/cache/ldconfig/aux-cache'
+# A toolkit from wheels lies here, Debian's in the default folders.
+ENV PATH=/usr/local/cuda/bin:$PATH

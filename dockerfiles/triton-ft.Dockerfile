@@ -42,7 +42,7 @@ FROM scratch AS layer-steps
 COPY --from=recipe --chmod=755 steps/fixed-times.sh steps/put.sh /
 
 FROM scratch AS steps
-COPY --from=recipe --chmod=755 steps/compile.sh steps/heaviest_first.py steps/host-environment.sh steps/job-count.sh \
+COPY --from=recipe --chmod=755 steps/compile.sh steps/compilers.sh steps/heaviest_first.py steps/host-environment.sh steps/job-count.sh \
     steps/probe-storage.sh steps/slot.py /
 
 
@@ -175,7 +175,9 @@ RUN --network=none \
     --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=sdk.txt,target=/recipe/sdk.txt \
     --mount=type=bind,from=wheels,source=sdk,target=/wheels \
-    /steps/pip-install.sh /recipe/sdk.txt /python
+    /steps/pip-install.sh /recipe/sdk.txt /python && \
+    # An assembler for torch.compile, whose compiler is not installed.
+    rm -f /python/usr/local/lib/python3*/dist-packages/torch/bin/ptxas
 
 
 # The contents of runtime and more, in another order: the gigabytes of packages lie below the layers that change.

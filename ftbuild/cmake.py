@@ -49,10 +49,16 @@ class Tree:
 
 @dataclass(frozen=True)
 class Toolchain:
-    """Host compilers that the CUDA toolkit accepts."""
+    """A CUDA toolkit, by its version, and the host compilers that it accepts."""
 
     cc: str
     cxx: str
+    cuda: str
+
+    @property
+    def is_cuda_13(self) -> bool:
+        """Whether it is CUDA 13 or later."""
+        return Version(self.cuda) >= Version("13.0")
 
     def environment(self) -> Mapping[str, str]:
         """Return the variables for configure and compile, which CMake's own detection and FindCUDA read.
@@ -86,7 +92,11 @@ def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> t
     FETCHCONTENT_*: cmake module FetchContent; together they forbid any download while configuring.
     GIT_AUTOCLONE_CUTLASS: FT v5.2 CMakeLists.txt:40; cutlass is staged at 3rdparty/cutlass.
     USE_NVTX: FT v5.3 CMakeLists.txt:127 turned it on by default; serving needs no profiler ranges.
-    CXX_STD: FT v5.3 CMakeLists.txt:113, default 14; the headers of torch 2 need 17, in the pyt tree only.
+    CXX_STD: FT v5.3 CMakeLists.txt:113, default 14; the headers of torch 2 need 17, in the pyt tree only, and
+        those of CUDA 13 in both (CCCL 3.0, cuda/std/__internal/dialect.h).
+    CMAKE_PLATFORM_IMPLICIT_LINK_DIRECTORIES: folders that CMAKE_INSTALL_RPATH_USE_LINK_PATH leaves out. torch
+        for CUDA 13 hands on such that exist nowhere, and a library must not search them.
+    CMAKE_POLICY_DEFAULT_CMP0146: cmake-policies(7); without it a CMake from 3.27 on warns of FindCUDA.
     CMAKE_CXX_FLAGS, CMAKE_CUDA_FLAGS: Open MPI's mpi.h pulls in the C++ bindings that MPI 3 removed unless
         OMPI_SKIP_MPICXX is set; FT uses the C interface only, and the libraries would ask for MPI::* symbols.
     CMAKE_INSTALL_RPATH, CMAKE_BUILD_WITH_INSTALL_RPATH: the libraries are copied, not installed, and find
@@ -99,13 +109,13 @@ def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> t
         Tree(
             name="backend",
             source=f"{SOURCE_ROOT}/backend",
-            options=(*common, *_backend(backend_version)),
+            options=(*common, *_backend(backend_version, toolchain)),
             targets=("transformer-shared", "triton-fastertransformer-backend"),
         ),
         Tree(
             name="pyt",
             source=f"{SOURCE_ROOT}/ft",
-            options=(*common, *_pyt()),
+            options=(*common, *_pyt(toolchain)),
             targets=_pyt_targets(ft_version),
         ),
     )
@@ -158,7 +168,7 @@ def _ft(sms: tuple[Sm, ...], ft: Version) -> Iterator[Option]:
         yield Option("GIT_AUTOCLONE_CUTLASS", "OFF", "FT v5.2 CMakeLists.txt:40")
 
 
-def _backend(backend: Version) -> Iterator[Option]:
+def _backend(backend: Version, toolchain: Toolchain) -> Iterator[Option]:
     yield Option("BUILD_PYT", "OFF", "FT v5.3 CMakeLists.txt:58")
     yield Option("USE_TRITONSERVER_DATATYPE", "ON", "FT v5.3 CMakeLists.txt:64")
     yield Option("FETCHCONTENT_FULLY_DISCONNECTED", "ON", "cmake module FetchContent")
@@ -170,14 +180,22 @@ def _backend(backend: Version) -> Iterator[Option]:
         yield Option("FT_DIR", f"{SOURCE_ROOT}/ft", "BE v1.3 CMakeLists.txt:104; v1.4 CMakeLists.txt:105")
     else:
         yield Option("FETCHCONTENT_SOURCE_DIR_REPO-FT", f"{SOURCE_ROOT}/ft", "BE v1.1 CMakeLists.txt:100-105")
+    if toolchain.is_cuda_13:
+        yield Option("CXX_STD", "17", "FT v5.3 CMakeLists.txt:113; CCCL 3.0 cuda/std/__internal/dialect.h")
+        yield Option("CMAKE_POLICY_DEFAULT_CMP0146", "OLD", "cmake-policies(7)")
 
 
-def _pyt() -> Iterator[Option]:
+def _pyt(toolchain: Toolchain) -> Iterator[Option]:
     yield Option("BUILD_PYT", "ON", "FT v5.3 CMakeLists.txt:58")
     # torch 2's headers are C++17; upstream's default is 14.
     yield Option("CXX_STD", "17", "FT v5.0 CMakeLists.txt:64; v5.3 CMakeLists.txt:113")
     # torch's libraries lie in site-packages, not in a folder that the loader searches.
     yield Option("CMAKE_INSTALL_RPATH_USE_LINK_PATH", "ON", "cmake-variables(7)")
+    if toolchain.is_cuda_13:
+        absent = ("/lib/intel64", "/lib/intel64_win", "/lib/win-x64")
+        yield Option(
+            "CMAKE_PLATFORM_IMPLICIT_LINK_DIRECTORIES", ";".join(absent), "torch 2.11 Caffe2Targets.cmake"
+        )
 
 
 def _pyt_targets(ft: Version) -> tuple[str, ...]:

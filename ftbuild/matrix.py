@@ -9,14 +9,18 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
 from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.not_built import NotBuiltHere
 from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id
+
+NEVER = "built, never run"
+NEVER_BUILT = "never built"
 
 
 @dataclass(frozen=True, order=True)
@@ -47,19 +51,18 @@ class Excluded:
 
 @dataclass(frozen=True)
 class Matrix:
-    """Every pair of release and SM on one base: the cells that can be built, and those that cannot."""
+    """Pairs of release and SM on one base or several: the cells that can be built, and those that cannot."""
 
     cells: tuple[Cell, ...]
     excluded: tuple[Excluded, ...]
 
 
-def make_matrix(config: Config, base: str | None = None) -> Matrix:
-    """Return all single-SM cells on `base` (default: the configured default base)."""
-    name = base or config.bases.default
-    _base(config, name)
+def make_matrix(config: Config, *bases: str) -> Matrix:
+    """Return all single-SM cells on these bases (none: on the configured default base)."""
     cells, excluded = [], []
-    for triton, sm in itertools.product(config.matrix.releases, config.matrix.sms):
-        cell = _cell(config, triton, (sm,), name)
+    pairs = _pairs(config, tuple(config.matrix.releases), bases)
+    for (triton, base), sm in itertools.product(pairs, config.matrix.sms):
+        cell = _cell(config, triton, (sm,), base)
         if reasons := tuple(_reasons(config, cell)):
             excluded.append(Excluded(cell, reasons))
         else:
@@ -73,27 +76,27 @@ def select(
     triton: Sequence[str] = (),
     sms: Sequence[str] = (),
     cells: Sequence[str] = (),
-    base: str | None = None,
+    bases: Sequence[str] = (),
 ) -> tuple[Cell, ...]:
     """Return the cells that the options select.
 
-    `triton` names releases (none: all), `sms` holds one value per image, either an SM (`80`) or several in
+    `bases` names bases (none: the default one), each with the releases that it carries, `triton` releases
+    (none: all), `sms` holds one value per image, either an SM (`80`) or several in
     one image (`80,86`); none means the default SMs of each release. `cells` are globs on cell ids and
     select among all possible single-SM cells. Raises ConfigError for a value that does not exist or that
     names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
     """
-    table = make_matrix(config, base)
+    table = make_matrix(config, *bases)
     releases = _releases(config, triton)
     if cells:
-        chosen = _by_glob(table, cells)
+        chosen = _by_glob(config, table, cells)
         wanted = {_sm_set(config, text) for text in sms}
         chosen = [c for c in chosen if c.triton in releases and (not wanted or c.sms in wanted)]
     else:
-        name = base or config.bases.default
         chosen = [
-            _cell(config, release, group, name)
-            for release in releases
-            if triton or release in _base(config, name).releases
+            _cell(config, release, group, base)
+            for release, base in _pairs(config, releases, bases)
+            if triton or release in _base(config, base).releases
             for group in ([_sm_set(config, text) for text in sms] or _defaults(config, release))
         ]
     if not chosen:
@@ -109,19 +112,20 @@ def select_with_excluded(
     triton: Sequence[str] = (),
     sms: Sequence[str] = (),
     cells: Sequence[str] = (),
-    base: str | None = None,
+    bases: Sequence[str] = (),
 ) -> Matrix:
     """Return every cell within the options, with those that cannot exist as excluded; no options: all.
 
-    Raises ConfigError for a release or an SM that does not exist, NothingSelected when no cell is left.
+    Raises ConfigError for a base, a release or an SM that does not exist, NothingSelected when no cell is
+    left.
     """
-    name = base or config.bases.default
-    _base(config, name)
     groups = [_sm_set(config, text) for text in sms] or [(sm,) for sm in config.matrix.sms]
     candidates = dict.fromkeys(
         cell
-        for release, group in itertools.product(_releases(config, triton), groups)
-        if _matches(cell := _cell(config, release, group, name), cells)
+        for (release, base), group in itertools.product(
+            _pairs(config, _releases(config, triton), bases), groups
+        )
+        if _matches(cell := _cell(config, release, group, base), cells)
     )
     reasons = {cell: tuple(_reasons(config, cell)) for cell in candidates}
     possible = tuple(cell for cell in candidates if not reasons[cell])
@@ -130,10 +134,12 @@ def select_with_excluded(
     return Matrix(possible, tuple(Excluded(cell, why) for cell, why in reasons.items() if why))
 
 
-def as_json(table: Matrix) -> str:
-    """Return the matrix for programs: `cells` and `excluded`, the latter with reasons."""
+def as_json(config: Config, table: Matrix, not_built: Sequence[NotBuiltHere] = ()) -> str:
+    """Return the matrix for programs: `cells`, `excluded` with reasons, and images that are data only."""
     excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
-    return json.dumps({"cells": [_record(c) for c in table.cells], "excluded": excluded}, indent=2)
+    cells = [{**_record(cell), "evidence": evidence(config, cell)} for cell in table.cells]
+    later = [asdict(each) for each in not_built]
+    return json.dumps({"cells": cells, "excluded": excluded, "not_built": later}, indent=2)
 
 
 def as_github(cells: Iterable[Cell]) -> str:
@@ -143,6 +149,22 @@ def as_github(cells: Iterable[Cell]) -> str:
     """
     records = [{**_record(c), "sms": sm_list(c.sms)} for c in cells]
     return f"matrix={json.dumps({'include': records})}\ncount={len(records)}"
+
+
+def tried(config: Config, cell: Cell) -> str:
+    """Return on which GPUs images like the cell's have run, for people: `sm_90: NVIDIA H200`."""
+    known = _base(config, cell.base).tried.get(cell.triton, {})
+    gpus = {sm.code: known.get(sm) for sm in cell.sms}
+    if not any(gpus.values()):
+        return NEVER
+    return "; ".join(f"{code}: {gpu or NEVER}" for code, gpu in gpus.items())
+
+
+def evidence(config: Config, cell: Cell) -> dict[Sm, str]:
+    """Return by SM what is known of such images: never built, never run, or on which GPU they ran."""
+    base = _base(config, cell.base)
+    built, ran = base.built.get(cell.triton, ()), base.tried.get(cell.triton, {})
+    return {sm: ran.get(sm) or (NEVER if sm in built else NEVER_BUILT) for sm in cell.sms}
 
 
 def cuda_version(config: Config, cell: Cell) -> str:
@@ -157,6 +179,18 @@ def _releases(config: Config, wanted: Sequence[str]) -> tuple[str, ...]:
             known = ", ".join(config.matrix.releases)
             raise ConfigError(f"Triton release {release!r} is not in the matrix", hint=f"releases: {known}")
     return tuple(r for r in config.matrix.releases if not wanted or r in wanted)
+
+
+def _pairs(config: Config, releases: Sequence[str], bases: Sequence[str]) -> list[tuple[str, str]]:
+    """Return releases and bases; one that a base carries is left out on those that do not carry it."""
+    names = tuple(dict.fromkeys(bases)) or (config.bases.default,)
+    carried = {name: _base(config, name).releases for name in names}
+    anywhere = set().union(*carried.values())
+    return [
+        (release, name)
+        for release, name in itertools.product(releases, names)
+        if release in carried[name] or release not in anywhere
+    ]
 
 
 def _matches(cell: Cell, globs: Sequence[str]) -> bool:
@@ -175,7 +209,7 @@ def _cell(config: Config, triton: str, sms: tuple[Sm, ...], base: str) -> Cell:
     return Cell(triton, sms, base, base == config.bases.default)
 
 
-def bases(config: Config, releases: Collection[str], name: str | None) -> list[str]:
+def bases_of(config: Config, releases: Collection[str], name: str | None) -> list[str]:
     """Return the base `name`, or every base for one of `releases` (none named: any); `none` is no base."""
     if name == "none":
         return []
@@ -210,13 +244,13 @@ def _defaults(config: Config, release: str) -> list[tuple[Sm, ...]]:
     return [(sm,) for sm in config.matrix.releases[release].default_sms]
 
 
-def _by_glob(table: Matrix, globs: Sequence[str]) -> list[Cell]:
+def _by_glob(config: Config, table: Matrix, globs: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
     for glob in globs:
         if found := [c for c in table.cells if _matches(c, [glob])]:
             chosen += found
         elif refused := [e for e in table.excluded if _matches(e.cell, [glob])]:
-            raise _excluded(refused[0].cell, refused[0].reasons, table)
+            raise _excluded(config, refused[0].cell, refused[0].reasons, table)
         else:
             known = ", ".join(c.id for c in table.cells)
             raise ConfigError(f"no cell is called {glob!r}", hint=f"cells: {known}")
@@ -226,16 +260,22 @@ def _by_glob(table: Matrix, globs: Sequence[str]) -> list[Cell]:
 def _refuse_excluded(config: Config, cell: Cell, table: Matrix, *, by_default: bool) -> None:
     if reasons := tuple(_reasons(config, cell)):
         defaults = config.place("matrix.yaml", "releases", cell.triton, "default_sms")
-        raise _excluded(cell, reasons, table, where=defaults if by_default else None)
+        raise _excluded(config, cell, reasons, table, where=defaults if by_default else None)
 
 
-def _excluded(cell: Cell, reasons: Sequence[str], table: Matrix, *, where: str | None = None) -> ConfigError:
-    valid = ", ".join(c.id for c in table.cells if c.triton == cell.triton) or "none"
+def _excluded(
+    config: Config, cell: Cell, reasons: Sequence[str], table: Matrix, *, where: str | None = None
+) -> ConfigError:
+    valid = ", ".join(c.id for c in table.cells if (c.triton, c.base) == (cell.triton, cell.base))
     return ConfigError(
         f"{cell.id} cannot be built:" + "".join(f"\n  - {reason}" for reason in reasons),
         where=where,
-        hint=f"cells of {cell.triton} on base {cell.base}: {valid}",
+        hint=f"cells of {cell.triton} on base {cell.base}: {valid}" if valid else _other_bases(config, cell),
     )
+
+
+def _other_bases(config: Config, cell: Cell) -> str:
+    return f"bases for {cell.triton}: {', '.join(bases_of(config, [cell.triton], None)) or 'none'}"
 
 
 def _reasons(config: Config, cell: Cell) -> Iterator[str]:
@@ -252,5 +292,7 @@ def _sm_reasons(config: Config, sm: Sm, cuda: str, release: ReleaseConfig) -> It
     fact = config.matrix.sms[sm]
     if Version(cuda) < Version(fact.cuda):
         yield f"CUDA {cuda} is too old for {sm.code}, which needs {fact.cuda} ({fact.source})"
+    if fact.before and Version(cuda) >= Version(fact.before):
+        yield f"CUDA {cuda} is too new for {sm.code}, which needs one before {fact.before} ({fact.source})"
     if sm not in release.sms.builds and sm not in release.sms.patched:
         yield f"its FasterTransformer does not know {sm.code} ({release.sms.source})"

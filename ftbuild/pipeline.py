@@ -14,11 +14,14 @@ from ftbuild.build import bake, base
 from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild, host_settings, run_job
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import FtbuildError
+from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
 from ftbuild.host import disk, failures, locks
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import from_builder
+from ftbuild.publishing.names import Names
+from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
 
@@ -39,19 +42,28 @@ class Outcome:
 
 
 def build_cells(
-    config: Config, plans: Sequence[Plan], options: BuildOptions, *, report: Reporter = print
+    config: Config,
+    plans: Sequence[Plan],
+    options: BuildOptions,
+    names: Names | None = None,
+    *,
+    report: Reporter = print,
 ) -> list[Outcome]:
     """Build every plan in turn, each even after another failed.
 
-    Raises HostError before any work if engine or buildx is missing; the failure of a cell is in its
-    `Outcome`.
+    With `names`, the builder pushes the images to the staging repository, from where they come here to be
+    verified. Raises HostError before any work if engine, buildx or builder is missing; the failure of a cell
+    is in its `Outcome`.
     """
     client = daemon.connect()
     buildx.version()
     orphans.remove(client, report)
-    host = host_settings(client, options)
+    session = PublishSession(Options(names, options.work)) if names else None
+    host = host_settings(client, options, pushes=session is not None)
     return [
-        _outcome(CellBuild(config, plan, client, host, options, reporter.prefixed(report, plan.cell.id)))
+        _outcome(
+            CellBuild(config, plan, client, host, options, reporter.prefixed(report, plan.cell.id)), session
+        )
         for plan in plans
     ]
 
@@ -64,29 +76,55 @@ def summary(outcomes: Iterable[Outcome]) -> str:
     return "\n".join(lines)
 
 
-def _outcome(cell: CellBuild) -> Outcome:
+def _outcome(cell: CellBuild, session: PublishSession | None) -> Outcome:
     start = time.monotonic()
     try:
         with failures.reported():
-            state = _ensure_images(cell)
+            state = _ensure_images(cell, session)
     except FtbuildError as error:
         cell.report(f"failed: {error}")
         return Outcome(cell.plan, "failed", time.monotonic() - start, error)
     return Outcome(cell.plan, state, time.monotonic() - start)
 
 
-def _ensure_images(cell: CellBuild) -> str:
+def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
     plan, options = cell.plan, cell.options
     if not options.rebuild and all(daemon.image(cell.client, plan.tag(product)) for product in PRODUCTS):
         cell.report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
         _accept(cell)
         return "present"
-    base.ensure(cell.client, plan, cell.host, options.work, options.cache, report=cell.report)
+    base.ensure(cell.client, cell.config, plan, cell.host, options.work, options.cache, report=cell.report)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
-    run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)))
-    _accept(cell)
+    if session:
+        _build_elsewhere(cell, session)
+    else:
+        _require_base_at_hand(cell)
+        run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)))
+        _accept(cell)
     cell.report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built"
+
+
+def _require_base_at_hand(cell: CellBuild) -> None:
+    """Raise ConfigError if the builder has no way to the base: one that is no engine asks registries only."""
+    host, planned = cell.host, cell.plan.base
+    if planned.local and host.builder and not host.is_engine:
+        raise ConfigError(
+            f"builder {host.builder} cannot get the base {planned.name}, which is built here",
+            hint="--push REGISTRY brings it to the builder, and the images back",
+        )
+
+
+def _build_elsewhere(cell: CellBuild, session: PublishSession) -> None:
+    """Let the builder push both images; fetch them by digest, verify them, then set their staged tags."""
+    plan, host, report = cell.plan, cell.host, cell.report
+    place = from_builder.destination(session, plan, by_digest=not host.is_engine, report=report)
+    job = bake.Job(cell.folder, bake.cell_definition(plan, host, place))
+    run_job(cell, job)
+    digests = from_builder.pushed(job.metadata, plan)
+    from_builder.fetch(session, plan, digests, report=report)
+    _accept(cell)
+    from_builder.stage(session, plan, digests, report=report)
 
 
 def _accept(cell: CellBuild) -> None:

@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from ftbuild import cmake, matrix
-from ftbuild.config import recipe
+from packaging.utils import canonicalize_name
+
+from ftbuild import cmake, matrix, triton
+from ftbuild.architecture import DEFAULT, Architecture, platform
+from ftbuild.config import holes, recipe
 from ftbuild.config.debian import LockedDebian
+from ftbuild.config.holes import Known
 from ftbuild.config.recipe import RecipeFile
 from ftbuild.config.schema import BaseConfig, Config, LocalBase
 from ftbuild.errors import ConfigError
 from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
-from ftbuild.sm import Sm, sm_list
+from ftbuild.sm import sm_list
 from ftbuild.sources import lock, requirements
 from ftbuild.sources.debian.pinned import locked
 from ftbuild.sources.patches import series
@@ -29,8 +33,13 @@ from ftbuild.sources.patches import series
 # Raised by hand when the build changes, but no file that the key covers.
 RECIPE = 2
 KEY_DIGITS = 12
+# The names of bases that are built here begin with this.
+BASE = "ftbuild-base-"
 LABELS = "io.ftbuild"
+HOLES_LABELS = (f"{LABELS}.holes", f"{LABELS}.holes-known")
 PRODUCTS = ("runtime", "sdk")
+# The roles of wheels that stay in images; those of the others compile.
+IN_IMAGES = ("server", *PRODUCTS)
 # What the plan itself and the CMake options refer to, below the source root (ftbuild/cmake.py).
 COMPONENTS = ("ft", "backend")
 PLACES = ("ft", "backend", "repo-core-src", "common", "triton-backend")
@@ -52,7 +61,7 @@ class Revision:
 
 @dataclass(frozen=True)
 class PlannedSource:
-    """A pinned tree and its place below the source root."""
+    """A pinned tree and its place below the source root; `server`: its base compiles it, not the cell."""
 
     repository: str
     url: str
@@ -63,6 +72,7 @@ class PlannedSource:
     sparse: tuple[str, ...]
     without: tuple[str, ...]
     version: str | None
+    server: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,6 +96,12 @@ class PlannedBase:
     local: LocalBase | None
     origin: str
     debian: LockedDebian | None = None
+    architecture: Architecture = DEFAULT
+
+    @property
+    def platform(self) -> str:
+        """Return the platform of its images, and of those made on it: `linux/amd64`."""
+        return platform(self.architecture)
 
     @property
     def snapshot(self) -> str:
@@ -108,7 +124,8 @@ class PlannedWheel:
 class Plan:
     """One image pair (runtime and SDK) to build.
 
-    `families` are the models that it serves, each of which the smoke test must have compared.
+    `families` are the models that it serves, each of which the smoke test must have compared. `tried` names
+    the GPUs on which images like these have run.
     """
 
     cell: Cell
@@ -116,6 +133,7 @@ class Plan:
     server: str
     cuda: str
     driver: str
+    tried: str
     base: PlannedBase
     sources: tuple[PlannedSource, ...]
     patches: tuple[PlannedPatch, ...]
@@ -129,6 +147,8 @@ class Plan:
     # Options by which pip finds the wheels for the base's Python, on this machine's.
     wheel_options: tuple[str, ...]
     revision: Revision
+    # Like the revision, no part of the input key: what is learnt of an image does not change it.
+    holes: Known = field(default_factory=Known)
     key: str = ""
 
     def tag(self, product: str, *, moving: bool = False) -> str:
@@ -147,6 +167,16 @@ class Plan:
     def steps(self, role: str) -> tuple[RecipeFile, ...]:
         """Return the programs that the Dockerfile of a role (dockerfile or base) copies into its stages."""
         return tuple(f for f in self.files if f.role.startswith(f"{role}/"))
+
+    @property
+    def own_sources(self) -> tuple[PlannedSource, ...]:
+        """Return the sources that the cell itself compiles."""
+        return tuple(source for source in self.sources if not source.server)
+
+    @property
+    def server_sources(self) -> tuple[PlannedSource, ...]:
+        """Return the sources of the server, if its base compiles it."""
+        return tuple(source for source in self.sources if source.server)
 
     def source(self, repository: str) -> PlannedSource:
         """Return the pinned source of a repository."""
@@ -197,10 +227,12 @@ class Plan:
             f"{LABELS}.product": product,
             f"{LABELS}.base": self.base.name,
             f"{LABELS}.snapshot": self.base.snapshot,
+            **{f"{LABELS}.architecture": name for name in _architecture_key(self.base)},
             f"{LABELS}.triton": self.cell.triton,
             f"{LABELS}.server": self.server,
             f"{LABELS}.cuda": self.cuda,
             f"{LABELS}.driver": self.driver,
+            f"{LABELS}.tried": self.tried,
             f"{LABELS}.sm": sms,
             # What verify must find in the libraries; PTX is embedded for the very same SMs.
             f"{LABELS}.sass": ",".join(sm.code for sm in self.cell.sms),
@@ -211,8 +243,14 @@ class Plan:
             f"{LABELS}.patch-origins": json.dumps(
                 {f"{p.component}/{p.file}": p.origin for p in self.patches}
             ),
+            **self.holes_labels(),
             f"{LABELS}.upstream": "FasterTransformer and its backend are unmaintained since October 2023",
         }
+
+    def holes_labels(self) -> dict[str, str]:
+        """Return the labels with the known holes, the worst first, and the day up to which they are known."""
+        ids = " ".join(hole.id for hole in self.holes.open())
+        return dict(zip(HOLES_LABELS, (ids, self.holes.day), strict=True))
 
     def as_dict(self) -> dict[str, object]:
         """Return the plan as plain data, for `--format json` and the record beside the log."""
@@ -224,6 +262,7 @@ class Plan:
             "server": self.server,
             "cuda": self.cuda,
             "driver": self.driver,
+            "tried": self.tried,
             "sms": list(self.cell.sms),
             "families": list(self.families),
             "base": {
@@ -250,19 +289,22 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     base = config.bases.bases[cell.base]
     release = config.matrix.releases[cell.triton]
     _require_sources(config, cell.triton)
-    planned_sources = tuple(_sources(config, cell.triton, cell.sms))
+    planned_sources = tuple(_sources(config, cell, base))
     versions = {s.repository: s.version for s in planned_sources}
-    toolchain = cmake.Toolchain(*base.host_compiler)
+    patches = tuple(_patches(config, versions))
+    cuda = matrix.cuda_version(config, cell)
+    toolchain = cmake.Toolchain(*base.host_compiler, cuda)
     files = tuple(recipe.files(config, base))
     draft = Plan(
         cell=cell,
         image=config.matrix.image,
         server=base.server or release.server,
-        cuda=matrix.cuda_version(config, cell),
+        cuda=cuda,
         driver=base.driver or release.driver,
-        base=_base(config, cell, base, files),
+        tried=matrix.tried(config, cell),
+        base=_base(config, cell, base, files, tuple(_compiled(planned_sources, patches))),
         sources=planned_sources,
-        patches=tuple(_patches(config, versions)),
+        patches=patches,
         toolchain=toolchain,
         toolchain_packages=base.toolchain_packages,
         wheel_libraries=base.wheel_libraries,
@@ -273,7 +315,22 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         wheel_options=requirements.pip_options(base),
         revision=revision,
     )
-    return replace(draft, key=input_key(draft))
+    known = holes.known(config.holes, _contents(draft), local=base.local is not None)
+    return replace(draft, holes=known, key=input_key(draft))
+
+
+def _contents(draft: Plan) -> dict[str, str]:
+    """Return what a plan knows of the contents of its images: package URL without a version -> version."""
+    packages = draft.base.debian.installed("serving") if draft.base.debian else ()
+    return {
+        triton.PURL: f"v{draft.server}",
+        **{
+            f"pkg:pypi/{canonicalize_name(wheel.name)}": wheel.version
+            for wheel in draft.wheels
+            if wheel.role in IN_IMAGES
+        },
+        **{f"pkg:deb/debian/{package.name}": package.version for package in packages},
+    }
 
 
 def _require_sources(config: Config, release: str) -> None:
@@ -298,10 +355,13 @@ def _require_sources(config: Config, release: str) -> None:
             )
 
 
-def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[PlannedSource]:
+def _sources(config: Config, cell: Cell, base: BaseConfig) -> Iterator[PlannedSource]:
+    release, compiles_server = cell.triton, base.local is not None and base.local.compiles_server
     for name in config.sources.built(release):
-        pinned, repository = lock.pinned(config, release, name), config.sources.repositories[name]
-        ref = config.sources.releases[release][name]
+        repository = config.sources.repositories[name]
+        if repository.server and not compiles_server:
+            continue
+        pinned, ref = lock.pinned(config, release, name), config.sources.releases[release][name]
         yield PlannedSource(
             repository=name,
             url=redact(repository.url),
@@ -310,8 +370,9 @@ def _sources(config: Config, release: str, sms: Collection[Sm]) -> Iterator[Plan
             tree=pinned.tree,
             path=repository.path,
             sparse=repository.sparse,
-            without=repository.left_out(sms),
+            without=repository.left_out(cell.sms),
             version=ref.version,
+            server=repository.server,
         )
 
 
@@ -330,7 +391,20 @@ def _wheels(base: BaseConfig, files: tuple[RecipeFile, ...]) -> Iterator[Planned
                 yield PlannedWheel(file.role, pinned.name, pinned.version, pinned.wheel, pinned.sha256)
 
 
-def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile, ...]) -> PlannedBase:
+def _compiled(sources: Iterable[PlannedSource], patches: Iterable[PlannedPatch]) -> Iterator[list[object]]:
+    """Yield what decides the server that a base compiles."""
+    compiled = {s.repository: s for s in sources if s.server}
+    yield from (_source_key(source) for source in compiled.values())
+    yield from (_patch_key(patch) for patch in patches if patch.component in compiled)
+
+
+def _base(
+    config: Config,
+    cell: Cell,
+    base: BaseConfig,
+    files: tuple[RecipeFile, ...],
+    compiled: tuple[list[object], ...],
+) -> PlannedBase:
     if base.local is None:
         assert base.image is not None
         image = base.image.format(release=cell.triton)
@@ -341,13 +415,23 @@ def _base(config: Config, cell: Cell, base: BaseConfig, files: tuple[RecipeFile,
             if digest
             else "bases.yaml, no digest in the lock: the tag decides"
         )
-        return PlannedBase(cell.base, pinned, pinned, digest, None, origin)
-    content = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in ("base", "server")]
+        return PlannedBase(cell.base, pinned, pinned, digest, None, origin, None, base.architecture)
+    roles = {"base", "server", *(["toolchain"] if compiled else [])}
+    content = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in roles]
     packages = locked(config, cell.base)
-    key = digest_of([content, packages.model_dump(mode="json"), dict(base.local.arguments)])
-    name = f"ftbuild-base-{cell.base}"
+    key = digest_of([content, packages.model_dump(mode="json"), dict(base.local.arguments), *compiled])
+    name = f"{BASE}{cell.base}"
     origin = f"built here by invoke base, Debian {base.local.debian.suite} of {packages.snapshot}"
-    return PlannedBase(cell.base, f"{name}:{key}", f"{name}:{key}-devel", None, base.local, origin, packages)
+    return PlannedBase(
+        cell.base,
+        f"{name}:{key}",
+        f"{name}:{key}-devel",
+        None,
+        base.local,
+        origin,
+        packages,
+        base.architecture,
+    )
 
 
 def input_key(draft: Plan) -> str:
@@ -362,12 +446,9 @@ def input_key(draft: Plan) -> str:
             "recipe": RECIPE,
             "cell": asdict(draft.cell),
             "versions": [draft.server, draft.cuda, draft.driver],
-            "base": [base.name, base.serving, base.devel, base.digest],
-            "sources": [
-                [s.repository, s.path, s.commit, s.tree, s.sparse, s.without, s.version]
-                for s in draft.sources
-            ],
-            "patches": [[p.component, p.file, p.fingerprint, p.origin] for p in draft.patches],
+            "base": [base.name, base.serving, base.devel, base.digest, *_architecture_key(base)],
+            "sources": [_source_key(source) for source in draft.sources],
+            "patches": [_patch_key(patch) for patch in draft.patches],
             "trees": [
                 [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees
             ],
@@ -376,6 +457,21 @@ def input_key(draft: Plan) -> str:
             "files": [[f.role, f.sha256] for f in draft.files],
         }
     )
+
+
+def _architecture_key(base: PlannedBase) -> list[str]:
+    """Return what decides an image where a digest may not (OCI image-spec, image-index.md)."""
+    return [] if base.architecture == DEFAULT else [base.architecture]
+
+
+def _source_key(source: PlannedSource) -> list[object]:
+    s = source
+    place = ["server"] if s.server else []
+    return [s.repository, s.path, s.commit, s.tree, s.sparse, s.without, s.version, *place]
+
+
+def _patch_key(patch: PlannedPatch) -> list[object]:
+    return [patch.component, patch.file, patch.fingerprint, patch.origin]
 
 
 def digest_of(data: object) -> str:

@@ -58,6 +58,11 @@ class Sm(int):
         return self // 10 == gpu // 10 and self % 10 <= gpu % 10
 
 
+# The first that computes in a data type (CUDA C++ Programming Guide, "Arithmetic Instructions").
+# Weights of int8 have kernels for tensor cores alone (FT v5.3 fpA_intB_gemm_template.h:441-458).
+FIRST = {"fp16": Sm(60), "bf16": Sm(80), "int8": Sm(70)}
+
+
 def parse_sms(text: str) -> tuple[Sm, ...]:
     """Return the SMs of `80,86` or `80_86`, sorted and without repeats; ConfigError for anything else."""
     return tuple(sorted({Sm.parse(part) for part in _BETWEEN.split(text)}))

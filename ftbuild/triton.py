@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import re
+import shlex
 
+from packaging.version import Version
+
+# Its package URL (types/github). A version of it is a tag, such as v2.29.0.
+PURL = "pkg:github/triton-inference-server/server"
 HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 READY, LIVE = "/v2/health/ready", "/v2/health/live"
 # Where a container has the model repository.
 MODELS = "/models"
-# `-n` counts hosts, not GPUs: one process serves all GPUs of one machine (BE v1.4 docs/gpt_guide.md).
-# Left to itself, Open MPI binds a lone process with all its threads to one core (mpirun(1), --bind-to).
-MPIRUN = ("mpirun", "-n", "1", "--bind-to", "none", "--allow-run-as-root")
-COMMAND = (*MPIRUN, "tritonserver", f"--model-repository={MODELS}")
+# What mpirun calls the machines after its own (serving/node_group.py).
+NODE = "node{}"
+# What no client of a model needs, and what can harm the others: files written where the client says, memory
+# registered by name (docs/security.md). Models are not loaded by request: --model-control-mode is none. The
+# options are those of server r24.10 command_line_parser.cc:499 and :614; r23.11, which is 2.40, has both.
+CLOSED = "shared-memory,trace,logging"
+CLOSED_FROM = Version("2.40")
 # NCCL and the Python backend share memory; CUDA pins host memory (Triton 22.12 README, "Run Triton").
 SHARED_MEMORY = "1g"
 LIMITS = {"memlock": -1, "stack": 64 * 2**20}
@@ -23,6 +31,35 @@ DIED_HINT = "the first error in the log names the cause; `invoke verify` finds m
 _CAUSE = re.compile(
     r"E\d{4} |error:|terminate called|\[FT\]\[ERROR\]|Failed, |.*(?:No such file|Segmentation fault)"
 )
+
+
+def _command(nodes: int) -> tuple[str, ...]:
+    # `-n` counts hosts, not GPUs: one process serves all GPUs of one machine (BE v1.4 docs/gpt_guide.md).
+    # Left to itself, Open MPI binds a lone process with all its threads to one core (mpirun(1), --bind-to).
+    mpirun = ["mpirun", "-n", str(nodes), "--bind-to", "none", "--allow-run-as-root"]
+    if nodes > 1:
+        mpirun += ["--host", ",".join(["localhost", *(NODE.format(rank) for rank in range(1, nodes))])]
+    return (*mpirun, "tritonserver", f"--model-repository={MODELS}")
+
+
+COMMAND = _command(1)
+
+
+def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
+    """Return the command line of a server of this version (None: unknown), a process on each of the nodes.
+
+    Where the server can, what `CLOSED` names answers only to a header whose name and value are random and
+    known to nobody. A shell makes them at each start; in backquotes, since Kubernetes takes `$(...)` for a
+    variable of its own. Arguments that a platform appends go to the server all the same.
+    """
+    if server is None or Version(server) < CLOSED_FROM:
+        return _command(nodes)
+    random = "`cat /proc/sys/kernel/random/uuid`"
+    options = [
+        f"--{option}={CLOSED}:{random}={random}"
+        for option in ("http-restricted-api", "grpc-restricted-protocol")
+    ]
+    return ("sh", "-c", f'exec {shlex.join(_command(nodes))} {" ".join(options)} "$@"', "tritonserver")
 
 
 def log_excerpt(*logs: bytes) -> str:

@@ -34,7 +34,7 @@ HIDDEN = HEADS * HEAD_SIZE
 SEED = 11
 # Brings the distances between logits to about one, so that sampling has a choice.
 LM_HEAD_SCALE = 1 / 1024
-FAMILIES = ("gpt", "gptj", "gptneox", "t5")
+FAMILIES = ("gpt", "mpt", "gptj", "gptneox", "t5")
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def answers(checkpoint: Checkpoint, family: str, cases: dict[str, Any]) -> dict[
         "vocab_size": VOCAB_SIZE,
         "end_id": END_ID,
         "start_id": START_ID,
-        "max_length": POSITIONS if family == "gpt" else None,
+        "max_length": POSITIONS if family in ("gpt", "mpt") else None,
         "layers": LAYERS,
         "cases": {
             name: [vars(greedy(checkpoint, prompt[-1], case["length"])) for prompt in case["prompts"]]
@@ -134,6 +134,14 @@ def _config(family: str) -> dict[str, object]:
     gpt2 = {**common, "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": HEADS, "n_positions": POSITIONS}
     return {
         "gpt": {"model_type": "gpt2", **gpt2},
+        "mpt": {
+            "model_type": "mpt",
+            **common,
+            "d_model": HIDDEN,
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "max_seq_len": POSITIONS,
+        },
         "gptj": {"model_type": "gptj", **gpt2, "rotary_dim": 4},
         "gptneox": {
             "model_type": "gpt_neox",
@@ -159,6 +167,7 @@ def _config(family: str) -> dict[str, object]:
 def _tensors(checkpoint: Checkpoint, family: str) -> dict[str, Matrix]:
     table, layer, lm_head = {
         "gpt": ("transformer.wte.weight", "transformer.h.{}.mlp.c_proj.weight", "lm_head.weight"),
+        "mpt": ("transformer.wte.weight", "transformer.blocks.{}.ffn.down_proj.weight", "lm_head.weight"),
         "gptj": ("transformer.wte.weight", "transformer.h.{}.mlp.fc_out.weight", "lm_head.weight"),
         "gptneox": (
             "gpt_neox.embed_in.weight",

@@ -28,7 +28,7 @@ def _plan(config: Config, labels: Mapping[str, str]) -> Plan | None:
             config,
             triton=[labels[f"{LABELS}.triton"]],
             sms=[labels[f"{LABELS}.sm"]],
-            base=labels[f"{LABELS}.base"],
+            bases=[labels[f"{LABELS}.base"]],
         )
         plan = make_plan(config, cell, selection.revision())
     except (KeyError, FtbuildError):

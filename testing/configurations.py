@@ -126,8 +126,8 @@ def plan_everything(folder: Path) -> None:
     config = loader.load(folder)
     matrix.select(config)
     for base in config.bases.bases:
-        table = matrix.select_with_excluded(config, base=base)
-        matrix.as_json(table)
+        table = matrix.select_with_excluded(config, bases=[base])
+        matrix.as_json(config, table)
         _plan(config, table.cells[-1])
     series.idle(config)
     _read_pins(config)
@@ -161,8 +161,8 @@ def _yaml(rng: random.Random, stack: Stack) -> tuple[Path, bytes, str]:
     text = stack.original[path].decode()
     kind = rng.random()
     if kind < 0.65:
-        data = mutations.data(rng, yaml.safe_load(text))
-        content = yaml.safe_dump(data, sort_keys=False, allow_unicode=rng.random() < 0.5).encode()
+        data = mutations.data(rng, yaml.load(text, Loader=yaml.CSafeLoader))
+        content = _dumped(data, allow_unicode=rng.random() < 0.5).encode()
     else:
         content = _spoilt(rng, text, 0.6)
     return path, content, f"{path}: {_difference(text, content)}"
@@ -189,12 +189,17 @@ def _spoilt(rng: random.Random, text: str, as_lines: float) -> bytes:
     return mutations.raw(rng, text)
 
 
+def _dumped(data: object, *, allow_unicode: bool = True) -> str:
+    # By libyaml: some of these files have thousands of lines.
+    return str(yaml.dump(data, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=allow_unicode))
+
+
 def _difference(text: str, content: bytes) -> str:
     """Return the lines that a change adds, in short."""
-    before = set(text.splitlines()) | {line.strip() for line in yaml.safe_dump(text).splitlines()}
+    before = set(text.splitlines()) | {line.strip() for line in _dumped(text).splitlines()}
     if ":" in text:
         with contextlib.suppress(yaml.YAMLError):
-            before |= set(yaml.safe_dump(yaml.safe_load(text), sort_keys=False).splitlines())
+            before |= set(_dumped(yaml.load(text, Loader=yaml.CSafeLoader)).splitlines())
     lines = content.decode("utf-8", "replace").splitlines()
     added = [f"+{line[:120]}" for line in lines if line not in before]
     return f"{len(lines)} lines\n" + "\n".join(added[:6])

@@ -29,7 +29,12 @@ def missing() -> list[str]:
 
 
 def build(
-    folder: Path, name: str, version: str, *fields: str, files: Mapping[str, str] | None = None
+    folder: Path,
+    name: str,
+    version: str,
+    *fields: str,
+    files: Mapping[str, str] | None = None,
+    architecture: str = "amd64",
 ) -> tuple[bytes, str]:
     """Return a package built below `folder`, with further control fields and files, and its control."""
     root, deb = folder / "package", folder / "package.deb"
@@ -38,7 +43,7 @@ def build(
     lines = [
         f"Package: {name}",
         f"Version: {version}",
-        "Architecture: amd64",
+        f"Architecture: {architecture}",
         "Maintainer: Nobody <nobody@example.invalid>",
         *fields,
         "Description: made by a test",
@@ -59,6 +64,7 @@ class Archive:
 
     web: Web
     folder: Path
+    architecture: str = "amd64"
     packages: dict[str, list[tuple[str, bytes]]] = field(
         default_factory=lambda: {name: [] for name in _ROOTS}
     )
@@ -81,10 +87,11 @@ class Archive:
         files: Mapping[str, str] | None = None,
     ) -> None:
         """Build a package, with further control fields and with files."""
-        content_of, control = build(self.folder, name, version, *fields, files=files)
-        path = (
-            f"pool/{'updates/' if archive != 'debian' else ''}main/{name}_{version.split(':')[-1]}_amd64.deb"
+        content_of, control = build(
+            self.folder, name, version, *fields, files=files, architecture=self.architecture
         )
+        updates = "updates/" if archive != "debian" else ""
+        path = f"pool/{updates}main/{name}_{version.split(':')[-1]}_{self.architecture}.deb"
         self.web.add(f"{_ROOTS[archive]}/{path}", content_of)
         place = f"Filename: {path}\nSize: {len(content_of)}\nSHA256: {hashlib.sha256(content_of).hexdigest()}"
         stanza = f"{control}{place}\n\n"
@@ -106,9 +113,10 @@ class Archive:
 
     def _suite(self, root: str, suite: str, stanzas: Sequence[bytes], signed: bool, expired: bool) -> None:
         content = b"".join(stanzas)
-        index = "main/binary-amd64/Packages"
+        index = f"main/binary-{self.architecture}/Packages"
         release = (
-            f"Origin: Debian\nSuite: {suite}\nCodename: {suite}\nArchitectures: amd64\nComponents: main\n"
+            f"Origin: Debian\nSuite: {suite}\nCodename: {suite}\n"
+            f"Architectures: {self.architecture}\nComponents: main\n"
             "Date: Sat, 01 Nov 2025 00:00:00 UTC\n"
             f"{'Valid-Until: Sat, 08 Nov 2025 00:00:00 UTC' + chr(10) if expired else ''}"
             f"SHA256:\n {hashlib.sha256(content).hexdigest()} {len(content)} {index}\n"

@@ -39,6 +39,19 @@ IDS = {"vocab_size": 300, "bos_token_id": 256, "eos_token_id": 257}
 GPT2 = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, **IDS}
 CHECKPOINTS: dict[str, dict[str, Any]] = {
     "gpt": {**GPT2, "model_type": "gpt2", "n_inner": None, "activation_function": "gelu_new"},
+    "opt": {
+        "model_type": "opt", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32,
+        "ffn_dim": 64, "max_position_embeddings": 16, "do_layer_norm_before": False,
+        "activation_function": "relu", **IDS,
+    },
+    "bloom": {
+        "model_type": "bloom", "n_layer": 2, "num_attention_heads": 4, "n_embed": 32, "seq_length": 2048,
+        **IDS,
+    },
+    "mpt": {
+        "model_type": "mpt", "n_layers": 2, "n_heads": 4, "d_model": 32, "max_seq_len": 65536,
+        "expansion_ratio": 4, "attn_config": {"alibi": True, "alibi_bias_max": 8, "clip_qkv": None}, **IDS,
+    },
     "gptj": {**GPT2, "model_type": "gptj", "rotary_dim": 4, "tie_word_embeddings": False},
     "codegen": {**GPT2, "model_type": "codegen", "rotary_dim": 4},
     "gptneox": {
@@ -302,7 +315,8 @@ def render(deployment: Deployment, claim: str | None = None) -> None:
     (mount,) = (word.removeprefix("--mount=") for word in words if word.startswith("--mount="))
     assert next(csv.reader([mount]))[1] == f"source={deployment.models}"
     assert words[-len(deployment.command) - 1] == deployment.image
-    pod = next(yaml.safe_load_all(kubernetes.render(deployment, claim=claim)))["spec"]["template"]["spec"]
+    first, *_ = yaml.safe_load_all(kubernetes.render(deployment, kubernetes.Cluster(claim=claim)))
+    pod = first["spec"]["template"]["spec"]
     assert pod["containers"][0]["image"] == deployment.image
     texts = apptainer.render(deployment)
     assert texts["triton.def"].count("\n") == 5

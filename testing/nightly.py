@@ -46,13 +46,14 @@ class Ended:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of nightly runs: a configuration, a work folder, a registry, and their cells."""
+    """The place of nightly runs: a configuration, a work folder, a registry, their cells and their images."""
 
     config: Path
     work: Path
     registry: str
     variables: Mapping[str, str]
     cells: tuple[str, ...]
+    image: str = IMAGE
 
     def only(self, *cells: str) -> Place:
         """Return the same place for other cells."""
@@ -93,7 +94,7 @@ class Place:
     @property
     def repository(self) -> str:
         """Return the repository to which the cells are published."""
-        return f"{self.registry}/{IMAGE}"
+        return f"{self.registry}/{self.image}"
 
     def signalled(self, sign: signal.Signals, shows: str, *more: str) -> Ended:
         """Start a run, and send a signal as soon as a line of its output contains `shows`."""
@@ -137,9 +138,9 @@ def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
     return True
 
 
-def copied(parent: Path) -> Path:
+def copied(parent: Path, image: str = IMAGE) -> Path:
     """Copy the sample configuration below `parent`, with its patches, one model family and a small base."""
-    folder = copy_of_sample(parent, IMAGE)
+    folder = copy_of_sample(parent, image)
     use_small_base(folder)
     only_gpt(folder)
     return folder

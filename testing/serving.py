@@ -63,6 +63,12 @@ output [
   { name: "WANTED" data_type: TYPE_UINT32 dims: [ -1 ] }
 ]
 """
+# Ends a server in its container, where the image may lack the programs for it.
+KILL = """
+for process in /proc/[0-9]*; do
+    if [ "$(cat $process/comm)" = tritonserver ]; then kill -9 ${process#/proc/}; fi
+done
+"""
 # It waits while there is one file, and fails while there is another.
 WAITING, FAILING = "/tmp/waiting", "/tmp/failing"
 _CODE = f"""\

@@ -1,5 +1,5 @@
-# The open base without the gigabyte of mathematics that the sample stack never calls: tests that build and publish
-# many images on it push and verify them in a fraction of the time.
+# The open base without the gigabytes of mathematics that the sample stack never calls: tests that build and publish
+# many images on it push and verify them in a fraction of the time, and carry the base to another engine.
 #
 # NCCL is a stand-in that tells its version and holds machine code for sm_70, sm_80 and later.
 
@@ -31,4 +31,15 @@ ENV PATH=/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin
 EXPOSE 8000 8001 8002
 WORKDIR /opt/tritonserver
 
-FROM ${DEVEL} AS devel
+FROM ${DEVEL} AS thinned
+RUN cd /usr/lib/x86_64-linux-gnu \
+    && rm libcublas* libcufft* libcurand* libcusolver* libcusparse* libnpp* libnvjpeg* libnvperf* libnvptxcompiler* \
+    libnvrtc* libcupti* liblapack_static* lib?san.so.* \
+    && rm /usr/bin/*-lto-dump-* /usr/lib/gcc/*/*/lto1 /usr/lib/gcc/*/12/cc1 /usr/lib/gcc/*/12/f951
+COPY --from=nccl /nccl/libnccl.so.2 /usr/local/lib/libnccl.so.2
+RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
+
+FROM scratch AS devel
+COPY --from=thinned / /
+ENV PATH=/usr/local/cuda/bin:/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+WORKDIR /opt/tritonserver

@@ -10,7 +10,19 @@ from benchmarks.harness.figure import Result
 from benchmarks.harness.workspace import Workspace
 from ftbuild.errors import ConfigError
 
-NAMES = ("cold", "warm", "wall", "schedule", "memory", "sources", "images", "startup", "inference")
+NAMES = (
+    "cold",
+    "warm",
+    "wall",
+    "schedule",
+    "memory",
+    "sources",
+    "images",
+    "startup",
+    "inference",
+    "load",
+    "batching",
+)
 
 
 class Benchmark(Protocol):

@@ -104,7 +104,15 @@ class Machine:
         """
         folder = plan.folder(self.workspace.work / self.name)
         host = bake.Host(self.workspace.jobs, ca_bundle(None), progress="plain")
-        base.ensure(daemon.connect(), plan, host, self.workspace.work, cache_folder(), report=to_stderr)
+        base.ensure(
+            daemon.connect(),
+            self.workspace.load(),
+            plan,
+            host,
+            self.workspace.work,
+            cache_folder(),
+            report=to_stderr,
+        )
         online = bake.REMOTE_STORAGE in (settings or {})
         context.stage(
             self.workspace.load(), plan, cache_folder(), folder, online=online, report=lambda line: None

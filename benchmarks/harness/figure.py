@@ -19,7 +19,7 @@ STACKS = ("sample", "real")
 
 
 class Topic(StrEnum):
-    """The eight subjects of README.md, in its order."""
+    """The nine subjects of README.md, in its order."""
 
     COLD = "1 cold build"
     WARM = "2 warm build"
@@ -29,6 +29,7 @@ class Topic(StrEnum):
     IMAGES = "6 images"
     STARTUP = "7 start-up"
     INFERENCE = "8 inference"
+    LOAD = "9 load"
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,8 @@ class Workspace:
 
     def plans(self, *cell: str) -> list[Plan]:
         """Return the plans of the selected cells, or of `cell` if none is selected."""
-        chosen = selection.Selection(self.config, cell=self.cell or cell, base=self.base)
+        on = [self.base] if self.base else []
+        chosen = selection.Selection(self.config, cell=self.cell or cell, base=on)
         return selection.plans(self.load(), chosen)
 
     def plan(self) -> Plan:
@@ -87,7 +88,7 @@ class Workspace:
         """Return the plan of the same cell for other SMs."""
         cell, together = self.plan().cell, ",".join(map(str, sms))
         (plan,) = selection.plans(
-            self.load(), selection.Selection(self.config, [cell.triton], [together], (), cell.base)
+            self.load(), selection.Selection(self.config, [cell.triton], [together], (), [cell.base])
         )
         return plan
 

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -61,17 +61,9 @@ class Workspace:
         repatch(self.config, PATCH, new_to_every_cache())
 
 
-@dataclass(frozen=True)
-class Round:
-    """Seconds of both sides, measured right after each other."""
-
-    nightly_run: float
-    one_by_one: float
-
-    @property
-    def ratio(self) -> float:
-        """Return the time of the nightly run relative to the other side."""
-        return self.nightly_run / self.one_by_one
+# Seconds of both sides by name, measured right after each other.
+Round = Mapping[str, float]
+Side = Callable[[Workspace, str], None]
 
 
 def nightly_run(workspace: Workspace, registry: str) -> None:
@@ -89,52 +81,56 @@ def one_by_one(workspace: Workspace, registry: str) -> None:
         workspace.invoke("publish", *chosen, "--registry", registry)
 
 
-def measure(workspace: Workspace, rounds: int) -> list[Round]:
-    """Measure both sides in turn; the order alternates."""
-    found = []
+def measure(workspace: Workspace, rounds: int, sides: Sequence[Side]) -> list[Round]:
+    """Measure all sides in turn; the order alternates."""
+    found: list[Round] = []
     for number in range(rounds):
         seconds: dict[str, float] = {}
-        sides: list[Callable[[Workspace, str], None]] = [nightly_run, one_by_one]
         for side in sides if number % 2 == 0 else reversed(sides):
             workspace.renew()
             start = time.monotonic()
             side(workspace, f"{workspace.registry}/{side.__name__}-{number}".replace("_", "-"))
             seconds[side.__name__] = time.monotonic() - start
             print(f"round {number + 1}: {side.__name__} {seconds[side.__name__]:.1f} s", file=sys.stderr)
-        found.append(Round(**seconds))
+        found.append(seconds)
     return found
 
 
-def summary(rounds: Sequence[Round]) -> str:
+def ratios(rounds: Sequence[Round], new: Side, old: Side) -> list[float]:
+    """Return the time of one side relative to the other in each round."""
+    return [r[new.__name__] / r[old.__name__] for r in rounds]
+
+
+def summary(rounds: Sequence[Round], new: Side, old: Side) -> str:
     """Return a table of rounds, medians, and the smallest and largest ratio."""
+    found = ratios(rounds, new, old)
     rows = [
-        (str(number), f"{r.one_by_one:.1f} s", f"{r.nightly_run:.1f} s", f"{r.ratio:.2f}")
-        for number, r in enumerate(rounds, 1)
+        (str(number), f"{r[old.__name__]:.1f} s", f"{r[new.__name__]:.1f} s", f"{ratio:.2f}")
+        for number, (r, ratio) in enumerate(zip(rounds, found, strict=True), 1)
     ]
-    median = medians(rounds)
-    ratios = [r.ratio for r in rounds]
-    rows.append(
-        (
-            "median",
-            f"{median['one_by_one']:.1f} s",
-            f"{median['nightly_run']:.1f} s",
-            f"{median['ratio']:.2f} ({min(ratios):.2f} to {max(ratios):.2f})",
-        )
-    )
-    return tables.render(("Round", "One by one", "Nightly run", "Nightly run / one by one"), rows)
+    middle = {side: statistics.median(r[side.__name__] for r in rounds) for side in (old, new)}
+    spread = f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+    rows.append(("median", f"{middle[old]:.1f} s", f"{middle[new]:.1f} s", spread))
+    names = [side.__name__.replace("_", " ") for side in (old, new)]
+    return tables.render(("Round", *names, f"{names[1]} / {names[0]}"), rows)
 
 
-def medians(rounds: Sequence[Round]) -> dict[str, float]:
-    """Return the medians of both sides and of the ratios."""
-    return {
-        name: statistics.median(getattr(r, name) for r in rounds)
-        for name in ("nightly_run", "one_by_one", "ratio")
+def record(workspace: Workspace, rounds: Sequence[Round], new: Side, old: Side) -> str:
+    """Return everything about the measurement as JSON."""
+    content = {
+        "cells": [cell.id for cell in workspace.cells],
+        "jobs": workspace.jobs,
+        "cores": os.cpu_count(),
+        "load_average": os.getloadavg(),
+        "rounds": rounds,
+        "median_ratio": statistics.median(ratios(rounds, new, old)),
     }
+    return json.dumps(content, indent=2)
 
 
 @contextmanager
 def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
-    """Yield a workspace whose registry has the layers of the base; remove everything at the end."""
+    """Yield a workspace whose registry is empty; remove everything at the end."""
     client = daemon.connect()
     demo.sample_repositories(ROOT)
     folder = Path(tempfile.mkdtemp(prefix="ftbuild-benchmark-"))
@@ -144,9 +140,7 @@ def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
             patch(config, ">=5.2", PATCH, new_to_every_cache())
             table = matrix.select(loader.load(config), cells=cells)
             count = jobs or int(client.info()["NCPU"])
-            workspace = Workspace(config, folder / "work", registry.host, registry.environment, table, count)
-            nightly_run(workspace, f"{registry.host}/warm-up")
-            yield workspace
+            yield Workspace(config, folder / "work", registry.host, registry.environment, table, count)
     finally:
         shutil.rmtree(folder)
         for image in client.images.list(name=IMAGE):
@@ -154,30 +148,28 @@ def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
                 client.images.remove(tag, force=True)
 
 
-def main() -> None:
-    """Measure, and print a table and JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--cells", nargs="+", default=CELLS, help="cells of the sample stack, 22.07 or later")
+def options(about: str | None, cells: Sequence[str]) -> argparse.Namespace:
+    """Return the options of a benchmark of nights."""
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--cells", nargs="+", default=cells, help="cells of the sample stack, 22.07 or later")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each side")
     parser.add_argument("--jobs", type=int, help="compile jobs, the same for both sides (default: cores)")
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, and print a table and JSON."""
+    chosen = options(__doc__, CELLS)
     try:
-        with prepared(options.cells, options.jobs) as workspace:
-            rounds = measure(workspace, options.rounds)
+        with prepared(chosen.cells, chosen.jobs) as workspace:
+            nightly_run(workspace, f"{workspace.registry}/warm-up")  # pushes the base's layers
+            rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
     except CommandFailed as failed:
         sys.exit(str(failed))
     except pytest.skip.Exception as missing:  # the registry is not installed
         sys.exit(str(missing))
-    record = {
-        "cells": [cell.id for cell in workspace.cells],
-        "jobs": workspace.jobs,
-        "cores": os.cpu_count(),
-        "load_average": os.getloadavg(),
-        "rounds": [asdict(r) for r in rounds],
-        "median": medians(rounds),
-    }
-    print(summary(rounds))
-    print(json.dumps(record, indent=2))
+    print(summary(rounds, nightly_run, one_by_one))
+    print(record(workspace, rounds, nightly_run, one_by_one))
 
 
 if __name__ == "__main__":

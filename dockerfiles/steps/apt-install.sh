@@ -16,6 +16,7 @@ diff -U 0 /debian/installed.txt /tmp/installed.txt >&2 || {
     echo "ftbuild: these packages differ from debian.lock.yaml (-: locked, +: installed)" >&2
     exit 1
 }
-# Logs and debconf's backups hold dates; so would the trace of a removed folder of the layer below.
+# Logs and debconf's backups hold dates; so would the trace of a removed folder of the layer below. On trixie
+# apt's caches were found in the default folder too.
 rm -rf /tmp/apt-lists /tmp/apt-cache /tmp/apt.log /tmp/installed.txt /var/log/apt/* /var/log/dpkg.log \
-    /var/log/alternatives.log /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache
+    /var/log/alternatives.log /var/cache/apt/*.bin /var/cache/debconf/*-old /var/cache/ldconfig/aux-cache

@@ -3,10 +3,8 @@
 #
 # Builds one tree. SHIPPED is a `find -path` pattern: what it matches goes to /out/DESTINATION, figures to /out/info.
 set -eu
-# What compilers write for __DATE__ and __TIME__ (gcc's manual, environment variables).
-export SOURCE_DATE_EPOCH=315532800
 # shellcheck source=/dev/null
-. /steps/host-environment.sh
+. /steps/compilers.sh
 tree=$1 source=$2 destination=/out/$3
 shift 3
 build=/build/$tree info=/out/info
@@ -16,13 +14,8 @@ fail() { echo "ftbuild: $tree: $*" >&2; exit 1; }
 # Print the numbers in the input, sorted: "80 86 " for "80,86" or "sm_80 ... sm_86".
 numbers() { grep -oE '[0-9]+' | sort -un | tr '\n' ' '; }
 
-# A source has the same path in every container, so ccache needs no base directory. The compiler is identified by
-# content, since its modification time differs between machines.
-export CCACHE_DIR=/ccache CCACHE_COMPILERCHECK=content CCACHE_MAXSIZE="${CCACHE_MAXSIZE:-20G}"
 # Results of this build alone; concurrent builds share the counters in the cache.
-export CCACHE_STATSLOG="$info/ccache.statslog"
-JOBS=$(/steps/job-count.sh)
-export JOBS
+export CCACHE_STATSLOG="$info/ccache.statslog" SLOT_LOG="$info/slots.tsv"
 if [ -n "${CCACHE_REMOTE_STORAGE:-}" ]; then
     # ccache's default connect timeout of 100 ms is too short while all cores compile. The default goes before the
     # user's own attributes, which override it.
@@ -39,8 +32,6 @@ if [ -n "${CCACHE_REMOTE_STORAGE:-}" ]; then
         unset CCACHE_REMOTE_STORAGE CCACHE_SECONDARY_STORAGE
     fi
 fi
-# ccache runs the compiler, and so takes a slot, on a miss only.
-export CCACHE_PREFIX=/steps/slot.py SLOT_LOG="$info/slots.tsv"
 
 cmake -G Ninja -S "$source" -B "$build" -C "/recipe/$tree.cmake" > "$info/configure.log" 2>&1 || {
     cat "$info/configure.log" >&2

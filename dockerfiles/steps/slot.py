@@ -5,7 +5,7 @@ Usage: slot.py COMPILER ARGUMENT...
 
 A slot is a file lock in the folder SLOTS, so the kernel frees it however its holder ends. Appends a line to
 SLOT_LOG, separated by tabs: start and end (milliseconds since 1970), slot, output, CPU seconds, peak memory
-of the largest process (bytes).
+of the largest process (bytes). The command runs with the library COMPILER_PRELOAD, if set, preloaded.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import fcntl
 import os
 import sys
 import time
+from pathlib import Path
 
 SLOTS = os.environ.get("SLOTS") or "/slots"
 POLL_SECONDS = 0.02
@@ -40,12 +41,20 @@ def take(jobs: int) -> int:
         time.sleep(POLL_SECONDS)
 
 
+def environment(slot: int) -> dict[str, str]:
+    """Return the variables for the command in a slot."""
+    # Compilers whose processes share an id would share the names of temporary files.
+    folder = Path(os.environ.get("TMPDIR") or "/tmp", f"slot-{slot}")
+    folder.mkdir(exist_ok=True)
+    return os.environ | {"TMPDIR": str(folder), "LD_PRELOAD": os.environ.get("COMPILER_PRELOAD", "")}
+
+
 def main(command: list[str]) -> int:
     """Run `command` in a slot, log it and return its exit code."""
     output = command[command.index("-o") + 1] if "-o" in command else ""
     number = take(int(os.environ.get("JOBS") or os.cpu_count() or 1))
     start = time.time()
-    _, status, used = os.wait4(os.posix_spawnp(command[0], command, os.environ), 0)
+    _, status, used = os.wait4(os.posix_spawnp(command[0], command, environment(number)), 0)
     row = (
         int(start * 1000),
         int(time.time() * 1000),

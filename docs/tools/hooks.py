@@ -32,7 +32,7 @@ PAGES = (
     "sample/README.md",
 )
 FILES = ("LICENSE", "benchmarks/results/*.svg")
-SCHEMAS = ("matrix", "bases", "sources", "sources.lock", "patches", "models")
+SCHEMAS = ("matrix", "bases", "sources", "sources.lock", "patches", "models", "holes")
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")
 _CODE = re.compile(r"(^```.*?^```|^ {4}.*?$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 

@@ -84,7 +84,8 @@ def _look(config: Config, name: str, report: Reporter) -> list[CheckResult]:
         return [CheckResult(f"{SUBJECT} {name}", State.FAIL, f"{unlocked.what}; {RELOCK}")]
     aged = age(name, locked, datetime.now(UTC))
     try:
-        with apt.indexes(locked.requested, ["debian-security"], report=report) as index:
+        architecture = config.bases.bases[name].architecture
+        with apt.indexes(locked.requested, architecture, ["debian-security"], report=report) as index:
             offered: dict[str, list[str]] = {}
             for package in index.available():
                 offered.setdefault(package["Package"], []).append(package["Version"])

@@ -16,14 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild import cmake
-from ftbuild.build import compile_order, packages, proxies
-from ftbuild.errors import BuildError, ConfigError
+from ftbuild.build import compile_order, lost, packages, proxies
+from ftbuild.engine import builders
+from ftbuild.errors import BuildError, ConfigError, HostError, PublishError
 from ftbuild.host import shell
 from ftbuild.plan import LABELS, PRODUCTS, Plan
 from ftbuild.text.reporter import Reporter
 
-# The named context with the wheels of each role, in folders of their own.
+# The named contexts with the wheels of each role, in folders of their own, and with the patched sources.
 WHEELS = "wheels"
+SOURCES = "sources"
 LOG, METADATA = "build.log", "metadata.json"
 # The variable that hands the machine's settings, passwords among them, to buildx: no file holds them.
 SETTINGS = "HOST_SETTINGS"
@@ -48,6 +50,12 @@ EPOCH = "SOURCE_DATE_EPOCH"
 # one that is gone already (moby/buildkit issue 2303).
 _BUILDKIT_ERRORS = ("no active sessions", "inconsistent graph state")
 TRIES = 3
+# A registry does not take what the builder pushes: by BuildKit, and by an engine, which says so at that step.
+_NOT_PUSHED = re.compile(
+    r"^ERROR: (?P<buildkit>.*failed to push .*)"
+    r"|^#(?P<step>\d+) (?:\[.*\] )?pushing .* with docker\n(?:.*\n)*?#(?P=step) ERROR: (?P<engine>.*)",
+    re.M,
+)
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
 )
@@ -73,7 +81,8 @@ class Host:
     """Settings of the machine, passed to the build as secrets so that they change no cache key.
 
     `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest its images,
-    which an engine with its own image store cannot (docs.docker.com/build/builders/drivers).
+    which an engine with its own image store cannot (docs.docker.com/build/builders/drivers). `driver` is
+    that of `builder`.
     """
 
     jobs: int
@@ -82,6 +91,12 @@ class Host:
     progress: str = "auto"
     cache: str | None = None
     full: bool = False
+    driver: str = ""
+
+    @property
+    def is_engine(self) -> bool:
+        """Return whether the builder is that of an engine, which is a docker context for buildx."""
+        return self.driver == builders.DOCKER
 
     def lines(self) -> str:
         """Return the `host` secret: KEY=VALUE lines, the environment of steps that compile."""
@@ -96,6 +111,27 @@ class Host:
                 "HEAVIEST": compile_order.SOURCES,
             }
         )
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Where a builder pushes the images of a cell, for an engine that it does not load them into.
+
+    `tags` by product are for builders whose pushes need one; without, they push by digest. `serving` and
+    `devel` are names of the base's images that the builder can pull.
+    """
+
+    repository: str
+    serving: str
+    devel: str
+    tags: Mapping[str, str] | None = None
+
+    def target(self, product: str) -> dict[str, Any]:
+        """Return the part of a bake target that decides where its image goes."""
+        if self.tags:
+            return {"tags": [f"{self.repository}:{self.tags[product]}"], "output": ["type=image,push=true"]}
+        by_digest = "push-by-digest=true,name-canonical=true,push=true"
+        return {"tags": [], "output": [f"type=image,name={self.repository},{by_digest}"]}
 
 
 @dataclass(frozen=True)
@@ -135,47 +171,53 @@ def compiles_online() -> bool:
     return bool(os.environ.get(REMOTE_STORAGE))
 
 
-def cell_definition(plan: Plan, host: Host) -> dict[str, object]:
+def cell_definition(plan: Plan, host: Host, staging: Staging | None = None) -> dict[str, object]:
     """Return the bake file of a cell, for its staged folder: one target per image kind.
 
     Two more targets export the figures of both compiles (configure and ninja log, ccache, SASS) to `info/`.
+    With `staging`, the builder pushes the images instead of loading them into the engine.
     """
-    targets = {target_name(plan, product): image_target(plan, product, host) for product in PRODUCTS}
-    info = {target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, host) for tree in plan.trees}
+    targets = {target_name(plan, product): image_target(plan, product, host, staging) for product in PRODUCTS}
+    info = {
+        target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, staging) for tree in plan.trees
+    }
     return definition({**targets, **info})
 
 
-def image_target(plan: Plan, product: str, host: Host) -> dict[str, Any]:
+def image_target(plan: Plan, product: str, host: Host, staging: Staging | None = None) -> dict[str, Any]:
     """Return the target of an image; its stage in the Dockerfile has the name of the image kind."""
+    # Into the engine, also from a remote builder.
+    loaded = {"tags": [plan.tag(product)], "output": ["type=docker"]}
     return {
-        **_common(plan, host),
+        **_common(plan, staging),
         "target": product,
-        "tags": [plan.tag(product)],
+        **(staging.target(product) if staging else loaded),
         "labels": {**plan.labels(product), **({CACHE_LABEL: REMOTE} if compiles_online() else {})},
-        "output": ["type=docker"],  # into the engine, also from a remote builder
         **_attestations(host),
         **_layer_cache(plan, host),
     }
 
 
-def info_target(plan: Plan, tree: str, host: Host) -> dict[str, Any]:
+def info_target(plan: Plan, tree: str, staging: Staging | None = None) -> dict[str, Any]:
     """Return the target that exports the figures of a build tree's compile to `info/`."""
-    return {**_common(plan, host), "target": f"{tree}-info", "output": [f"type=local,dest=info/{tree}"]}
+    return {**_common(plan, staging), "target": f"{tree}-info", "output": [f"type=local,dest=info/{tree}"]}
 
 
-def _common(plan: Plan, host: Host) -> dict[str, Any]:
+def _common(plan: Plan, staging: Staging | None) -> dict[str, Any]:
+    base = staging or plan.base
     return {
         "context": "recipe",
         "dockerfile": "Dockerfile",
         "contexts": {
-            "base": f"docker-image://{plan.base.serving}",
-            "toolchain-base": f"docker-image://{plan.base.devel}",
-            "sources": "sources",
+            "base": f"docker-image://{base.serving}",
+            "toolchain-base": f"docker-image://{base.devel}",
+            SOURCES: SOURCES,
             "recipe": "recipe",
             WHEELS: WHEELS,
         },
         "args": {EPOCH: str(plan.revision.epoch), **plan.arguments(), **proxies.arguments()},
         "secret": SECRETS,
+        "platforms": [plan.base.platform],
     }
 
 
@@ -208,16 +250,19 @@ def base_definition(plan: Plan, os_image: str, host: Host) -> dict[str, object]:
         **plan.base.local.arguments,
         **proxies.arguments(),
     }
+    contexts = [packages.CONTEXT, WHEELS, *([SOURCES] if plan.server_sources else [])]
     targets = {
         _without_dots(f"base-{plan.base.name}-{target}"): {
             "context": ".",
-            "contexts": {packages.CONTEXT: packages.CONTEXT, WHEELS: WHEELS},
+            "contexts": {name: name for name in contexts},
             "dockerfile": "Dockerfile",
             "target": target,
             "args": arguments,
             "labels": {f"{LABELS}.snapshot": plan.base.snapshot},
             "secret": SECRETS,
+            "platforms": [plan.base.platform],
             "tags": [tag],
+            "output": ["type=docker"],
         }
         for target, tag in (("serving", plan.base.serving), ("devel", plan.base.devel))
     }
@@ -235,23 +280,26 @@ def write(job: Job, host: Host) -> None:
             pattern="|".join(PASSED_ON),
             settings=shlex.quote(host.own_lines()),
             name=SETTINGS,
-            command=shlex.join(command_line(job, "plain", host.builder)),
+            command=shlex.join(command_line(job, "plain", host)),
         )
     )
     job.script.chmod(0o755)
 
 
-def command_line(job: Job, progress: str, builder: str | None) -> list[str]:
+def command_line(job: Job, progress: str, host: Host) -> list[str]:
     """Return the bake command, to be run in the job's folder."""
-    chosen = ["--builder", builder] if builder else []
+    # buildx builds on another engine only if that is the context of the command (docker/buildx builder.go).
+    context = ["--context", host.builder] if host.builder and host.is_engine else []
+    chosen = ["--builder", host.builder] if host.builder else []
     files = ["--file", job.file.name, "--metadata-file", job.metadata.name]
-    return ["docker", "buildx", "bake", *chosen, *files, "--progress", progress]
+    return ["docker", *context, "buildx", "bake", *chosen, *files, "--progress", progress]
 
 
 def run(job: Job, host: Host, *, report: Reporter = print) -> None:
     """Run bake; its output goes to the terminal and to the job's log.
 
-    Raises BuildError with the failing compiler's lines and the path of the log.
+    Raises BuildError with the failing compiler's lines and the path of the log, HostError if the builder was
+    lost, PublishError if a registry did not take what it pushed.
     """
     progress = _progress(host.progress)
     for left in reversed(range(TRIES)):
@@ -263,6 +311,20 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
         if not left or cause is None:
             break
         report(f"BuildKit itself failed ({cause}): trying again")
+    builder = host.builder or builders.ENGINE
+    # How the end of a connection is worded depends on the moment, so the builder is asked as well.
+    if why := lost.line(log) or builders.silence(builder):
+        raise HostError(
+            lost.message(builder, why),
+            where=str(job.log),
+            hint="when it answers again (docker buildx ls), the same command continues from its caches",
+        )
+    if refused := _NOT_PUSHED.search(log):
+        raise PublishError(
+            f"the builder could not push: {refused['buildkit'] or refused['engine']}",
+            where=str(job.log),
+            hint="check that the builder reaches the registry, and your login (docker login)",
+        )
     lines = "\n    ".join(failing_lines(log))
     raise BuildError(
         f"the build failed (docker buildx bake ended with code {code})\n    {lines}",
@@ -273,7 +335,7 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
 
 def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:
     job.log.unlink(missing_ok=True)
-    argv = command_line(job, progress, host.builder)
+    argv = command_line(job, progress, host)
     if progress == "tty":
         return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment(host))
     return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(host), on_line=report)

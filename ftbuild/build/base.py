@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import registry
 from ftbuild.build import bake, context, os_layer, packages
 from ftbuild.config.schema import Config
-from ftbuild.engine import daemon
+from ftbuild.engine import builders, daemon
 from ftbuild.errors import HostError
 from ftbuild.host import disk
 from ftbuild.plan import Plan, PlannedBase
@@ -26,6 +27,7 @@ LOCAL_BASE_BYTES = 16 * GIB
 
 def ensure(
     client: docker.DockerClient,
+    config: Config,
     plan: Plan,
     host: bake.Host,
     work: Path,
@@ -34,14 +36,19 @@ def ensure(
     rebuild: bool = False,
     report: Reporter = print,
 ) -> None:
-    """Ensure that both images of the base are available.
+    """Ensure that both images of the base are available in the engine.
 
-    A local one is made of the packages in the lock, which are fetched into the store first; the network is
-    not needed for those that it has. Raises HostError, within seconds, if the base comes from a registry that
-    cannot be reached; HostError if the operating system cannot be made here, PinError if a package cannot be
-    fetched, BuildError if the base does not build.
+    A local one is made there, whatever builder `host` names, of the packages in the lock, and of the server's
+    sources if it compiles these. They are fetched into the store first; the network is not needed for those
+    that it has. Raises HostError, within seconds, if the base is of a platform that engine or builder do not
+    run, or comes from a registry that cannot be reached; HostError if the operating system cannot be made
+    here, PinError if a package or a source cannot be fetched, PatchError if a patch does not apply,
+    BuildError if the base does not build.
     """
     base = plan.base
+    # A local base is made in the engine, and every image is verified there.
+    for builder in dict.fromkeys((builders.ENGINE, host.builder or builders.ENGINE)):
+        builders.require_platform(builder, base.platform)
     present = all(daemon.image(client, name) for name in (base.serving, base.devel))
     if present and not rebuild:
         return
@@ -52,14 +59,19 @@ def ensure(
     assert base.debian is not None
     report(f"base {base.name}: building {base.serving} (a few minutes, once)")
     downloads.fetch_all(archive.downloads(base.debian), cache, report, ca=host.ca)
-    os_image = os_layer.ensure(client, base.debian, base.local.os_image, cache, report)
+    os_image = os_layer.ensure(client, base.debian, base.architecture, base.local.os_image, cache, report)
     folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
     job = bake.Job(folder, bake.base_definition(plan, os_image, host))
     packages.stage(base.debian, cache, folder / packages.CONTEXT)
-    context.wheels(plan, [context.SERVER], cache, folder, ca=host.ca, report=report)
-    bake.write(job, host)
+    roles = [context.SERVER]
+    if plan.server_sources:
+        context.sources(config, plan, plan.server_sources, cache, folder, report=report)
+        roles.append(context.TOOLCHAIN)
+    context.wheels(plan, roles, cache, folder, ca=host.ca, report=report)
+    here = replace(host, builder=builders.ENGINE, driver=builders.DOCKER)
+    bake.write(job, here)
     context.dockerfile(plan, "base", job.folder)
-    bake.run(job, host, report=report)
+    bake.run(job, here, report=report)
 
 
 def digests(config: Config, report: Reporter = print) -> dict[str, dict[str, str]]:

@@ -13,24 +13,23 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from ftbuild.build import manifest
-from ftbuild.build.bake import WHEELS
+from ftbuild.build import bake, manifest
 from ftbuild.config.recipe import STEPS
 from ftbuild.config.schema import Config
 from ftbuild.host import files
-from ftbuild.plan import Plan
+from ftbuild.plan import Plan, PlannedSource
 from ftbuild.sources import downloads, fetch, patched
 from ftbuild.sources import wheels as python_wheels
 from ftbuild.sources.downloads import Download
 from ftbuild.sources.requirements import Requirement
 from ftbuild.text.reporter import Reporter
 
-SOURCES, MANIFEST = "sources", "sources.json"
+SOURCES, MANIFEST = bake.SOURCES, "sources.json"
 RECIPE = "recipe"
 _SHOWN = 3
 # The stages that install wheels; those of a local base are unpacked by its Dockerfile.
-WHEEL_STAGES = ("toolchain", "pyt", "runtime", "sdk")
-SERVER = "server"
+TOOLCHAIN, SERVER = "toolchain", "server"
+WHEEL_STAGES = (TOOLCHAIN, "pyt", "runtime", "sdk")
 # Compile steps alone: they bind all programs, other steps only theirs.
 _OFFLINE = "RUN --network=none \\\n    --mount=type=bind,from=steps,"
 # Objects of a remote cache must not reach later builds that do without it.
@@ -53,12 +52,25 @@ def stage(
     """
     recipe(plan, folder / RECIPE, online=online)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
+    sources(config, plan, plan.own_sources, cache, folder, report=report)
+
+
+def sources(
+    config: Config,
+    plan: Plan,
+    wanted: Collection[PlannedSource],
+    cache: Path,
+    folder: Path,
+    *,
+    report: Reporter = print,
+) -> None:
+    """Stage those sources of `plan` that are `wanted` into `folder`; see `stage`."""
     if _is_staged(folder, report):
         return
     release, sms = plan.cell.triton, plan.cell.sms
     fetch.fetch_release(config, release, cache, sms=sms, report=report)
     with files.atomic_folder(folder / SOURCES, durable=False) as partial:
-        trees = {source.repository: partial / source.path for source in plan.sources}
+        trees = {source.repository: partial / source.path for source in wanted}
         for repository, tree in sorted(trees.items(), key=lambda item: item[1]):
             report(f"exporting {repository} {plan.source(repository).commit[:12]}")
             fetch.export(config, release, repository, cache, tree, sms=sms, report=report)
@@ -98,6 +110,11 @@ def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
         shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
     for tree in plan.trees:
         (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())
+    open_to_all(folder)
+
+
+def open_to_all(folder: Path) -> None:
+    """Give what a folder holds the modes that git gives, whatever this user's umask is."""
     for path in folder.rglob("*"):
         path.chmod(0o755 if path.is_dir() or os.access(path, os.X_OK) else 0o644)
 
@@ -130,4 +147,4 @@ def wheels(
     python_wheels.fetch(pinned, plan.wheel_options, cache, ca=ca, report=report)
     for role in roles:
         linked = [Download(wheel.file, wheel.sha256) for wheel in wanted if wheel.role == role]
-        downloads.link_into(folder / WHEELS / role, linked, cache)
+        downloads.link_into(folder / bake.WHEELS / role, linked, cache)

@@ -55,7 +55,7 @@ def old(seen: Iterable[tuple[str, float]], current: Collection[str], keep: int) 
 
 def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
     """Yield the work folders of old keys, and what killed or older versions left in the others."""
-    current = _current_keys(plans)
+    current = current_keys(plans)
     for cell in sorted(path for path in work.glob("*") if path.is_dir()):
         keyed = [path for path in cell.iterdir() if path.is_dir() and _KEY.fullmatch(path.name)]
         found = old(((path.name, path.stat().st_mtime) for path in keyed), current, keep)
@@ -99,7 +99,7 @@ def _locked(folder: Path, act: Callable[[], object]) -> str | None:
 
 def images(client: docker.DockerClient, plans: Sequence[Plan], work: Path, keep: int) -> Iterator[Garbage]:
     """Yield the tags of local images of old keys; those with a moving tag as well are no garbage."""
-    current = _current_keys(plans)
+    current = current_keys(plans)
     names = {plan.image for plan in plans}
     bases = {plan.base.serving.rpartition(":")[0] for plan in plans if plan.base.local}
     tagged = list(_tagged(client.api.df()["Images"] or (), names | bases))
@@ -139,7 +139,8 @@ def _untag(client: docker.DockerClient, tag: Tagged, work: Path) -> str | None:
     return None
 
 
-def _current_keys(plans: Iterable[Plan]) -> set[str]:
+def current_keys(plans: Iterable[Plan]) -> set[str]:
+    """Return the keys of the plans, and of their bases."""
     keys: set[str] = set()
     for plan in plans:
         keys |= {plan.key, plan.base.serving.rpartition(":")[2]}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import shutil
 import tarfile
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from ftbuild.architecture import MACHINES, Architecture
 from ftbuild.build import packages
 from ftbuild.config.debian import LockedDebian
 from ftbuild.engine import daemon
@@ -25,7 +27,7 @@ from ftbuild.host import shell
 from ftbuild.host.shell import CommandFailed
 from ftbuild.plan import LABELS, digest_of
 from ftbuild.sources import downloads
-from ftbuild.sources.debian import apt, archive
+from ftbuild.sources.debian import archive
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ RECIPE = 2
 NAME = "ftbuild-os"
 _TIMEOUT_SECONDS = 1800
 _DAY_SECONDS = 86400
+# Emulators by the names that qemu's packages give them (Linux, Documentation/admin-guide/binfmt-misc.rst).
+EMULATORS = Path("/proc/sys/fs/binfmt_misc")
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # Empty, but there: a builder mounts its own over them; without them it makes and removes them in every step.
 _MOUNTED = ("etc/hosts", "etc/resolv.conf")
@@ -62,6 +66,7 @@ def name(locked: LockedDebian) -> str:
 def ensure(
     client: docker.DockerClient,
     locked: LockedDebian,
+    architecture: Architecture,
     given: str | None,
     cache: Path,
     report: Reporter = print,
@@ -74,12 +79,12 @@ def ensure(
     tag = name(locked)
     if daemon.image(client, tag):
         return tag
-    missing = _missing()
+    missing = _missing(architecture)
     if not missing:
         report(f"making Debian {locked.requested.suite} of {locked.snapshot} with debootstrap: {tag}")
         with (
             TemporaryDirectory(prefix="ftbuild-os-") as scratch,
-            image(locked, cache, Path(scratch)).open("rb") as file,
+            image(locked, architecture, cache, Path(scratch)).open("rb") as file,
         ):
             client.images.load(file)
         return tag
@@ -98,15 +103,15 @@ def ensure(
     return given
 
 
-def image(locked: LockedDebian, cache: Path, scratch: Path) -> Path:
+def image(locked: LockedDebian, architecture: Architecture, cache: Path, scratch: Path) -> Path:
     """Make the image below `scratch`, as a file that `docker load` reads."""
-    layer = _layer(locked, cache, scratch)
+    layer = _layer(locked, architecture, cache, scratch)
     with layer.open("rb") as content:
         digest = hashlib.file_digest(content, "sha256").hexdigest()
     created = locked.time.isoformat().replace("+00:00", "Z")
     config = json.dumps(
         {
-            "architecture": apt.ARCHITECTURE,
+            "architecture": architecture,
             "config": {
                 "Cmd": ["bash"],
                 "Env": [f"PATH={_PATH}"],
@@ -129,24 +134,27 @@ def image(locked: LockedDebian, cache: Path, scratch: Path) -> Path:
     return archived
 
 
-def _missing() -> str:
+def _missing(architecture: Architecture) -> str:
     """Return what this machine lacks to make a system; "" for nothing."""
     if shutil.which("debootstrap") is None:
         return "debootstrap is not installed"
+    machine = MACHINES[architecture]
+    if machine != platform.machine() and not (EMULATORS / f"qemu-{machine}").exists():
+        return f"this machine runs no programs of {architecture}"
     return "" if os.geteuid() == 0 else "debootstrap needs root"
 
 
-def _layer(locked: LockedDebian, cache: Path, scratch: Path) -> Path:
+def _layer(locked: LockedDebian, architecture: Architecture, cache: Path, scratch: Path) -> Path:
     """Install the system and return its files as a tar."""
     root, suite = scratch / "root", locked.requested.suite
-    mirror = _repository(locked, cache, scratch / "repository")
+    mirror = _repository(locked, architecture, cache, scratch / "repository")
     # Nobody needs half of an image after a power cut; dpkg waits for the disk after each file otherwise.
     settings = root / "etc/dpkg/dpkg.cfg.d"
     settings.mkdir(parents=True)
     (settings / "image").write_text("force-unsafe-io\n")
     epoch = int(locked.time.timestamp())
     environment = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
-    options = ["--variant=minbase", "--no-check-gpg", f"--arch={apt.ARCHITECTURE}"]
+    options = ["--variant=minbase", "--no-check-gpg", f"--arch={architecture}"]
     try:
         shell.run(
             ["debootstrap", *options, suite, str(root), mirror.as_uri()],
@@ -165,10 +173,10 @@ def _layer(locked: LockedDebian, cache: Path, scratch: Path) -> Path:
     return layer
 
 
-def _repository(locked: LockedDebian, cache: Path, folder: Path) -> Path:
+def _repository(locked: LockedDebian, architecture: Architecture, cache: Path, folder: Path) -> Path:
     """Make a repository of the system's packages for debootstrap, unsigned: their hashes are checked."""
     system = locked.packages("os")
-    pool, index = folder / "pool", folder / f"dists/{locked.requested.suite}/main/binary-{apt.ARCHITECTURE}"
+    pool, index = folder / "pool", folder / f"dists/{locked.requested.suite}/main/binary-{architecture}"
     index.mkdir(parents=True)
     downloads.link_into(pool, [archive.download(package, locked) for package in system], cache)
     stanzas = []
@@ -180,8 +188,8 @@ def _repository(locked: LockedDebian, cache: Path, folder: Path) -> Path:
     (index / "Packages").write_bytes(content)
     suite = locked.requested.suite
     (folder / f"dists/{suite}/Release").write_text(
-        f"Suite: {suite}\nCodename: {suite}\nArchitectures: {apt.ARCHITECTURE}\nComponents: main\nSHA256:\n"
-        f" {hashlib.sha256(content).hexdigest()} {len(content)} main/binary-{apt.ARCHITECTURE}/Packages\n"
+        f"Suite: {suite}\nCodename: {suite}\nArchitectures: {architecture}\nComponents: main\nSHA256:\n"
+        f" {hashlib.sha256(content).hexdigest()} {len(content)} main/binary-{architecture}/Packages\n"
     )
     return folder
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ftbuild import cmake
 from ftbuild.build import bake, context
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx, daemon
+from ftbuild.engine import builders, daemon
+from ftbuild.errors import ConfigError
 from ftbuild.host import locks
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter
@@ -57,23 +58,33 @@ class CellBuild:
         return self.plan.folder(self.options.work)
 
 
-def host_settings(client: docker.DockerClient, options: BuildOptions) -> bake.Host:
-    """Return the settings of the engine's machine.
+def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes: bool = False) -> bake.Host:
+    """Return the settings of the machine that builds: the builder's, else the engine's, perhaps not this one.
 
-    The job count follows from the engine's machine, perhaps not this one, and the builder's memory limit.
+    The job count follows from it; the builder's memory limit also lowers a number that was asked for. Raises
+    HostError if the builder does not answer, ConfigError if its images would stay in another engine, unless
+    it `pushes` them.
     """
     info = client.info()
-    jobs = options.jobs or cmake.jobs(int(info["NCPU"]), int(info["MemTotal"]))
-    limit = buildx.memory(options.builder) if options.builder else None
-    if limit:
-        jobs = cmake.jobs(jobs, limit)
+    builder = builders.find(options.builder, start=True) if options.builder else None
+    machine = (builder and builder.machine) or builders.Machine(int(info["NCPU"]), int(info["MemTotal"]))
+    jobs = options.jobs or cmake.jobs(machine.cores, machine.memory_bytes)
+    if builder and builder.limit:
+        jobs = cmake.jobs(jobs, builder.limit)
+    if builder and builder.engine not in ("", info["ID"]) and not pushes:
+        raise ConfigError(
+            f"builder {builder.name} is another engine, where its images would stay",
+            hint="invoke build --push REGISTRY fetches them through a registry; a builder with the driver "
+            "docker-container on that engine needs none (docker buildx create)",
+        )
     return bake.Host(
         jobs,
         options.ca,
         options.builder,
         options.progress,
         options.layer_cache,
-        full=bool(options.builder) or daemon.keeps_attestations(info),
+        full=builder.attests if builder else daemon.keeps_attestations(info),
+        driver=builder.driver if builder else "",
     )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
-    BaseName,
+    BaseNames,
     Builder,
     CaBundle,
     ConfigFolder,
@@ -38,17 +38,25 @@ def matrix(
 ) -> int:
     """List the cells that can be built and, with reasons, those that cannot."""
     from ftbuild import matrix as matrices
-    from ftbuild.cli import explain
+    from ftbuild import not_built
     from ftbuild.config import loader
 
     config = loader.load(selection.config)
-    table = matrices.make_matrix(config, selection.base)
+    table = matrices.make_matrix(config, *selection.base)
     if selection.narrows:
         table = matrices.Matrix(selection.cells(config), ())
     if format == "github":
         print(matrices.as_github(table.cells if selection.narrows else selection.cells(config)))
     else:
-        print(explain.matrix(table) if format == "human" else matrices.as_json(table))
+        later = [] if selection.narrows else not_built.images(config)
+        if format == "json":
+            print(matrices.as_json(config, table, not_built=later))
+            return 0
+        from ftbuild.cli import explain
+
+        print(explain.matrix(config, table))
+        if later:
+            print(explain.not_built(later))
     return 0
 
 
@@ -66,6 +74,11 @@ def build(
     layer_cache: Annotated[
         str | None, "repository in a registry that holds layers, for builders that share no disk"
     ] = None,
+    push: Annotated[
+        str | None,
+        "registry (host and path) through which the images come from --builder, to be verified here",
+    ] = None,
+    stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
 ) -> int:
     """Build the runtime and the SDK image of every selected cell."""
     from pathlib import Path
@@ -73,11 +86,20 @@ def build(
     from ftbuild import pipeline
     from ftbuild.build.run import BuildOptions
     from ftbuild.config import loader
-    from ftbuild.errors import worst
+    from ftbuild.errors import ConfigError, worst
+    from ftbuild.publishing import names
     from ftbuild.sources.bundle import read_bundle
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
+    if (push and not builder) or (stage and not push):
+        raise ConfigError(
+            "--push needs --builder: the local engine's images need no way here"
+            if push
+            else "--stage needs --push",
+            hint="invoke publish pushes what is built here",
+        )
+    through = names.resolve(push, stage, config.matrix.image) if push else None
     if dry_run:
         _print_plans(planned, format)
         return 0
@@ -93,7 +115,7 @@ def build(
         rebuild=rebuild,
         layer_cache=layer_cache,
     )
-    outcomes = pipeline.build_cells(config, planned, options)
+    outcomes = pipeline.build_cells(config, planned, options, through)
     print(pipeline.summary(outcomes))
     return worst(outcome.exit_code for outcome in outcomes)
 
@@ -114,23 +136,25 @@ def _print_plans(planned: Sequence[Plan], output: str) -> None:
 def base(
     config: ConfigFolder = CONFIG,
     triton: Releases = (),
-    base: BaseName = None,
+    base: BaseNames = (),
     ca: CaBundle = None,
     progress: Progress = "auto",
     rebuild: Rebuild = False,
 ) -> int:
     """Build the images that cells are based on (`--base open`: from Debian and PyPI packages)."""
-    from ftbuild.build import bake
     from ftbuild.build import base as bases
+    from ftbuild.build.run import BuildOptions, host_settings
     from ftbuild.config import loader
     from ftbuild.engine import buildx, daemon
 
-    planned = plans(loader.load(config), Selection(config, triton, base=base))
+    loaded = loader.load(config)
+    planned = plans(loaded, Selection(config, triton, base=base))
     client = daemon.connect()
     buildx.version()
-    host = bake.Host(jobs=1, ca=ca_bundle(ca), progress=progress)
+    options = BuildOptions(cache_folder(), work_folder(), ca=ca_bundle(ca), progress=progress)
+    host = host_settings(client, options)
     for plan in {plan.base.serving: plan for plan in planned}.values():
-        bases.ensure(client, plan, host, work_folder(), cache_folder(), rebuild=rebuild)
+        bases.ensure(client, loaded, plan, host, options.work, options.cache, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
 

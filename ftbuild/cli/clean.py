@@ -75,5 +75,5 @@ def _all_plans(config: Config) -> list[Plan]:
     from ftbuild.matrix import make_matrix
     from ftbuild.plan import make_plan
 
-    tables = [make_matrix(config, name) for name in config.bases.bases]
-    return [make_plan(config, cell, revision()) for table in tables for cell in table.cells]
+    table = make_matrix(config, *config.bases.bases)
+    return [make_plan(config, cell, revision()) for cell in table.cells]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ftbuild.cmake import Tree
-from ftbuild.matrix import Matrix
+from ftbuild.config.schema import Config
+from ftbuild.matrix import Matrix, evidence
+from ftbuild.not_built import NotBuiltHere
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.sm import sm_set_id
 from ftbuild.text.tables import render
@@ -13,11 +15,34 @@ from ftbuild.text.tables import render
 Row = tuple[str, str, str]
 
 
-def matrix(table: Matrix) -> str:
-    """The cells that can be built, then the others with their reasons."""
-    possible = [(cell.id, cell.triton, f"sm_{sm_set_id(cell.sms)}") for cell in table.cells]
+def matrix(config: Config, table: Matrix) -> str:
+    """The cells that can be built, and what is known of them, then the others with their reasons."""
+    possible = [
+        (cell.id, cell.triton, f"sm_{sm_set_id(cell.sms)}", "\n".join(evidence(config, cell).values()))
+        for cell in table.cells
+    ]
     excluded = [(entry.cell.id, "\n".join(entry.reasons)) for entry in table.excluded]
-    return render(("Cell", "Triton", "SM"), possible) + "\n" + render(("Excluded", "Why"), excluded)
+    return (
+        render(("Cell", "Triton", "SM", "Evidence"), possible) + "\n" + render(("Excluded", "Why"), excluded)
+    )
+
+
+def not_built(images: Sequence[NotBuiltHere]) -> str:
+    """Later images of a registry, and whether our libraries could be layered on them."""
+    rows = [
+        (
+            each.image,
+            each.server,
+            f"libcublas.so.{each.cublas}",
+            str(each.critical),
+            f"CUDA as in {each.libraries}; never tried"
+            if each.fits
+            else f"no: {each.libraries} needs .so.{each.needed}",
+        )
+        for each in images
+    ]
+    titles = ("Not built here", "Server", "Its CUDA", "Critical holes", "Our libraries")
+    return render(titles, rows)
 
 
 def plan(plan: Plan) -> str:
@@ -43,6 +68,7 @@ def _image(plan: Plan) -> Iterator[Row]:
         yield f"tag ({product})", plan.tag(product), "input key"
         yield f"moving tag ({product})", plan.tag(product, moving=True), "cell"
     yield "base", plan.base.serving, plan.base.origin
+    yield "platform", plan.base.platform, "bases.yaml: architecture"
     yield "server", plan.server, "bases.yaml" if plan.base.local else "matrix.yaml"
     yield "CUDA", plan.cuda, "bases.yaml" if plan.base.local else "matrix.yaml"
     yield "oldest driver", plan.driver, "bases.yaml, else matrix.yaml"

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.selection import Selection, plans
 
-# Of GPUs, pipeline stages and processes.
+if TYPE_CHECKING:
+    from ftbuild.models.placement import GpuKind
+
+# Of GPUs, pipeline stages and processes, of rows; of tokens.
 MOST = 1024
+LONGEST = 2**20
 
 
 @command()
 def convert(
-    model: Annotated[str, "gpt, gptj, gptneox, t5 or codegen"],
+    model: Annotated[str, "gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama or bert"],
     checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
     out: Annotated[Path, "folder to make; the weights lie in <out>/<gpus>-gpu"],
     selection: Selection,
@@ -50,6 +54,52 @@ def convert(
 
 
 @command()
+def plan_model(
+    checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
+    selection: Selection,
+    model: Annotated[str | None, "model family (default: what the checkpoint is)"] = None,
+    batch: Annotated[int, Range(1, MOST), "rows of prompts that are computed at once"] = 1,
+    input_len: Annotated[int, Range(1, LONGEST), "tokens of the longest prompt"] = 512,
+    output_len: Annotated[
+        int | None, Range(1, LONGEST), "tokens of the longest answer (default: 512)"
+    ] = None,
+    beams: Annotated[int | None, Range(1, 64), "beams of each row (default: 1)"] = None,
+    gpus: Annotated[int, Range(1, MOST), "GPUs of one machine, at most"] = 8,
+    format: Annotated[Literal["human", "json"], "human or json"] = "human",  # noqa: A002
+) -> int:
+    """Tell on which GPUs a checkpoint fits, and over how many: by arithmetic, without a GPU."""
+    import json
+
+    from ftbuild.config import loader
+    from ftbuild.models import checkpoint as checkpoints
+    from ftbuild.models import conversion, placement
+
+    config = loader.load(selection.config)
+    family = model or checkpoints.family_of(checkpoint, config.models)
+    request = conversion.ConversionRequest(family, checkpoint, out=checkpoint)
+    release = conversion.candidates(config, plans(config, selection), request)[0].cell.triton
+    load = placement.load_of(config, family, batch, input_len, output_len, beams)
+    found = placement.place(config, release, family, checkpoint, load, gpus, _gpus_here())
+    print(json.dumps(found.as_dict(), indent=2) if format == "json" else found.render())
+    return 0
+
+
+def _gpus_here() -> list[GpuKind]:
+    """Return the kinds of GPUs of this machine; none where no driver names them with their memory."""
+    from collections import Counter
+
+    from ftbuild.engine import gpu
+    from ftbuild.errors import HostError
+    from ftbuild.models.placement import GpuKind
+
+    try:
+        found = Counter((each.name, each.sm, each.memory) for each in gpu.installed())
+    except HostError:
+        return []
+    return [GpuKind(name, sm, memory, count) for (name, sm, memory), count in found.items() if memory]
+
+
+@command()
 def model_repo(
     model: Annotated[str, "model family, for instance gptneox"],
     weights: Annotated[Path, "what invoke convert wrote: a folder <n>-gpu, or the one that holds it"],
@@ -67,6 +117,7 @@ def model_repo(
     tokenizer: Annotated[
         Path | None, "folder of the checkpoint, with tokenizer.json or vocab.json and merges.txt"
     ] = None,
+    int8: Annotated[bool, "keep the weights as int8, half of fp16: gpt, opt, bloom and mpt"] = False,
     streamed: Annotated[bool, "answer token by token, over gRPC"] = False,
     bare: Annotated[bool, "the model of token ids alone, without ensemble and tokenizer"] = False,
     max_output_len: Annotated[int, Range(1), "tokens that one request may ask for; more are refused"] = 2048,
@@ -74,9 +125,19 @@ def model_repo(
         int, Range(0), "seconds after which a request without an answer ends the server; 0: never"
     ] = 600,
     max_batch_size: Annotated[
-        int | None, Range(1), "requests computed together (default: upstream's)"
+        int | None, Range(1), "rows of requests computed together (default: upstream's)"
     ] = None,
     queue_delay: Annotated[int, Range(0), "milliseconds that a request waits for others of its batch"] = 2,
+    instances: Annotated[
+        int,
+        Range(1, MOST),
+        "instances that compute at the same time; those on the same GPUs share the weights",
+    ] = 1,
+    pooling: Annotated[
+        Literal["mean", "cls"],
+        "how the vector of a text is made of its tokens' (bert): mean, or the first one",
+    ] = "mean",
+    unnormalized: Annotated[bool, "leave vectors (bert) the length that they have, not 1"] = False,
     image: Annotated[
         str | None, "SDK image to take the templates from (default: that of the selected release)"
     ] = None,
@@ -86,9 +147,12 @@ def model_repo(
     from ftbuild.engine import daemon
     from ftbuild.models import repository
     from ftbuild.models.config_pbtxt import Limits
+    from ftbuild.models.int8 import required as required_int8
+    from ftbuild.models.vector_models import Pooling
 
     config = loader.load(selection.config)
     family = repository.served_family(config, model)
+    quantized = required_int8(config.models, model) if int8 else None
     client = daemon.connect()
     if image is None:
         plan = repository.sdk_image(client, plans(config, selection))
@@ -106,6 +170,10 @@ def model_repo(
         streamed=streamed,
         bare=bare,
         limits=Limits(max_output_len, max_request_seconds, queue_delay, max_batch_size),
+        instances=instances,
+        int8=quantized,
+        vectors=config.models.families[family].vectors,
+        pooling=Pooling(pooling, normalized=not unnormalized),
     )
     made = repository.make(repository.templates(client, image, family), options)
     print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")

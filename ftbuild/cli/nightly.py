@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import MOST_JOBS, Builder, CaBundle, setting, work_folder
+from ftbuild.cli.options import MOST_JOBS, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
+from ftbuild.text.terminal import quoted
+
+if TYPE_CHECKING:
+    from ftbuild.nightly.builders import Wanted
 
 
 @command()
@@ -20,9 +25,11 @@ def nightly(
     jobs: Annotated[
         int | None,
         Range(1, MOST_JOBS),
-        "compile jobs of all cells together (default: from the engine's cores and memory)",
+        "compile jobs of all cells together, on each builder (default: from its machine's cores and memory)",
     ] = None,
-    parallel: Annotated[int | None, Range(1), "cells at a time (default: from the jobs)"] = None,
+    parallel: Annotated[
+        int | None, Range(1), "cells at a time, on each builder (default: from the jobs)"
+    ] = None,
     resume: Annotated[
         bool, "resume the last nightly run: what passed there with the same inputs is left alone"
     ] = False,
@@ -31,7 +38,11 @@ def nightly(
     audit: Annotated[bool, "check pins, bases, patches and mirrors too"] = True,
     notify: Annotated[str | None, "URL that gets the outcome as JSON (default: FTBUILD_NOTIFY)"] = None,
     ca: CaBundle = None,
-    builder: Builder = None,
+    builder: Annotated[
+        Sequence[str],
+        "buildx builder that takes a share, as NAME or NAME=JOBS (repeatable; default: the engine's own)",
+    ] = (),
+    dry_run: Annotated[bool, "print the builders with their jobs, and the cells, and stop"] = False,
 ) -> int:
     """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
     from ftbuild import matrix
@@ -40,7 +51,11 @@ def nightly(
 
     config = loader.load(selection.config)
     table = matrix.select_with_excluded(
-        config, triton=selection.triton, sms=selection.sm, cells=selection.cell, base=selection.base
+        config,
+        triton=selection.triton,
+        sms=selection.sm,
+        cells=selection.cell,
+        bases=selection.base,
     )
     request = nightly_run.Request(config, table, selection.words(), revision(), work_folder(), cache_folder())
     options = nightly_run.NightlyOptions(
@@ -59,6 +74,28 @@ def nightly(
         force=signing.force,
         notify=notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(ca),
-        builder=builder,
+        builders=_wanted(builder),
     )
+    if dry_run:
+        nightly_run.show(request, options)
+        return 0
     return nightly_run.execute(request, options).exit_code
+
+
+def _wanted(words: Sequence[str]) -> list[Wanted]:
+    """Return the builders that were asked for; ConfigError for one that is named twice, or odd."""
+    from ftbuild.errors import ConfigError
+    from ftbuild.nightly.builders import Wanted
+
+    wanted: dict[str, Wanted] = {}
+    for word in words:
+        name, given, jobs = word.partition("=")
+        fits = jobs.isascii() and jobs.isdecimal() and not Range(1, MOST_JOBS).complaint(int(jobs))
+        if name.startswith("-") or not name or (given and not fits):
+            raise ConfigError(
+                f"--builder must be NAME or NAME=JOBS, not {quoted(word)}", hint=f"JOBS: 1 to {MOST_JOBS}"
+            )
+        if name in wanted:
+            raise ConfigError(f"--builder names {quoted(name)} twice", hint="name each builder once")
+        wanted[name] = Wanted(name, int(jobs) if given else None)
+    return list(wanted.values())

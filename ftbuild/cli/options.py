@@ -41,4 +41,7 @@ Builder = Annotated[str | None, "buildx builder (default: the engine's own)"]
 Progress = Annotated[Literal["auto", "tty", "plain"], "auto, tty or plain"]
 Rebuild = Annotated[bool, "build even if the image is there"]
 DryRun = Annotated[bool, "print the plan and stop: needs neither Docker nor network"]
-BaseName = Annotated[str | None, "image to build on: ngc (default) or open"]
+BaseNames = Annotated[
+    Sequence[str], "base to build on, for instance open (repeatable; default: that of bases.yaml)"
+]
+BaseName = Annotated[str | None, "base to build on, for instance open (default: that of bases.yaml)"]

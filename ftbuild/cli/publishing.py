@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ftbuild.architecture import Architecture
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, ConfigFolder, Format, setting, work_folder
 from ftbuild.cli.selection import Selection, plans
@@ -136,11 +137,15 @@ def which(
         tuple[str, ...],
         "SM or compute capability, for instance 86 or 8.6 (default: of the GPUs here; repeatable)",
     ] = (),
+    arch: Annotated[Architecture | None, "processor, amd64 or arm64 (default: this machine's)"] = None,
     sdk: Annotated[bool, "the SDK images"] = False,
     config: ConfigFolder = CONFIG,
     format: Format = "human",  # noqa: A002
 ) -> int:
     """List the published images for the GPU that is here; exits with 3 when there is none."""
+    import platform
+
+    from ftbuild.architecture import of_machine
     from ftbuild.config import loader
     from ftbuild.engine import gpu as gpus
     from ftbuild.errors import NothingSelected
@@ -159,7 +164,8 @@ def which(
     )
     wanted = dict.fromkeys(map(Sm.parse, sm), "") or {gpu.sm: gpu.driver for gpu in gpus.installed()}
     product = "sdk" if sdk else "runtime"
-    found = {gpu: catalogue.fitting(entries, gpu, product) for gpu in wanted}
+    processor = arch or of_machine(platform.machine())
+    found = {gpu: catalogue.fitting(entries, gpu, product, processor) for gpu in wanted}
     if format == "json":
         print(json.dumps({gpu: [asdict(entry) for entry in fit] for gpu, fit in found.items()}, indent=2))
     else:
@@ -167,7 +173,7 @@ def which(
     if not all(found.values()):
         missing = ", ".join(gpu.capability for gpu, fit in found.items() if not fit)
         raise NothingSelected(
-            f"no published image runs on compute capability {missing}",
+            f"no published image for {processor} runs on compute capability {missing}",
             hint="invoke matrix lists what can be built",
         )
     return 0

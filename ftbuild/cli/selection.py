@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
-from ftbuild.cli.options import CONFIG, ROOT, BaseName, ConfigFolder, Releases, setting
+from ftbuild.cli.options import CONFIG, ROOT, BaseNames, ConfigFolder, Releases, setting
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -27,13 +27,13 @@ class Selection:
         Sequence[str], "SM of the GPU, for instance 80; 80,86 puts both into one image (repeatable)"
     ] = ()
     cell: Annotated[Sequence[str], "glob on cell ids, for instance '22.12-*' (repeatable)"] = ()
-    base: BaseName = None
+    base: BaseNames = ()
 
     def cells(self, config: Config) -> tuple[Cell, ...]:
         """Return the selected cells; errors as `matrix.select`."""
         from ftbuild import matrix
 
-        return matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, base=self.base)
+        return matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
 
     @property
     def narrows(self) -> bool:
@@ -42,9 +42,8 @@ class Selection:
 
     def words(self) -> tuple[str, ...]:
         """Return the options as typed, but for the configuration folder."""
-        named = (("--triton", self.triton), ("--sm", self.sm), ("--cell", self.cell))
-        words = [word for option, values in named for value in values for word in (option, value)]
-        return (*words, *(("--base", self.base) if self.base else ()))
+        named = (("--triton", self.triton), ("--sm", self.sm), ("--cell", self.cell), ("--base", self.base))
+        return tuple(word for option, values in named for value in values for word in (option, value))
 
 
 def plans(config: Config, selection: Selection) -> list[Plan]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, CaBundle, ConfigFolder, Format, Releases
+from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 
@@ -61,7 +63,7 @@ def bundle(
     from ftbuild.sources.debian import lock as debian
 
     loaded, cache = loader.load(config), cache_folder()
-    bases = matrix.bases(loaded, triton, base)
+    bases = matrix.bases_of(loaded, triton, base)
     packages = [
         *wheels.fetch_bases(loaded, bases, cache, ca=ca_bundle(ca), report=print),
         *debian.fetch_bases(loaded, bases, cache, ca=ca_bundle(ca), report=print),
@@ -87,7 +89,7 @@ def patches(config: ConfigFolder = CONFIG, triton: Releases = (), format: Format
     return series.exit_code(rows)
 
 
-@command()
+@command("audit.pins", default=True)
 def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # noqa: A002
     """Check that pins, base images and mirrors are still available and that the patches still apply."""
     from ftbuild.audit import job
@@ -97,3 +99,46 @@ def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # no
     found = job.audit(loader.load(config), cache_folder(), report=reporter.to_stderr)
     print(job.render(found, format))
     return job.exit_code(found)
+
+
+@command("audit.holes")
+def audit_holes(
+    selection: Selection,
+    database: Annotated[
+        Sequence[str],
+        "zip file of OSV records for one ecosystem (repeatable)",
+    ] = (),
+    sbom: Annotated[
+        Sequence[str], "SPDX file of an image, instead of what the plans of cells list (repeatable)"
+    ] = (),
+    fail_on: Annotated[
+        Literal["critical", "high", "medium", "low", "any", "none"],
+        "end with 8 if a hole of this class or a worse one is open; one without a score counts for any only",
+    ] = "any",
+    format: Format = "human",  # noqa: A002
+) -> int:
+    """List the known open holes of images, by holes.yaml and by databases of osv.dev that you bring.
+
+    https://osv-vulnerabilities.storage.googleapis.com/Debian/all.zip is one; others have PyPI, Ubuntu or GIT
+    in place of Debian. Nothing is downloaded.
+    """
+    from ftbuild.audit import contents, holes, osv, report
+    from ftbuild.config import loader
+    from ftbuild.plan import PRODUCTS
+    from ftbuild.text import reporter
+
+    config = loader.load(selection.config)
+    found = (
+        map(contents.of_sbom, map(Path, sbom))
+        if sbom
+        else (contents.of_plan(p, product) for p in plans(config, selection) for product in PRODUCTS)
+    )
+    images = contents.merged(found)
+    databases = []
+    for file in map(Path, database):
+        reporter.to_stderr(f"reading {file}")
+        databases.append(osv.read(file, holes.Names(images)))
+    reports = [holes.search(each, databases, config.holes) for each in images]
+    made = report.as_json if format == "json" else report.render
+    print(made(reports, databases, config.holes.known))
+    return report.exit_code(reports, fail_on)

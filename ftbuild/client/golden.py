@@ -29,7 +29,11 @@ CASES: Mapping[str, Mapping[str, Any]] = {
 }
 # Allowed error of fp16 against the fp32 reference for one token, in natural logarithms of probabilities. fp16
 # keeps 11 bits (IEEE 754), so a logit of 16 is off by up to 0.008, once per layer and sum on its way.
-TOLERANCE = {"fp32": 0.0, "fp16": 0.1}
+# bf16 keeps 8 bits, and is allowed eight times as much. The reference of int8 weights computes with what the
+# kernel makes of them, fp16 numbers (reference.py).
+TOLERANCE = {"fp32": 0.0, "fp16": 0.1, "int8": 0.1, "bf16": 0.8}
+# Allowed error of each number of a vector of length 1.
+VECTOR_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-3}
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,15 @@ class Expected:
     cases: Mapping[str, Sequence[Row]]
 
 
+@dataclass(frozen=True)
+class ExpectedVectors:
+    """The expected vectors of a checkpoint, by case; texts have at most `max_length` tokens."""
+
+    vocab_size: int
+    max_length: int
+    cases: Mapping[str, Sequence[Sequence[float]]]
+
+
 def questions() -> str:
     """Return the cases as the reference script reads them."""
     return json.dumps({"cases": CASES})
@@ -64,6 +77,31 @@ def expected(file: Path) -> Expected:
     cases = {name: [Row(**row) for row in rows] for name, rows in record["cases"].items()}
     names = ("vocab_size", "end_id", "layers", "max_length")
     return Expected(**{name: record[name] for name in names}, cases=cases)
+
+
+def expected_vectors(file: Path) -> ExpectedVectors:
+    """Read the vectors that the reference script wrote."""
+    record = json.loads(file.read_text(encoding="utf-8"))
+    return ExpectedVectors(**{name: record[name] for name in ("vocab_size", "max_length", "cases")})
+
+
+def vector_mismatch(
+    wanted: Sequence[Sequence[float]], found: Sequence[Sequence[float]], tolerance: float
+) -> str | None:
+    """Return the first vector that differs from the reference's by more than `tolerance`, or None."""
+    shape, right = [len(row) for row in found], [len(row) for row in wanted]
+    if shape != right:
+        return f"{len(found)} vectors of {sorted(set(shape))} numbers, not {len(wanted)} of {right[:1]}"
+    for number, (row, reference) in enumerate(zip(found, wanted, strict=True), start=1):
+        # Not a number is never right.
+        for place, (got, want) in enumerate(zip(row, reference, strict=True), start=1):
+            if not abs(got - want) <= tolerance:
+                most = max(abs(a - b) for a, b in zip(row, reference, strict=True))
+                return (
+                    f"vector {number}: number {place} is {got:.6g}, the reference says {want:.6g}; "
+                    f"the largest difference is {most:.3g}, allowed {tolerance:g}"
+                )
+    return None
 
 
 def mismatch(row: Row, tokens: Sequence[int], tolerance: float) -> str | None:

@@ -37,8 +37,8 @@ NEUTRAL = {
     "is_return_log_probs": True,
     "beam_width": 1,
 }
-# An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them
-# (core r22.12 ensemble_scheduler.cc:1088; seen on server 2.36).
+# An ensemble that gives log-probabilities fails with "unexpected deadlock" unless its request asks for them,
+# where the backend is upstream's (core r22.12 ensemble_scheduler.cc:1088; cure: patches/backend, 0200).
 ALWAYS = ("runtime_top_k", "is_return_log_probs")
 # One token after one token; sequence_length and max_output_len are T5's, those in capitals the ensembles'.
 _SMALLEST = {

@@ -6,9 +6,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from packageurl import PackageURL
 from packaging.specifiers import SpecifierSet
 
-from ftbuild.config.families import Family
+from ftbuild.config import holes
+from ftbuild.config.families import REQUEST_FACTS, Family
 from ftbuild.config.schema import Config
 
 
@@ -23,10 +25,11 @@ class Contradiction(NamedTuple):
 def contradictions(config: Config) -> Iterator[Contradiction]:
     """Yield every contradiction."""
     yield from _releases(config)
-    yield from _patched_sms(config)
     yield from _sources(config)
+    yield from _patched_sms(config)
     yield from _bases(config)
     yield from _families(config)
+    yield from _holes(config)
 
 
 def _releases(config: Config) -> Iterator[Contradiction]:
@@ -92,13 +95,26 @@ def _bases(config: Config) -> Iterator[Contradiction]:
     if bases.default not in bases.bases:
         message = f"the default base {bases.default!r} is not described"
         yield Contradiction("bases.yaml", ("default",), message)
+    if bases.not_built and getattr(bases.bases.get(bases.not_built.libraries), "cuda", None) is None:
+        message = f"{bases.not_built.libraries!r} is no base with a CUDA of its own"
+        yield Contradiction("bases.yaml", ("not_built", "libraries"), message)
     for name, base in bases.bases.items():
         if (base.image is None) == (base.local is None):
             message = f"base {name} needs exactly one of `image` and `local`"
             yield Contradiction("bases.yaml", ("bases", name), message)
+        for release in base.releases if base.local and base.local.compiles_server else ():
+            if not _has_server(config, release):
+                message = f"base {name} compiles the server of release {release}, which has no sources of one"
+                yield Contradiction("bases.yaml", ("bases", name, "releases"), message)
         for missing in sorted(set(base.releases) - set(config.matrix.releases)):
             message = f"base {name} names release {missing}, which matrix.yaml does not describe"
             yield Contradiction("bases.yaml", ("bases", name, "releases"), message)
+
+
+def _has_server(config: Config, release: str) -> bool:
+    repositories = config.sources.repositories
+    sources = config.sources.releases.get(release, {})
+    return any(repositories[name].server for name in sources if name in repositories)
 
 
 def _families(config: Config) -> Iterator[Contradiction]:
@@ -110,18 +126,57 @@ def _families(config: Config) -> Iterator[Contradiction]:
         for place, fact in _unknown_facts(family):
             message = f"{name} uses the fact {fact!r}, which nothing defines"
             yield Contradiction("models.yaml", (*keys, *place), message)
+        written = {pattern for converter in family.converters for pattern in converter.files}
+        for file in family.int8.files if family.int8 else ():
+            if file not in written:
+                message = f"{name} keeps {file!r} as int8, which no converter writes"
+                yield Contradiction("models.yaml", (*keys, "int8", "files"), message)
+
+
+def _holes(config: Config) -> Iterator[Contradiction]:
+    """Yield holes of what is not described, and versions that their component cannot be compared with."""
+    for name, hole in config.holes.holes.items():
+        keys = ("holes", name)
+        if hole.bulletin not in config.holes.bulletins:
+            message = f"{name} names the bulletin {hole.bulletin!r}, which is not described"
+            yield Contradiction(holes.FILE, (*keys, "bulletin"), message)
+        component = config.holes.components.get(hole.component)
+        if component is None:
+            message = f"{name} is about {hole.component!r}, which is not described"
+            yield Contradiction(holes.FILE, (*keys, "component"), message)
+            continue
+        for key, written in (("introduced", hole.introduced), ("fixed", hole.fixed)):
+            if written is None:
+                continue
+            if component.versions and written not in component.versions:
+                message = f"{name} names version {written} of {hole.component}, which `versions` lacks"
+                yield Contradiction(holes.FILE, (*keys, key), message)
+            elif PackageURL.from_string(component.purl).type == "deb":
+                message = f"{name}: versions of Debian packages are a database's to know; leave out {key}"
+                yield Contradiction(holes.FILE, (*keys, key), message)
 
 
 def _unknown_facts(family: Family) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield place and name of what formulas, files, splits and arguments use and nothing defines."""
-    for fact in sorted(set(family.checkpoint.splits) - set(family.checkpoint.facts)):
-        yield ("checkpoint", "splits"), fact
+    for key, named in (("splits", family.checkpoint.splits), ("at_most", family.checkpoint.at_most)):
+        for fact in sorted(set(named) - set(family.checkpoint.facts)):
+            yield ("checkpoint", key), fact
+    if family.gpu_memory:
+        known = set(family.checkpoint.facts) | REQUEST_FACTS
+        for key in ("weights", "cache", "buffers", "words"):
+            for fact in sorted(_names(getattr(family.gpu_memory, key).values()) - known):
+                yield ("gpu_memory", key), fact
+    if family.int8:
+        used_by_int8 = {*_names(family.int8.scales.values()), *family.int8.multiples}
+        for fact in sorted(used_by_int8 - set(family.checkpoint.facts)):
+            yield ("int8",), fact
     for number, converter in enumerate(family.converters):
-        known = set(converter.fixed if converter.format == "jax" else family.checkpoint.facts) | {"gpus"}
+        known = set(family.checkpoint.facts) | {"gpus"}
         used = {
             "facts": set(converter.facts),
             "fixed": {*converter.fixed, *_names(converter.fixed.values())},
             "files": {*_names(converter.files.values()), *_names(converter.files, r"{(\w+)}")},
+            "config": _names((v for keys in converter.config.values() for v in keys.values()), r"{(\w+)}"),
             # Every converter is called with the number of layers.
             "arguments": {"layers"},
         }

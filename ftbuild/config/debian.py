@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ftbuild.architecture import MACHINES
 from ftbuild.config.types import Model, Name, Shape
 
 LOCK_FILE = "debian.lock.yaml"
@@ -19,9 +20,10 @@ SETS: Mapping[PackageSet, PackageSet | None] = {
     "unpack": "os",
     "serving": "os",
     "devel": "serving",
+    "compile": "os",
 }
-PackageSet = Literal["os", "unpack", "serving", "devel"]
-RequestedSet = Literal["unpack", "serving", "devel"]
+PackageSet = Literal["os", "unpack", "serving", "devel", "compile"]
+RequestedSet = Literal["unpack", "serving", "devel", "compile"]
 # Debian Policy, 5.6.1 and 5.6.12. They become parts of paths.
 _NAME, _VERSION = r"[a-z0-9][a-z0-9+.-]+", r"[0-9][0-9A-Za-z.+:~-]*"
 _PATH = r"pool(?:/[0-9A-Za-z][0-9A-Za-z.+~_-]*)+\.deb"
@@ -39,7 +41,8 @@ Suite = Annotated[str, Shape(r"[a-z]+", "the name of a Debian release, such as b
 PackageLine = Annotated[
     str,
     Shape(
-        rf"{_NAME} {_VERSION} (?:amd64|all) (?:debian|debian-security) [1-9][0-9]* [0-9a-f]{{64}} {_PATH}",
+        rf"{_NAME} {_VERSION} (?:{'|'.join((*MACHINES, 'all'))}) (?:debian|debian-security) "
+        rf"[1-9][0-9]* [0-9a-f]{{64}} {_PATH}",
         "NAME VERSION ARCHITECTURE ARCHIVE BYTES SHA256 PATH of a Debian package",
         most=500,
     ),
@@ -52,7 +55,8 @@ class DebianPackages(Model):
     suite: Suite = Field(description="with its updates and security updates; one that debootstrap knows")
     components: tuple[Literal["main", "contrib", "non-free", "non-free-firmware"], ...] = ("main",)
     packages: Mapping[RequestedSet, tuple[PackageName, ...]] = Field(
-        description="names alone: versions are in the lock. unpack: to unpack wheels, in no image"
+        description="names alone: versions are in the lock. unpack: to unpack wheels; compile: to compile "
+        "the server; neither is in an image"
     )
 
 
@@ -97,6 +101,11 @@ class LockedDebian(Model):
     def time(self) -> datetime:
         """The snapshot's time."""
         return datetime.strptime(self.snapshot, SNAPSHOT).replace(tzinfo=UTC)
+
+    @property
+    def architectures(self) -> frozenset[str]:
+        """The architectures of its packages, but for those that are for all."""
+        return frozenset(package.architecture for package in self.every()) - {"all"}
 
     def packages(self, name: PackageSet) -> tuple[LockedPackage, ...]:
         """Return the packages of one set."""

@@ -26,6 +26,11 @@ Formula = Annotated[str, Shape(rf"{_FACTOR}(?: \* {_FACTOR})*", "numbers and nam
 Natural = Annotated[StrictInt, Field(ge=0, lt=2**63)]
 Fact = Formula | tuple[Formula | Natural, ...]
 Scalar = bool | int | float | Text | None
+_KEY = "[A-Za-z_][A-Za-z0-9_]*"
+SettingKey = Annotated[
+    str, Shape(rf"{_KEY}(?:\.{_KEY})*", "a key of config.json, `a.b` for b in the object a")
+]
+Settings = Mapping[SettingKey, tuple[Scalar, ...]]
 IniKey = Annotated[str, Shape(rf"[A-Za-z0-9_-]+\.{_FACTOR}", "SECTION.KEY of config.ini")]
 FileNames = Annotated[
     str,
@@ -34,6 +39,12 @@ FileNames = Annotated[
         "a plain file name, maybe with names of facts in braces",
     ),
 ]
+# What is allocated -> the number of its values. With {gpus} in the key, each GPU holds an equal share.
+Allocations = Mapping[Text, Formula]
+# What such a formula may name besides the facts of a model; see GpuMemory.
+REQUEST_FACTS = frozenset(
+    {"batch", "beams", "rows", "input", "output", "length", "padded_vocabulary", "padding"}
+)
 ARGUMENT_FIELDS = frozenset({"checkpoint", "out", "tensor_para", "dtype", "layers", "jobs"})
 Argument = Annotated[
     str,
@@ -46,7 +57,8 @@ CheckpointFormat = Literal["huggingface", "jax"]
 class Relayout(Model):
     """A script of ours that brings a checkpoint into the layout that a converter reads.
 
-    Called inside the SDK image as `python3 SCRIPT LAYOUT CHECKPOINT TARGET WEIGHT_FILE...`.
+    Called inside the SDK image as `python3 SCRIPT LAYOUT CHECKPOINT TARGET [--config=JSON] FILE...`; JSON is
+    the config.json of a checkpoint that has none.
     """
 
     script: FilePath = Field(description="relative to this file; runs alone, with what the SDK image has")
@@ -55,8 +67,9 @@ class Relayout(Model):
 
 
 class Converter(Model):
-    """A script of FasterTransformer that turns a checkpoint into weights, and how it is called.
+    """A script that turns a checkpoint into weights, and how it is called.
 
+    It is FasterTransformer's, or our own; that one gets the names of the weight files after its arguments.
     Facts are numbers of a model by our own names (layers, heads, hidden, ...); see `CheckpointConfig`.
     """
 
@@ -64,23 +77,32 @@ class Converter(Model):
     format: CheckpointFormat = Field(
         default="huggingface", description="what it reads; jax: a step_<n> folder of Mesh Transformer JAX"
     )
-    script: TreePath = Field(description="relative to FasterTransformer's tree")
+    script: TreePath | None = Field(default=None, description="relative to FasterTransformer's tree")
+    own_script: FilePath | None = Field(
+        default=None,
+        description="in place of that: relative to this file; runs alone, with what the SDK image has",
+    )
+    own_modules: tuple[FilePath, ...] = Field(
+        default=(), description="modules that it imports, which are put beside it; relative to this file"
+    )
     arguments: tuple[Argument, ...] = Field(
         description="with {checkpoint}, {out}, {tensor_para}, {dtype}, {layers}, {jobs} to be filled in"
     )
     dtypes: tuple[DataType, ...] = Field(
         default=("fp32", "fp16"), min_length=1, description="data types that it writes, the default first"
     )
-    modules: tuple[Text, ...] = Field(
-        default=(), description="Python modules it needs that the SDK image lacks"
+    holds: Literal["fp32", "checkpoint", "tensor"] = Field(
+        default="fp32",
+        description="what its memory holds: the whole model as fp32 or as the checkpoint is, or a tensor",
     )
     layout: Relayout | None = None
-    assumes: Mapping[Identifier, tuple[Scalar, ...]] = Field(
+    settings: Mapping[Identifier, Scalar] = Field(
+        default={}, description="config.json of a jax checkpoint, which comes without one"
+    )
+    assumes: Settings = Field(
         default={}, description="values of config.json's keys (null: absent) that it can convert"
     )
-    assumes_split: Mapping[Identifier, tuple[Scalar, ...]] = Field(
-        default={}, description="the same, for several GPUs"
-    )
+    assumes_split: Settings = Field(default={}, description="the same, for several GPUs")
     fixed: Mapping[Identifier, Formula | Natural] = Field(
         default={}, description="facts to which it gives a value of its own, whatever the checkpoint has"
     )
@@ -89,7 +111,8 @@ class Converter(Model):
     )
     data_type: IniKey = Field(description="section.key of the weights' data type in config.ini")
     config: Mapping[Text, Mapping[Text, Text]] = Field(
-        default={}, description="config.ini to write where it writes none: section -> key -> value"
+        default={},
+        description="section -> key -> value (with facts in braces) of config.ini that it does not write",
     )
     files: Mapping[FileNames, Formula] = Field(
         min_length=1,
@@ -97,11 +120,22 @@ class Converter(Model):
         "up to that fact; {gpus} counts the GPUs, each of whose files holds an equal share",
     )
 
+    @property
+    def name(self) -> str:
+        """The path of its script."""
+        return self.script or self.own_script or ""
+
     @model_validator(mode="after")
-    def _names_input_and_output(self) -> Self:
+    def _is_complete(self) -> Self:
+        if (self.script is None) == (self.own_script is None):
+            raise ValueError("exactly one of script and own_script is needed")
+        if self.own_modules and not self.own_script:
+            raise ValueError("own_modules are for an own_script")
         named = set().union(*(fields(argument, ARGUMENT_FIELDS) for argument in self.arguments))
         if missing := sorted({"checkpoint", "out"} - named):
             raise ValueError(f"the arguments lack {' and '.join(f'{{{name}}}' for name in missing)}")
+        if self.format == "jax" and not self.settings:
+            raise ValueError("a jax checkpoint has no config.json: settings must stand for it")
         return self
 
 
@@ -118,7 +152,14 @@ class CheckpointConfig(Model):
     splits: tuple[Identifier, ...] = Field(
         default=(), description="facts that the number of GPUs must divide"
     )
-    assumes: Mapping[Identifier, tuple[Scalar, ...]] = Field(
+    head_sizes: tuple[Natural, ...] = Field(
+        default=(),
+        description="sizes of a head (hidden / heads) that can be computed; none named: not checked",
+    )
+    at_most: Mapping[Identifier, Natural] = Field(
+        default={}, description="facts of which FasterTransformer takes no more: a larger one counts as this"
+    )
+    assumes: Settings = Field(
         default={}, description="values of keys (null: absent) that FasterTransformer computes with"
     )
 
@@ -132,19 +173,90 @@ class Tensors(Model):
     repeats_prompt: bool = Field(description="whether an answer begins with its prompt")
 
 
+class Vectors(Model):
+    """A family that answers token ids with a vector; a Python model of ours looks up what it begins with.
+
+    That is the sum of one row of each table, normalized: a token's, its position's, and the first row of the
+    types (segments).
+    """
+
+    words: FileNames = Field(description="weight file with a row for each token")
+    positions: FileNames = Field(description="with a row for each position")
+    types: FileNames = Field(description="with a row for each type of token, of which the first counts")
+    scale: FileNames = Field(description="of the norm: its factors")
+    shift: FileNames = Field(description="of the norm: its summands")
+    epsilon: Identifier = Field(description="key of config.ini with what the norm adds to the variance")
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The weight files that are read by the Python model, and not by the backend."""
+        return (self.words, self.positions, self.types, self.scale, self.shift)
+
+
+class GpuMemory(Model):
+    """What a served model allocates on each of its GPUs, as formulas over facts and the size of a request.
+
+    Besides the family's facts a formula may name `batch`, `beams`, `rows` (batch x beams), `input`, `output`,
+    `length` (input + output), `padded_vocabulary` and `padding` (1 where the vocabulary is padded, else 0).
+    """
+
+    source: Text = Field(description="file and line upstream")
+    bf16: SpecifierText | None = Field(
+        default=None, description="backend versions that compute in bf16; null: none"
+    )
+    weights: Allocations = Field(default={}, description="values of weights that no file has")
+    cache: Allocations = Field(default={}, description="values that keys and values take during a request")
+    buffers: Allocations = Field(description="other values of a request")
+    words: Allocations = Field(default={}, description="numbers of a request that take 4 bytes in every type")
+
+    def computes_bf16(self, backend: str) -> bool:
+        """Return whether the backend of that version computes in bf16."""
+        return self.bf16 is not None and backend in SpecifierSet(self.bf16)
+
+
+class Int8(Model):
+    """Weights that the backend can keep as int8: quantized as it loads them, computed with in fp16.
+
+    Every column of a matrix has a scale. Its kernels take whole blocks of rows, so not every size will do.
+    """
+
+    backend: SpecifierText = Field(description="backend versions that compute so")
+    files: tuple[FileNames, ...] = Field(
+        min_length=1, description="keys of the converters' `files`: the matrices that become int8"
+    )
+    scales: Allocations = Field(description="values of fp16 that the scales take")
+    multiples: Mapping[Literal["hidden", "inner"], Annotated[StrictInt, Field(gt=0, lt=2**31)]] = Field(
+        description="facts of which each GPU's share must be a multiple"
+    )
+    source: Text
+
+
 class Family(Model):
     """A model family: models of one structure."""
 
+    title: Text | None = Field(default=None, description="its name in the documentation; null: its key")
+    tried: bool = Field(default=True, description="whether it has given right answers on a GPU")
     checkpoint: CheckpointConfig
     converters: tuple[Converter, ...] = Field(min_length=1)
     served_as: Name | None = Field(
         default=None, description="family as which its converted weights are served; null: itself"
     )
-    tensors: Tensors
+    tensors: Tensors | None = Field(default=None, description="of a family that answers with tokens")
+    vectors: Vectors | None = Field(default=None, description="of one that answers with vectors")
     streams: SpecifierText | None = Field(
         default=None, description="backend versions whose decoupled models answer token by token"
     )
+    gpu_memory: GpuMemory | None = Field(
+        default=None, description="for `invoke plan-model`; null: that of the family as which it is served"
+    )
+    int8: Int8 | None = Field(default=None, description="null: it has no int8 weights")
     source: Text
+
+    @model_validator(mode="after")
+    def _answers_in_one_form(self) -> Self:
+        if (self.tensors is None) == (self.vectors is None):
+            raise ValueError("exactly one of tensors and vectors is needed")
+        return self
 
     def converter(self, version: str, kind: CheckpointFormat = "huggingface") -> Converter | None:
         """Return the converter of FasterTransformer `version` for checkpoints of a kind, or None."""
@@ -168,9 +280,9 @@ class ModelsConfig(Model):
     families: Mapping[Name, Family]
 
     def served(self, version: str) -> tuple[str, ...]:
-        """Return the families that FasterTransformer `version` converts and serves as themselves."""
-        return tuple(
-            name
-            for name, family in self.families.items()
-            if family.served_as is None and family.converter(version)
-        )
+        """Return the families whose checkpoints from Hugging Face FasterTransformer `version` converts."""
+        return tuple(name for name, family in self.families.items() if family.converter(version))
+
+    def template(self, family: str) -> str:
+        """Return the family whose models of upstream serve `family`: itself, or that of `served_as`."""
+        return self.families[family].served_as or family

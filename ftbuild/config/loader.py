@@ -10,15 +10,16 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from ftbuild.config import debian, document
+from ftbuild.config import debian, document, holes
 from ftbuild.config.consistency import contradictions
 from ftbuild.config.debian import DebianLock
 from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
+from ftbuild.config.holes import HolesConfig
 from ftbuild.config.schema import (
     FILES,
     LOCK_FILE,
-    LOCKS,
+    OPTIONAL,
     BasesConfig,
     Config,
     Lock,
@@ -45,7 +46,7 @@ def load(folder: Path) -> Config:
     """
     if not folder.is_dir():
         raise ConfigError("the configuration folder does not exist", where=str(folder), hint="check --config")
-    names = [name for name in FILES if name not in LOCKS or (folder / name).exists()]
+    names = [name for name in FILES if name not in OPTIONAL or (folder / name).exists()]
     documents = {name: document.read(folder / name) for name in names}
     config = Config(
         folder=folder.resolve(),
@@ -58,6 +59,7 @@ def load(folder: Path) -> Config:
         patches=_validated(documents["patches.yaml"], PatchesConfig),
         bases=_validated(documents["bases.yaml"], BasesConfig),
         models=_validated(documents["models.yaml"], ModelsConfig),
+        holes=_validated(documents[holes.FILE], HolesConfig) if holes.FILE in documents else HolesConfig(),
         documents=documents,
     )
     found = [

@@ -6,13 +6,16 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
-from ftbuild.config import debian
+from ftbuild.architecture import DEFAULT, Architecture
+from ftbuild.config import debian, holes
 from ftbuild.config.debian import DebianLock, DebianPackages
 from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
+from ftbuild.config.holes import HolesConfig
 from ftbuild.config.types import (
     Commit,
     EntryName,
@@ -42,13 +45,21 @@ from ftbuild.sm import Sm
 LOCK_FILE = "sources.lock.yaml"
 # A folder without them has locked nothing.
 LOCKS = (LOCK_FILE, debian.LOCK_FILE)
+# A folder without it knows of no holes.
+OPTIONAL = (*LOCKS, holes.FILE)
 
 
 class SmFact(Model):
-    """An SM architecture and the first CUDA toolkit that compiles for it."""
+    """An SM architecture and the CUDA toolkits that compile for it."""
 
     cuda: VersionText = Field(description="first CUDA toolkit whose nvcc knows the architecture")
+    before: VersionText | None = Field(
+        default=None, description="first CUDA toolkit whose nvcc no longer does; null: none so far"
+    )
     name: Text = Field(description="NVIDIA's name of the architecture")
+    gpus: Mapping[Text, Annotated[int, Field(gt=0, lt=10_000)]] = Field(
+        default={}, description="GPU -> its memory in GB (10^9 bytes), as NVIDIA's data sheets have it"
+    )
     source: Text = Field(description="where the fact stands")
 
 
@@ -99,6 +110,7 @@ class Repository(Model):
     by_sm: Mapping[SmNumber, tuple[FilePattern, ...]] = Field(
         default={}, description="files that only a GPU of this SM, or of another one that names them, needs"
     )
+    server: bool = Field(default=False, description="of the server, which a local base may compile")
 
     def left_out(self, sms: Collection[Sm]) -> tuple[str, ...]:
         """Return the patterns of files that images of `sms` (none: of any) do not need.
@@ -182,6 +194,9 @@ class LocalBase(Model):
     requirements: FilePath | None = Field(
         default=None, description="wheels that its Dockerfile unpacks, relative to bases.yaml"
     )
+    compiles_server: bool = Field(
+        default=False, description="its Dockerfile compiles the server of each release from its sources"
+    )
     os_image: ImageDigest | None = Field(
         default=None,
         description="an image of the locked system by digest, for machines where debootstrap cannot make it",
@@ -194,6 +209,9 @@ class BaseConfig(Model):
 
     image: ImageName | None = Field(default=None, description="registry image; {release} is filled in")
     local: LocalBase | None = None
+    architecture: Architecture = Field(
+        default=DEFAULT, description="of the processors that its images run on"
+    )
     cuda: VersionText | None = Field(default=None, description="null: the release's own")
     server: VersionText | None = Field(
         default=None, description="true server version; null: the release's own"
@@ -214,12 +232,43 @@ class BaseConfig(Model):
         default="2.17", description="newest manylinux tag, by its glibc, that the base and its pip accept"
     )
     requirements: Requirements
+    openai: FilePath | None = Field(
+        default=None, description="requirements of the OpenAI front on this base; no part of any cell"
+    )
+    built: Mapping[Release, tuple[SmNumber, ...]] = Field(
+        default={},
+        description="SMs for which images of a release were built from the real sources and verified",
+    )
+    tried: Mapping[Release, Mapping[SmNumber, Text]] = Field(
+        default={}, description="the GPU on which images of a release passed the smoke test; others never ran"
+    )
     source: Text
 
     def requirements_by_role(self) -> dict[str, str]:
         """Return the requirements files by the stage that installs them; `server` is that of a local base."""
         own = {"server": self.local.requirements} if self.local and self.local.requirements else {}
         return {**self.requirements.model_dump(), **own}
+
+    def all_requirements(self) -> tuple[str, ...]:
+        """Return every requirements file that is locked for its Python."""
+        return (*self.requirements_by_role().values(), *([self.openai] if self.openai else []))
+
+
+class LaterImage(Model):
+    """An image of NVIDIA's that nothing is built on."""
+
+    server: VersionText
+    cublas: int = Field(strict=True, ge=11, description="major version of its libcublas.so")
+    line: int = Field(strict=True, ge=1, description="line of upstream's build.py that says so")
+
+
+class NotBuilt(Model):
+    """Later images of a registry as data, to see on which of them our libraries could be layered."""
+
+    image: ImageName
+    libraries: Name = Field(description="base whose CUDA compiles the libraries")
+    source: Text
+    images: Mapping[Release, LaterImage]
 
 
 class BasesConfig(Model):
@@ -230,6 +279,7 @@ class BasesConfig(Model):
         description="the recipe of all cells, relative to this file; its programs are in steps/ beside it"
     )
     bases: Mapping[Name, BaseConfig] = Field(min_length=1)
+    not_built: NotBuilt | None = None
 
 
 @dataclass(frozen=True)
@@ -244,6 +294,7 @@ class Config:
     patches: PatchesConfig
     bases: BasesConfig
     models: ModelsConfig
+    holes: HolesConfig = field(default_factory=HolesConfig)
     documents: Mapping[str, Document] = field(default_factory=dict, compare=False, repr=False)
 
     def place(self, file: str, *keys: str | int) -> str:
@@ -288,6 +339,7 @@ FILES: Mapping[str, type[Model]] = {
     "models.yaml": ModelsConfig,
     LOCK_FILE: Lock,
     debian.LOCK_FILE: DebianLock,
+    holes.FILE: HolesConfig,
 }
 
 

@@ -170,9 +170,9 @@ def gpus(config: Config, installed: Iterable[Installed]) -> list[CheckResult]:
     for device in installed:
         text = f"{device.name}, {device.sm.code}, driver {device.driver}"
         late = [
-            f"{release} (from {facts.driver})"
-            for release, facts in config.matrix.releases.items()
-            if Version(device.driver) < Version(facts.driver)
+            f"{release} (from {driver})"
+            for release, driver in _drivers(config).items()
+            if Version(device.driver) < Version(driver)
         ]
         if device.sm not in config.matrix.sms:
             found.append(
@@ -189,6 +189,16 @@ def gpus(config: Config, installed: Iterable[Installed]) -> list[CheckResult]:
         else:
             found.append(CheckResult("gpu", State.OK, text))
     return found
+
+
+def _drivers(config: Config) -> dict[str, str]:
+    """Return the oldest driver that runs a release on one of its bases."""
+    bases = config.bases.bases.values()
+    return {
+        name: min((base.driver or release.driver for base in bases if name in base.releases), key=Version)
+        for name, release in sorted(config.matrix.releases.items())
+        if any(name in base.releases for base in bases)
+    }
 
 
 def gpu_in_containers(info: EngineInfo, cdi_specs: Sequence[str]) -> CheckResult:

@@ -52,8 +52,10 @@ class Probe:
 
 def endpoints(config: Config) -> list[Endpoint]:
     """Return the endpoints that builds of this configuration use, each once."""
-    found = [*_bases(config), *_sources(config)]
-    return list({(target.name, target.address): target for target in found}.values())
+    found: dict[str, Endpoint] = {}
+    for target in (*_bases(config), *_sources(config)):  # sources of a cell and of a server may share one
+        found.setdefault(target.address, target)
+    return list(found.values())
 
 
 def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:

@@ -1,4 +1,4 @@
-"""docker buildx: version, and a builder's limits of memory and cache."""
+"""docker buildx: version, and a builder's limits of memory and cache by its own description."""
 
 from __future__ import annotations
 
@@ -30,16 +30,6 @@ def version() -> tuple[int, ...]:
     if numbers < OLDEST:
         raise HostError(f"docker buildx {text.strip()} is too old", hint="0.10 or later is needed")
     return numbers
-
-
-def memory(name: str) -> int | None:
-    """Return the memory limit of a builder in bytes, None without one; HostError for an unknown builder."""
-    try:
-        return memory_limit(_inspected(name))
-    except shell.CommandFailed as unknown:
-        raise HostError(
-            f"there is no builder {name}", hint="docker buildx ls lists all builders"
-        ) from unknown
 
 
 def memory_limit(builder: str) -> int | None:

@@ -6,7 +6,7 @@ Nothing is mounted here, so the engine may be on another machine; files go in an
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import daemon
@@ -25,6 +25,10 @@ MOST_PROCESSES = 4096
 # What the engine and the rest of the machine keep.
 RESERVED_MEMORY = 2**30
 _REPEAT = "docker run the image and repeat it by hand"
+# Written behind the output of a script. An engine under load drops what a container wrote last: it waits two
+# seconds for it (moby v26.1 daemon/monitor.go, handleContainerExit).
+_END = "end of the output\n"
+TRIES = 3
 
 
 class ContainerError(FtbuildError):
@@ -37,18 +41,26 @@ def run(
     script: str,
     *,
     user: str | None = None,
-    files: bytes | Iterable[bytes] | None = None,
+    copied: tuple[str, str] | None = None,
     devices: Sequence[DeviceRequest] = (),
     seconds: int = SCRIPT_SECONDS,
 ) -> str:
-    """Return the standard output of a shell script in `image`.
+    """Return the standard output of a shell script in `image`, which runs again if the engine loses some.
 
-    `files` is a tar that is unpacked in /tmp first, `user` None the image's own, `devices` the GPUs that the
-    container gets. Raises ContainerError with the last lines when the script fails or takes longer than
-    `seconds`.
+    `copied` are an image and a file or folder of it that is copied to /tmp first, `user` None the image's
+    own, `devices` the GPUs that the container gets. Raises ContainerError with the last lines when the script
+    fails or takes longer than `seconds`, and when its output is lost again and again.
     """
-    with _finished(client, image, script, user, files, devices, seconds) as container:
-        return container.logs(stderr=False).decode("utf-8", "replace")
+    marked = f"{script}\nprintf '%s' '{_END}'"
+    for _ in range(TRIES):
+        with (
+            archive(client, *copied) if copied else nullcontext() as files,
+            _finished(client, image, marked, user, files, devices, seconds) as container,
+        ):
+            output = container.logs(stderr=False).decode("utf-8", "replace")
+        if output.endswith(_END):
+            return output.removesuffix(_END)
+    raise ContainerError("the engine lost the output of a script", where=image, hint=_REPEAT)
 
 
 @contextmanager
@@ -62,7 +74,8 @@ def produced(
 ) -> Iterator[tuple[str, Iterable[bytes]]]:
     """Yield both output streams of a shell script, and a file or folder that it made, as a tar stream.
 
-    The tar is named by the last part of `path`; `files` and errors as in `run`.
+    The tar is named by the last part of `path`; `files` is a tar that is unpacked in /tmp first. Raises
+    ContainerError when the script fails.
     """
     with _finished(client, image, script, None, files) as container:
         # Before the archive: the engine holds the container's lock until the archive is read.

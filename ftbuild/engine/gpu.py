@@ -84,11 +84,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Installed:
-    """A GPU of this machine as its driver lists it: name, SM, version of the driver."""
+    """A GPU of this machine as its driver lists it; `memory` in bytes, None where the driver tells none."""
 
     name: str
     sm: Sm
     driver: str
+    memory: int | None
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,11 @@ def find(
 
 def installed() -> tuple[Installed, ...]:
     """Return the GPUs of this machine; raise HostError when its driver lists none."""
-    query = ["nvidia-smi", "--query-gpu=name,compute_cap,driver_version", "--format=csv,noheader"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=name,compute_cap,driver_version,memory.total",
+        "--format=csv,noheader",
+    ]
     try:
         found = listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
     except FtbuildError:
@@ -146,9 +151,17 @@ def installed() -> tuple[Installed, ...]:
 
 
 def listed(text: str) -> tuple[Installed, ...]:
-    """Parse the output of nvidia-smi for that query, one GPU a line."""
-    rows = ([field.strip() for field in line.rsplit(",", 2)] for line in text.splitlines())
-    return tuple(Installed(row[0], Sm.parse(row[1]), row[2]) for row in rows if len(row) == 3)
+    """Parse the output of nvidia-smi for that query, one GPU a line; its memory is in MiB."""
+    rows = ([field.strip() for field in line.rsplit(",", 3)] for line in text.splitlines())
+    return tuple(
+        Installed(row[0], Sm.parse(row[1]), row[2], _mebibytes(row[3])) for row in rows if len(row) == 4
+    )
+
+
+def _mebibytes(text: str) -> int | None:
+    """Return the bytes of `143771 MiB`; None for anything else, such as the `[N/A]` of shared memory."""
+    number, _, unit = text.partition(" ")
+    return int(number) * 2**20 if unit == "MiB" and number.isdigit() else None
 
 
 def requests(style: str, indices: Sequence[int] | None = None) -> list[DeviceRequest]:

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, Lock, Thread
 from typing import IO
 
 from ftbuild.errors import FtbuildError, HostError, Interrupted
@@ -32,6 +32,7 @@ from ftbuild.text import terminal
 
 Environment = Mapping[str, str | None]
 GRACE_SECONDS = 10.0
+POLL_SECONDS = 0.2
 _running: set[subprocess.Popen[str]] = set()
 _stopped = Event()
 # Held while a command is started: `interrupt` ends it or prevents it, and never misses it.
@@ -110,9 +111,17 @@ def stream(
     cwd: Path | None = None,
     env: Environment | None = None,
     on_line: Callable[[str], None] = lambda line: None,
+    until: Event | None = None,
 ) -> int:
-    """Run `argv`, add its output (both streams) line by line to `log`, and return its exit code."""
-    with log.open("a", encoding="utf-8") as sink, _start(argv, cwd=cwd, env=env, merge=True) as process:
+    """Run `argv`, add its output (both streams) line by line to `log`, and return its exit code.
+
+    It is ended as by Ctrl-C when `until` is set.
+    """
+    with (
+        log.open("a", encoding="utf-8") as sink,
+        _start(argv, cwd=cwd, env=env, merge=True) as process,
+        _ended_by(until, process),
+    ):
         assert process.stdout is not None
         for raw in process.stdout:
             line = redact(raw.rstrip("\n"))
@@ -254,6 +263,29 @@ def _end(process: subprocess.Popen[str]) -> None:
             process.wait(GRACE_SECONDS)
         if _is_gone(process.pid):
             return
+
+
+@contextlib.contextmanager
+def _ended_by(event: Event | None, process: subprocess.Popen[str]) -> Iterator[None]:
+    """End a command when `event` is set, unless the context has ended before."""
+    if event is None:
+        yield
+        return
+    done = Event()
+
+    def wait() -> None:
+        while not (done.is_set() or event.wait(POLL_SECONDS)):
+            pass
+        if not done.is_set():
+            _end(process)
+
+    waiting = Thread(target=wait)
+    waiting.start()
+    try:
+        yield
+    finally:
+        done.set()
+        waiting.join()
 
 
 def _is_gone(group: int) -> bool:

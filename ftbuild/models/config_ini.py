@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import configparser
 import contextlib
+import io
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.errors import ConfigError
-from ftbuild.host import reading
+from ftbuild.host import files, reading
 from ftbuild.models import untrusted
 
 FILE = "config.ini"
@@ -20,7 +22,9 @@ _FOLDER = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 # A section of config.ini -> the family, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
 # the sample stack has one section for encoder and decoder.
-SECTIONS = {"gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5"}
+SECTIONS = {
+    "gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5", "bert": "bert",
+}  # fmt: skip
 _CONVERT = "run invoke convert again, with the release that will serve the weights"
 
 
@@ -70,6 +74,10 @@ class ConvertedModel:
         """Return the values of those `names` that depend on the weights."""
         return {name: str(self.number(name)) for name in names if name in _KEYS}
 
+    def fact(self, name: str) -> int:
+        """Return a number of the model by our name of it: `hidden` or `inner`; ConfigError as `number`."""
+        return math.prod(self.number(parameter) for parameter in _FACTS[name])
+
     def at_least_one(self, key: str) -> int:
         """Return the number of a key of config.ini; KeyError without the key, ConfigError for no number."""
         return self._at(key, 1)
@@ -86,6 +94,8 @@ class ConvertedModel:
         )
 
 
+# Keys of config.ini for the rows of a table of positions; a model with rotary embeddings has none.
+POSITIONS = ("max_pos_seq_len", "n_positions")
 # Parameter of config.pbtxt in release 1.1 (BE v1.1 libfastertransformer.cc:212-279) -> keys of config.ini, of
 # which the first that is there counts: the names of FT 5.2 and later, then what FT 5.0's GPT converter takes
 # from config.json (FT v5.0 huggingface_gpt_convert.py:112-117), then T5's (FT v5.3 T5TritonModel.cc:114).
@@ -98,8 +108,12 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
     "start_id": ("start_id", "bos_token_id", "decoder_start_token_id"),
     "end_id": ("end_id", "eos_token_id"),
     # Rows of GPT's position table.
-    "max_seq_len": ("max_pos_seq_len", "n_positions"),
+    "max_seq_len": POSITIONS,
     "rotary_embedding": ("rotary_embedding", "rotary_dim"),
+}
+_FACTS: Mapping[str, tuple[str, ...]] = {
+    "hidden": ("head_num", "size_per_head"),
+    "inner": ("inter_size",),
 }
 _FROM_ZERO = frozenset({"start_id", "end_id", "rotary_embedding"})
 _DERIVED: Mapping[str, Callable[[ConvertedModel], int]] = {
@@ -165,6 +179,21 @@ def all_values(file: Path) -> dict[str, str]:
     return {f"{name}.{key}": value or "" for name in config.sections() for key, value in config.items(name)}
 
 
+def add(folder: Path, added: Mapping[str, Mapping[str, str]]) -> None:
+    """Add values to config.ini in `folder`, or make it; ConfigError when the one that is there is broken.
+
+    Raises FileExistsError when something else has its name.
+    """
+    file = folder / FILE
+    config = _parsed(file) if file.is_file() else _parser()
+    config.read_dict(added)
+    content = io.StringIO()
+    config.write(content)
+    if file.is_file():
+        file.unlink()
+    files.write_new(file, content.getvalue())
+
+
 def whole_number(text: str) -> int:
     """Return the whole number that a text is; ValueError for anything more or less."""
     if not _WHOLE.fullmatch(text):
@@ -174,8 +203,7 @@ def whole_number(text: str) -> int:
 
 def _parsed(file: Path) -> configparser.ConfigParser:
     content = reading.read_text(file, most=untrusted.SETTINGS_BYTES)
-    # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
-    config = configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+    config = _parser()
     try:
         config.read_string(content, str(file))
     # AttributeError: a key without a value that is continued on the next line (Python 3.11, _read).
@@ -185,6 +213,11 @@ def _parsed(file: Path) -> configparser.ConfigParser:
     return config
 
 
+def _parser() -> configparser.ConfigParser:
+    # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
+    return configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
+
+
 def check_family(model: ConvertedModel, family: str) -> None:
     """Raise ConfigError when the weights are of another family than asked for."""
     if model.family != family:
@@ -192,6 +225,26 @@ def check_family(model: ConvertedModel, family: str) -> None:
             f"these are weights of a {model.family} model, not of a {family} model",
             where=str(model.folder / FILE),
             hint=f"--model {model.family}, or other weights",
+        )
+
+
+def check_rotation(model: ConvertedModel, dtype: str) -> None:
+    """Raise ConfigError for rotary positions that no kernel computes: those of heads of 32 values in fp32.
+
+    Such a head is one float for each thread, which FasterTransformer does not rotate (FT v5.3
+    decoder_masked_multihead_attention_utils.h:1355-1363; Qk_vec_m_<float, 32>).
+    """
+    rotates = any(key in model.values for key in _KEYS["rotary_embedding"])
+    if (
+        rotates
+        and dtype == "fp32"
+        and model.number("size_per_head") == 32
+        and model.number("rotary_embedding")
+    ):
+        raise ConfigError(
+            "in fp32 FasterTransformer does not rotate heads of 32 values: every answer would be wrong",
+            where=str(model.folder / FILE),
+            hint="--dtype fp16",
         )
 
 

@@ -34,6 +34,15 @@ DATA_TYPES = ("fp16", "fp32", "bf16")
 _CHECKPOINT = "model_checkpoint_path"
 # Release 1.1 reads it in place of data_type for GPT-J and T5 (BE v1.1 libfastertransformer.cc:254, :278).
 _IS_HALF = "is_half"
+# Of GPT-NeoX, where it computes in bf16, too (patches/backend/0220).
+_COMPUTES = "data_types"
+_PROMPT = "input_ids"
+# 1: int8 weights (FT v5.3 DenseWeight.h:23-27); 2 wants converted ones and activations of int8, too.
+_INT8 = "int8_mode"
+# FT v5.3 joins the folder of BERT's weights and their names without a slash (BertWeight.cc:96). Unless it
+# computes the padding, too, rows of it keep what earlier requests left in the answer (Bert.cc:638-646).
+# Python models have no bf16: numpy lacks it.
+_BERT, _KEEPS_PADDING = "bert", {"is_remove_padding": "0"}
 
 
 @dataclass(frozen=True)
@@ -41,8 +50,9 @@ class Limits:
     """What one request may take, and how long it may wait for others to be computed with.
 
     `output_tokens` and `seconds` are enforced by the backend (patches/backend, 0160 and 0170): more tokens
-    are refused, and a request that takes longer ends the server; 0 seconds: never. `queue_ms` are
-    milliseconds, for models that batch dynamically. `batch` is the largest batch; None: the template's.
+    are refused, and a request that takes longer ends the server; 0 seconds: never. `queue_ms` are the
+    milliseconds that a request waits for others to be computed with. `batch` is the largest batch, in rows;
+    None: the template's.
     """
 
     output_tokens: int = 2048
@@ -65,10 +75,14 @@ def fill_template(
     decoupled: bool = False,
     model: ConvertedModel | None = None,
     limits: Limits | None = None,
+    instances: int = 1,
+    int8: bool = False,
 ) -> str:
     """Fill in `template` for weights of that many GPUs; ConfigError when it is not a config.pbtxt.
 
-    `model` gives the values that release 1.1 wants here, and later ones read from config.ini.
+    `model` gives the values that release 1.1 wants here, and later ones read from config.ini. `instances`
+    compute at the same time, each on as many GPUs as the weights are for. `int8` keeps the weights as int8,
+    which a release must be able to (see `quantizes`).
     """
     config, limits = parse(template), limits or Limits()
     parameters = {
@@ -80,29 +94,57 @@ def fill_template(
     }
     if model is not None:
         parameters |= model.parameters(config.parameters)
+    if int8:
+        parameters[_INT8] = "1"
     if _IS_HALF in config.parameters:
         parameters[_IS_HALF] = str(int(data_type == "fp16"))
+    if _model_type(config) == _BERT:
+        parameters |= _KEEPS_PADDING
     for name, value in parameters.items():
         config.parameters[name].string_value = value
     config.parameters.pop(_CHECKPOINT, None)
     config.ClearField("default_model_filename")
+    if _model_type(config) == _BERT:
+        config.default_model_filename = f"{tensor_para}-gpu/"
+    _declare_types(config, data_type)
     config.model_transaction_policy.decoupled = decoupled
     if limits.batch is not None:
         config.max_batch_size = limits.batch
-    if config.HasField("dynamic_batching"):
-        config.dynamic_batching.max_queue_delay_microseconds = limits.queue_ms * 1000
+    for group in config.instance_group:
+        group.count = instances
+    _batch(config, limits.queue_ms)
     return text(config)
 
 
-def data_types(template: str) -> tuple[str, ...]:
-    """Return the data types that a template's model can compute in.
+def has_instances(template: str) -> bool:
+    """Return whether the release of a template can have several instances, which share their weights.
 
-    Whatever is not fp16 silently counts as fp32 for GPT-NeoX, and for GPT-J and T5 in release 1.1
-    (BE v1.4 libfastertransformer.cc:283-288; v1.1 :254, :278).
+    Release 1.1, the only one whose seeds have 32 bits, keeps one stream for each GPU, whatever the number of
+    instances (BE v1.1 libfastertransformer.cc, ModelState::LoadModel).
     """
-    config = parse(template)
-    silent = config.parameters["model_type"].string_value == "GPT-NeoX" or _IS_HALF in config.parameters
-    return DATA_TYPES[:2] if silent else DATA_TYPES
+    return inputs(template).get("random_seed") != "INT32"
+
+
+def quantizes(template: str) -> bool:
+    """Return whether the release of a template has int8 weights for this kind of model.
+
+    Only GPT reads the number (BE v1.4 libfastertransformer.cc:257-267); that of release 1.1, which has one
+    instance, keeps the others as well (FT v5.0 FfnLayer.cc:60-73).
+    """
+    return _INT8 in parse(template).parameters and has_instances(template)
+
+
+def data_types(config: ModelConfig) -> tuple[str, ...]:
+    """Return the data types that a model can be computed in.
+
+    Whatever is not fp16 silently counts as fp32 for GPT-J and T5 in release 1.1 (BE v1.1
+    libfastertransformer.cc:254, :278), and for GPT-NeoX unless its template says more (BE v1.4 :283-288).
+    """
+    parameters = {name: value.string_value for name, value in config.parameters.items()}
+    if known := parameters.get(_COMPUTES):
+        return tuple(known.split())
+    silent = _model_type(config) == "GPT-NeoX" or _IS_HALF in parameters
+    return DATA_TYPES[:2] if silent or _model_type(config) == _BERT else DATA_TYPES
 
 
 def streams(template: str) -> bool:
@@ -115,6 +157,48 @@ def inputs(template: str) -> Mapping[str, str]:
     from tritonclient.grpc.model_config_pb2 import DataType
 
     return {i.name: DataType.Name(i.data_type).removeprefix("TYPE_") for i in parse(template).input}
+
+
+def _model_type(config: ModelConfig) -> str:
+    return config.parameters["model_type"].string_value if "model_type" in config.parameters else ""
+
+
+def _declare_types(config: ModelConfig, data_type: str) -> None:
+    """Give hidden states the type that the model computes in, as the backend does when it loads the model.
+
+    Upstream's templates leave it out (BE v1.4 libfastertransformer.cc, AutoCompleteConfig), but an ensemble
+    must know it.
+    """
+    from tritonclient.grpc.model_config_pb2 import DataType
+
+    for tensor in (*config.input, *config.output):
+        if tensor.data_type == DataType.TYPE_INVALID:
+            tensor.data_type = DataType.Value(f"TYPE_{data_type.upper()}")
+
+
+def _batch(config: ModelConfig, queue_ms: int) -> None:
+    """Let the server compute requests together, also those whose prompts differ in length.
+
+    Upstream's templates do so for GPT alone (BE v1.4 all_models/gpt/fastertransformer/config.pbtxt). The
+    backend decides which requests of a batch go together (patches/backend, 0200). An input that may be
+    ragged needs a batch input of this name (BE v1.4 libfastertransformer.cc, ValidateInputs).
+    """
+    from tritonclient.grpc.model_config_pb2 import BatchInput, DataType
+
+    if config.WhichOneof("scheduling_choice") not in (None, "dynamic_batching"):
+        return  # sessions: one request at a time
+    config.dynamic_batching.max_queue_delay_microseconds = queue_ms * 1000
+    for tensor in config.input:
+        tensor.allow_ragged_batch |= tensor.name == _PROMPT
+    if not any(tensor.name == _PROMPT for tensor in config.input):
+        return  # hidden states: those of one length
+    if not any(_PROMPT in known.source_input for known in config.batch_input):
+        config.batch_input.add(
+            kind=BatchInput.Kind.BATCH_ITEM_SHAPE,
+            target_name=[f"{_PROMPT}_item_shape"],
+            data_type=DataType.TYPE_INT32,
+            source_input=[_PROMPT],
+        )
 
 
 def parse(text: str) -> ModelConfig:

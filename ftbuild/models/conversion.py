@@ -5,6 +5,7 @@ Pure but for reading the checkpoint and asking the engine for the SDK image.
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,8 +16,10 @@ from ftbuild.config.families import Converter, Relayout
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
-from ftbuild.models import checkpoint, converters, weights
+from ftbuild.models import checkpoint, converters, gpu_memory, weights
 from ftbuild.models.checkpoint import Checkpoint
+from ftbuild.models.converters import SCRIPTS
+from ftbuild.models.gpu_memory import Footprint
 from ftbuild.plan import LABELS, Plan
 from ftbuild.registry import reference
 
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
     import docker
 
 # Paths inside the converter's container.
-CHECKPOINT, OUT, SCRIPTS = "/convert/checkpoint", "/convert/out", "/convert/scripts"
-# Below OUT: the checkpoint in the layout that the converter reads.
+CHECKPOINT, OUT = "/convert/checkpoint", "/convert/out"
+# Below the output: the checkpoint in the layout that the converter reads.
 RELAID = ".checkpoint"
 
 
@@ -52,7 +55,16 @@ class Conversion:
     data_type: str
     relayout: Relayout | None
     relayout_script: Path | None
+    own_script: Path | None
+    own_modules: tuple[Path, ...]
     files: Mapping[str, int]
+    on_gpu: Footprint | None
+
+    @property
+    def scripts(self) -> tuple[Path, ...]:
+        """The scripts of our own among the commands, and what they import."""
+        found = (self.relayout_script, self.own_script, *self.own_modules)
+        return tuple(script for script in found if script)
 
     @property
     def size(self) -> int:
@@ -64,22 +76,45 @@ class Conversion:
         """Bytes that are written in all: the weights, and the checkpoint where its layout changes first."""
         return self.size + (self.checkpoint.size if self.relayout else 0)
 
-    def commands(self) -> list[list[str]]:
-        """Return the commands to run inside the SDK image, in order."""
-        found, source = [], CHECKPOINT
+    @property
+    def memory(self) -> int:
+        """Bytes of memory that the converter takes at least: the model, its largest file and largest tensor.
+
+        transformers makes a model of fp32 and reads one file after the other into it; each tensor is then
+        copied on its way into a file.
+        """
+        values = self.size // weights.ITEM_BYTES[self.data_type]
+        largest = max(self.files.values()) // weights.ITEM_BYTES[self.data_type] * weights.ITEM_BYTES["fp32"]
+        if self.converter.holds == "checkpoint":
+            return self.checkpoint.size + largest
+        file = max(file.stat().st_size for file in self.checkpoint.files)
+        if self.converter.holds == "tensor":
+            return self.request.gpus * 3 * largest + file
+        return values * weights.ITEM_BYTES["fp32"] + file + largest
+
+    def commands(
+        self, checkpoint: str = CHECKPOINT, out: str = OUT, scripts: str = SCRIPTS
+    ) -> list[list[str]]:
+        """Return the commands to run inside the SDK image, in order, where it has these folders."""
+        found, source = [], checkpoint
+        names = [str(file.relative_to(self.checkpoint.folder)) for file in self.checkpoint.files]
         if self.relayout and self.relayout_script:
-            source = f"{OUT}/{RELAID}"
-            names = [str(file.relative_to(self.checkpoint.folder)) for file in self.checkpoint.files]
-            script = f"{SCRIPTS}/{self.relayout_script.name}"
-            found.append([converters.PYTHON, script, self.relayout.layout, CHECKPOINT, source, *names])
+            source = f"{out}/{RELAID}"
+            script = f"{scripts}/{self.relayout_script.name}"
+            given = [] if self.checkpoint.configured else [f"--config={json.dumps(self.checkpoint.settings)}"]
+            found.append(
+                [converters.PYTHON, script, self.relayout.layout, checkpoint, source, *given, *names]
+            )
         converting = converters.command_line(
             self.converter,
             checkpoint=source,
-            out=OUT,
+            out=out,
             tensor_para=self.request.gpus,
             layers=self.checkpoint.facts["layers"],
             dtype=self.data_type,
             jobs=self.request.jobs,
+            files=names,
+            scripts=scripts,
         )
         return [*found, converting]
 
@@ -95,8 +130,17 @@ class Conversion:
                 f"  write       {request.out / weights.folder_name(request.gpus)}: {len(self.files)} files, "
                 f"{self.size / 1e9:.2f} GB",
                 f"  disk        {self.needed / 1e9:.2f} GB",
+                f"  memory      {self.memory / 1e9:.2f} GB at least",
+                *self._gpu_line(),
+                "  time        unknown: no converter's rate has been measured",
             ]
         )
+
+    def _gpu_line(self) -> list[str]:
+        if self.on_gpu is None:
+            return []
+        each = f"{self.on_gpu.total / 1e9:.2f} GB on each of {self.request.gpus} in fp16"
+        return [f"  GPU memory  {each}; invoke plan-model tells for which requests"]
 
 
 def candidates(config: Config, plans: Sequence[Plan], request: ConversionRequest) -> list[Plan]:
@@ -141,19 +185,16 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
             where=str(request.out),
             hint="name another folder with --out, or remove this one",
         )
-    converter = converters.find_converter(
-        config, release, request.family, checkpoint.format_of(request.checkpoint)
-    )
+    converter, found = convertible(config, release, request)
     data_type = request.data_type or converter.dtypes[0]
     if data_type not in converter.dtypes:
         known = " or ".join(converter.dtypes)
         raise ConfigError(
             f"the {request.family} converter of {release} writes {known}, not {data_type}",
-            where=converter.script,
+            where=converter.name,
             hint="the server converts weights to its own data_type when it loads them",
         )
-    found = checkpoint.read(request.checkpoint, config.models, request.family, converter)
-    _refuse_obstacles(config, release, request, found, converter)
+    allocated = gpu_memory.rules(config.models, request.family)
     relayout = converter.layout
     if relayout and relayout.unless and found.has_whole(relayout.unless):
         relayout = None
@@ -165,8 +206,33 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
         data_type=data_type,
         relayout=relayout,
         relayout_script=config.path(relayout.script) if relayout else None,
+        own_script=config.path(converter.own_script) if converter.own_script else None,
+        own_modules=tuple(map(config.path, converter.own_modules)),
         files=weights.expected(converter, found.facts, request.gpus, data_type),
+        on_gpu=gpu_memory.footprint(
+            gpu_memory.on_gpu(config.models, request.family, converter),
+            allocated,
+            found.facts,
+            request.gpus,
+            "fp16",
+            gpu_memory.Load(),
+        )
+        if allocated
+        else None,
     )
+
+
+def convertible(config: Config, release: str, request: ConversionRequest) -> tuple[Converter, Checkpoint]:
+    """Return the converter of a release and the checkpoint that it shall convert; nothing is loaded.
+
+    Raises ConfigError when the release converts no such model, the checkpoint is of another model or
+    incomplete, or the converter would write wrong weights for it.
+    """
+    kind = checkpoint.format_of(request.checkpoint)
+    converter = converters.find_converter(config, release, request.family, kind)
+    found = checkpoint.read(request.checkpoint, config.models, request.family, converter)
+    _refuse_obstacles(config, release, request, found, converter)
+    return converter, found
 
 
 def _refuse_obstacles(

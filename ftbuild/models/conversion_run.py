@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import io
 import json
@@ -13,14 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild.config.families import Converter
-from ftbuild.engine import container, mounted
-from ftbuild.engine.container import ContainerError
+from ftbuild.engine import mounted
 from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk, files
 from ftbuild.models import config_ini, progress, untrusted, weights
-from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, SCRIPTS, Conversion
-from ftbuild.models.converters import PYTHON
+from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, Conversion
+from ftbuild.models.converters import SCRIPTS
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -58,7 +55,6 @@ def convert(client: docker.DockerClient, conversion: Conversion, image: str, rep
     out = conversion.request.out.absolute()
     log = out.with_name(f"{out.name}.log")
     disk.require(out.parent, conversion.needed, "the conversion")
-    _require_modules(client, conversion, image)
     with files.atomic_folder(out) as partial:
         log.unlink(missing_ok=True)
         code, output = _run(client, conversion, image, partial, log, report)
@@ -67,21 +63,6 @@ def convert(client: docker.DockerClient, conversion: Conversion, image: str, rep
         record = json.dumps(_record(conversion, image), indent=2) + "\n"
         _write_new(partial / RECORD, record, log)
     return out / weights.folder_name(conversion.request.gpus)
-
-
-def _require_modules(client: docker.DockerClient, conversion: Conversion, image: str) -> None:
-    modules = conversion.converter.modules
-    if not modules:
-        return
-    try:
-        container.run(client, image, f"{PYTHON} -c 'import {', '.join(modules)}'")
-    except ContainerError as missing:
-        raise HostError(
-            f"{conversion.converter.script} needs {' and '.join(modules)}, which this image lacks",
-            where=image,
-            hint="convert the model's Hugging Face checkpoint, or give --image an SDK image with "
-            f"`pip install {' '.join(modules)}` on top",
-        ) from missing
 
 
 def _run(
@@ -94,8 +75,7 @@ def _run(
 ) -> tuple[int, str]:
     """Run the commands, which write into `partial`; return exit code and output, which is also in `log`."""
     readable = {CHECKPOINT: conversion.checkpoint.folder.absolute()}
-    if script := conversion.relayout_script:
-        readable[f"{SCRIPTS}/{script.name}"] = script
+    readable |= {f"{SCRIPTS}/{script.name}": script for script in conversion.scripts}
     lines = [f"exec > {OUT}/{LOG} 2>&1", *(shlex.join(argv) for argv in conversion.commands())]
     folders = mounted.Folders(readable, {OUT: partial})
     title = f"converting {conversion.request.family}"
@@ -161,7 +141,7 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
     shutil.rmtree(partial / RELAID, ignore_errors=True)
     gpus = conversion.request.gpus
     folder = partial / weights.folder_name(gpus)
-    _write_config(conversion.converter, folder, log)
+    _complete_config(conversion, folder, log)
     found = list(
         weights.complaints(
             folder, conversion.converter, conversion.checkpoint.facts, gpus, conversion.data_type
@@ -173,25 +153,28 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
         raise _failed("the converter ended without an error, but its weights are incomplete", shown, log)
 
 
-def _write_config(converter: Converter, folder: Path, log: Path) -> None:
-    """Write the config.ini that a converter does not write."""
-    if not converter.config or not folder.is_dir():
+def _complete_config(conversion: Conversion, folder: Path, log: Path) -> None:
+    """Write the values of config.ini that a converter does not write."""
+    added = weights.added_config(conversion.converter, conversion.checkpoint.facts)
+    if not added or not folder.is_dir():
         return
-    config = configparser.ConfigParser(interpolation=None)
-    config.read_dict(converter.config)
-    content = io.StringIO()
-    config.write(content)
-    file = folder / config_ini.FILE
-    if file.is_file():
-        file.unlink()
-    _write_new(file, content.getvalue(), log)
+    try:
+        config_ini.add(folder, added)
+    except FileExistsError as taken:
+        raise _taken(config_ini.FILE, log) from taken
+    except ConfigError as broken:
+        raise broken.converted(ConversionError) from broken
 
 
 def _write_new(file: Path, content: str, log: Path) -> None:
     try:
         files.write_new(file, content)
     except FileExistsError as taken:
-        raise _failed("the converter wrote a file of ours", [file.name], log) from taken
+        raise _taken(file.name, log) from taken
+
+
+def _taken(name: str, log: Path) -> ConversionError:
+    return _failed("the converter wrote a file of ours", [name], log)
 
 
 def _record(conversion: Conversion, image: str) -> dict[str, object]:

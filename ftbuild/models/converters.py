@@ -1,8 +1,9 @@
-"""FasterTransformer's converters: which release converts which family, and the command line."""
+"""Converters: which release converts which family, and the command line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
 from ftbuild.config.families import CheckpointFormat, Converter
 from ftbuild.config.schema import Config
@@ -11,6 +12,8 @@ from ftbuild.errors import ConfigError
 # Where the SDK image has FasterTransformer's examples (dockerfiles/triton-ft.Dockerfile, stage sdk).
 TREE = "/opt/ftbuild/FasterTransformer"
 PYTHON = "python3"
+# Where a container has scripts of our own.
+SCRIPTS = "/convert/scripts"
 _FORMATS: Mapping[CheckpointFormat, str] = {
     "huggingface": "a Hugging Face checkpoint",
     "jax": "a checkpoint of Mesh Transformer JAX",
@@ -47,8 +50,13 @@ def command_line(
     layers: int,
     dtype: str = "fp32",
     jobs: int = 1,
+    files: Sequence[str] = (),
+    scripts: str = SCRIPTS,
 ) -> list[str]:
-    """Return the converter's command line inside the SDK image; it writes `out`/<tensor_para>-gpu."""
+    """Return the converter's command line inside the SDK image; it writes `out`/<tensor_para>-gpu.
+
+    A script of our own is in the folder `scripts`, and gets the names of the weight `files`.
+    """
     values = {
         "checkpoint": checkpoint,
         "out": out,
@@ -57,11 +65,10 @@ def command_line(
         "dtype": dtype,
         "jobs": jobs,
     }
-    return [
-        PYTHON,
-        f"{TREE}/{converter.script}",
-        *(argument.format(**values) for argument in converter.arguments),
-    ]
+    arguments = [argument.format(**values) for argument in converter.arguments]
+    if converter.own_script:
+        return [PYTHON, f"{scripts}/{PurePosixPath(converter.own_script).name}", *arguments, *files]
+    return [PYTHON, f"{TREE}/{converter.script}", *arguments]
 
 
 def _find(config: Config, release: str, family: str, kind: CheckpointFormat) -> Converter | None:

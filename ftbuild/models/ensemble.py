@@ -32,6 +32,8 @@ _SHARED = "texts.py"
 # Tokenizers of a Hugging Face folder, the best first. Each needs all its files; others may refine it.
 TOKENIZERS: Sequence[Sequence[str]] = (("tokenizer.json",), ("vocab.json", "merges.txt"))
 ADDED = "added_tokens.json"
+# Of the checkpoint's chat template and its special tokens; the OpenAI front reads them beside the tokenizer.
+CHAT = ("tokenizer_config.json", "chat_template.jinja")
 _REFINES = {"vocab.json": (ADDED,)}
 # Of one that is added to a vocabulary: the library compiles it, which takes half a minute for 40,000.
 MOST_CHARACTERS = 1000
@@ -74,6 +76,18 @@ def tokenizer_files(folder: Path) -> list[Path]:
     )
 
 
+def chat_files(folder: Path) -> list[Path]:
+    """Return the files of a checkpoint from which a conversation becomes a prompt; often there are none.
+
+    Raises ConfigError when one is too large, or a link that leads out of the folder.
+    """
+    found = [file for name in CHAT if (file := folder / name).is_file()]
+    for file in found:
+        untrusted.require_inside(folder, file)
+        reading.read_bytes(file, most=untrusted.JSON_BYTES)
+    return found
+
+
 def check_vocabulary(files: Sequence[Path], vocab_size: int = 0) -> None:
     """Raise ConfigError when a tokenizer is malformed, or has tokens beyond the model's embedding table.
 
@@ -90,6 +104,16 @@ def check_vocabulary(files: Sequence[Path], vocab_size: int = 0) -> None:
 
 def write(folder: Path, configs: Mapping[str, str], tokenizer: Sequence[Path]) -> None:
     """Add the models to the repository in `folder`, with the tokenizer's files."""
+    for version in write_models(folder, configs, _CODE, _SHARED):
+        write_tokenizer(version, tokenizer)
+
+
+def write_models(folder: Path, configs: Mapping[str, str], code: Path, shared: str) -> list[Path]:
+    """Add an ensemble and its Python models to the repository in `folder`; return the latter's versions.
+
+    `code` is the folder of their sources, `shared` the name of the one that all of them import.
+    """
+    versions = []
     for name, config in configs.items():
         version = folder / name / config_pbtxt.VERSION
         version.mkdir(parents=True)
@@ -98,11 +122,17 @@ def write(folder: Path, configs: Mapping[str, str], tokenizer: Sequence[Path]) -
             # An empty folder counts as a version, but git, zip and object stores lose it.
             (version / ".keep").touch()
             continue
-        shutil.copyfile(_CODE / f"{name}.py", version / "model.py")
-        shutil.copyfile(_CODE / _SHARED, version / _SHARED)
-        (version / TOKENIZER).mkdir()
-        for file in tokenizer:
-            shutil.copyfile(file, version / TOKENIZER / file.name)
+        shutil.copyfile(code / f"{name}.py", version / "model.py")
+        shutil.copyfile(code / shared, version / shared)
+        versions.append(version)
+    return versions
+
+
+def write_tokenizer(version: Path, tokenizer: Sequence[Path]) -> None:
+    """Copy a tokenizer's files to where a model's version looks for them."""
+    (version / TOKENIZER).mkdir()
+    for file in tokenizer:
+        shutil.copyfile(file, version / TOKENIZER / file.name)
 
 
 def _fill_preprocessing(config: ModelConfig, padding_id: int) -> None:

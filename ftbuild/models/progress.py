@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ftbuild.text.reporter import Reporter
+from ftbuild.text.units import duration
+from ftbuild.text.units import size as size_text
 
 STEP_PERCENT = 10
 
@@ -51,26 +53,44 @@ def shown(title: str, folder: Path, total: int, report: Reporter) -> Iterator[Ca
 
 
 class _Lines:
-    """A reported line for every STEP_PERCENT more."""
+    """A reported line for every STEP_PERCENT more, with the mean rate and the time that is left at it."""
 
     def __init__(self, title: str, folder: Path, total: int, report: Reporter) -> None:
         self._title, self._folder, self._total, self._report = title, folder, max(total, 1), report
-        self._next = STEP_PERCENT
+        self._next, self._start = STEP_PERCENT, time.monotonic()
 
     def __call__(self) -> None:
         done = size(self._folder)
         percent = min(100, 100 * done // self._total)
         if percent >= self._next:
-            self._report(f"{self._title}: {percent} %, {done / 1e9:.1f} of {self._total / 1e9:.1f} GB")
+            rate = done / max(time.monotonic() - self._start, 1e-6)
+            left = f", {duration((self._total - done) / rate)} left" if done < self._total else ""
+            written = f"{done / 1e9:.1f} of {self._total / 1e9:.1f} GB, {size_text(rate)}/s"
+            self._report(f"{self._title}: {percent} %, {written}{left}")
             self._next = percent - percent % STEP_PERCENT + STEP_PERCENT
 
 
 @contextmanager
 def _bar(title: str, folder: Path, total: int) -> Iterator[Callable[[], None]]:
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.update(task, completed=size(folder))

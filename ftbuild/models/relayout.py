@@ -1,8 +1,9 @@
-"""Hugging Face checkpoints in the layout that FasterTransformer's GPT-J converter reads.
+"""Hugging Face checkpoints in the layout that FasterTransformer's GPT-J or GPT-2 converter reads.
 
 Runs inside the SDK image, alone: python3 relayout.py LAYOUT CHECKPOINT TARGET WEIGHT_FILE...
 
-LAYOUT is `single` (all weights in one pytorch_model.bin) or `codegen` (the same, and CodeGen becomes GPT-J).
+LAYOUT is `single` (all weights in one pytorch_model.bin), `codegen` (the same, and CodeGen becomes GPT-J) or
+`mpt` (the same, and MPT becomes GPT-2).
 WEIGHT_FILE are the names of the checkpoint's .safetensors or .bin files. Data types stay as they are.
 """
 
@@ -22,6 +23,15 @@ Weights = dict[str, torch.Tensor]
 # this order (transformers v4.46.3 modeling_codegen.py:156-165).
 CORES = 4
 QKV = ".attn.qkv_proj.weight"
+# MPT's part of a block -> GPT-2's (transformers v4.46.3 modeling_mpt.py, modeling_gpt2.py).
+MPT_BLOCK = {
+    "norm_1": "ln_1",
+    "attn.Wqkv": "attn.c_attn",
+    "attn.out_proj": "attn.c_proj",
+    "norm_2": "ln_2",
+    "ffn.up_proj": "mlp.c_fc",
+    "ffn.down_proj": "mlp.c_proj",
+}
 
 
 def read(folder: Path, names: Iterable[str]) -> Weights:
@@ -62,9 +72,36 @@ def codegen(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], W
     return {**config, "model_type": "gptj", "architectures": ["GPTJForCausalLM"]}, split
 
 
+def mpt(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weights]:
+    """Return an MPT model as the GPT-2 model of the same matrices, which GPT-2 stores [in, out].
+
+    What MPT lacks is zero: biases, and the table of positions, of which one row must do. That its positions
+    are ALiBi's is for config.ini to tell.
+    """
+    named = {"transformer.wte.weight": "wte", "transformer.norm_f.weight": "ln_f"}
+    for layer in range(config["n_layers"]):
+        for part, to in MPT_BLOCK.items():
+            named[f"transformer.blocks.{layer}.{part}.weight"] = f"h.{layer}.{to}"
+    weights = {name: tensor for name, tensor in weights.items() if name != "lm_head.weight"}  # the table
+    if strange := sorted(weights.keys() ^ named.keys()):
+        raise SystemExit(f"not the weights of an MPT model without biases: {', '.join(strange[:5])}")
+    found: Weights = {"wpe.weight": torch.zeros(1, config["d_model"])}
+    for name, to in named.items():
+        tensor = weights[name]
+        if to == "wte":
+            found["wte.weight"] = tensor
+            continue
+        found[f"{to}.weight"] = tensor.t().contiguous()
+        found[f"{to}.bias"] = torch.zeros(tensor.shape[0], dtype=tensor.dtype)
+    numbers = {"n_embd": "d_model", "n_layer": "n_layers", "n_head": "n_heads", "vocab_size": "vocab_size"}
+    made = {name: config[of] for name, of in numbers.items()}
+    return {**made, "n_positions": 1, "model_type": "gpt2", "architectures": ["GPT2Model"]}, found
+
+
 LAYOUTS: dict[str, Callable[[dict[str, Any], Weights], tuple[dict[str, Any], Weights]]] = {
     "single": single,
     "codegen": codegen,
+    "mpt": mpt,
 }
 
 

@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
+from ftbuild.config.families import Int8, Vectors
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError
 from ftbuild.host import files
-from ftbuild.models import config_ini, config_pbtxt, ensemble, untrusted
+from ftbuild.models import config_ini, config_pbtxt, ensemble, int8, untrusted, vector_models
 from ftbuild.models.config_pbtxt import Limits
+from ftbuild.models.gpu_memory import COMPUTES_INT8
+from ftbuild.models.vector_models import Pooling
 from ftbuild.plan import Plan
 from ftbuild.registry import reference
 
@@ -34,7 +37,9 @@ class RepositoryOptions:
     """The options of a model repository.
 
     `family` is the one that the weights are served as: GPT-J for CodeGen (models.yaml). `gpus` counts those
-    that the weights are split over (tensor parallelism).
+    that the weights are split over (tensor parallelism); `instances` compute at the same time. `int8` are the
+    family's rules for int8 weights, with which they are kept so. `vectors` is what the family has in
+    models.yaml if it answers with vectors, pooled as `pooling` says.
     """
 
     family: str
@@ -47,6 +52,10 @@ class RepositoryOptions:
     streamed: bool = False
     bare: bool = False
     limits: Limits = field(default_factory=Limits)
+    instances: int = 1
+    int8: Int8 | None = None
+    vectors: Vectors | None = None
+    pooling: Pooling = field(default_factory=Pooling)
 
 
 @dataclass(frozen=True)
@@ -66,7 +75,7 @@ def served_family(config: Config, model: str) -> str:
             where=str(config.folder / "models.yaml"),
             hint=f"it describes {', '.join(config.models.families)}",
         )
-    return config.models.families[model].served_as or model
+    return config.models.template(model)
 
 
 def sdk_image(client: docker.DockerClient, planned: Sequence[Plan]) -> Plan:
@@ -127,27 +136,45 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
     untrusted.require_plain(weights.folder, "invoke convert writes none: convert again")
     config_ini.check_family(weights, options.family)
     config_ini.check_pipeline(weights, options.pipeline)
+    config_ini.check_rotation(weights, options.dtype)
     bare = _bare(found, weights, options)
-    texts, tokenizer = _texts(found, bare, weights, options)
+    around, tokenizer = (_vectors if options.vectors else _texts)(found, bare, weights, options)
     _require_parent(options.out)
     with files.atomic_folder(options.out) as folder:
         config_pbtxt.write(folder, bare, weights.folder)
-        ensemble.write(folder, texts, tokenizer)
-    return ModelRepository(options.out, (*texts, config_pbtxt.MODEL), weights.tensor_para * options.pipeline)
+        if options.vectors:
+            vector_models.write(folder, around, weights.folder, options.vectors, tokenizer)
+        else:
+            ensemble.write(folder, around, tokenizer)
+    return ModelRepository(options.out, (*around, config_pbtxt.MODEL), weights.tensor_para * options.pipeline)
 
 
 def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: RepositoryOptions) -> str:
     template = found[config_pbtxt.MODEL]
-    known = config_pbtxt.data_types(template)
+    known = config_pbtxt.data_types(config_pbtxt.parse(template))
     if options.dtype not in known:
         raise ConfigError(
             f"{options.family} cannot be served as {options.dtype} in this release",
             hint=f"--dtype {' or '.join(known)}",
         )
+    if options.int8:
+        _check_int8(template, options.int8, weights, options.dtype)
+    if options.streamed and options.pipeline > 1:
+        # Only the first stage knows of a stream; it would wait for tokens that the last one does not send
+        # (FT v5.3 GptJ.cc:1061-1068; BE v1.4 libfastertransformer.cc, ThreadForward).
+        raise ConfigError(
+            f"a model over {options.pipeline} pipeline stages cannot stream its answers",
+            hint="leave out --streamed, or spread the model by tensor parallelism alone: --gpus",
+        )
     if options.streamed and not config_pbtxt.streams(template):
         raise ConfigError(
             f"{options.family} cannot stream its answers in this release",
             hint="leave out --streamed",
+        )
+    if options.instances > 1 and not config_pbtxt.has_instances(template):
+        raise ConfigError(
+            f"{options.family} has one instance in this release",
+            hint="leave out --instances: each would load the weights again",
         )
     return config_pbtxt.fill_template(
         template,
@@ -157,7 +184,27 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
         decoupled=options.streamed,
         model=weights,
         limits=options.limits,
+        instances=options.instances,
+        int8=options.int8 is not None,
     )
+
+
+def _check_int8(template: str, rule: Int8, weights: config_ini.ConvertedModel, dtype: str) -> None:
+    """Raise ConfigError unless weights of this shape can be int8, and are computed with in fp16."""
+    if not config_pbtxt.quantizes(template):
+        raise ConfigError("this release has no int8 weights", hint="leave out --int8, or a later --triton")
+    if dtype != COMPUTES_INT8:
+        raise ConfigError(
+            f"int8 weights are computed with in {COMPUTES_INT8}, not in {dtype}",
+            hint=f"--dtype {COMPUTES_INT8}, or leave out --int8",
+        )
+    facts: dict[str, int] = {fact: weights.fact(fact) for fact in rule.multiples}
+    if reasons := list(int8.obstacles(rule, facts, weights.tensor_para)):
+        raise ConfigError(
+            f"the weights of this model cannot be int8: {'; '.join(reasons)}",
+            where=str(weights.folder / config_ini.FILE),
+            hint="fewer --gpus, or leave out --int8" if weights.tensor_para > 1 else "leave out --int8",
+        )
 
 
 def _texts(
@@ -180,7 +227,26 @@ def _texts(
         )
     tokenizer = ensemble.tokenizer_files(options.tokenizer)
     ensemble.check_vocabulary(tokenizer, weights.vocab_size)
-    return ensemble.fill_templates(found, bare, weights.number("end_id")), tokenizer
+    files = [*tokenizer, *ensemble.chat_files(options.tokenizer)]
+    return ensemble.fill_templates(found, bare, weights.number("end_id")), files
+
+
+def _vectors(
+    found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
+) -> tuple[dict[str, str], list[Path]]:
+    """Return the models from token ids to vectors, and the tokenizer's files, which only clients read."""
+    assert options.vectors
+    if options.bare:
+        raise ConfigError(
+            f"{options.family} has no model of token ids alone",
+            where="--bare",
+            hint="leave it out: its layers take what the model `embedding` makes of token ids",
+        )
+    tokenizer = []
+    if options.tokenizer is not None:
+        tokenizer = ensemble.tokenizer_files(options.tokenizer)
+        ensemble.check_vocabulary(tokenizer, weights.vocab_size)
+    return vector_models.configs(bare, weights, options.vectors, options.pooling), tokenizer
 
 
 def _require_parent(out: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +24,7 @@ WEIGHTS = (
     "pytorch_model.bin.index.json",
 )
 MOST_SHARDS = 1000
+_BROKEN_ZIP = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
 _LFS = b"version https://git-lfs"
 _ZIP = b"PK\x03\x04"
 # Opcode and protocol with which a pickle begins; torch writes 2.
@@ -80,10 +82,25 @@ def require_whole(file: Path) -> None:
         if file.stat().st_size != wanted:
             raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {wanted}")
         return
-    if file.suffix == ".npz":
-        _zip_names(file)
-    else:
-        _require_tensors(file)
+    _require_tensors(file)
+
+
+def npz_shapes(file: Path) -> list[tuple[int, ...]]:
+    """Return the shapes of the arrays in a file of numpy.savez, in order; ConfigError for any other file."""
+    from numpy.lib import format as npy
+
+    _refuse_pointer(file)
+    shapes = []
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                with archive.open(name) as member:
+                    version = npy.read_magic(member)
+                    header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+                    shapes.append(header(member)[0])
+    except (*_BROKEN_ZIP, EOFError, MemoryError, RuntimeError, zlib.error) as broken:
+        raise _truncated(file, untrusted.sentence(broken)) from broken
+    return shapes
 
 
 def _require_tensors(file: Path) -> None:
@@ -110,7 +127,7 @@ def _zip_names(file: Path) -> list[str]:
     try:
         with zipfile.ZipFile(file) as archive:
             return archive.namelist()
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error) as broken:
+    except _BROKEN_ZIP as broken:
         raise _truncated(file, str(broken)) from broken
 
 

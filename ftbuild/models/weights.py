@@ -9,14 +9,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ftbuild.config.families import Converter
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, formula, untrusted
 
-ITEM_BYTES = {"fp32": 4, "fp16": 2}
+ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 GPUS = "gpus"
 # Three times those of 200 layers on 64 GPUs.
 MOST_FILES = 250_000
@@ -52,6 +52,33 @@ def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_typ
             name = pattern.format(**dict(zip(counters, counts, strict=True)))
             found[name] = values * ITEM_BYTES[data_type]
     return found
+
+
+def part(converter: Converter, files: Iterable[str]) -> Converter:
+    """Return the converter with those `files` alone of its weight files, given by their keys."""
+    return converter.model_copy(update={"files": {name: converter.files[name] for name in files}})
+
+
+def added_config(converter: Converter, facts: Mapping[str, int]) -> dict[str, dict[str, str]]:
+    """Return the values that config.ini of a model with these `facts` lacks: section -> key -> value."""
+    return {
+        section: {key: _COUNTER.sub(lambda fact: str(facts[fact[1]]), value) for key, value in values.items()}
+        for section, values in converter.config.items()
+    }
+
+
+def of_one_gpu(converter: Converter, facts: Mapping[str, int], gpus: int, data_type: str) -> int:
+    """Return the bytes of the files that one of the GPUs loads: its shares, and all that are not split.
+
+    Raises ConfigError as `expected`.
+    """
+    split = [name for name in converter.files if GPUS in _COUNTER.findall(name)]
+    whole = [name for name in converter.files if name not in split]
+
+    def total(files: Iterable[str]) -> int:
+        return sum(expected(part(converter, files), facts, gpus, data_type).values())
+
+    return total(whole) + total(split) // gpus
 
 
 def complaints(

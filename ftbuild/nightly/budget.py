@@ -17,7 +17,7 @@ FEWEST_CELLS = 2
 
 @dataclass(frozen=True)
 class Budget:
-    """Compile jobs of all cells together, and the number of cells at a time."""
+    """Compile jobs of all cells on a builder together, and the number of cells at a time."""
 
     jobs: int
     cells: int
@@ -25,8 +25,12 @@ class Budget:
 
 def for_machine(cores: int, memory_bytes: int, jobs: int | None = None, cells: int | None = None) -> Budget:
     """Return the budget for a machine; `jobs` and `cells` override what follows from its cores and memory."""
-    count = jobs or cmake.jobs(cores, memory_bytes)
-    return Budget(count, cells or max(FEWEST_CELLS, count // JOBS_PER_CELL))
+    return for_jobs(jobs or cmake.jobs(cores, memory_bytes), cells)
+
+
+def for_jobs(jobs: int, cells: int | None = None) -> Budget:
+    """Return the budget for a number of jobs."""
+    return Budget(jobs, cells or max(FEWEST_CELLS, jobs // JOBS_PER_CELL))
 
 
 def longest_first(plans: Iterable[Plan], past: Sequence[PastRun]) -> list[Plan]:

@@ -11,17 +11,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-from ftbuild.build import bake
+from ftbuild.build import bake, lost
 from ftbuild.errors import BuildError, Interrupted
 from ftbuild.host import shell
-from ftbuild.nightly import artifacts, budget
+from ftbuild.matrix import NEVER
+from ftbuild.nightly import artifacts, budget, watch
+from ftbuild.nightly.builders import Share
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
+from ftbuild.nightly.watch import Watch
 from ftbuild.plan import Plan
 from ftbuild.sm import sm_list
 from ftbuild.text.reporter import Reporter
 
-# BuildKit's lines, and pytest's for each test: kept in the log only.
-_DETAIL = re.compile(r"^\[[^]]+\] #\d+ |::test_\w+")
+# BuildKit's lines, the empty ones between its steps, and pytest's for each test: kept in the log only.
+_DETAIL = re.compile(r"^\[[^]]+\](?: #\d+ |\s*$)|::test_\w+")
 ROOT = Path(__file__).parents[2]
 
 
@@ -29,13 +32,15 @@ ROOT = Path(__file__).parents[2]
 class CellOptions:
     """The steps of each cell. `registry` None: not published; `build`, `publish`: further options.
 
+    `stage` is the path below the registry where images wait, None: none of their own.
+
     `shares_gpu`: smoke tests use the same GPUs, so they run one at a time.
     """
 
     config: Path
     work: Path
-    jobs: int
     registry: str | None
+    stage: str | None = None
     smoke: bool = True
     shares_gpu: bool = True
     build: Sequence[str] = ()
@@ -47,7 +52,8 @@ class CellOptions:
 class RunContext:
     """State shared by the cells of a run: folder, clock, stop event, and the lock of the GPU.
 
-    `untestable` returns why the images of a plan cannot be smoke-tested here, or None.
+    `untestable` returns why the images of a plan cannot be smoke-tested here, or None; `silence` why a
+    builder does not answer, or an empty text.
     """
 
     folder: Path
@@ -55,11 +61,21 @@ class RunContext:
     stop: Event
     gpu: AbstractContextManager[object]
     untestable: Callable[[Plan], str | None]
+    silence: Callable[[str], str]
     report: Reporter
 
     def now(self) -> float:
         """Return the seconds since the run began."""
         return time.monotonic() - self.begun
+
+
+class BuilderLost(Exception):
+    """The builder of a cell is gone; `record` is what the cell has so far."""
+
+    def __init__(self, record: CellRecord, why: str) -> None:
+        super().__init__(why)
+        self.record = record
+        self.why = why
 
 
 def blank(
@@ -80,19 +96,32 @@ def blank(
     )
 
 
-def run(plan: Plan, options: CellOptions, context: RunContext, *, is_tested: bool = False) -> CellRecord:
-    """Run the steps of a cell until one fails, and return its record.
+def run(
+    plan: Plan,
+    share: Share,
+    options: CellOptions,
+    context: RunContext,
+    *,
+    before: CellRecord | None = None,
+    is_tested: bool = False,
+) -> CellRecord:
+    """Run the steps of a cell until one fails, and return its record, which continues `before`.
 
-    A cell that is tested already, in the run that this one resumes, is only published.
+    A cell that is tested already, in the run that this one resumes, is only published. Raises BuilderLost if
+    the builder is gone.
     """
-    start = context.now()
-    begun = replace(blank(plan), start=start)
-    record = _publish(plan, options, context, begun) if is_tested else _run(plan, options, context, begun)
-    return replace(record, seconds=context.now() - start)
+    record = before or replace(blank(plan), start=context.now())
+    if is_tested:
+        record = _publish(plan, options, context, record)
+    else:
+        record = _run(plan, share, options, context, record)
+    return replace(record, seconds=context.now() - record.start)
 
 
-def _run(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
-    record = _build(plan, options, context, record)
+def _run(
+    plan: Plan, share: Share, options: CellOptions, context: RunContext, record: CellRecord
+) -> CellRecord:
+    record = _build(plan, share, options, context, record)
     if record.state is not State.PASSED:
         return record
     untested = context.untestable(plan) if options.smoke else "the smoke test is off"
@@ -101,29 +130,40 @@ def _run(plan: Plan, options: CellOptions, context: RunContext, record: CellReco
             record = _add(record, _step(plan, context, "smoke", _selected(plan, options)))
     if record.state is State.PASSED and options.registry and (untested is None or options.allow_unsmoked):
         record = _publish(plan, options, context, record)
-    return _mark_untested(record, untested) if untested and record.state is State.PASSED else record
+    return _mark_untested(record, plan, untested) if untested and record.state is State.PASSED else record
 
 
 def _publish(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
     assert options.registry is not None
-    arguments = [*_selected(plan, options), "--registry", options.registry, *options.publish]
+    staged = ["--stage", options.stage] if options.stage else []
+    arguments = [*_selected(plan, options), "--registry", options.registry, *staged, *options.publish]
     record = _add(record, _step(plan, context, "publish", arguments))
     return replace(record, registry=options.registry) if record.state is State.PASSED else record
 
 
-def _mark_untested(record: CellRecord, why: str) -> CellRecord:
+def _mark_untested(record: CellRecord, plan: Plan, why: str) -> CellRecord:
     """Turn a pass into a skip: an image that no GPU has tested has not passed."""
-    done = "built, verified and published as untested" if len(record.steps) > 1 else "built and verified"
-    return replace(record, state=State.SKIPPED, reason=Reason.NO_GPU, detail=f"{done}; {why}")
+    published = record.steps[-1].name == "publish"
+    done = "built, verified and published as untested" if published else "built and verified"
+    never = f" ({plan.tried})" if NEVER in plan.tried else ""
+    return replace(record, state=State.SKIPPED, reason=Reason.NO_GPU, detail=f"{done}{never}; {why}")
 
 
-def _build(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
+def _build(
+    plan: Plan, share: Share, options: CellOptions, context: RunContext, record: CellRecord
+) -> CellRecord:
     """Build; after running out of memory, build again with fewer jobs."""
-    jobs: int | None = options.jobs
+    chosen = [*options.build, *share.arguments(options.registry, options.stage)]
+    jobs: int | None = share.budget.jobs
     while jobs:
-        arguments = [*_selected(plan, options), "--jobs", str(jobs), "--progress", "plain", *options.build]
-        step = replace(_step(plan, context, "build", arguments, len(record.steps)), jobs=jobs)
-        record = _add(record, step)
+        arguments = [*_selected(plan, options), "--jobs", str(jobs), "--progress", "plain", *chosen]
+        with watch.over(share.name, context.silence) as watched:
+            step = _step(plan, context, "build", arguments, len(record.steps), watched.given_up)
+        step = replace(step, jobs=jobs, builder=share.name)
+        record = replace(_add(record, step), builder=share.name)
+        if why := _loss(share, step, watched, context):
+            note = f"builder {share.name} was lost: {why}"
+            raise BuilderLost(replace(record, notes=(*record.notes, note)), why)
         log = plan.folder(options.work) / bake.LOG
         if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or context.stop.is_set():
             return record
@@ -134,11 +174,26 @@ def _build(plan: Plan, options: CellOptions, context: RunContext, record: CellRe
     return record
 
 
+def _loss(share: Share, step: Step, watched: Watch, context: RunContext) -> str:
+    """Return why the builder of a failed build is gone; empty if it is not.
+
+    One that was started again meanwhile is known by what the build said.
+    """
+    if not share.name or not step.code or context.stop.is_set():
+        return ""
+    seen = watched.why if watched.given_up.is_set() else context.silence(share.name)
+    return seen or lost.reason(_text(context.folder / step.log))
+
+
 def _ran_out_of_memory(log: Path) -> bool:
+    return bake.ran_out_of_memory(_text(log))
+
+
+def _text(log: Path) -> str:
     try:
-        return bake.ran_out_of_memory(log.read_text(encoding="utf-8", errors="replace"))
+        return log.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return ""
 
 
 def _selected(plan: Plan, options: CellOptions) -> list[str]:
@@ -148,8 +203,15 @@ def _selected(plan: Plan, options: CellOptions) -> list[str]:
     return [*chosen, "--config", str(options.config)]
 
 
-def _step(plan: Plan, context: RunContext, name: str, arguments: Sequence[str], tries: int = 0) -> Step:
-    """Run an ftbuild command; report its lines about the cell, and write all of them to the log."""
+def _step(
+    plan: Plan,
+    context: RunContext,
+    name: str,
+    arguments: Sequence[str],
+    tries: int = 0,
+    until: Event | None = None,
+) -> Step:
+    """Run an ftbuild command, at most `until` an event; report its lines about the cell, and log them all."""
     log = Path("cells", plan.cell.id, f"{name}-{tries + 1}.log" if tries else f"{name}.log")
     (context.folder / log).parent.mkdir(parents=True, exist_ok=True)
     (context.folder / log).unlink(missing_ok=True)
@@ -163,7 +225,8 @@ def _step(plan: Plan, context: RunContext, name: str, arguments: Sequence[str], 
 
     start = context.now()
     argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), name, *arguments]
-    code = shell.stream(argv, log=context.folder / log, env={"PYTHONUNBUFFERED": "1"}, on_line=pass_on)
+    environment = {"PYTHONUNBUFFERED": "1"}
+    code = shell.stream(argv, log=context.folder / log, env=environment, on_line=pass_on, until=until)
     return Step(name, shown, str(log), start, context.now() - start, _code(code, context))
 
 

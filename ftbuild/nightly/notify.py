@@ -54,6 +54,7 @@ def payload(run: NightlyRun) -> dict[str, Any]:
         "counts": run.counts,
         "failed": [_failed(cell) for cell in wording.troubled(run)],
         "audit": [{"what": f.check, "detail": first_line(f.detail)} for f in wording.findings(run)],
+        "lost": [{"builder": b.name, "why": first_line(b.lost)} for b in run.lost],
         "registry": run.registry,
         "revision": run.revision,
         "ftbuild": run.ftbuild,
@@ -81,6 +82,7 @@ def _text(run: NightlyRun) -> str:
             f"{counts} in {units.duration(run.seconds)}, exit code {run.exit_code}",
             *(_escape(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_LISTED_CELLS]),
             *more,
+            *(_escape(f"• builder {b.name}: {first_line(wording.fate(b))}") for b in run.lost),
             *(_escape(f"• audit: {f.check}: {first_line(f.detail)}") for f in found[:_LISTED_CELLS]),
         ]
     )

@@ -85,7 +85,10 @@ def outcome(code: int) -> tuple[State, Reason]:
 
 @dataclass(frozen=True)
 class Step:
-    """One command run for a cell; `log` is a path relative to the report's folder."""
+    """One command run for a cell; `log` is a path relative to the report's folder.
+
+    `builder` is the one that built, empty for the engine's own.
+    """
 
     name: str
     command: str
@@ -94,6 +97,7 @@ class Step:
     seconds: Seconds
     code: int
     jobs: int | None = None
+    builder: str = ""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,8 @@ class Patch:
 class CellRecord:
     """The record of one cell: its outcome (`detail` has one line or more), steps and artifacts.
 
-    `registry` is the one that has its images, by this run or an earlier one; empty: none.
+    `registry` is the one that has its images, by this run or an earlier one; empty: none. `builder` is the
+    one that built them; empty: the engine's own.
     """
 
     cell: str
@@ -154,6 +159,24 @@ class CellRecord:
     compiles: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
     figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     registry: str = ""
+    builder: str = ""
+
+
+@dataclass(frozen=True)
+class BuilderRecord:
+    """One builder of a run: its machine (None: unknown), its compile jobs, and its cells at a time.
+
+    `lost` says why it was given up, `lost_at` when; empty and None for one that worked to the end.
+    """
+
+    name: str
+    driver: str
+    cores: int | None
+    memory_bytes: int | None
+    jobs: int
+    cells: int
+    lost: str = ""
+    lost_at: Seconds | None = None
 
 
 @dataclass(frozen=True)
@@ -170,7 +193,10 @@ class PastRun:
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339."""
+    """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339.
+
+    `jobs` are those of all builders; `builders` are the named ones, none for the engine's own.
+    """
 
     id: str
     started: Time
@@ -186,6 +212,7 @@ class NightlyRun:
     cells: tuple[CellRecord, ...]
     audit: tuple[AuditResult, ...] = ()
     past: tuple[PastRun, ...] = ()
+    builders: tuple[BuilderRecord, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -196,6 +223,11 @@ class NightlyRun:
     def is_good(self) -> bool:
         """Return whether the run ended with 0."""
         return self.exit_code == 0
+
+    @property
+    def lost(self) -> tuple[BuilderRecord, ...]:
+        """Return the builders that were lost."""
+        return tuple(builder for builder in self.builders if builder.lost)
 
     def summary(self) -> PastRun:
         """Return the part that later runs keep for their trends."""

@@ -16,19 +16,21 @@ from ftbuild import __version__
 from ftbuild.audit import job
 from ftbuild.build import bake, base
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx, daemon, orphans
+from ftbuild.engine import builders, buildx, daemon, orphans
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.matrix import Excluded, Matrix
 from ftbuild.nightly import budget, history, notify, scheduler
-from ftbuild.nightly.budget import Budget
+from ftbuild.nightly import builders as nightly_builders
+from ftbuild.nightly.builders import Wanted
 from ftbuild.nightly.cell import CellOptions, blank
 from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.scheduler import Hooks, Schedule
 from ftbuild.plan import Plan, Revision, make_plan
-from ftbuild.publishing import names, signing
+from ftbuild.publishing import from_builder, names, signing
+from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.registry.client import Repository
 from ftbuild.text import tables, units
@@ -57,7 +59,10 @@ class Request:
 
 @dataclass(frozen=True)
 class NightlyOptions:
-    """Settings of a nightly run; None leaves a decision to ftbuild."""
+    """Settings of a nightly run; None leaves a decision to ftbuild.
+
+    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own.
+    """
 
     registry: str | None = None
     stage: str | None = None
@@ -74,7 +79,7 @@ class NightlyOptions:
     force: bool = False
     notify: str | None = None
     ca: Path | None = None
-    builder: str | None = None
+    builders: Sequence[Wanted] = ()
 
 
 def execute(request: Request, options: NightlyOptions) -> NightlyRun:
@@ -90,22 +95,45 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
         orphans.remove(client, to_stderr)
         info = client.info()
         alone.enter_context(_alone(request.cache / f"nightly-{info['ID']}.lock"))
-        here = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs, options.parallel)
-        folder, begun = _begin(request, options, here, info)
-        schedule = _schedule(client, request, options, here, begun)
+        schedule, folder = _schedule(request, options, info)
+        schedule = _with_bases(client, schedule, options, request)
+        at_a_time = sum(share.budget.cells for share in schedule.shares)
         to_stderr(
-            f"{len(schedule.plans)} cells, {here.cells} at a time, {here.jobs} compile jobs in all; {folder}"
+            f"{len(schedule.plans)} cells, {at_a_time} at a time, {schedule.run.jobs} compile jobs in all; "
+            f"{folder}"
         )
         hooks = Hooks(
             to_stderr,
             functools.partial(_untestable, client, config),
+            builders.silence,
             (lambda: job.audit(config, request.cache, report=to_stderr)) if options.audit else None,
         )
-        cell_options = _cell_options(request, options, here, begun.registry)
+        cell_options = _cell_options(request, options, schedule.run.registry)
         done = scheduler.run(client, schedule, cell_options, folder, hooks)
         history.forget(work)
     _announce(done, folder, options.notify)
     return done
+
+
+def show(request: Request, options: NightlyOptions) -> None:
+    """Print the builders of a run with their budgets, and what would become of each cell; build nothing.
+
+    Errors as those of `execute` before it builds anything.
+    """
+    client = daemon.connect()
+    buildx.version()
+    schedule, _ = _schedule(request, options, client.info())
+    rows = [
+        (share.name or "the engine's own", share.driver, share.size, share.budget.jobs, share.budget.cells)
+        for share in schedule.shares
+    ]
+    head = ("Builder", "Driver", "Machine", "Jobs", "Cells at a time")
+    print(tables.render(head, [[str(value) for value in row] for row in rows]))
+    to_do = [
+        (plan.cell.id, "publish" if plan.cell.id in schedule.tested else "build") for plan in schedule.plans
+    ]
+    done = [(cell, str(wording.look(r.state, r.reason).word)) for cell, r in schedule.settled.items()]
+    print(tables.render(("Cell", "To do"), to_do + done))
 
 
 @contextmanager
@@ -125,9 +153,7 @@ def _alone(lock: Path) -> Iterator[None]:
         ) from busy
 
 
-def _begin(
-    request: Request, options: NightlyOptions, here: Budget, info: Mapping[str, Any]
-) -> tuple[Path, NightlyRun]:
+def _begin(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -> tuple[Path, NightlyRun]:
     """Return folder and record to start from: those of the last run when resuming, else new ones."""
     work = request.work
     if options.resume:
@@ -152,7 +178,7 @@ def _begin(
         registry=_registry(options),
         cores=int(info["NCPU"]),
         memory_bytes=int(info["MemTotal"]),
-        jobs=here.jobs,
+        jobs=0,
         cells=(),
         past=history.remembered(work),
     )
@@ -165,16 +191,21 @@ def _registry(options: NightlyOptions) -> str:
 
 
 def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
-    """Return the options for the report: cells, configuration and registry; a webhook's URL is a secret."""
+    """Return the options for the report, without the webhook's URL, which is a secret."""
     typed = [*request.selected, "--config", str(request.config.folder)]
+    typed += [word for wanted in options.builders for word in ("--builder", str(wanted))]
     return typed + (["--registry", options.registry] if options.registry else [])
 
 
-def _schedule(
-    client: docker.DockerClient, request: Request, options: NightlyOptions, here: Budget, run: NightlyRun
-) -> Schedule:
-    """Return the cells to run, and the records of those that are settled beforehand."""
+def _schedule(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -> tuple[Schedule, Path]:
+    """Return the cells to run, with the records of those that are settled, and the folder of the reports."""
     config, table = request.config, request.table
+    folder, run = _begin(request, options, info)
+    shares = nightly_builders.shares(
+        options.builders, info, options.jobs, options.parallel, registry=run.registry
+    )
+    named = tuple(share.record() for share in shares if share.name)
+    run = replace(run, jobs=sum(share.budget.jobs for share in shares), builders=named)
     plans = [make_plan(config, cell, request.revision) for cell in table.cells]
     if options.resume:
         plans = [found for found in plans if found.cell.id in {record.cell for record in run.cells}]
@@ -185,14 +216,22 @@ def _schedule(
     if run.registry:
         repository = names.resolve(run.registry, options.stage, config.matrix.image).repository
         settled = _complete(plans, repository, run.registry, options) | settled
-    left = [found for found in plans if found.cell.id not in settled]
-    to_build = [found for found in left if found.cell.id not in tested]
-    settled |= _without_base(client, to_build, options, request)
-    left = [found for found in left if found.cell.id not in settled]
-    ordered = budget.longest_first(left, run.past)
-    return Schedule(
-        run, ordered, settled, at_a_time=here.cells, fail_fast=options.fail_fast, tested=frozenset(tested)
-    )
+    ordered = budget.longest_first([p for p in plans if p.cell.id not in settled], run.past)
+    fail_fast = options.fail_fast
+    return Schedule(run, ordered, shares, settled, fail_fast=fail_fast, tested=frozenset(tested)), folder
+
+
+def _with_bases(
+    client: docker.DockerClient, schedule: Schedule, options: NightlyOptions, request: Request
+) -> Schedule:
+    """Make the bases of all cells to build; those whose base failed are settled."""
+    to_build = [plan for plan in schedule.plans if plan.cell.id not in schedule.tested]
+    info = client.info()
+    jobs = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs).jobs
+    host = bake.Host(jobs, ca=options.ca, progress="plain")
+    failed = _without_base(client, to_build, host, _base_stage(schedule, options, request), request)
+    left = [plan for plan in schedule.plans if plan.cell.id not in failed]
+    return replace(schedule, plans=left, settled={**schedule.settled, **failed})
 
 
 def passed_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecord]:
@@ -244,18 +283,36 @@ def _published(status: PublishStatus, repository: str, registry: str) -> CellRec
     return replace(blank(status.plan, State.SKIPPED, Reason.PUBLISHED), images=images, registry=registry)
 
 
+def _base_stage(schedule: Schedule, options: NightlyOptions, request: Request) -> PublishSession | None:
+    """Return where builders elsewhere find the bases; None if there are none."""
+    registry = schedule.run.registry
+    if not registry or not any(share.pushes for share in schedule.shares):
+        return None
+    staging = names.resolve(registry, options.stage, request.config.matrix.image)
+    return PublishSession(Options(staging, request.work))
+
+
 def _without_base(
-    client: docker.DockerClient, plans: Iterable[Plan], options: NightlyOptions, request: Request
+    client: docker.DockerClient,
+    plans: Iterable[Plan],
+    host: bake.Host,
+    stage: PublishSession | None,
+    request: Request,
 ) -> dict[str, CellRecord]:
-    """Build each local base once, before the cells that need it; return the cells whose base failed."""
-    host = bake.Host(jobs=1, ca=options.ca, builder=options.builder, progress="plain")
+    """Build each local base once, before the cells that need it; return the cells whose base failed.
+
+    With a `stage`, it is pushed there.
+    """
+    config = request.config
     failed: dict[str, CellRecord] = {}
     problems: dict[str, FtbuildError | None] = {}
     for found in plans:
         name = found.base.serving
         if name not in problems:
             try:
-                base.ensure(client, found, host, request.work, request.cache, report=to_stderr)
+                base.ensure(client, config, found, host, request.work, request.cache, report=to_stderr)
+                if stage:
+                    from_builder.push_base(stage, found, report=to_stderr)
                 problems[name] = None
             except FtbuildError as failure:
                 to_stderr(f"base {found.base.name}: {failure}")
@@ -267,17 +324,15 @@ def _without_base(
     return failed
 
 
-def _cell_options(request: Request, options: NightlyOptions, here: Budget, registry: str) -> CellOptions:
-    ca, builder = options.ca, options.builder
+def _cell_options(request: Request, options: NightlyOptions, registry: str) -> CellOptions:
     return CellOptions(
         config=request.config.folder,
         work=request.work,
-        jobs=here.jobs,
         registry=registry or None,
+        stage=options.stage,
         smoke=options.smoke,
-        build=[*(["--ca", str(ca)] if ca else []), *(["--builder", builder] if builder else [])],
+        build=["--ca", str(options.ca)] if options.ca else [],
         publish=[
-            *(["--stage", options.stage] if options.stage else []),
             *(["--sign-key", options.sign_key] if options.sign_key else []),
             *([] if options.sign_log else ["--no-sign-log"]),
             *(["--force"] if options.force else []),

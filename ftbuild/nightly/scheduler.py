@@ -1,13 +1,15 @@
-"""The scheduler of a nightly run: all cells within one budget, longest first, whichever of them fail.
+"""The scheduler of a nightly run: all cells within the budgets of its builders, longest first.
 
-The report is rewritten after each cell, so that a killed run leaves a correct one, which can be resumed.
+Whichever of them fail, the others go on. A cell goes to the builder that is free; one whose builder is lost
+goes to another. The report is rewritten after each cell, so that a killed run leaves a correct one, which can
+be resumed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,9 +20,11 @@ from ftbuild.audit import job
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.host import failures, shell
 from ftbuild.nightly import artifacts, cell
-from ftbuild.nightly.cell import CellOptions, RunContext
+from ftbuild.nightly.builders import Share
+from ftbuild.nightly.cell import BuilderLost, CellOptions, RunContext
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, Step, outcome
 from ftbuild.nightly.report.write import write_reports
+from ftbuild.nightly.waiting import Turn, Waiting
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.results import CheckResult
@@ -30,11 +34,13 @@ if TYPE_CHECKING:
     import docker
 
 Audit = Callable[[], Sequence[CheckResult]]
+# A cell that so many builders did not survive is not tried on the next one.
+MOST_LOST = 3
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The work of a run: cells in the order of their start, and the records of those already settled.
+    """The work of a run: cells in the order of their start, the builders, and the records of settled cells.
 
     `run` is the record to start from; a resumed run has the cells of the one it continues. `tested` are the
     ids of cells that passed there and only have to be published. With `fail_fast` no cell starts after one
@@ -43,21 +49,23 @@ class Schedule:
 
     run: NightlyRun
     plans: Sequence[Plan]
+    shares: Sequence[Share]
     settled: Mapping[str, CellRecord] = field(default_factory=dict)
-    at_a_time: int = 1
     fail_fast: bool = False
     tested: Collection[str] = ()
 
 
 @dataclass(frozen=True)
 class Hooks:
-    """Calls that a run makes: messages, the test whether a GPU fits, and the audit beside the cells.
+    """Calls that a run makes: messages, the tests of GPUs and builders, and the audit beside the cells.
 
-    `untestable` returns why the images of a plan cannot be smoke-tested here, or None.
+    `untestable` returns why the images of a plan cannot be smoke-tested here, or None; `silence` why a
+    builder does not answer, or an empty text.
     """
 
     report: Reporter
     untestable: Callable[[Plan], str | None]
+    silence: Callable[[str], str]
     audit: Audit | None = None
 
 
@@ -70,39 +78,66 @@ def run(
     """
     begun = time.monotonic() - schedule.run.seconds
     gpu = Lock() if options.shares_gpu else nullcontext()
-    context = RunContext(folder, begun, Event(), gpu, hooks.untestable, hooks.report)
+    context = RunContext(folder, begun, Event(), gpu, hooks.untestable, hooks.silence, hooks.report)
     recorder = _Recorder(schedule, context)
-    enough = Event()
+    waiting = Waiting(schedule.plans)
 
-    def work_on(plan: Plan) -> CellRecord:
-        """Run a cell unless one has failed: the worker checks, since it starts its next cell at once."""
-        if enough.is_set():
-            return cell.blank(plan)
-        record = _run_safely(client, plan, options, context, is_tested=plan.cell.id in schedule.tested)
-        if schedule.fail_fast and record.exit_code and not (enough.is_set() or context.stop.is_set()):
-            enough.set()
+    def attempt(turn: Turn, share: Share) -> Turn | None:
+        """Run a cell on a builder; return its turn on another one if this one is lost."""
+        try:
+            record = _run_safely(client, turn, share, options, context, schedule.tested)
+        except BuilderLost as lost:
+            if waiting.lose(share.name):
+                recorder.lose(share.name, lost.why)
+            again = Turn(turn.plan, lost.record, (*turn.lost, share.name))
+            if len(again.lost) < MOST_LOST:
+                return again
+            record = _given_up(again)
+        recorder.enter(record)
+        if schedule.fail_fast and record.exit_code and not context.stop.is_set() and waiting.close():
             hooks.report("a cell failed: no further cell is started (--fail-fast)")
-        return record
+        return None
+
+    def serve(share: Share) -> None:
+        """Give a builder one cell after the other, until none is left or the builder is lost."""
+        while turn := waiting.take(share.name):
+            back: Turn | None = None
+            try:
+                back = attempt(turn, share)
+            finally:
+                waiting.end(back)
 
     recorder.write()
     interrupted = False
-    with ThreadPoolExecutor(schedule.at_a_time) as pool:
+    slots = [share for share in schedule.shares for _ in range(share.budget.cells)]
+    with ThreadPoolExecutor(len(slots) + 1) as pool:
         auditing = pool.submit(hooks.audit) if hooks.audit else None
-        running = {pool.submit(work_on, plan): plan for plan in schedule.plans}
+        working = [pool.submit(serve, share) for share in slots]
         try:
-            for done in as_completed(running):
-                recorder.enter(done.result())
+            for done in as_completed(working):
+                done.result()
         except KeyboardInterrupt:
             interrupted = True
             hooks.report("interrupted: stopping the running commands")
             context.stop.set()
-            _cancel(running)
+            waiting.close()
             shell.interrupt()
-            for done, plan in running.items():
-                recorder.enter(cell.blank(plan) if done.cancelled() else done.result())
+            wait(working)
         if auditing and not interrupted:
             recorder.audited(_findings(auditing))
+    for turn in waiting.left():
+        recorder.enter(_given_up(turn))
     return recorder.write() if interrupted else recorder.close(options.smoke and not options.allow_unsmoked)
+
+
+def _given_up(turn: Turn) -> CellRecord:
+    """Return the record of a cell that no builder is left for, or that too many did not survive."""
+    record, code = turn.record or cell.blank(turn.plan), HostError.exit_code
+    state, reason = outcome(code)
+    lost = f"the builders {', '.join(turn.lost)} were lost while they built it" if turn.lost else ""
+    detail = lost if len(turn.lost) >= MOST_LOST else "; ".join(filter(None, ["no builder is left", lost]))
+    hint = "\n  next:  docker buildx ls shows which builders answer; invoke nightly --resume continues"
+    return replace(record, state=state, reason=reason, exit_code=code, detail=f"{detail}{hint}")
 
 
 class _Recorder:
@@ -111,12 +146,28 @@ class _Recorder:
     def __init__(self, schedule: Schedule, context: RunContext) -> None:
         self._context = context
         self._run = schedule.run
+        self._writing = Lock()
         self._cells = {plan.cell.id: cell.blank(plan) for plan in schedule.plans} | dict(schedule.settled)
 
     def enter(self, record: CellRecord) -> None:
         """Add the record of a cell that ended."""
-        self._cells[record.cell] = record
-        self._context.report(f"[{record.cell}] {record.state} {record.reason}".rstrip())
+        with self._writing:
+            self._cells[record.cell] = record
+            self._context.report(f"[{record.cell}] {record.state} {record.reason}".rstrip())
+            self._try_to_write()
+
+    def lose(self, name: str, why: str) -> None:
+        """Add that a builder is gone."""
+        with self._writing:
+            self._context.report(f"builder {name} is not used any more in this run: {why}")
+            lost = [
+                replace(b, lost=why, lost_at=self._context.now()) if b.name == name else b
+                for b in self._run.builders
+            ]
+            self._run = replace(self._run, builders=tuple(lost))
+            self._try_to_write()
+
+    def _try_to_write(self) -> None:
         try:
             self.write()
         except FtbuildError as full:  # the other cells go on; the last report counts
@@ -146,24 +197,29 @@ class _Recorder:
 
 
 def _run_safely(
-    client: docker.DockerClient, plan: Plan, options: CellOptions, context: RunContext, *, is_tested: bool
+    client: docker.DockerClient,
+    turn: Turn,
+    share: Share,
+    options: CellOptions,
+    context: RunContext,
+    tested: Collection[str],
 ) -> CellRecord:
-    """Return a cell's record, in which an unexpected failure ends this cell only."""
+    """Return a cell's record, in which an unexpected failure ends this cell only.
+
+    Raises BuilderLost if the builder is gone.
+    """
+    plan = turn.plan
     try:
         with failures.reported():
-            return _run_cell(client, plan, options, context, is_tested=is_tested)
+            is_tested = plan.cell.id in tested
+            record = cell.run(plan, share, options, context, before=turn.record, is_tested=is_tested)
+            return _with_artifacts(client, plan, plan.folder(options.work), record, context.folder)
+    except BuilderLost:
+        raise
     except Exception as problem:
         code = problem.exit_code if isinstance(problem, FtbuildError) else FtbuildError.exit_code
         detail = str(problem) if isinstance(problem, FtbuildError) else f"{type(problem).__name__}: {problem}"
         return replace(cell.blank(plan, *outcome(code), detail), exit_code=code)
-
-
-def _run_cell(
-    client: docker.DockerClient, plan: Plan, options: CellOptions, context: RunContext, *, is_tested: bool
-) -> CellRecord:
-    """Return a cell's record with the artifacts of its commands."""
-    record = cell.run(plan, options, context, is_tested=is_tested)
-    return _with_artifacts(client, plan, plan.folder(options.work), record, context.folder)
 
 
 def _with_artifacts(
@@ -180,11 +236,6 @@ def _with_artifacts(
         compiles=artifacts.compiles(plan, folder),
         figures=artifacts.figures(folder),
     )
-
-
-def _cancel(running: Iterable[Future[CellRecord]]) -> None:
-    for waiting in running:
-        waiting.cancel()
 
 
 def _findings(auditing: Future[Sequence[CheckResult]]) -> Sequence[CheckResult]:

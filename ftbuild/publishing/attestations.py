@@ -1,4 +1,4 @@
-"""Attestations of a published image: SBOM, provenance, and the index that holds all three."""
+"""Attestations of a published image: SBOM, known holes, provenance, and the index that holds all of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
 from ftbuild.publishing import remote_image, secrets
-from ftbuild.publishing.attest import manifests, provenance, purl, sbom
+from ftbuild.publishing.attest import manifests, provenance, purl, sbom, vex
 from ftbuild.publishing.attest.annotations import is_own, of_index
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.upload import upload
@@ -42,10 +42,10 @@ class Candidate:
 
 
 def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) -> str:
-    """Store SBOM and provenance beside an image, and return the digest of the index over all three.
+    """Store SBOM, known holes and provenance beside an image; return the digest of the index over all four.
 
-    The same image and gate records give the same digest. Raises PublishError if a statement holds a
-    password, before anything is uploaded.
+    The same image, gate records and known holes give the same digest. Raises PublishError if a statement
+    holds a password, before anything is uploaded.
     """
     repository, name, folder = session.staging, session.repository.name, session.folder(candidate.plan)
     plan, product, digest = candidate.plan, candidate.product, candidate.digest
@@ -60,6 +60,8 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
         (sbom.PREDICATE, bill),
         (provenance.PREDICATE, provenance.predicate(plan, product, run)),
     ]
+    if known := vex.document(plan, name, digest, sbom.package_urls(bill)):
+        predicates.append((vex.PREDICATE, known))
     subject = purl.image(name, digest, candidate.tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
     pushed = list(remote_image.statements(repository, candidate.image))

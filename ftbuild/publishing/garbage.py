@@ -12,11 +12,11 @@ from ftbuild.errors import PublishError
 from ftbuild.host.garbage import Garbage
 from ftbuild.plan import KEY_DIGITS, Plan
 from ftbuild.publishing import remote_image
-from ftbuild.publishing.names import MARK, UNSMOKED, Names
+from ftbuild.publishing.names import UNSMOKED, Names
 from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
 
-_TAG = re.compile(rf"(?P<cell>.+)-(?P<key>[0-9a-f]{{{KEY_DIGITS}}})(?:-sdk)?(?:{UNSMOKED})?")
+_TAG = re.compile(rf"(?P<cell>.+)-(?P<key>[0-9a-f]{{{KEY_DIGITS}}})(?:-sdk|-devel)?(?:{UNSMOKED})?")
 
 
 def staged(names: Names, plans: Sequence[Plan], keep: int) -> Iterator[Garbage]:
@@ -26,7 +26,7 @@ def staged(names: Names, plans: Sequence[Plan], keep: int) -> Iterator[Garbage]:
     """
     session = Session()
     staging, published = Repository(names.staging, session), Repository(names.repository, session)
-    mark = MARK if names.staging == names.repository else ""
+    mark = names.mark
     tags = [tag for tag in staging.tags() if tag.startswith(mark) and _TAG.fullmatch(tag.removeprefix(mark))]
     done = {tag for tag in tags if tag.removeprefix(mark) in set(published.tags())}
     cells: dict[str, dict[str, str]] = {}
@@ -34,7 +34,7 @@ def staged(names: Names, plans: Sequence[Plan], keep: int) -> Iterator[Garbage]:
         match = _TAG.fullmatch(tag.removeprefix(mark))
         if match and tag not in done:
             cells.setdefault(match["cell"], {})[tag] = match["key"]
-    current = {plan.key for plan in plans}
+    current = garbage.current_keys(plans)
     waiting = {tag for keyed in cells.values() for tag in _old(staging, keyed, current, keep)}
     for tag in sorted(done | waiting):
         alone = staging if names.staging != names.repository else None

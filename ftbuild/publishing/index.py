@@ -15,6 +15,7 @@ from typing import Annotated, Any
 from packaging.version import Version
 from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, ValidationError
 
+from ftbuild.architecture import DEFAULT, Architecture
 from ftbuild.config.types import SmNumber, VersionText
 from ftbuild.errors import ConfigError
 from ftbuild.plan import KEY_DIGITS, LABELS
@@ -30,6 +31,7 @@ _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
 _MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
 # Annotations are set by whoever may push: nothing that a terminal or Markdown would act on gets through.
 Word = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.:/-]{1,255}$")]
+Sentence = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.,:;/ -]{0,255}$")]
 Number = Annotated[VersionText, StringConstraints(pattern=r"^[0-9][A-Za-z0-9.+-]{0,49}$")]
 
 
@@ -49,6 +51,9 @@ class Entry:
     cuda: Number
     driver: Number
     sms: Annotated[tuple[SmNumber, ...], Field(min_length=1, max_length=100)]
+    # Images of before this label have none.
+    tried: Sentence = ""
+    architecture: Architecture = DEFAULT
 
     @property
     def pull(self) -> str:
@@ -82,15 +87,20 @@ def read(repository: Repository, report: Reporter = to_stderr) -> tuple[Entry, .
     return tuple(found)
 
 
-def fitting(entries: Iterable[Entry], sm: Sm, product: str = "runtime") -> list[Entry]:
+def fitting(
+    entries: Iterable[Entry], sm: Sm, product: str = "runtime", architecture: Architecture = DEFAULT
+) -> list[Entry]:
     """Return the images for a GPU of this SM: those compiled for it first, then the newest release."""
-    fit = [entry for entry in entries if entry.product == product and entry.runs_on(sm)]
+    here = (entry for entry in entries if (entry.product, entry.architecture) == (product, architecture))
+    fit = [entry for entry in here if entry.runs_on(sm)]
     return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton), -len(e.sms)), reverse=True)
 
 
 def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
     """Return `images`, and `gpus`: compute capability -> the names that fit, best first."""
-    gpus = {sm.capability: [f"{e.name}:{e.tag}@{e.digest}" for e in fitting(entries, sm)] for sm in sms}
+    gpus = {
+        name: [f"{e.name}:{e.tag}@{e.digest}" for e in fit] for name, fit in _by_gpu(entries, sms).items()
+    }
     return json.dumps({"images": [asdict(entry) for entry in entries], "gpus": gpus}, indent=2) + "\n"
 
 
@@ -101,11 +111,11 @@ def from_json(text: str) -> tuple[Entry, ...]:
 
 def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
     """Return two tables: the image for each GPU, and all images."""
-    gpus = [_row(sm.capability, *_best(fitting(entries, sm))) for sm in sms]
+    gpus = [_row(name, *_best(fit)) for name, fit in _by_gpu(entries, sms).items()]
     images = [
         _row(
             f"`{e.tag}`",
-            *map(markdown.escaped, (e.product, e.server, e.cuda, e.driver, e.base)),
+            *map(markdown.escaped, (e.product, e.server, e.cuda, e.driver, e.base, e.tried)),
             f"`{e.digest}`",
         )
         for e in entries
@@ -122,12 +132,22 @@ def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
             "",
             "## All images",
             "",
-            _row("Tag", "Kind", "Server", "CUDA", "Driver from", "Base", "Digest"),
-            _row(*["---"] * 7),
+            _row("Tag", "Kind", "Server", "CUDA", "Driver from", "Base", "Run on", "Digest"),
+            _row(*["---"] * 8),
             *images,
             "",
         ]
     )
+
+
+def _by_gpu(entries: Sequence[Entry], sms: Iterable[Sm]) -> dict[str, list[Entry]]:
+    """Return compute capability -> fitting images; those of another architecture stand under `9.0 arm64`."""
+    sms = tuple(sms)
+    found = {sm.capability: fitting(entries, sm) for sm in sms}
+    for name in sorted({entry.architecture for entry in entries} - {DEFAULT}):
+        others = {f"{sm.capability} {name}": fitting(entries, sm, architecture=name) for sm in sms}
+        found |= {gpu: fit for gpu, fit in others.items() if fit}
+    return found
 
 
 def _best(fit: Sequence[Entry]) -> tuple[str, str, str]:
@@ -147,7 +167,8 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
     wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
     if not {*wanted, "sm"} <= values.keys():
         return
-    found: dict[str, Any] = {key: values[key] for key in wanted}
+    there = (key for key in (*wanted, "tried", "architecture") if key in values)
+    found: dict[str, Any] = {key: values[key] for key in there}
     try:
         sms = parse_sms(values["sm"])
     except ConfigError as odd:
@@ -183,7 +204,10 @@ def answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:
     for entry in fit:
         too_old = driver and Version(driver) < Version(entry.driver)
         needs = f"driver {entry.driver}" + (", newer than the installed one" if too_old else "")
-        rows.append((entry.tag, f"server {entry.server}, CUDA {entry.cuda}", needs, entry.pull))
+        holds = f"server {entry.server}, CUDA {entry.cuda}"
+        rows.append((entry.tag, holds, needs, entry.tried, entry.pull))
     return (
-        f"{head}\n{tables.render(('Image', 'Holds', 'Needs', 'Get it'), rows)}" if rows else f"{head}: none"
+        f"{head}\n{tables.render(('Image', 'Holds', 'Needs', 'Run on', 'Get it'), rows)}"
+        if rows
+        else f"{head}: none"
     )

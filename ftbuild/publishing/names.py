@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ftbuild.plan import Plan
+from ftbuild.plan import BASE, Plan
 from ftbuild.registry import reference
 
 # The prefix of staged tags if there is no separate staging repository.
@@ -22,8 +22,17 @@ class Names:
 
     def staged(self, plan: Plan, product: str) -> str:
         """Return the tag under which the engine pushes an image, before it is known to be complete."""
-        mark = MARK if self.staging == self.repository else ""
-        return f"{mark}{tag(plan, product)}"
+        return f"{self.mark}{tag(plan, product)}"
+
+    def staged_base(self, name: str) -> str:
+        """Return the tag under which builders find a base that was built here, of this local name."""
+        image, _, key = name.removeprefix(BASE).rpartition(":")
+        return reference.check_tag(f"{self.mark}base-{image}-{key}")
+
+    @property
+    def mark(self) -> str:
+        """Return the prefix of staged tags."""
+        return MARK if self.staging == self.repository else ""
 
 
 def resolve(registry: str, stage: str | None, image: str) -> Names:

@@ -62,8 +62,12 @@ class PublishSession:
 
     def built(self, plan: Plan) -> dict[str, str]:
         """Return the ids of the local images by kind; PublishError if one is not built."""
+        return {product: self.local(plan.tag(product)) for product in PRODUCTS}
+
+    def local(self, name: str) -> str:
+        """Return the id of a local image; PublishError if it is not built."""
         try:
-            return {product: daemon.require_image(self.client, plan.tag(product)) for product in PRODUCTS}
+            return daemon.require_image(self.client, name)
         except ImageNotBuilt as absent:
             raise absent.converted(PublishError) from absent
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from ftbuild.engine import daemon
 from ftbuild.engine.daemon import PullRefused
@@ -32,11 +33,24 @@ def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -
     session = PublishSession(options)
     for plan in plans:
         for product, staged in session.staged(plan).items():
-            name = f"{session.staging.name}@{staged.tagged.descriptor.digest}"
-            prefixed(report, plan.cell.id)(f"pulling {product} {name}")
-            try:
-                daemon.pull(session.client, name)
-            except PullRefused as refused:
-                raise refused.converted(PublishError) from refused
-            for moving in (False, True):
-                daemon.tag(session.client, name, plan.tag(product, moving=moving))
+            tags = [plan.tag(product, moving=moving) for moving in (False, True)]
+            digest = staged.tagged.descriptor.digest
+            fetch(session, product, digest, tags, report=prefixed(report, plan.cell.id))
+
+
+def fetch(
+    session: PublishSession, product: str, digest: str, tags: Sequence[str], *, report: Reporter
+) -> None:
+    """Pull an image by digest from the staging repository to this engine, under the names `tags` alone."""
+    from docker.errors import DockerException
+
+    name = f"{session.staging.name}@{digest}"
+    report(f"pulling {product} {name}")
+    try:
+        daemon.pull(session.client, name)
+    except PullRefused as refused:
+        raise refused.converted(PublishError) from refused
+    for tag in tags:
+        daemon.tag(session.client, name, tag)
+    with suppress(DockerException):  # a digest left as a name would keep the image when its tags are removed
+        session.client.images.remove(name, noprune=True)

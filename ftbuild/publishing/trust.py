@@ -14,7 +14,7 @@ from ftbuild.errors import PublishError
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
 from ftbuild.publishing import attestations, gates, remote_image
-from ftbuild.publishing.attest import manifests
+from ftbuild.publishing.attest import manifests, vex
 from ftbuild.publishing.attest.annotations import is_own
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
@@ -97,8 +97,9 @@ def _problem(repository: Repository, found: RemoteImage, plan: Plan, product: st
         return f"its annotation {others[0]!a} is not the image's label"
     if not _is_pair(remote_image.parts(found.tagged), found.image.descriptor.digest, config):
         return "its index holds something else than one image and its attestations"
-    # SBOM and provenance, which come first; what BuildKit wrote may follow.
-    own = list(remote_image.statements(repository, found))[:2]
+    # SBOM and provenance, which come first, and known holes; what BuildKit wrote may follow.
+    own = list(remote_image.statements(repository, found))
+    own = [text for number, text in enumerate(own) if number < 2 or _type(text) == vex.PREDICATE]
     if len(own) < 2 or not all(_is_about(text, found.image.descriptor.digest) for text in own):
         return "its attestations are about another image"
     return None
@@ -117,6 +118,13 @@ def _is_pair(parts: Sequence[Part], image: str, config: ImageConfig) -> bool:
         and second.platform == manifests.NO_PLATFORM
         and (second.annotations or {}).get(remote_image.OF) == image
     )
+
+
+def _type(statement: bytes) -> object:
+    try:
+        return json.loads(statement)["predicateType"]
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def _is_about(statement: bytes, digest: str) -> bool:

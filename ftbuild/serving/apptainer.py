@@ -16,7 +16,7 @@ from ftbuild import triton
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import files, shell
 from ftbuild.host.shell import CommandFailed
-from ftbuild.serving import health
+from ftbuild.serving import health, several_nodes
 from ftbuild.serving.deployment import Deployment
 from ftbuild.text.reporter import Reporter
 
@@ -57,14 +57,28 @@ if [[ -z $models || ! -d $models ]]; then
   exit 2
 fi
 models=$(cd "$models" && pwd)
+served=({command}
+  --http-port="${{HTTP_PORT:-{http}}}" --grpc-port="${{GRPC_PORT:-{grpc}}}"
+  --metrics-port="${{METRICS_PORT:-{metrics}}}")
 {runtime}prefix=${{runtime##*/}}
 prefix=${{prefix^^}}ENV
 export "${{prefix}}_CUDA_VISIBLE_DEVICES=$gpus"
-{environment}exec "$runtime" exec{nv} "${{contained[@]}}" \\
+{environment}{nodes}exec "$runtime" exec{nv} "${{contained[@]}}" \\
   --bind "$models:{inside}:ro" "$here/{image}" \\
-  {command} \\
-  --http-port="${{HTTP_PORT:-{http}}}" --grpc-port="${{GRPC_PORT:-{grpc}}}" \\
-  --metrics-port="${{METRICS_PORT:-{metrics}}}"
+  "${{served[@]}}"
+"""
+# What a user sets for the network between the nodes is passed on. The first node leads.
+_NODES = """\
+for name in "${{!NCCL_@}}" "${{!OMPI_MCA_@}}" NODE_GROUP_KEY; do
+  export "${{prefix}}_$name=${{!name-}}"
+done
+contained+=(--bind "$here/{script}:/{script}:ro")
+port=${{NODE_PORT:-{port}}}
+if ((${{NODE_RANK:-0}})); then
+  served=(python3 /{script} follow "${{NODE_LEADER:?the name of the first node}}" "$port" "$NODE_RANK")
+else
+  served=(python3 /{script} lead "$port" "${{served[@]}}")
+fi
 """
 # This machine's Python where it will do, and is no minimal one: to start a container can mean to unpack the
 # whole image.
@@ -85,10 +99,10 @@ exec "${{ask[@]}}"
 """
 _BATCH = """\
 #!/bin/bash
-# Serves under Slurm, on one node; from this folder:  sbatch {batch} [MODEL_REPOSITORY]
+# Serves under Slurm, on {where}; from this folder:  sbatch {batch} [MODEL_REPOSITORY]
 #SBATCH --job-name={name}
-#SBATCH --nodes=1
-#SBATCH --ntasks=1
+#SBATCH --nodes={nodes}
+#SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task=8
 {limits}#SBATCH --requeue
 #SBATCH --output=%x-%j.log
@@ -97,7 +111,7 @@ set -uo pipefail
 # Slurm runs a copy of this script from its own folder.
 cd "${{SLURM_SUBMIT_DIR:?submit it with sbatch}}" || exit
 echo "serving on $(hostname), start $((${{SLURM_RESTART_COUNT:-0}} + 1))"
-./{start} "$@" &
+{follow}./{start} "$@" &
 server=$!
 trap 'stopped=yes; kill -TERM "$server"' TERM INT
 {watch}wait "$server"
@@ -107,13 +121,25 @@ while kill -0 "$server" 2> /dev/null; do # a signal came, and the server has not
   code=$?
 done
 echo "the server ended with code $code"
-# 86: a GPU is lost, 87: a request took too long, from 128 on: killed by a signal.
+{followed}# 86: a GPU is lost, 87: a request took too long, from 128 on: killed by a signal.
 if [[ ! ${{stopped-}} ]] && ((code == 86 || code == 87 || code >= 128)); then
   if ((${{SLURM_RESTART_COUNT:-0}} < {restarts})); then
     scontrol requeue "$SLURM_JOB_ID" && sleep 60
   fi
 fi
 exit "$code"
+"""
+# The batch script runs on the first node. The others get all that they start from it: no MPI of Slurm's.
+_FOLLOW = """\
+NODE_LEADER=${{NODE_LEADER:-$(hostname)}}
+NODE_GROUP_KEY=$(cat /proc/sys/kernel/random/uuid)
+export NODE_LEADER NODE_GROUP_KEY
+srun --nodes={others} --ntasks={others} --relative=1 --cpus-per-task="${{SLURM_CPUS_PER_TASK:-8}}" \\
+  bash -c 'NODE_RANK=$((SLURM_PROCID + 1)) exec ./{start} "$@"' {start} "$@" &
+followers=$!
+"""
+_FOLLOWED = """\
+kill "$followers" 2> /dev/null # without waiting: its node may be gone, and the end of the job ends it
 """
 # Kills a server that was ready and has answered nobody for longer than a request may take.
 _WATCH = """\
@@ -143,6 +169,7 @@ def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str
         ASK: _ask(deployment),
         PROBE: health.SCRIPT,
         BATCH: _batch(deployment),
+        **({several_nodes.SCRIPT_NAME: several_nodes.SCRIPT} if deployment.nodes > 1 else {}),
     }
 
 
@@ -216,6 +243,7 @@ def _start(deployment: Deployment) -> str:
         for name, value in deployment.environment.items()
     ]
     gpus = ",".join(map(str, deployment.gpus))
+    nodes = _NODES.format(script=several_nodes.SCRIPT_NAME, port=several_nodes.PORT)
     return _START.format(
         start=START,
         models=shlex.quote(str(deployment.models or "")),
@@ -224,6 +252,7 @@ def _start(deployment: Deployment) -> str:
         runtime=_RUNTIME.format(image=IMAGE, definition=DEFINITION),
         image=IMAGE,
         environment="".join(exports),
+        nodes=nodes if deployment.nodes > 1 else "",
         nv=" --nv" if deployment.gpus else "",
         inside=triton.MODELS,
         command=shlex.join(deployment.command),
@@ -251,8 +280,13 @@ def _batch(deployment: Deployment) -> str:
     limits = f"#SBATCH --gres=gpu:{len(deployment.gpus)}\n" if deployment.gpus else ""
     if deployment.memory is not None:
         limits += f"#SBATCH --mem={deployment.memory_mebibytes}M\n"
+    several = deployment.nodes > 1
     return _BATCH.format(
         name=deployment.name,
+        where=f"{deployment.nodes} nodes" if several else "one node",
+        nodes=deployment.nodes,
+        follow=_FOLLOW.format(others=deployment.nodes - 1, start=START) if several else "",
+        followed=_FOLLOWED if several else "",
         limits=limits,
         batch=BATCH,
         start=START,

@@ -7,10 +7,14 @@ from typing import Any
 from ftbuild import triton
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError
-from ftbuild.serving import health, yaml_text
+from ftbuild.serving import front, health, yaml_text
 from ftbuild.serving.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
+from ftbuild.serving.front import Front
 
-SERVICE = "triton"
+SERVICE, FRONT_SERVICE = "triton", "openai"
+# Longer than the front waits for answers that are being computed.
+FRONT_STOP_SECONDS = 60
+_ASK = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20)"
 # Models of tens of gigabytes take minutes to load; earlier failures do not count.
 START_PERIOD = "15m"
 
@@ -28,7 +32,7 @@ def _project(deployment: Deployment) -> dict[str, Any]:
         "command": list(deployment.command),
         "restart": "unless-stopped",
         "ports": [
-            f"{deployment.ports.host}:{port}:{inside}" for _, port, inside in deployment.ports.published()
+            f"{deployment.ports.host}:{port}:{inside}" for _, port, inside in deployment.ports.endpoints()
         ],
         "volumes": [
             {
@@ -64,7 +68,49 @@ def _project(deployment: Deployment) -> dict[str, Any]:
     if deployment.gpus:
         device = {**gpu.selected(deployment.access, deployment.gpus), "capabilities": ["gpu"]}
         service["deploy"] = {"resources": {"reservations": {"devices": [device]}}}
-    return {"name": deployment.name, "services": {SERVICE: service}}
+    services = {SERVICE: service}
+    if deployment.front:
+        services[FRONT_SERVICE] = _front(deployment, deployment.front)
+    return {"name": deployment.name, "services": services}
+
+
+def _front(deployment: Deployment, found: Front) -> dict[str, Any]:
+    """Return the OpenAI front, which finds the server by the name of its service."""
+    assert deployment.models is not None
+    mounted = {front.INSIDE: deployment.models / found.tokenizer}
+    mounted |= {front.KEYS: found.keys} if found.keys else {}
+    health_url = f"http://127.0.0.1:{front.PORT}{front.HEALTH}"
+    return {
+        "image": found.image,
+        "command": found.command(SERVICE, keys=found.keys is not None),
+        "restart": "unless-stopped",
+        "depends_on": [SERVICE],
+        "ports": [f"{deployment.ports.host}:{deployment.ports.openai}:{front.PORT}"],
+        "volumes": [
+            {
+                "type": "bind",
+                "source": str(source),
+                "target": target,
+                "read_only": True,
+                "bind": {"create_host_path": False},
+            }
+            for target, source in mounted.items()
+        ],
+        "read_only": True,
+        "tmpfs": [f"{TMP}:size={TMP_SIZE // MIB}m"],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "pids_limit": front.PROCESSES,
+        "mem_limit": f"{front.MEMORY_MEBIBYTES}m",
+        "stop_grace_period": f"{FRONT_STOP_SECONDS}s",
+        "healthcheck": {
+            "test": ["CMD", "python3", "-c", _ASK, health_url],
+            "interval": f"{health.PERIOD_SECONDS}s",
+            "timeout": f"{health.READY_SECONDS}s",
+            "retries": health.FAILURES,
+            "start_period": START_PERIOD,
+        },
+    }
 
 
 def _literal(value: Any) -> Any:

@@ -16,9 +16,11 @@ from ftbuild import triton
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import reference
+from ftbuild.serving import front, several_nodes
+from ftbuild.serving.front import Front, FrontOptions
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import REQUEST_SECONDS, Needs, Weights
-from ftbuild.sm import Sm, sm_codes
+from ftbuild.sm import FIRST, sm_codes
 
 MIB = 2**20
 GIB = 1024 * MIB
@@ -41,10 +43,6 @@ PROCESSES = 4096
 # A ceiling for a server that leaks, no estimate.
 MEMORY, MEMORY_OF_GPU = 4 * GIB, 4 * GIB
 SMALLEST_MEMORY = 1 * GIB
-# Compute capabilities. FasterTransformer's kernels: half arithmetic from 6.0 on, bfloat16 from 8.0 on (CUDA
-# C++ Programming Guide, "Arithmetic Instructions"), int8 weights for Volta to Ada only (FT v5.3
-# fpA_intB_gemm_template.h:441-458).
-FP16_FROM, BF16_FROM, INT8_FROM, INT8_BEFORE = Sm(60), Sm(80), Sm(70), Sm(90)
 _SIZE = re.compile(r"([0-9]{1,6})([mg])i?b?", re.IGNORECASE)
 # Names that Docker, Compose and Kubernetes all accept; a Service is the strictest (a DNS label of RFC 1035).
 _INDEX = re.compile(r"[0-9]{1,4}")
@@ -53,12 +51,16 @@ _NAME = re.compile(r"[a-z]([a-z0-9-]{0,61}[a-z0-9])?")
 
 @dataclass(frozen=True)
 class Ports:
-    """Ports of the three endpoints on the machine that serves, and the address on which it listens."""
+    """Ports of the three endpoints on the machine that serves, and the address on which it listens.
+
+    `openai` is that of the OpenAI front, None where there is none.
+    """
 
     http: int = triton.HTTP_PORT
     grpc: int = triton.GRPC_PORT
     metrics: int = triton.METRICS_PORT
     listen: str = LOOPBACK
+    openai: int | None = None
 
     def __post_init__(self) -> None:
         try:
@@ -75,7 +77,7 @@ class Ports:
         if len(set(ports)) < len(ports):
             raise ConfigError(
                 f"the endpoints need different ports, not {', '.join(map(str, ports))}",
-                hint="--http-port, --grpc-port, --metrics-port",
+                hint="--http-port, --grpc-port, --metrics-port, --openai-port",
             )
 
     @property
@@ -94,7 +96,13 @@ class Ports:
         return ipaddress.ip_address(self.listen).is_loopback
 
     def published(self) -> Iterator[tuple[str, int, int]]:
-        """Yield name, port on the machine and port in the container of each endpoint."""
+        """Yield name, port on the machine and port in the container of each endpoint, the front's too."""
+        yield from self.endpoints()
+        if self.openai is not None:
+            yield "openai", self.openai, front.PORT
+
+    def endpoints(self) -> Iterator[tuple[str, int, int]]:
+        """Yield name, port on the machine and port in the container of each endpoint of the server."""
         yield "http", self.http, triton.HTTP_PORT
         yield "grpc", self.grpc, triton.GRPC_PORT
         yield "metrics", self.metrics, triton.METRICS_PORT
@@ -112,7 +120,8 @@ def size(text: str) -> int:
 class Options:
     """A user's choices; None and the defaults leave them to the model repository.
 
-    `models` is None where the platform brings the repository. `gpus` are indices as nvidia-smi counts them.
+    `models` is None where the platform brings the repository. `gpus` are indices as nvidia-smi counts them,
+    on each of the `nodes`.
     `shared_memory` and `memory` are in bytes.
     """
 
@@ -122,16 +131,20 @@ class Options:
     shared_memory: int = size(triton.SHARED_MEMORY)
     name: str = NAME
     memory: int | None = None
+    front: FrontOptions | None = None
+    nodes: int = 1
 
 
 @dataclass(frozen=True)
 class Deployment:
     """A server to start: `image` with the repository `models` on `gpus` (none: on the CPU).
 
+    With several `nodes` it is one process on each, and `gpus` are those of one node.
     `shared_memory` and `memory` are in bytes, `memory` is None where nothing is known of the models.
     `request_seconds` is how long one request may take, None: without limit. `access` is how containers get
     GPUs (gpu.STYLES). There is no CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts
-    them from 0; the renderer sets it where there is no such isolation (Apptainer).
+    them from 0; the renderer sets it where there is no such isolation (Apptainer). `front` is the OpenAI
+    front beside the server, if there is one.
     """
 
     name: str
@@ -146,6 +159,8 @@ class Deployment:
     command: tuple[str, ...] = triton.COMMAND
     environment: Mapping[str, str] = field(default_factory=dict)
     limits: Mapping[str, int] = field(default_factory=dict)
+    front: Front | None = None
+    nodes: int = 1
 
     @property
     def shared_mebibytes(self) -> int:
@@ -169,14 +184,16 @@ def gpu_indices(text: str | None) -> tuple[int, ...] | None:
 
 
 def chosen_gpus(options: Options, needs: Needs, device: str) -> tuple[int, ...]:
-    """Return the GPUs to serve on: those of the options, else as many as the repository needs, from 0."""
+    """Return the GPUs of a node to serve on: those of the options, else as many as needed, from 0."""
+    if options.nodes > 1:
+        several_nodes.require(needs, options.nodes, device)
     if device == "gpu":
         if needs.gpus > MOST_GPUS:
             raise ConfigError(
                 f"config.pbtxt asks for {needs.gpus} GPUs, more than {MOST_GPUS}",
                 hint="tensor_para_size x pipeline_para_size",
             )
-        return options.gpus or tuple(range(needs.gpus))
+        return options.gpus or tuple(range(needs.gpus // options.nodes))
     if options.gpus:
         raise ConfigError("the backend of this stack computes on the CPU", hint="leave out --gpus")
     return ()
@@ -203,9 +220,13 @@ def decide(
             hint="rename it without control characters; letters beyond ASCII need a UTF-8 locale",
         )
     gpus = chosen_gpus(options, needs, device)
+    if options.nodes > 1:
+        several_nodes.require_image(image)
     for weights in needs.weights:
         _refuse_missing(weights, options.models, device)
-        if gpus:
+        if options.nodes > 1:
+            several_nodes.require_gpus(weights, options.nodes, len(gpus))
+        elif gpus:
             _refuse_count(weights, len(gpus))
         _refuse_silent_type(weights)
         for found in access.gpus if access else ():
@@ -223,8 +244,10 @@ def decide(
         memory=_memory(options, needs, len(gpus)),
         request_seconds=needs.request_seconds,
         access=access.style if access else "gpus",
+        command=triton.command(image.server, options.nodes),
         environment=dict(NCCL) if gpus else {},
         limits=triton.LIMITS if gpus else {},
+        nodes=options.nodes,
     )
 
 
@@ -263,21 +286,21 @@ def _refuse_count(weights: Weights, gpus: int) -> None:
 
 
 def _refuse_silent_type(weights: Weights) -> None:
-    """Raise ConfigError for bf16, which GPT-NeoX takes as fp32 (BE v1.4 libfastertransformer.cc:283-288)."""
-    if weights.model_type == "GPT-NeoX" and weights.data_type == "bf16":
+    """Raise ConfigError for bf16 that the backend takes for fp32 (BE v1.4 libfastertransformer.cc:283)."""
+    if weights.data_type == "bf16" and "bf16" not in weights.data_types:
         raise ConfigError(
-            f"{weights.model}: GPT-NeoX has no bf16; the backend would silently compute in fp32",
-            hint="invoke model-repo with data type fp16 or fp32",
+            f"{weights.model}: {weights.model_type} has no bf16; the backend would silently compute in fp32",
+            hint=f"invoke model-repo with data type {' or '.join(weights.data_types)}",
         )
 
 
 def _refuse_type(weights: Weights, found: Gpu) -> None:
-    if weights.data_type == "fp16" and found.sm < FP16_FROM:
+    if weights.data_type == "fp16" and found.sm < FIRST["fp16"]:
         raise _no_type("fp16", "6.0 and later", weights, found)
-    if weights.data_type == "bf16" and found.sm < BF16_FROM:
+    if weights.data_type == "bf16" and found.sm < FIRST["bf16"]:
         raise _no_type("bf16", "8.0 and later", weights, found)
-    if weights.int8 and not INT8_FROM <= found.sm < INT8_BEFORE:
-        raise _no_type("int8_mode", "7.0 to 8.9", weights, found)
+    if weights.int8 and found.sm < FIRST["int8"]:
+        raise _no_type("int8_mode", "7.0 and later", weights, found)
 
 
 def _no_type(name: str, where: str, weights: Weights, found: Gpu) -> HostError:

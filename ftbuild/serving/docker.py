@@ -6,9 +6,7 @@ The engine mounts the model repository, so both must be on the same machine.
 from __future__ import annotations
 
 import contextlib
-import csv
 import errno
-import io
 import shlex
 import socket
 import time
@@ -21,8 +19,9 @@ from ftbuild.client import probe
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.plan import LABELS
-from ftbuild.serving import health
-from ftbuild.serving.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
+from ftbuild.serving import front_container, health
+from ftbuild.serving.confined import Confined
+from ftbuild.serving.deployment import PROCESSES, Deployment
 from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import unreadable
 from ftbuild.text import tables
@@ -38,33 +37,23 @@ READY_SECONDS = 900
 STOP_SECONDS = 30
 REPORT_SECONDS = 30
 _OUT_OF_MEMORY = "the kernel killed it: the memory ran out, --memory gives it more"
-_TMP_OPTIONS = f"size={TMP_SIZE // MIB}m"
 
 
 def command_line(deployment: Deployment) -> str:
     """Return what `start` does as a `docker run` to paste into a shell."""
-    argv = ["docker", "run", "--detach", f"--name={deployment.name}"]
-    argv += [f"--label={name}={value}" for name, value in ROLE.items()]
+    own = []
     if deployment.gpus and deployment.access == "cdi":
-        argv += [f"--device=nvidia.com/gpu={index}" for index in deployment.gpus]
+        own += [f"--device=nvidia.com/gpu={index}" for index in deployment.gpus]
     elif deployment.gpus:
         # The engine reads the value as CSV: without quotes of its own a comma would end the list.
-        argv.append(f'--gpus="device={",".join(map(str, deployment.gpus))}"')
-    argv += ["--read-only", f"--tmpfs={TMP}:{_TMP_OPTIONS}"]
-    argv += ["--cap-drop=ALL", "--security-opt=no-new-privileges", f"--pids-limit={PROCESSES}"]
-    if deployment.memory is not None:
-        argv.append(f"--memory={deployment.memory_mebibytes}m")
-    argv.append(f"--shm-size={deployment.shared_mebibytes}m")
-    argv += [f"--ulimit={name}={value}:{value}" for name, value in deployment.limits.items()]
+        own.append(f'--gpus="device={",".join(map(str, deployment.gpus))}"')
+    own.append(f"--shm-size={deployment.shared_mebibytes}m")
+    own += [f"--ulimit={name}={value}:{value}" for name, value in deployment.limits.items()]
     ports = deployment.ports
-    argv += [f"--publish={ports.host}:{port}:{inside}" for _, port, inside in ports.published()]
-    if deployment.models is None:
-        raise _nothing()
-    argv.append(
-        f"--mount={_fields('type=bind', f'source={deployment.models}', f'target={triton.MODELS}')},readonly"
-    )
-    argv += [f"--env={name}={value}" for name, value in deployment.environment.items()]
-    return shlex.join([*argv, deployment.image, *deployment.command])
+    own += [f"--publish={ports.host}:{port}:{inside}" for _, port, inside in ports.published()]
+    own += [f"--env={name}={value}" for name, value in deployment.environment.items()]
+    line = _confined(deployment).command_line(*own)
+    return f"{line}\n{front_container.command_line(deployment)}" if deployment.front else line
 
 
 def serve(
@@ -87,6 +76,9 @@ def serve(
     try:
         url = wait(client, container, deployment, report, seconds=seconds)
         report(model_table(url))
+        if deployment.front:
+            front = front_container.start(client, deployment)
+            front_container.wait(front, f"http://{_reached_at(client, deployment)}:{deployment.ports.openai}")
         report(f"{deployment.name} is ready: {_addresses(client, deployment)}")
         if detach:
             report(f"to stop it: invoke serve --stop --name {deployment.name}")
@@ -117,6 +109,7 @@ def _addresses(client: docker.DockerClient, deployment: Deployment) -> str:
 def refuse(client: docker.DockerClient, deployment: Deployment, image: Image) -> None:
     """Raise ConfigError or HostError for an obstacle: a taken name or port, files that cannot be read."""
     _refuse_name(client, deployment.name)
+    front_container.refuse(client, deployment)
     if deployment.models is None:
         raise _nothing()
     if blocked := unreadable(deployment.models, *image.user):
@@ -138,44 +131,34 @@ def refuse(client: docker.DockerClient, deployment: Deployment, image: Image) ->
 
 def start(client: docker.DockerClient, deployment: Deployment) -> Container:
     """Start the container; HostError when the engine refuses, and then nothing is left of it."""
-    from docker.errors import APIError
-    from docker.types import Mount, Ulimit
+    from docker.types import Ulimit
 
-    container = None
-    try:
-        container = client.containers.create(
-            deployment.image,
-            list(deployment.command),
-            name=deployment.name,
-            labels=ROLE,
-            environment=dict(deployment.environment),
-            ports={
-                f"{inside}/tcp": (deployment.ports.listen, port)
-                for _, port, inside in deployment.ports.published()
-            },
-            mounts=[Mount(triton.MODELS, str(deployment.models), type="bind", read_only=True)],
-            read_only=True,
-            tmpfs={TMP: _TMP_OPTIONS},
-            cap_drop=["ALL"],
-            security_opt=["no-new-privileges"],
-            pids_limit=PROCESSES,
-            mem_limit=deployment.memory,
-            shm_size=deployment.shared_memory,
-            ulimits=[Ulimit(name=name, soft=n, hard=n) for name, n in deployment.limits.items()],
-            device_requests=gpu.requests(deployment.access, deployment.gpus) if deployment.gpus else [],
-        )
-        container.start()
-    except BaseException as failed:
-        if container is not None:
-            container.remove(force=True, v=True)
-        if isinstance(failed, APIError):
-            raise HostError(
-                f"the engine cannot start the server: {failed.explanation or failed}",
-                where=deployment.image,
-                hint="`invoke serve --dry-run` prints the docker run line to try by hand",
-            ) from failed
-        raise
-    return container
+    return _confined(deployment).start(
+        client,
+        environment=dict(deployment.environment),
+        ports={
+            f"{inside}/tcp": (deployment.ports.listen, port)
+            for _, port, inside in deployment.ports.published()
+        },
+        shm_size=deployment.shared_memory,
+        ulimits=[Ulimit(name=name, soft=n, hard=n) for name, n in deployment.limits.items()],
+        device_requests=gpu.requests(deployment.access, deployment.gpus) if deployment.gpus else [],
+    )
+
+
+def _confined(deployment: Deployment) -> Confined:
+    if deployment.models is None:
+        raise _nothing()
+    return Confined(
+        what="the server",
+        name=deployment.name,
+        image=deployment.image,
+        command=deployment.command,
+        labels=ROLE,
+        mounts={triton.MODELS: str(deployment.models)},
+        processes=PROCESSES,
+        memory=deployment.memory_mebibytes,
+    )
 
 
 def wait(
@@ -270,9 +253,11 @@ def find(client: docker.DockerClient, name: str) -> Container:
 
 
 def stop(container: Container) -> None:
-    """End the server, with time to finish its answers, and remove its container."""
+    """End the server, with time to finish its answers, and remove its container; before it, its front."""
     from docker.errors import NotFound
 
+    assert container.client is not None
+    front_container.stop(container.client, str(container.name))
     with contextlib.suppress(NotFound):
         container.stop(timeout=STOP_SECONDS)
         container.remove(force=True, v=True)
@@ -340,13 +325,6 @@ def _session() -> requests.Session:
     session = requests.Session()
     session.trust_env = False
     return session
-
-
-def _fields(*values: str) -> str:
-    """Return values as a line of CSV, which `docker run --mount` reads."""
-    line = io.StringIO()
-    csv.writer(line, lineterminator="").writerow(values)
-    return line.getvalue()
 
 
 def _nothing() -> ConfigError:

@@ -32,6 +32,7 @@ class Image:
     sms: tuple[Sm, ...] | None = None
     base: str | None = None
     user: tuple[int, int] = USER
+    server: str | None = None
 
     def runs_on(self, gpus: Sequence[Gpu]) -> bool:
         """Return whether it has machine code for all of them, according to its labels."""
@@ -139,6 +140,7 @@ def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
         parse_sms(sms) if sms else None,
         labels.get(f"{LABELS}.base"),
         _user(user),
+        labels.get(f"{LABELS}.server"),
     )
 
 

@@ -33,7 +33,8 @@ class Weights:
     """A model of the FasterTransformer backend.
 
     `folder` is where the backend looks for its weights, inside of the repository; `split` are the numbers
-    of GPUs that there are weights for beside it. `instances` is the count of its instance group.
+    of GPUs that there are weights for beside it. `instances` is the count of its instance group. `data_types`
+    are those that the backend can compute it in.
     `request_seconds` is how long a request may take until the backend ends the server; 0: as long as it does.
     """
 
@@ -48,6 +49,7 @@ class Weights:
     exists: bool
     split: tuple[int, ...]
     request_seconds: int = REQUEST_SECONDS
+    data_types: tuple[str, ...] = config_pbtxt.DATA_TYPES
 
     @property
     def gpus(self) -> int:
@@ -146,11 +148,14 @@ def _weights(folder: Path, file: Path) -> Weights | None:
     parameters = {name: value.string_value for name, value in config.parameters.items()}
     tensor_para = _number(parameters, "tensor_para_size", file, 1, low=1)
     model = file.parent
-    place = _place(folder, model, parameters, config.default_model_filename or f"{tensor_para}-gpu", file)
+    # BERT's ends with a slash (config_pbtxt).
+    named = config.default_model_filename.removesuffix("/")
+    place = _place(folder, model, parameters, named or f"{tensor_para}-gpu", file)
     return Weights(
         model=model.name,
         model_type=parameters.get("model_type", ""),
         data_type=_data_type(parameters),
+        data_types=config_pbtxt.data_types(config),
         int8=_number(parameters, "int8_mode", file, 0) > 0,
         tensor_para=tensor_para,
         pipeline_para=_number(parameters, "pipeline_para_size", file, 1, low=1),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import reference
-from ftbuild.serving import deployment, image_choice, requirements
+from ftbuild.serving import deployment, front, image_choice, requirements
 from ftbuild.serving.deployment import Deployment, Options
 from ftbuild.serving.image_choice import Image, ImageChoice
 from ftbuild.serving.requirements import Needs
@@ -56,4 +56,7 @@ def _resolved(
         image, access = Image(str(wanted.image)), None
     else:
         image, access = image_choice.find(client, config, wanted, indices or None, here=here)
-    return Resolved(deployment.decide(options, found, image, device, access), image)
+    decided = deployment.decide(options, found, image, device, access)
+    if options.front is not None:
+        decided = replace(decided, front=front.find(options.front, options.name, decided.models, found))
+    return Resolved(decided, image)

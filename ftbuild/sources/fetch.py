@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, PatchError, PinError
-from ftbuild.host import disk
+from ftbuild.host import disk, shell
 from ftbuild.sm import Sm
 from ftbuild.sources.lock import RELOCK, pinned, pinned_backport
 from ftbuild.sources.objects import Change, Pinned, Snapshot
@@ -26,10 +27,30 @@ def fetch_release(
     cannot be had, and both ids where one differs from the lock.
     """
     with disk.report_full(cache):
+        _fetch_beside(config, release, cache, sms, report)
         for repository in config.sources.built(release):
-            _obtain(config, release, repository, cache, sms, report)
+            _require_tree(config, release, repository, store_of(config, repository, cache))
         for entry in backports(config, [release]):
             backport_diff(config, entry, cache, report=report)
+
+
+def _fetch_beside(config: Config, release: str, cache: Path, sms: Collection[Sm], report: Reporter) -> None:
+    """Fetch what is missing, the repositories side by side: each server is waited for most of the time."""
+    wanted = {
+        name: list(wanted_objects(config, name, [release], sms)) for name in config.sources.repositories
+    }
+    with ThreadPoolExecutor(len(wanted)) as pool:
+        running = [
+            pool.submit(store_of(config, name, cache).obtain, some, report)
+            for name, some in wanted.items()
+            if some
+        ]
+        try:
+            for done in running:
+                done.result()
+        except KeyboardInterrupt:
+            shell.interrupt()
+            raise
 
 
 def export(
@@ -80,12 +101,14 @@ def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter
     return read_diff(store, commit, entry.paths) if entry.paths else whole
 
 
-def wanted_objects(config: Config, repository: str, releases: Collection[str]) -> Iterator[Pinned]:
-    """Yield everything that builds of the releases read from one repository."""
+def wanted_objects(
+    config: Config, repository: str, releases: Collection[str], sms: Collection[Sm] = ()
+) -> Iterator[Pinned]:
+    """Yield everything that builds of the releases for `sms` (none: any) read from one repository."""
     for release in releases:
         if repository in config.sources.built(release):
             locked = pinned(config, release, repository)
-            yield snapshot_of(config, repository, locked.commit, locked.ref)
+            yield snapshot_of(config, repository, locked.commit, locked.ref, sms)
     for entry in backports(config, releases):
         if entry.component == repository:
             yield Change(entry.commit or "")
@@ -97,11 +120,17 @@ def _obtain(
     locked = pinned(config, release, repository)
     store = store_of(config, repository, cache)
     snapshot = snapshot_of(config, repository, locked.commit, locked.ref, sms)
-    store.obtain(snapshot, report)
+    store.obtain([snapshot], report)
+    _require_tree(config, release, repository, store)
+    return store, snapshot
+
+
+def _require_tree(config: Config, release: str, repository: str, store: Store) -> None:
+    """Raise PinError unless a commit that is in the store has the tree that the lock has."""
+    locked = pinned(config, release, repository)
     tree = store.tree(locked.commit)
     if tree != locked.tree:
         raise _mismatch(config, f"{repository} of release {release}", locked.commit, tree, locked.tree)
-    return store, snapshot
 
 
 def _mismatch(config: Config, what: str, commit: str, found: str, locked: str) -> PinError:

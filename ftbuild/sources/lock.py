@@ -103,7 +103,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
         for name, source in config.sources.releases[release].items():
             store = store_of(config, name, cache)
             snapshot = snapshot_of(config, name, commits[name][source.ref], source.ref)
-            store.obtain(snapshot, report)
+            store.obtain([snapshot], report)
             sources[release][name] = LockedSource(
                 ref=source.ref, commit=snapshot.commit, tree=store.tree(snapshot.commit)
             )

@@ -14,13 +14,13 @@ from ftbuild.text.reporter import Reporter
 
 
 def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Reporter) -> None:
-    """Apply the series for `release` to the exported `trees` (component -> folder).
+    """Apply the series for `release` to the exported `trees` (component -> folder), and to no others.
 
     Raises PatchError naming patch, file and hunk at the first entry that does not apply.
     """
     for component, entries in series.read_series(config).items():
         version = config.version(release, component)
-        wanted = series.applicable(entries, version)
+        wanted = series.applicable(entries, version) if component in trees else ()
         if wanted:
             report(f"patching {component} {version} ({len(wanted)} entries)")
         for entry in wanted:

@@ -51,7 +51,7 @@ def backports(config: Config, releases: Collection[str] | None = None) -> Iterat
 
 def read_backport(store: Store, commit: str, report: Reporter) -> tuple[LockedBackport, bytes]:
     """Fetch a backport's commit; return its pin and its whole diff."""
-    store.obtain(Change(commit), report)
+    store.obtain([Change(commit)], report)
     diff = read_diff(store, commit)
     digest = hashlib.sha256(diff).hexdigest()
     return LockedBackport(tree=store.tree(commit), diff=f"sha256:{digest}"), diff

@@ -15,6 +15,7 @@ from pathlib import Path
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
+from ftbuild.architecture import MACHINES
 from ftbuild.config.schema import BaseConfig
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.host import reading
@@ -85,10 +86,11 @@ def read(file: Path) -> Requirements:
 
 def pip_options(base: BaseConfig) -> tuple[str, ...]:
     """Return pip's options for the Python and the platform of a base."""
+    machine = MACHINES[base.architecture]
     newest = int(base.manylinux.partition(".")[2])
     names = [f"manylinux_2_{minor}" for minor in range(newest, 4, -1)]
     names += [name for minor, name in _LEGACY.items() if minor <= newest]
-    platforms = [word for name in (*names, "linux") for word in ("--platform", f"{name}_x86_64")]
+    platforms = [word for name in (*names, "linux") for word in ("--platform", f"{name}_{machine}")]
     return ("--only-binary", ":all:", "--implementation", "cp", "--python-version", base.python, *platforms)
 
 

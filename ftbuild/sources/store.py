@@ -59,32 +59,49 @@ class Store(Objects):
                 raise _Lacking(", ".join(absent))
             return found
 
-        return self._first_answer(f"the refs of {self.name} cannot be resolved", ask)
+        return self._first_answer(lambda: f"the refs of {self.name} cannot be resolved", ask)
 
-    def obtain(self, wanted: Pinned, report: Reporter) -> None:
-        """Fetch `wanted` unless it is all here, which takes no network.
+    def obtain(self, wanted: Collection[Pinned], report: Reporter) -> None:
+        """Fetch those of `wanted` that are not all here, together; where none is lacking, without a network.
 
-        Raises PinError when no URL gives it, HostError on a full disk.
+        Raises PinError when no URL gives them, HostError on a full disk.
         """
 
         def ask(url: str) -> None:
-            report(f"{self.name}: fetching {wanted.commit[:12]} from {redact(url)}")
-            try:
-                with self._incoming() as incoming:
-                    _fetch_by_id(url, wanted, incoming)
-            except CommandFailed as failed:
-                if not _refused(failed):
-                    raise
-                with self._incoming() as incoming:
-                    _fetch_history(url, wanted, incoming)
-            if not self.holds(wanted):
-                raise _Lacking(" ".join([wanted.commit, *filter(None, wanted.roots)]))
+            lacking = self._lacking(wanted)
+            report(f"{self.name}: fetching {_commits(lacking, 12)} from {redact(url)}")
+            if not self._served(url, lacking):
+                for want in lacking:
+                    alone = len(lacking) == 1
+                    if not self.holds(want) and (alone or not self._served(url, [want])):
+                        with self._incoming() as incoming:
+                            _fetch_history(url, want, incoming)
+            if lacking := self._lacking(lacking):
+                raise _Lacking(
+                    " ".join(" ".join([want.commit, *filter(None, want.roots)]) for want in lacking)
+                )
 
-        if self.holds(wanted):
+        if not self._lacking(wanted):
             return
         with self._alone(report):
-            if not self.holds(wanted):
-                self._first_answer(f"commit {wanted.commit} of {self.name} cannot be fetched", ask)
+            if self._lacking(wanted):
+                self._first_answer(
+                    lambda: f"{_commits(self._lacking(wanted))} of {self.name} cannot be fetched", ask
+                )
+
+    def _lacking(self, wanted: Collection[Pinned]) -> list[Pinned]:
+        return [want for want in wanted if not self.holds(want)]
+
+    def _served(self, url: str, wanted: Collection[Pinned]) -> bool:
+        """Fetch by id; return False when the server refuses one of them, and then none is here."""
+        try:
+            with self._incoming() as incoming:
+                _fetch_by_id(url, wanted, incoming)
+        except CommandFailed as failed:
+            if not _refused(failed):
+                raise
+            return False
+        return True
 
     def unpack(self, pack: IO[bytes], report: Reporter) -> None:
         """Add a pack; CommandFailed when it is incomplete."""
@@ -152,8 +169,11 @@ class Store(Objects):
                 for file in incoming.folder.glob(f"objects/pack/*{suffix}"):
                     file.rename(self.folder / "objects" / "pack" / file.name)
 
-    def _first_answer(self, what: str, ask: Callable[[str], T]) -> T:
-        """Return the answer of the first URL that has one; PinError with the error of each when none has."""
+    def _first_answer(self, what: Callable[[], str], ask: Callable[[str], T]) -> T:
+        """Return the answer of the first URL that has one; PinError with the error of each when none has.
+
+        `what` is asked for the error's sentence after that.
+        """
         failures, answered = [], False
         for url in self.urls:
             try:
@@ -173,18 +193,31 @@ class Store(Objects):
                 "check network, proxy (https_proxy) and CA (git config http.sslCAInfo), add a mirror to "
                 "sources.yaml, or use --sources with a file of invoke bundle"
             )
-        raise PinError(what, where="; ".join(failures), hint=hint)
+        raise PinError(what(), where="; ".join(failures), hint=hint)
 
 
 class _Lacking(Exception):
     """A repository answers, but lacks the named objects."""
 
 
-def _fetch_by_id(url: str, wanted: Pinned, incoming: Objects) -> None:
-    """Fetch the commits with their trees, then the blobs that a partial fetch left out."""
-    blobs = _LEAN if wanted.partial else "--no-filter"
-    _fetch(url, incoming, blobs, f"--depth={wanted.depth}", f"+{wanted.commit}:refs/heads/wanted")
-    if missing := incoming.missing(wanted):
+def _commits(wanted: Collection[Pinned], length: int | None = None) -> str:
+    """Return the commit that is wanted, by its first characters, or the number of commits."""
+    names = list(dict.fromkeys(want.commit for want in wanted))
+    return f"commit {names[0][:length]}" if len(names) == 1 else f"{len(names)} commits"
+
+
+def _fetch_by_id(url: str, wanted: Collection[Pinned], incoming: Objects) -> None:
+    """Fetch the commits with their trees, all at a time, then the blobs that a partial fetch left out.
+
+    A server tells the names of blobs by their trees alone, so that two transfers are the least.
+    """
+    for partial, blobs in ((True, _LEAN), (False, "--no-filter")):
+        if some := [want for want in wanted if want.partial == partial]:
+            depth = max(want.depth for want in some)
+            refs = dict.fromkeys(f"+{want.commit}:refs/wanted/{want.commit}" for want in some)
+            _fetch(url, incoming, blobs, f"--depth={depth}", *refs)
+    missing = frozenset[str]().union(*(incoming.missing(want) or () for want in wanted))
+    if missing:
         listing = "".join(f"{name}\n" for name in sorted(missing))
         _fetch(url, incoming, _LEAN, "--stdin", stdin=listing)
 

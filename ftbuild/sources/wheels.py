@@ -69,7 +69,7 @@ def fetch_bases(
     """Bring the wheels of all stages of some bases into the store; return them."""
     found: dict[str, Download] = {}
     for base in (config.bases.bases[name] for name in bases):
-        for relative in base.requirements_by_role().values():
+        for relative in base.all_requirements():
             locked = requirements.read(config.path(relative)).locked()
             fetch(locked, pip_options(base), cache, ca=ca, report=report)
             found |= {wanted.sha256: Download(wanted.wheel, wanted.sha256) for wanted in locked}
@@ -132,7 +132,7 @@ def files(config: Config) -> dict[Path, list[BaseConfig]]:
     """Return each requirements file of the configuration, with the bases that it is for."""
     found: dict[Path, list[BaseConfig]] = {}
     for base in config.bases.bases.values():
-        for relative in base.requirements_by_role().values():
+        for relative in base.all_requirements():
             found.setdefault(config.path(relative), []).append(base)
     return found
 

@@ -79,18 +79,20 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(shared: Path) -> Iterator[Path]:
-    """A cache for this run alone: nobody else has its sources, and each checkout has other ones.
+    """A cache for this run alone: nobody else has its sources, and each checkout has other ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FTBUILD_CACHE", str(folder := new_cache(shared)))
+        yield folder
 
-    Downloaded files are in that of the user, since they are gigabytes and the same everywhere.
-    """
-    folder, files = shared / "cache", USERS_CACHE.absolute() / downloads.FOLDER
+
+def new_cache(parent: Path) -> Path:
+    """Make a cache below a folder, with the user's downloads: gigabytes, and the same everywhere."""
+    folder, files = parent / "cache", USERS_CACHE.absolute() / downloads.FOLDER
     folder.mkdir(exist_ok=True)
     files.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):  # another process of this run was first
         (folder / downloads.FOLDER).symlink_to(files)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("FTBUILD_CACHE", str(folder))
-        yield folder
+    return folder
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,13 +17,15 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing.attest import inventory, manifests, materials, provenance, purl, sbom
+from ftbuild.publishing.attest import inventory, manifests, materials, provenance, purl, sbom, vex
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.provenance import Run
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.registry.client import Descriptor, Manifest, Repository
+from testing import ROOT, osv_files
 from testing.registries import Registry, plain
+from testing.sample import SAMPLE
 
 if TYPE_CHECKING:
     import docker
@@ -75,9 +79,12 @@ def published(
     bill = sbom.document(built, "runtime", inventories["runtime"], name, digest)
     origin = provenance.predicate(built, "runtime", Run(records={"verify.json": b"{}"}))
     subject = purl.image(name, digest, TAG)
+    known = vex.document(built, name, digest, sbom.package_urls(bill))
+    assert known
     statements = [
         manifests.statement(subject, digest, sbom.PREDICATE, bill),
         manifests.statement(subject, digest, provenance.PREDICATE, origin),
+        manifests.statement(subject, digest, vex.PREDICATE, known),
     ]
     said = of_index(built, "runtime")
     index = upload(repository, image.descriptor, repository.config(image).platform, statements, said, [TAG])
@@ -112,12 +119,68 @@ def test_what_the_recipe_pins_is_listed_in_that_version(
         assert pinned <= listed
 
 
+def test_the_libraries_in_the_servers_wheel_are_listed_with_their_releases(
+    inventories: dict[str, Inventory],
+) -> None:
+    for found in inventories.values():
+        server = {b.project: b for b in found.bundled if b.folder == "/opt/tritonserver/lib" and b.version}
+        assert {"openssl", "curl", "libarchive", "libssh", "libxml2", "nghttp2", "xz"} <= set(server)
+        assert re.fullmatch(r"3\.\d+\.\d+", server["openssl"].version)
+        assert len(server["curl"].sha256) == 64
+
+
+def test_the_holes_of_a_real_image_are_found_by_its_sbom(
+    built: Plan, inventories: dict[str, Inventory], tmp_path: Path
+) -> None:
+    """The installed openssl is older than a fix, the installed MPI is that fix."""
+    listed = inventories["runtime"]
+    file = tmp_path / "sbom.json"
+    bill = sbom.document(built, "runtime", listed, "registry.example.com/x", "sha256:" + "1" * 64)
+    file.write_bytes(manifests.canonical(bill))
+    (ssl,) = (p for p in listed.debian if p.name == "libssl3")
+    (mpi,) = (p for p in listed.debian if p.name == "libopenmpi3")
+    curl = next(b for b in listed.bundled if b.project == "curl" and b.version)
+    database = osv_files.write(
+        tmp_path / "all.zip",
+        *(
+            osv_files.record(
+                f"DEBIAN-{cve}",
+                "Debian:12",
+                package.source,
+                {"introduced": "0"},
+                {"fixed": fixed},
+                upstream=[cve],
+            )
+            for cve, package, fixed in (
+                ("CVE-2000-0001", ssl, f"{ssl.source_version}+deb12u99"),
+                ("CVE-2000-0002", mpi, mpi.source_version),
+            )
+        ),
+        osv_files.commits("CVE-2000-0003", "https://github.com/curl/curl", f"curl-{curl.version}"),
+    )
+    argv = [sys.executable, "-m", "invoke", "audit.holes", "--config", str(SAMPLE), "--format", "json"]
+    argv += ["--sbom", str(file), "--database", str(database), "--fail-on"]
+    done = shell.run([*argv, "any"], cwd=ROOT, check=False)
+    (image,) = json.loads(done.stdout)["images"]
+    found = {finding["id"]: finding for finding in image["open"]}
+    assert done.code == 8
+    assert (found["CVE-2000-0001"]["component"], found["CVE-2000-0001"]["version"]) == (
+        ssl.source,
+        ssl.source_version,
+    )
+    assert "CVE-2000-0002" not in found
+    assert found["CVE-2000-0003"]["component"] == "curl (in a wheel)"
+    assert {hole.id for hole in built.holes.open()} == set(found) - {"CVE-2000-0001", "CVE-2000-0003"}
+    assert shell.run([*argv, "none"], cwd=ROOT).code == 0
+
+
 def test_an_image_without_python_is_listed_as_far_as_it_goes(
     client: docker.DockerClient, derive: Any
 ) -> None:
     image = derive("runtime", "RUN rm -f /usr/bin/python3* /usr/bin/dpkg-query")
     found = inventory.read(client, image)
-    assert (found.debian, found.python, found.missing) == ((), (), ("dpkg", "python3"))
+    assert (found.debian, found.python, found.bundled) == ((), (), ())
+    assert found.missing == ("dpkg", "python3")
 
 
 @pytest.mark.parametrize("product", PRODUCTS)

@@ -63,12 +63,13 @@ def test_the_probe_runs_in_the_image_and_asks_ensembles_and_streams(server: Serv
 def test_a_model_that_fails_is_no_answer(server: Server) -> None:
     with (
         file(server, FAILING),
-        pytest.raises(probe.Failed, match=r"ensemble answers 400.*no tokenizer today"),
+        pytest.raises(probe.Failed, match=r"ensemble answers 500.*no tokenizer today"),
     ):
         probed(server)
     argv = ["python3", "-c", health.SCRIPT, *health.ready(), "8000", "9"]
     code, said = server.container.get_wrapped_container().exec_run(argv)
-    assert (code, b"no answer: ConnectionRefusedError" in said) == (1, True)
+    assert code == 1
+    assert b"no answer: ConnectionRefusedError" in said
 
 
 def test_serving_is_refused_while_a_model_gives_no_token(
@@ -79,7 +80,7 @@ def test_serving_is_refused_while_a_model_gives_no_token(
     wanted = Deployment("x", built.tag("runtime"), tmp_path, (), Ports(http, rpc, metrics, host), GIB)
     container = server.container.get_wrapped_container()
     assert launch.wait(client, container, wanted, print, seconds=20).startswith(f"http://{host}:")
-    with file(server, FAILING), pytest.raises(SmokeError, match="gives no token: ensemble answers 400"):
+    with file(server, FAILING), pytest.raises(SmokeError, match="gives no token: ensemble answers 500"):
         launch.wait(client, container, wanted, print, seconds=20)
 
 

@@ -13,18 +13,12 @@ import pytest
 from ftbuild.serving import compose
 from ftbuild.serving.deployment import Deployment
 from testing import needs
-from testing.serving import RIGHT, add_models, answer, expect_strict, inside, open_to_all
+from testing.serving import KILL, RIGHT, add_models, answer, expect_strict, inside, open_to_all
 
 if TYPE_CHECKING:
     import docker
     from docker.models.containers import Container
 
-# Where an image may lack the programs for it.
-KILL = """
-for process in /proc/[0-9]*; do
-    if [ "$(cat $process/comm)" = tritonserver ]; then kill -9 ${process#/proc/}; fi
-done
-"""
 SECONDS = 60
 
 

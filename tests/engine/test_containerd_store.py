@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +14,13 @@ from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import remote_image
+from testing import engines
 from testing.publishing import CELL, Bench, bench, immutable, inspected, moving
 from testing.registries import Registry, plain
 
 if TYPE_CHECKING:
     import docker
 
-START_SECONDS = 30
-BRIDGE = "ftbuild-test"
 SPDX, SLSA = "https://spdx.dev/Document", "https://slsa.dev/provenance/v1"
 
 
@@ -38,42 +33,10 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 @pytest.fixture(scope="module")
 def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Start a second engine with this store, and yield its DOCKER_HOST."""
-    if os.geteuid() or not shutil.which("dockerd") or not shutil.which("ip"):
-        pytest.skip("needs dockerd, ip and root, for an engine with containerd's image store")
     folder = tmp_path_factory.mktemp("engine")
-    # An engine without a bridge would take docker0 away, on which the other one's containers hang.
-    shell.run(["ip", "link", "add", "name", BRIDGE, "type", "bridge"])
-    shell.run(["ip", "address", "add", "192.0.2.1/24", "dev", BRIDGE])
-    address = f"unix://{folder}/docker.sock"
-    settings = {
-        "features": {"containerd-snapshotter": True},
-        "data-root": f"{folder}/data",
-        "exec-root": f"{folder}/exec",
-        "pidfile": f"{folder}/pid",
-        "hosts": [address],
-        "bridge": BRIDGE,
-        "iptables": False,
-    }
-    (folder / "daemon.json").write_text(json.dumps(settings))
-    with (folder / "log").open("w") as log:
-        argv = ["dockerd", "--config-file", str(folder / "daemon.json")]
-        daemon = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
-    try:
-        deadline = time.monotonic() + START_SECONDS
-        while not answers(address):
-            assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
-            assert time.monotonic() < deadline, (folder / "log").read_text()[-2000:]
-            time.sleep(0.3)
-        yield address
-    finally:
-        daemon.terminate()
-        daemon.wait(60)
-        shell.run(["ip", "link", "delete", BRIDGE])
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def answers(address: str) -> bool:
-    return shell.run(["docker", "--host", address, "version"], check=False, timeout=20).code == 0
+    store = {"containerd-snapshotter": True}
+    with engines.engine(folder, "ftbuild-test", "192.0.2.1/25", features=store) as running:
+        yield running.address
 
 
 @pytest.fixture

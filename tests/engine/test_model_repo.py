@@ -9,8 +9,10 @@ import json
 import subprocess
 import sys
 import tarfile
+import time
 import uuid
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -18,17 +20,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from ftbuild.client import golden, server_container
-from ftbuild.client.acceptance import runner
-from ftbuild.client.acceptance.options import AcceptanceOptions
+from ftbuild.client import bleu, golden, server_container
+from ftbuild.client.acceptance import runner, translation
+from ftbuild.client.acceptance.options import AcceptanceOptions, BleuOptions
 from ftbuild.client.acceptance.report import AcceptanceReport
 from ftbuild.client.connection import Client, Refused
 from ftbuild.client.server_container import Server
+from ftbuild.client.tensors import TensorSchema
 from ftbuild.config import loader
+from ftbuild.config.families import Tensors
 from ftbuild.engine import container
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError
-from ftbuild.models import config_pbtxt, ensemble, repository
+from ftbuild.models import config_pbtxt, conversion, conversion_run, ensemble, repository
+from ftbuild.models.config_pbtxt import Limits
+from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
 from ftbuild.sources import fetch
@@ -49,7 +55,18 @@ CONVERTERS = {
         ("--n-layers", "2"),
     ),
     "gptneox": ("gptneox.utils.huggingface_gptneox_convert", ("-i", "-o", "-i_g"), ("-m_n", "gptneox")),
+    "t5": ("t5.utils.huggingface_t5_ckpt_convert", ("-in_file", "-saved_dir", "-i_g"), ()),
 }
+# Those that upstream has an ensemble for, and whose answers go on from their prompts.
+DECODERS = [family for family in CONVERTERS if family != "t5"]
+
+
+def tensors_of(family: str) -> Tensors:
+    found = FAMILIES[family].tensors
+    assert found
+    return found
+
+
 # Where Debian's Python looks for packages.
 PACKAGES = "/usr/local/lib/python3.11/dist-packages"
 
@@ -110,11 +127,26 @@ def options(checkpoint: Mapping[str, Path], family: str, out: Path, **more: Any)
 
 def checked(running: Server, family: str, tokenizer: Path | None) -> AcceptanceReport:
     addresses: Any = {"http": running.http, "grpc": running.grpc}
-    return runner.run(AcceptanceOptions(FAMILIES[family].tensors, addresses, requests=3, tokenizer=tokenizer))
+    return runner.run(AcceptanceOptions(tensors_of(family), addresses, requests=3, tokenizer=tokenizer))
 
 
 def text(*lines: str) -> np.ndarray[Any, Any]:
     return np.array([[line.encode()] for line in lines], object)
+
+
+def test_a_family_without_templates_is_converted_and_served_as_another(
+    client: docker.DockerClient, built: Plan, reference: ModuleType, image: str, tmp_path: Path
+) -> None:
+    config, sdk = loader.load(SAMPLE), built.tag("sdk")
+    reference.write(reference.make(), "mpt", tmp_path / "mpt")
+    order = ConversionRequest("mpt", tmp_path / "mpt", tmp_path / "out", gpus=GPUS)
+    planned = conversion.plan_conversion(config, "22.12", order)
+    weights = conversion_run.convert(client, planned, sdk, print)
+    family = repository.served_family(config, "mpt")
+    out = RepositoryOptions(family=family, weights=weights, out=tmp_path / "models", dtype="fp32", bare=True)
+    made = repository.make(repository.templates(client, sdk, family), out)
+    with server_container.serve(image, made.folder) as running:
+        checked(running, "mpt", None).require()
 
 
 def test_a_family_without_an_ensemble_is_served_bare(
@@ -189,10 +221,51 @@ def test_weights_of_another_model_answer_wrong_and_are_found_out(
     found = repository.templates(client, built.tag("sdk"), "gpt")
     made = repository.make(found, options(checkpoint, "gpt", tmp_path / "models", bare=True))
     with server_container.serve(image, made.folder) as running:
-        asked = AcceptanceOptions(FAMILIES["gpt"].tensors, {"http": running.http}, requests=1, expect=answers)
+        asked = AcceptanceOptions(tensors_of("gpt"), {"http": running.http}, requests=1, expect=answers)
         report = runner.run(asked)
     with pytest.raises(SmokeError, match="reference's answers to 'eight' over http: prompt 1: token"):
         report.require()
+
+
+def test_the_score_of_served_translations_is_that_of_the_references_answers(
+    client: docker.DockerClient,
+    built: Plan,
+    checkpoint: Mapping[str, Path],
+    image: str,
+    reference: ModuleType,
+    tmp_path: Path,
+) -> None:
+    sacrebleu = needs.package("sacrebleu")
+    weights = reference.make()
+
+    def translated(sentence: str) -> str:
+        """What a T5 that looks at its prompt's last byte alone makes of a sentence."""
+        tokens = reference.greedy(weights, ord(sentence[-1]), translation.LENGTH).tokens
+        return bytes(token for token in tokens if token < reference.START_ID).decode(errors="replace")
+
+    sentences = ["An egg and a leg", "A wish", "How is a taxi?", "It is a job", "An aria"]
+    answers = [translated(sentence) for sentence in sentences]
+    # Translations that are nearly right: every sentence has its neighbour's, but for the first.
+    targets = [answers[0], *answers[2:], answers[1]]
+    files = tmp_path / "source", tmp_path / "target"
+    for file, lines in zip(files, (sentences, targets), strict=True):
+        file.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    assert bleu.pairs(*files) == (sentences, targets)
+
+    found = repository.templates(client, built.tag("sdk"), "t5")
+    made = repository.make(found, options(checkpoint, "t5", tmp_path / "models", bare=True))
+    wanted = sacrebleu.corpus_bleu(answers, [targets]).score
+    assert 1 < wanted < 99
+    with server_container.serve(image, made.folder) as running:
+        for protocol, address in {"http": running.http, "grpc": running.grpc}.items():
+            addresses: Any = {protocol: address}
+            score = BleuOptions(*files, threshold=round(wanted, 2))
+            asked = AcceptanceOptions(
+                tensors_of("t5"), addresses, 2, 1, tokenizer=checkpoint["t5"], bleu=score
+            )
+            report = runner.run(asked)
+            report.require()
+            assert report.bleu == round(wanted, 2), protocol
 
 
 def test_an_image_without_templates_is_named(client: docker.DockerClient, built: Plan) -> None:
@@ -214,7 +287,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory, users_cache: Path) -> Pat
     return folder / "all_models"
 
 
-@pytest.mark.parametrize("family", CONVERTERS)
+@pytest.mark.parametrize("family", DECODERS)
 def test_upstreams_ensembles_with_our_models_on_the_sample_backend(
     family: str,
     upstream: Path,
@@ -234,15 +307,71 @@ def test_upstreams_ensembles_with_our_models_on_the_sample_backend(
         "INPUT_1": np.array([[len(tokens)]] * 2, np.uint32),
         # The second answer ends with its second token.
         "INPUT_3": text("", chr(tokens[1])),
-        "is_return_log_probs": np.array([[True]] * 2),
     }
+    with_log_probs = {**asked, "is_return_log_probs": np.array([[True]] * 2)}
     with server_container.serve(image, made.folder) as running:
         checked(running, family, checkpoint[family]).require()
         assert probed(running) == [ensemble.ENSEMBLE]
         asking = Client(running.http, "http")
-        answers = asking.infer(ensemble.ENSEMBLE, asked)["OUTPUT_0"].tolist()
+        without, answered = (asking.infer(ensemble.ENSEMBLE, inputs) for inputs in (asked, with_log_probs))
         asking.close()
-    assert answers == [prompt.encode() + bytes(tokens), prompt.encode() + bytes(tokens[:2])]
+    wanted = [prompt.encode() + bytes(tokens), prompt.encode() + bytes(tokens[:2])]
+    assert without["OUTPUT_0"].tolist() == answered["OUTPUT_0"].tolist() == wanted
+    # Log-probabilities that were not asked for have no values; an ensemble needs all outputs of its steps.
+    assert (without["cum_log_probs"].shape, answered["cum_log_probs"].shape) == ((2, 0), (2, 1))
+    assert (without["output_log_probs"].shape, answered["output_log_probs"].shape) == (
+        (2, 0, 0),
+        (2, 1, len(tokens)),
+    )
+
+
+def test_a_stream_of_upstreams_ensemble_needs_no_log_probabilities(
+    upstream: Path, checkpoint: Mapping[str, Path], image: str, tmp_path: Path
+) -> None:
+    found = {
+        name: (upstream / "gptneox" / name / config_pbtxt.CONFIG).read_text()
+        for name in (config_pbtxt.MODEL, *ensemble.MODELS)
+    }
+    made = repository.make(found, options(checkpoint, "gptneox", tmp_path / "models", streamed=True))
+    with server_container.serve(image, made.folder) as running:
+        asking = Client(running.grpc, "grpc", seconds=20)
+        asked = {"INPUT_0": text("Hi"), "INPUT_1": np.array([[4]], np.uint32)}
+        responses = list(asking.stream(ensemble.ENSEMBLE, asked))
+        asking.close()
+    assert len(responses) == 4
+
+
+@pytest.mark.parametrize("family", DECODERS)
+def test_the_server_puts_prompts_of_different_length_into_one_batch(
+    family: str,
+    client: docker.DockerClient,
+    built: Plan,
+    checkpoint: Mapping[str, Path],
+    image: str,
+    tmp_path: Path,
+) -> None:
+    prompts = [[5], [6, 7], [8, 9, 10], [11, 12, 13, 14]]
+    delay = 3.0
+    found = repository.templates(client, built.tag("sdk"), family)
+    limits = Limits(queue_ms=int(delay * 1000), batch=len(prompts))
+    made = repository.make(found, options(checkpoint, family, tmp_path / "models", bare=True, limits=limits))
+    schema = TensorSchema(tensors_of(family), config_pbtxt.inputs(found[config_pbtxt.MODEL]))
+
+    def ask(prompt: list[int]) -> tuple[list[int], float]:
+        asking = Client(running.grpc, "grpc")
+        start = time.monotonic()
+        outputs = asking.infer(config_pbtxt.MODEL, schema.request([prompt], 4, runtime_top_k=1))
+        asking.close()
+        return outputs["output_ids"].tolist(), time.monotonic() - start
+
+    with server_container.serve(image, made.folder) as running:
+        alone = [ask(prompt) for prompt in prompts]
+        with ThreadPoolExecutor(len(prompts)) as pool:
+            together = list(pool.map(ask, prompts))
+    assert [tokens for tokens, _ in together] == [tokens for tokens, _ in alone]
+    # A batch that is not full waits for others; this one is full, though no two of its prompts are alike.
+    assert min(seconds for _, seconds in alone) >= delay
+    assert max(seconds for _, seconds in together) < delay
 
 
 def printable(reference: ModuleType) -> tuple[str, list[int]]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -11,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import requests
 import yaml
 
 from ftbuild.config import loader
@@ -18,7 +22,7 @@ from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.host import shell
 from ftbuild.plan import Plan
 from ftbuild.serving import docker as launch
-from ftbuild.serving import image_choice, kubernetes
+from ftbuild.serving import grafana, image_choice, kubernetes
 from ftbuild.serving.deployment import Deployment
 from ftbuild.serving.image_choice import Image, ImageChoice
 from testing import ROOT
@@ -57,6 +61,11 @@ def test_a_detached_server_answers_until_it_is_stopped(
     assert ["fastertransformer", "1", "READY"] in rows
     assert answer(wanted.ports.http) == RIGHT
     assert answer(wanted.ports.grpc, "grpc") == RIGHT
+    metrics = requests.get(f"http://127.0.0.1:{wanted.ports.metrics}/metrics", timeout=20).text
+    shown = set(re.findall(r"\bnv_\w+", json.dumps(grafana.PANELS, default=vars)))
+    without_gpu = {name for name in shown if not name.startswith("nv_gpu_")}
+    assert without_gpu
+    assert without_gpu <= set(re.findall(r"^nv_\w+", metrics, re.M))
 
     running = launch.find(client, wanted.name)
     assert running.attrs["HostConfig"]["ShmSize"] == wanted.shared_memory
@@ -77,6 +86,28 @@ def test_a_detached_server_answers_until_it_is_stopped(
     assert wanted.name not in names(client)
     with pytest.raises(ConfigError, match=f"no server is called {wanted.name}"):
         launch.find(client, wanted.name)
+
+
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_no_client_changes_files_memory_or_models_of_a_server(
+    client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]], protocol: str
+) -> None:
+    serve(wanted, detach=True)
+    library = importlib.import_module(f"tritonclient.{protocol}")
+    port = wanted.ports.http if protocol == "http" else wanted.ports.grpc
+    asked = library.InferenceServerClient(f"127.0.0.1:{port}")
+    with pytest.raises(library.InferenceServerException, match=r"polling is enabled|explicit"):
+        asked.unload_model("fastertransformer")
+    for request in (
+        asked.get_system_shared_memory_status,
+        lambda: asked.register_system_shared_memory("x", "/x", 8),
+        lambda: asked.update_trace_settings(settings={"trace_file": "/tmp/trace"}),
+        lambda: asked.update_log_settings({"log_file": "/tmp/log"}),
+    ):
+        with pytest.raises(library.InferenceServerException, match="restricted, expecting header"):
+            request()
+    assert answer(port, protocol) == RIGHT  # type: ignore[arg-type]
+    launch.stop(launch.find(client, wanted.name))
 
 
 def test_ctrl_c_ends_a_foreground_server(
@@ -249,7 +280,14 @@ def test_a_dry_run_prints_the_docker_run_line(wanted: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [["serve", "--dry-run"], ["serve.compose"], ["serve.k8s"], ["serve.sif", "--out", "x"]]
+    "command",
+    [
+        ["serve", "--dry-run"],
+        ["serve.compose"],
+        ["serve.k8s"],
+        ["serve.kserve", "--storage-uri", "pvc://models"],
+        ["serve.sif", "--out", "x"],
+    ],
 )
 def test_every_command_refuses_what_is_no_repository(command: list[str]) -> None:
     done = cli(*command, "--image=x:1", models=Path("/nowhere"))

@@ -619,6 +619,47 @@ def test_two_builds_at_once_fetch_once(world: World, slow: Path) -> None:
     assert any("waiting for another build" in output for output in outputs)
 
 
+def test_a_source_and_its_backport_come_in_two_transfers(world: World, slow: Path) -> None:
+    world.describe("ft", without=["docs/*"])
+    backport_world(world)
+    shutil.rmtree(world.cache)
+    slow.unlink()
+    messages: list[str] = []
+    store = store_of(world.config, "ft", world.cache)
+    wanted = list(fetch.wanted_objects(world.config, "ft", ["22.12"]))
+    store.obtain(wanted, messages.append)
+    assert [line.split(" from ")[0] for line in messages] == ["ft: fetching 2 commits"]
+    assert slow.read_text().splitlines() == ["transfer"] * 2
+    store.obtain(wanted, messages.append)
+    assert len(messages) == 1
+
+
+def test_repositories_are_fetched_side_by_side(world: World, git_config: Path, tmp_path: Path) -> None:
+    world.lock()
+    shutil.rmtree(world.cache)
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    hook = tmp_path / "hook"
+    hook.write_text(
+        f"#!/bin/bash\ntouch {begun}/$$\nfor _ in {{1..200}}; do\n"
+        f'  if (($(ls {begun} | wc -l) > 1)); then exec "$@"; fi\n  sleep 0.1\ndone\nexit 1\n'
+    )
+    hook.chmod(0o755)
+    with git_config.open("a") as file:
+        file.write(f"[uploadpack]\n packObjectsHook = {hook}\n")
+    world.fetch()
+
+
+def test_commits_that_upstream_dropped_are_named_and_no_other(world: World) -> None:
+    fix = backport_world(world)
+    world.edit_lock(fix, "e" * 40)
+    (world.root / "patches/ft/0001-fix.backport").write_text(BACKPORT.format(commit="e" * 40, extra=""))
+    shutil.rmtree(world.cache)
+    with pytest.raises(PinError, match=f"commit {'e' * 40} of ft cannot be fetched"):
+        world.fetch()
+    assert (world.export() / "run.sh").exists()
+
+
 def backport_world(world: World, extra: str = "") -> str:
     fix = world.ft.commit(**{"src__a.cc": "one\nTWO\nthree\n", "docs__a.md": "text\n", "bin": "\0\1\2"})
     world.backport(fix, extra)

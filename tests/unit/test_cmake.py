@@ -8,7 +8,7 @@ from ftbuild.cmake import Toolchain, Tree, jobs, trees, unit_tests
 from ftbuild.sm import Sm
 from ftbuild.text.units import GIB
 
-GCC_11 = Toolchain("gcc-11", "g++-11")
+GCC_11 = Toolchain("gcc-11", "g++-11", "11.8")
 
 
 def options(tree: Tree) -> dict[str, str]:
@@ -51,6 +51,21 @@ def test_the_host_compiler_reaches_cmake_and_findcuda() -> None:
     backend, _ = trees((Sm(80),), "5.3", "1.4", GCC_11)
     assert GCC_11.environment() == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
     assert options(backend)["CUDA_HOST_COMPILER"] == "g++-11"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "standard"), [("11.8", None), ("12.9", None), ("13.0", "17"), ("13.2", "17")]
+)
+def test_the_headers_of_cuda_13_are_compiled_as_cxx_17(cuda: str, standard: str | None) -> None:
+    backend, pyt = trees((Sm(120),), "5.3", "1.4", Toolchain("gcc", "g++", cuda))
+    assert options(backend).get("CXX_STD") == standard
+    assert options(pyt)["CXX_STD"] == "17"
+
+
+def test_no_library_searches_folders_that_torch_names_and_nobody_has() -> None:
+    _, pyt = trees((Sm(120),), "5.3", "1.4", Toolchain("gcc", "g++", "13.0"))
+    left_out = options(pyt)["CMAKE_PLATFORM_IMPLICIT_LINK_DIRECTORIES"].split(";")
+    assert left_out == ["/lib/intel64", "/lib/intel64_win", "/lib/win-x64"]
 
 
 def test_the_initial_cache_is_a_script_for_cmake() -> None:
@@ -141,13 +156,14 @@ def test_upstreams_tests_are_built_like_the_library_for_pytorch(ft: str, targets
 
 PLACE = re.compile(
     r"(?:FT|BE) v\d\.\d [\w/]*CMakeLists\.txt:\d+|cmake-variables\(7\)|cmake module \w+"
-    r"|patches/ft/\d{4}|Open MPI \d"
+    r"|patches/ft/\d{4}|Open MPI \d|cmake-policies\(7\)|torch \d"
 )
 
 
+@pytest.mark.parametrize("cuda", ["11.8", "13.0"])
 @pytest.mark.parametrize("version", [("5.0", "1.1"), ("5.2", "1.3"), ("5.3", "1.4")])
-def test_every_option_cites_a_place(version: tuple[str, str]) -> None:
-    backend, pyt = trees((Sm(80),), *version, GCC_11)
+def test_every_option_cites_a_place(version: tuple[str, str], cuda: str) -> None:
+    backend, pyt = trees((Sm(80),), *version, Toolchain("gcc", "g++", cuda))
     for tree in (backend, pyt, unit_tests(pyt, version[0])):
         assert [option.name for option in tree.options if not PLACE.match(option.source)] == []
 

@@ -11,15 +11,24 @@ from hypothesis import strategies as st
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
-from ftbuild.matrix import as_github, as_json, cuda_version, make_matrix, select, select_with_excluded
+from ftbuild.matrix import (
+    as_github,
+    as_json,
+    cuda_version,
+    evidence,
+    make_matrix,
+    select,
+    select_with_excluded,
+    tried,
+)
 
 
 def ids(config: Config, **options: object) -> list[str]:
     return [cell.id for cell in select(config, **options)]  # type: ignore[arg-type]
 
 
-def reasons(config: Config, cell_id: str, base: str | None = None) -> str:
-    return "\n".join(next(e.reasons for e in make_matrix(config, base).excluded if e.cell.id == cell_id))
+def reasons(config: Config, cell_id: str, *bases: str) -> str:
+    return "\n".join(next(e.reasons for e in make_matrix(config, *bases).excluded if e.cell.id == cell_id))
 
 
 def test_every_pair_of_release_and_sm_is_either_a_cell_or_excluded_with_a_reason(config: Config) -> None:
@@ -35,6 +44,7 @@ def test_every_pair_of_release_and_sm_is_either_a_cell_or_excluded_with_a_reason
         ("22.03-sm90", "CUDA 11.6 is too old for sm_90, which needs 11.8"),
         ("22.03-sm89", "does not know sm_89 (FasterTransformer v5.0 CMakeLists.txt:89)"),
         ("22.07-sm89", "CUDA 11.7 is too old for sm_89"),
+        ("24.10-sm120", "CUDA 12.6 is too old for sm_120, which needs 12.8"),
     ],
 )
 def test_an_impossible_cell_says_why_and_where_that_stands(config: Config, cell: str, why: str) -> None:
@@ -50,7 +60,7 @@ def test_a_newer_toolkit_of_the_base_does_not_make_an_old_fastertransformer_know
 
 
 def test_hopper_needs_both_a_newer_toolkit_and_a_patch_of_the_old_releases(config: Config) -> None:
-    assert ids(config, triton=["22.03", "22.07"], sms=["90"], base="open") == [
+    assert ids(config, triton=["22.03", "22.07"], sms=["90"], bases=["open"]) == [
         "22.03-sm90-open",
         "22.07-sm90-open",
     ]
@@ -62,7 +72,7 @@ def test_the_main_job_is_one_cell(config: Config) -> None:
 
 
 def test_another_base_than_the_default_is_part_of_the_id(config: Config) -> None:
-    assert ids(config, triton=["22.12"], sms=["90"], base="open") == ["22.12-sm90-open"]
+    assert ids(config, triton=["22.12"], sms=["90"], bases=["open"]) == ["22.12-sm90-open"]
 
 
 def test_several_sms_go_into_one_image_in_one_order(config: Config) -> None:
@@ -79,7 +89,7 @@ def test_globs_select_among_the_possible_cells(config: Config) -> None:
     assert ids(config, cells=["22.*-sm80"], triton=["22.07"]) == ["22.07-sm80"]
 
 
-@pytest.mark.parametrize("sm", ["100", "8.8", "8", "sm80", "", "80,"])
+@pytest.mark.parametrize("sm", ["110", "8.8", "8", "sm80", "", "80,"])
 def test_an_unknown_sm_names_the_known_ones(config: Config, sm: str) -> None:
     with pytest.raises(ConfigError, match="60, 61, 70, 75, 80, 86, 89, 90"):
         select(config, triton=["22.12"], sms=[sm])
@@ -101,6 +111,43 @@ def test_an_excluded_cell_is_refused_with_reason_and_alternatives(config: Config
     assert "22.03-sm90 cannot be built" in str(refused.value)
     assert "too old for sm_90" in str(refused.value)
     assert "22.03-sm60, 22.03-sm61, 22.03-sm70, 22.03-sm75, 22.03-sm80, 22.03-sm86" in str(refused.value)
+
+
+def test_a_toolkit_that_no_longer_knows_the_sm_is_too_new(config: Config) -> None:
+    table = make_matrix(config, "open-cuda13")
+    excluded = {e.cell.id: "".join(e.reasons) for e in table.excluded}
+    assert "CUDA 13.0 is too new for sm_70, which needs one before 13.0" in excluded["24.10-sm70-open-cuda13"]
+    assert [c.sms[0] for c in table.cells] == [75, 80, 86, 89, 90, 100, 103, 120]
+
+
+def test_a_release_that_the_base_lacks_is_refused_with_the_bases_that_have_it(config: Config) -> None:
+    with pytest.raises(ConfigError) as refused:
+        select(config, triton=["24.10"], sms=["120"])
+    assert "base ngc carries no image for 24.10" in str(refused.value)
+    assert "bases for 24.10: open-cuda13" in str(refused.value)
+
+
+def test_what_no_gpu_has_run_says_so(config: Config) -> None:
+    known = {
+        tuple(cell.sms): tried(config, cell)
+        for cell in select(config, triton=["22.12"], sms=["80", "90", "80,90"], bases=["open"])
+    }
+    assert known == {
+        (80,): "built, never run",
+        (90,): "sm_90: NVIDIA H200, with server 2.51.0",
+        (80, 90): "sm_80: built, never run; sm_90: NVIDIA H200, with server 2.51.0",
+    }
+    (newer,) = select(config, triton=["24.10"], sms=["120"], bases=["open-cuda13"])
+    assert tried(config, newer) == "built, never run"
+
+
+def test_the_matrix_says_what_is_known_of_each_image(config: Config) -> None:
+    cells = select(config, triton=["22.12"], sms=["75", "80", "80,90"], bases=["open"])
+    assert [list(evidence(config, cell).values()) for cell in cells] == [
+        ["never built"],
+        ["built, never run"],
+        ["built, never run", "NVIDIA H200, with server 2.51.0"],
+    ]
 
 
 def test_a_default_sm_that_cannot_be_built_is_a_mistake_in_the_matrix(config_folder: Path) -> None:
@@ -141,8 +188,10 @@ def test_github_output_is_a_matrix_on_one_line_and_a_count(config: Config) -> No
 
 
 def test_json_holds_cells_and_reasons(config: Config) -> None:
-    data = json.loads(as_json(make_matrix(config)))
-    assert {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "ngc"} in data["cells"]
+    data = json.loads(as_json(config, make_matrix(config)))
+    never = {"90": "never built"}
+    cell = {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "ngc", "evidence": never}
+    assert cell in data["cells"]
     assert next(e for e in data["excluded"] if e["id"] == "22.03-sm90")["reasons"]
 
 
@@ -190,20 +239,53 @@ def test_a_release_that_a_base_does_not_carry_is_excluded_and_not_selected_by_de
     why = "base open carries no image for 22.03 (Debian bookworm with its CUDA 11.8 toolkit"
     assert why in reasons(without, "22.03-sm80-open", "open")
     assert "carries no image" not in reasons(config, "22.03-sm89-open", "open")
-    assert {cell[:5] for cell in ids(without, base="open")} == {"22.07", "22.12"}
-    assert {cell[:5] for cell in ids(config, base="open")} == {"22.03", "22.07", "22.12"}
+    assert {cell[:5] for cell in ids(without, bases=["open"])} == {"22.07", "22.12"}
+    assert {cell[:5] for cell in ids(config, bases=["open"])} == {"22.03", "22.07", "22.12"}
     with pytest.raises(ConfigError, match=r"carries no image for 22\.03"):
-        select(without, triton=["22.03"], sms=["80"], base="open")
+        select(without, triton=["22.03"], sms=["80"], bases=["open"])
+
+
+def test_several_bases_have_the_cells_of_each_and_a_release_only_where_it_is_carried(config: Config) -> None:
+    bases = ["ngc", "open-cuda13", "open-trixie"]
+    every = ["22.03-sm80", "22.07-sm80", "22.12-sm80", "24.10-sm80-open-cuda13", "26.06-sm80-open-trixie"]
+    assert ids(config, bases=bases, sms=["80"]) == every
+    assert listed(config, bases=bases, sms=["80"]) == (every, [])
+    assert ids(config, bases=bases, cells=["*-sm80*"]) == every
+    assert ids(config, bases=bases, triton=["26.06", "22.12"], sms=["80"]) == [every[2], every[4]]
+    assert ids(config, bases=["open", "ngc", "open"], triton=["22.12"], sms=["80"]) == [
+        "22.12-sm80-open",
+        "22.12-sm80",
+    ]
+
+
+def test_a_cell_that_one_of_several_bases_excludes_is_refused_with_the_cells_of_that_base(
+    config: Config,
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        select(config, triton=["22.03"], sms=["90"], bases=["open", "ngc"])
+    assert "22.03-sm90 cannot be built" in str(refused.value)
+    assert "cells of 22.03 on base ngc: 22.03-sm60, 22.03-sm61" in str(refused.value)
+    assert "22.03-sm60-open" not in str(refused.value)
+    table = select_with_excluded(config, triton=["22.03"], sms=["90"], bases=["open", "ngc"])
+    assert [cell.id for cell in table.cells] == ["22.03-sm90-open"]
+    assert [each.cell.id for each in table.excluded] == ["22.03-sm90"]
+
+
+def test_a_release_that_none_of_several_bases_carries_is_refused(config: Config) -> None:
+    with pytest.raises(ConfigError, match=r"base open carries no image for 26\.06"):
+        select(config, triton=["26.06"], sms=["90"], bases=["open", "open-cuda13"])
+    with pytest.raises(ConfigError, match=r"'ubuntu' is not described"):
+        select(config, bases=["open", "ubuntu"])
 
 
 def test_the_toolkit_of_the_base_decides_which_sms_can_be_compiled(config: Config) -> None:
     (ngc,) = select(config, triton=["22.03"], sms=["80"])
-    (own,) = select(config, triton=["22.03"], sms=["80"], base="open")
+    (own,) = select(config, triton=["22.03"], sms=["80"], bases=["open"])
     assert (cuda_version(config, ngc), cuda_version(config, own)) == ("11.6", "11.8")
 
 
 def test_a_cell_is_written_as_its_id(config: Config) -> None:
-    (cell,) = select(config, triton=["22.12"], sms=["80,86"], base="open")
+    (cell,) = select(config, triton=["22.12"], sms=["80,86"], bases=["open"])
     assert str(cell) == cell.id == "22.12-sm80_86-open"
 
 
@@ -217,13 +299,13 @@ def test_the_whole_matrix_lists_what_cannot_be_built_with_the_rest(config: Confi
     table = make_matrix(config)
     assert cells == [cell.id for cell in table.cells]
     assert excluded == [entry.cell.id for entry in table.excluded]
-    assert listed(config, base="open") != (cells, excluded)
+    assert listed(config, bases=["open"]) != (cells, excluded)
 
 
 def test_options_narrow_the_list_and_what_is_excluded_from_it(config: Config) -> None:
     assert listed(config, triton=["22.03"], sms=["80", "90"]) == (["22.03-sm80"], ["22.03-sm90"])
     assert listed(config, cells=["22.07-sm8?"]) == (["22.07-sm80", "22.07-sm86"], ["22.07-sm89"])
-    assert listed(config, triton=["22.12"], sms=["80,90", "80,90"], base="open") == (
+    assert listed(config, triton=["22.12"], sms=["80,90", "80,90"], bases=["open"]) == (
         ["22.12-sm80_90-open"],
         [],
     )
@@ -236,6 +318,6 @@ def test_a_list_without_a_possible_cell_selects_nothing(config: Config) -> None:
         with pytest.raises(NothingSelected, match="no cell is selected"):
             listed(config, **options)
     with pytest.raises(ConfigError, match="ngc, open"):
-        listed(config, base="ubuntu")
+        listed(config, bases=["ubuntu"])
     with pytest.raises(ConfigError, match="is not in the matrix"):
-        listed(config, sms=["100"])
+        listed(config, sms=["110"])

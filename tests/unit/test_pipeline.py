@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ftbuild import pipeline
-from ftbuild.build import bake
+from ftbuild.build import bake, base
 from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
@@ -21,7 +21,7 @@ def cells(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     monkeypatch.setattr(daemon, "connect", lambda: None)
     monkeypatch.setattr(buildx, "version", lambda: None)
     monkeypatch.setattr(orphans, "remove", lambda client, report: None)
-    monkeypatch.setattr(pipeline, "host_settings", lambda client, options: bake.Host(jobs=1))
+    monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: bake.Host(jobs=1))
     return plans(config, Selection(config.folder, ["22.12"], ["70", "80"]))
 
 
@@ -32,7 +32,7 @@ def build(config: Config, cells: list[Plan], tmp_path: Any) -> list[pipeline.Out
 def test_a_full_disk_fails_its_cell_and_not_the_next(
     config: Config, cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    def ensure(cell: CellBuild) -> str:
+    def ensure(cell: CellBuild, session: None) -> str:
         if cell.plan is cells[0]:
             raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path))
         return "built"
@@ -48,7 +48,7 @@ def test_no_cell_begins_after_an_interrupt_whose_clean_up_failed(
 ) -> None:
     begun: list[Plan] = []
 
-    def ensure(cell: CellBuild) -> str:
+    def ensure(cell: CellBuild, session: None) -> str:
         begun.append(cell.plan)
         try:
             raise KeyboardInterrupt
@@ -59,3 +59,16 @@ def test_no_cell_begins_after_an_interrupt_whose_clean_up_failed(
     with pytest.raises(KeyboardInterrupt):
         build(config, cells, tmp_path)
     assert begun == cells[:1]
+
+
+def test_a_builder_that_is_no_engine_needs_a_registry_for_a_base_that_is_built_here(
+    config: Config, cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    container = bake.Host(jobs=1, builder="far", driver="docker-container")
+    monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: container)
+    monkeypatch.setattr(base, "ensure", lambda *args, **more: None)
+    monkeypatch.setattr(daemon, "image", lambda client, name: None)
+    local = plans(config, Selection(config.folder, ["22.12"], ["80"], base=["open"]))
+    (outcome,) = build(config, local, tmp_path)
+    assert outcome.exit_code == 2
+    assert "builder far cannot get the base open" in str(outcome.error)

@@ -34,11 +34,14 @@ def test_the_labels_of_an_image_tell_where_it_is_from(config: Config, debian: Pl
     patches, origins = labels.pop("io.ftbuild.patches"), labels.pop("io.ftbuild.patch-origins")
     assert patches.split() == [f"{patch.component}/{patch.file}" for patch in debian.patches]
     assert list(json.loads(origins).values()) == [patch.origin for patch in debian.patches]
+    holes = labels.pop("io.ftbuild.holes").split()
+    assert holes == [hole.id for hole in debian.holes.statements if hole.status == "affected"]
+    assert "CVE-2025-23310" in holes
     url = "https://example.invalid/ftbuild"
     assert labels == {
         f"{OCI}.title": "triton_with_ft 22.12-sm80_86-open-sdk",
         f"{OCI}.description": (
-            "Triton Inference Server 2.36.0 with FasterTransformer backend 1.4, SM 80,86 (sdk)"
+            "Triton Inference Server 2.51.0 with FasterTransformer backend 1.4, SM 80,86 (sdk)"
         ),
         f"{OCI}.version": f"22.12-{debian.key}",
         f"{OCI}.revision": "a" * 40,
@@ -58,14 +61,16 @@ def test_the_labels_of_an_image_tell_where_it_is_from(config: Config, debian: Pl
         "io.ftbuild.base": "open",
         "io.ftbuild.snapshot": config.debian_lock.bases["open"].snapshot,
         "io.ftbuild.triton": "22.12",
-        "io.ftbuild.server": "2.36.0",
+        "io.ftbuild.server": "2.51.0",
         "io.ftbuild.cuda": "11.8",
         "io.ftbuild.driver": "525",
+        "io.ftbuild.tried": "built, never run",
         "io.ftbuild.sm": "80,86",
         "io.ftbuild.sass": "sm_80,sm_86",
         "io.ftbuild.ptx": "compute_80,compute_86",
         "io.ftbuild.ft": debian.source("ft").commit,
         "io.ftbuild.backend": debian.source("backend").commit,
+        "io.ftbuild.holes-known": config.holes.known,
         "io.ftbuild.upstream": "FasterTransformer and its backend are unmaintained since October 2023",
     }
 
@@ -129,6 +134,7 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "local": None,
         "origin": debian.base.origin,
         "debian": config.debian_lock.bases["open"].snapshot,
+        "architecture": "amd64",
     }
     assert record.pop("environment") == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
     ft = next(source for source in record.pop("sources") if source["repository"] == "ft")
@@ -146,11 +152,12 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "cell": "22.12-sm80_86-open",
         "key": debian.key,
         "triton": "22.12",
-        "server": "2.36.0",
+        "server": "2.51.0",
         "cuda": "11.8",
         "driver": "525",
+        "tried": "built, never run",
         "sms": [80, 86],
-        "families": ["gpt", "gptj", "gptneox", "t5"],
+        "families": ["gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "t5", "llama", "bert"],
     }
 
 
@@ -171,7 +178,8 @@ def test_the_files_of_a_recipe_are_found_by_their_role(ngc: Plan, debian: Plan) 
         "apt-install.sh",
         "fixed-times.sh",
         "put.sh",
-        "unpack-wheels.sh",
+        "unpack-cuda.sh",
+        "unpack-server.sh",
     ]
     assert {"compile.sh", "slot.py"} <= {step.path.name for step in ngc.steps("dockerfile")}
     assert ngc.steps("base") == ()

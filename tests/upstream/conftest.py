@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ftbuild.config import loader
@@ -13,9 +17,12 @@ from ftbuild.config.schema import Config
 from ftbuild.host.git import git, last_line
 from ftbuild.host.paths import cache_folder
 from ftbuild.host.shell import CommandFailed
-from ftbuild.sources import patched
+from ftbuild.sources import fetch, patched
+from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import PatchStatus
 from testing import ROOT
+
+from .conversions import Tensors, TorchWorker
 
 PATIENCE_SECONDS = 10.0
 Need = Callable[..., None]
@@ -58,3 +65,51 @@ def cache() -> Path:
 def survey(config: Config, cache: Path, need: Need) -> list[PatchStatus]:
     need(*{name for release in config.sources.releases for name in config.sources.built(release)})
     return list(patched.survey(config, (), cache, print))
+
+
+@pytest.fixture(scope="session")
+def worker() -> Iterator[TorchWorker]:
+    python = os.environ.get("FTBUILD_TORCH_PYTHON", sys.executable)
+    find = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
+    if subprocess.run([python, "-c", find, "torch", "transformers", "safetensors"], check=False).returncode:
+        pytest.skip("needs a Python with torch, transformers and safetensors: FTBUILD_TORCH_PYTHON")
+    process = TorchWorker(python)
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def tree(
+    config: Config, cache: Path, need: Need, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], Path]:
+    """FasterTransformer of a release with our patches."""
+    need("ft")
+    trees: dict[str, Path] = {}
+
+    def make(release: str) -> Path:
+        if release not in trees:
+            folder = tmp_path_factory.mktemp(f"ft-{release}")
+            fetch.export(config, release, "ft", cache, folder)
+            version = config.version(release, "ft")
+            for entry in series.applicable(series.read_series(config)["ft"], version):
+                series.apply(folder, entry, fetch.entry_diff(config, entry, cache), version=version)
+            trees[release] = folder
+        return trees[release]
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def checkpoint(
+    worker: TorchWorker, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], tuple[Path, Tensors]]:
+    """A tiny random checkpoint of a kind, and its tensors by transformers' names."""
+    made: dict[str, Path] = {}
+
+    def make(kind: str) -> tuple[Path, Tensors]:
+        if kind not in made:
+            made[kind] = tmp_path_factory.mktemp(kind)
+            worker("make", kind, f"{made[kind]}/hf", f"{made[kind]}/tensors.npz")
+        return made[kind] / "hf", dict(np.load(made[kind] / "tensors.npz"))
+
+    return make

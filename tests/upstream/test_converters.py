@@ -7,126 +7,46 @@ else the tests' own. The command lines and the tables of files are those of `inv
 from __future__ import annotations
 
 import ast
+import functools
 import json
-import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import conversion, conversion_run, converters, weights
-from ftbuild.models.conversion import Conversion, ConversionRequest
-from ftbuild.sources import fetch
-from ftbuild.sources.patches import series
+from ftbuild.models import conversion, converters, weights
+from ftbuild.models.conversion import ConversionRequest
+from testing import mesh_checkpoint, needs
 
-from .conftest import Need
+from . import ft_gpt
+from .conversions import Array, Tensors, TorchWorker, carry_out
 
-Array = np.ndarray[Any, Any]
-Tensors = Mapping[str, Array]
-WORKER = Path(__file__).with_name("torch_worker.py")
-RELEASES = {
-    "22.03": ("gpt", "t5"),
-    "22.07": ("gpt", "gptj", "gptj-sharded", "codegen", "codegen-pickled", "gptneox", "t5", "t5-gated"),
-    "22.12": ("gpt", "gptj", "gptj-sharded", "codegen", "codegen-pickled", "gptneox", "t5", "t5-gated"),
+ALIBI = Path(__file__).parent / "programs" / "alibi_slopes.cc"
+# Those that FasterTransformer's GPT computes.
+GPTS = ("gpt", "opt", "opt-sharded", "opt-350m", "bloom", "bloom-sharded", "mpt", "mpt-sharded")
+OTHERS = ("gptj", "gptj-sharded", "codegen", "codegen-pickled", "gptneox", "t5", "t5-gated")
+RELEASES = {"22.03": ("gpt", "t5"), "22.07": (*GPTS, *OTHERS), "22.12": (*GPTS, *OTHERS)}
+HEADS = {
+    "codegen-pickled": 8,
+    "opt": 6,
+    "opt-sharded": 6,
+    "opt-350m": 6,
+    "bloom": 6,
+    "mpt": 6,
+    "mpt-sharded": 6,
 }
-HEADS = {"codegen-pickled": 8}
-
-
-class TorchWorker:
-    """A process with torch and transformers, which does what torch_worker.py says."""
-
-    def __init__(self, python: str) -> None:
-        environment = {"PYTHONWARNINGS": "ignore", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        self._process = subprocess.Popen(
-            [python, str(WORKER)],
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-
-    def __call__(self, *command: str) -> str:
-        """What a command says; fails unless it ends well."""
-        assert self._process.stdin
-        assert self._process.stdout
-        self._process.stdin.write(json.dumps(command) + "\n")
-        self._process.stdin.flush()
-        code, said = json.loads(self._process.stdout.readline())
-        assert code == 0, said[-4000:]
-        return str(said)
-
-    def close(self) -> None:
-        self._process.communicate()
-
-
-@pytest.fixture(scope="session")
-def worker() -> Iterator[TorchWorker]:
-    python = os.environ.get("FTBUILD_TORCH_PYTHON", sys.executable)
-    find = "import sys; from importlib.util import find_spec; sys.exit(not all(map(find_spec, sys.argv[1:])))"
-    if subprocess.run([python, "-c", find, "torch", "transformers", "safetensors"], check=False).returncode:
-        pytest.skip("needs a Python with torch, transformers and safetensors: FTBUILD_TORCH_PYTHON")
-    process = TorchWorker(python)
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="session")
-def tree(
-    config: Config, cache: Path, need: Need, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
-    """FasterTransformer of a release with our patches."""
-    need("ft")
-    trees: dict[str, Path] = {}
-
-    def make(release: str) -> Path:
-        if release not in trees:
-            folder = tmp_path_factory.mktemp(f"ft-{release}")
-            fetch.export(config, release, "ft", cache, folder)
-            version = config.version(release, "ft")
-            for entry in series.applicable(series.read_series(config)["ft"], version):
-                series.apply(folder, entry, fetch.entry_diff(config, entry, cache), version=version)
-            trees[release] = folder
-        return trees[release]
-
-    return make
-
-
-@pytest.fixture(scope="session")
-def checkpoint(
-    worker: TorchWorker, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], tuple[Path, Tensors]]:
-    """A tiny random checkpoint of a kind, and its tensors by transformers' names."""
-    made: dict[str, Path] = {}
-
-    def make(kind: str) -> tuple[Path, Tensors]:
-        if kind not in made:
-            made[kind] = tmp_path_factory.mktemp(kind)
-            worker("make", kind, f"{made[kind]}/hf", f"{made[kind]}/tensors.npz")
-        return made[kind] / "hf", dict(np.load(made[kind] / "tensors.npz"))
-
-    return make
-
-
-def carry_out(planned: Conversion, worker: TorchWorker, tree: Path, out: Path) -> Path:
-    """What `conversion_run.convert` does in the SDK image, here."""
-    here = {
-        converters.TREE: str(tree),
-        "/convert/checkpoint": str(planned.checkpoint.folder),
-        "/convert/out": str(out),
-        "/convert/scripts": str(planned.relayout_script.parent) if planned.relayout_script else "",
-    }
-    for argv in planned.commands():
-        for inside, path in here.items():
-            argv = [argument.replace(inside, path) for argument in argv]
-        said = worker("run", str(tree), *argv[1:])
-        assert [mark for mark in conversion_run.LOST if mark in said] == []
-    return out / weights.folder_name(planned.request.gpus)
+# BLOOM has 112 heads.
+MOST_HEADS = 128
+# Number of heads -> numbers of GPUs.
+GPUS = {4: (1, 2, 4), 6: (1, 3), 8: (1, 2, 4)}
+MESH = mesh_checkpoint.SETTINGS
 
 
 def part(matrix: Array, rank: int, gpus: int, axis: int) -> Array:
@@ -160,6 +80,88 @@ def gpt(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
                 found[f"{ft}mlp.dense_h_to_4h.{kind}.{r}"] = part(t[f"{of}mlp.c_fc.{kind}"], r, gpus, -1)
             found[f"{ft}attention.dense.weight.{r}"] = part(t[f"{of}attn.c_proj.weight"], r, gpus, 0)
             found[f"{ft}mlp.dense_4h_to_h.weight.{r}"] = part(t[f"{of}mlp.c_proj.weight"], r, gpus, 0)
+    return {f"model.{name}.bin": value for name, value in found.items()}
+
+
+def opt(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
+    """OPT stores [out, in]; two rows of its positions are for padding. 350M projects what it looks up."""
+    of = "model.decoder."
+    table = t[f"{of}embed_tokens.weight"]
+    narrow = f"{of}project_in.weight" in t
+    found = {
+        "wte": table @ t[f"{of}project_in.weight"].T if narrow else table,
+        "lm_head.weight": table @ t[f"{of}project_out.weight"] if narrow else table,
+        "wpe": t[f"{of}embed_positions.weight"][2:],
+        **({} if narrow else norm("final_layernorm", t, f"{of}final_layer_norm")),
+    }
+    names = ("self_attn_layer_norm", "self_attn.out_proj", "final_layer_norm", "fc1", "fc2")
+
+    def qkv(layer: str, kind: str) -> list[Array]:
+        return [t[f"{layer}self_attn.{x}_proj.{kind}"].T for x in "qkv"]
+
+    return gpt_like(t, found, gpus, f"{of}layers.", names, qkv)
+
+
+def bloom(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
+    """BLOOM stores [out, in], the rows of query_key_value by head, then query, key, value."""
+    found = {
+        "wte": t["transformer.word_embeddings.weight"],
+        **norm("pre_decoder_layernorm", t, "transformer.word_embeddings_layernorm"),
+        **norm("final_layernorm", t, "transformer.ln_f"),
+    }
+    mlp = ("mlp.dense_h_to_4h", "mlp.dense_4h_to_h")
+    names = ("input_layernorm", "self_attention.dense", "post_attention_layernorm", *mlp)
+
+    def qkv(layer: str, kind: str) -> list[Array]:
+        rows = t[f"{layer}self_attention.query_key_value.{kind}"]
+        by_head = rows.reshape(heads, 3, -1, *rows.shape[1:])
+        return [by_head[:, i].reshape(-1, *rows.shape[1:]).T for i in range(3)]
+
+    return gpt_like(t, found, gpus, "transformer.h.", names, qkv)
+
+
+def mpt(t: Tensors, gpus: int, heads: int) -> dict[str, Array]:
+    """MPT stores [out, in] and has neither biases nor positions, which FT reads: they are zero."""
+    hidden = t["transformer.wte.weight"].shape[1]
+    biases = {
+        name.replace(".weight", ".bias"): np.zeros(tensor.shape[0], np.float32) for name, tensor in t.items()
+    }
+    t = {**biases, **t}
+    found = {
+        "wte": t["transformer.wte.weight"],
+        "wpe": np.zeros((1, hidden), np.float32),
+        **norm("final_layernorm", t, "transformer.norm_f"),
+    }
+    names = ("norm_1", "attn.out_proj", "norm_2", "ffn.up_proj", "ffn.down_proj")
+
+    def qkv(layer: str, kind: str) -> list[Array]:
+        return np.split(t[f"{layer}attn.Wqkv.{kind}"].T, 3, axis=-1)
+
+    return gpt_like(t, found, gpus, "transformer.blocks.", names, qkv)
+
+
+def gpt_like(
+    t: Tensors,
+    found: dict[str, Array],
+    gpus: int,
+    blocks: str,
+    names: Sequence[str],
+    qkv: Callable[[str, str], Sequence[Array]],
+) -> dict[str, Array]:
+    """Add the layers of a model that stores [out, in]; `names`: norm, matrix, norm, two matrices."""
+    first, dense, second, wide, narrow = names
+    for layer in range(3):
+        of, ft = f"{blocks}{layer}.", f"layers.{layer}."
+        found |= norm(f"{ft}input_layernorm", t, f"{of}{first}")
+        found |= norm(f"{ft}post_attention_layernorm", t, f"{of}{second}")
+        found[f"{ft}attention.dense.bias"] = t[f"{of}{dense}.bias"]
+        found[f"{ft}mlp.dense_4h_to_h.bias"] = t[f"{of}{narrow}.bias"]
+        for r in range(gpus):
+            for kind in ("weight", "bias"):
+                found[f"{ft}attention.query_key_value.{kind}.{r}"] = fused(qkv(of, kind), r, gpus)
+                found[f"{ft}mlp.dense_h_to_4h.{kind}.{r}"] = part(t[f"{of}{wide}.{kind}"].T, r, gpus, -1)
+            found[f"{ft}attention.dense.weight.{r}"] = part(t[f"{of}{dense}.weight"].T, r, gpus, 0)
+            found[f"{ft}mlp.dense_4h_to_h.weight.{r}"] = part(t[f"{of}{narrow}.weight"].T, r, gpus, 0)
     return {f"model.{name}.bin": value for name, value in found.items()}
 
 
@@ -276,7 +278,16 @@ def norm(ft: str, t: Tensors, name: str) -> dict[str, Array]:
 
 def files_of(kind: str, release: str) -> Callable[[Tensors, int, int], dict[str, Array]]:
     family = kind.partition("-")[0]
-    known = {"gpt": gpt, "gptj": gptj, "codegen": codegen, "gptneox": gptneox, "t5": t5_with_head}
+    known = {
+        "gpt": gpt,
+        "opt": opt,
+        "bloom": bloom,
+        "mpt": mpt,
+        "gptj": gptj,
+        "codegen": codegen,
+        "gptneox": gptneox,
+        "t5": t5_with_head,
+    }
     return t5 if (family, release) == ("t5", "22.03") else known[family]
 
 
@@ -292,9 +303,38 @@ def order_of(kind: str, folder: Path, out: Path, **options: Any) -> ConversionRe
     return ConversionRequest(kind.partition("-")[0], folder, out / "not there", **{"jobs": 1, **options})
 
 
-@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.fixture(scope="session")
+def slopes(
+    tree: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str, int], list[list[float]]]:
+    """ALiBi's slopes for 1, 2, ... heads from the kernel of a release, compiled for this machine."""
+    compiler = needs.program("g++")
+
+    @functools.cache
+    def compute(release: str, most: int) -> list[list[float]]:
+        folder = tmp_path_factory.mktemp(f"slopes-{release}")
+        source = (tree(release) / "src/fastertransformer/kernels/gen_relative_pos_bias.cu").read_text()
+        begin, end = (
+            source.index("__host__ __device__ uint32_t pow2_roundup"),
+            source.index("void invokeBuildAlibi"),
+        )
+        (folder / "kernel.h").write_text(source[begin:end].removesuffix("template<typename T>\n"))
+        command = [compiler, f'-DSOURCE="{folder / "kernel.h"}"', str(ALIBI), "-o", str(folder / "slopes")]
+        subprocess.run(command, check=True)
+        said = subprocess.run([folder / "slopes", str(most)], capture_output=True, text=True, check=True)
+        return [[float(slope) for slope in line.split()] for line in said.stdout.splitlines()]
+
+    return compute
+
+
 @pytest.mark.parametrize(
-    ("release", "kind"), [(release, kind) for release, kinds in RELEASES.items() for kind in kinds]
+    ("release", "kind", "gpus"),
+    [
+        (release, kind, gpus)
+        for release, kinds in RELEASES.items()
+        for kind in kinds
+        for gpus in GPUS[HEADS.get(kind, 4)]
+    ],
 )
 def test_every_weight_is_the_checkpoints(
     release: str,
@@ -304,6 +344,7 @@ def test_every_weight_is_the_checkpoints(
     worker: TorchWorker,
     tree: Callable[[str], Path],
     checkpoint: Callable[[str], tuple[Path, Tensors]],
+    slopes: Callable[[str, int], list[list[float]]],
     tmp_path: Path,
 ) -> None:
     folder, tensors = checkpoint(kind)
@@ -312,6 +353,30 @@ def test_every_weight_is_the_checkpoints(
     facts, converter = planned.checkpoint.facts, planned.converter
     assert list(weights.complaints(made, converter, facts, gpus, planned.data_type)) == []
     require_equal(made, files_of(kind, release)(tensors, gpus, HEADS.get(kind, 4)))
+    if kind in GPTS and release != "22.03":  # other keys of config.ini, and GPT-2 alone
+        found = ft_gpt.Gpt(made, lambda heads: np.array(slopes(release, MOST_HEADS)[heads - 1]))
+        require_same_answers(found, worker, folder)
+
+
+def require_same_answers(found: ft_gpt.Gpt, worker: TorchWorker, folder: Path) -> None:
+    """By weights, config.ini and the kernel's slopes; the rest is ft_gpt.py's reading of the sources."""
+    out = folder.with_name("logits.npy")
+    if not out.exists():
+        worker("logits", str(folder), "20", str(out))
+    wanted = np.load(out)
+    logits = found.logits(range(20))
+    np.testing.assert_allclose(logits, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
+    assert (logits.argmax(-1) == wanted.argmax(-1)).all()
+
+
+@pytest.mark.parametrize("release", ["22.07", "22.12"])
+def test_alibi_gives_every_head_the_slope_of_transformers(
+    release: str, worker: TorchWorker, slopes: Callable[[str, int], list[list[float]]]
+) -> None:
+    wanted = [json.loads(line) for line in worker("slopes", str(MOST_HEADS)).splitlines()]
+    for found, models in zip(slopes(release, MOST_HEADS), wanted, strict=True):
+        for model in models:
+            np.testing.assert_allclose(found, model, rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gpt", "gptneox", "t5"])
@@ -378,88 +443,61 @@ def test_a_gated_t5_is_refused_where_its_converter_would_lose_weights(
     folder, _ = checkpoint("t5-gated")
     with pytest.raises(ConfigError, match="feed_forward_proj is 'gated-gelu'") as caught:
         conversion.plan_conversion(config, "22.03", order_of("t5", folder, tmp_path))
-    assert caught.value.hint == "--triton 22.12 can"
+    assert caught.value.hint == "--triton 26.06 can"
 
 
-JAX_FACTS = {"layers": 28, "hidden": 32, "inner": 128, "vocabulary": 48}
+def convert_mesh(
+    config: Config, release: str, worker: TorchWorker, tree: Path, folder: Path, gpus: int
+) -> Path:
+    out = folder.with_name(f"{folder.name}-out")
+    out.mkdir()
+    planned = conversion.plan_conversion(config, release, order_of("gptj", folder, out, gpus=gpus))
+    return carry_out(planned, worker, tree, out)
 
 
-@pytest.fixture
-def mesh(tmp_path: Path) -> tuple[Path, dict[str, Array]]:
-    """A tiny checkpoint as Mesh Transformer JAX shards it over 8 cores, and its tensors, [out, in].
-
-    Whole numbers, as the converter rounds to fp16. Its order of tensors, and which axis is sharded, are those
-    that the converter expects (FT v5.3 gptj_ckpt_convert.py:158-195); the cores' shares of a bias add up.
-    """
-    draw = np.random.default_rng(5)
-    hidden, inner, rows = JAX_FACTS["hidden"], JAX_FACTS["inner"], JAX_FACTS["vocabulary"]
-    shards: list[list[Array]] = [[] for _ in range(8)]
-    tensors: dict[str, Array] = {}
-
-    def add(name: str, axis: int | None, *shape: int) -> None:
-        array = draw.integers(2, 99, shape).astype(np.float32)
-        tensors[name] = array.T
-        parts: list[Array] = [array / 8] * 8 if axis is None else np.split(array, 8, axis)
-        for shard, piece in zip(shards, parts, strict=True):
-            shard.append(piece)
-
-    add("table.bias", None, hidden)
-    add("table", 0, rows, hidden)
-    for layer in sorted(map(str, range(JAX_FACTS["layers"]))):
-        of = f"transformer.h.{layer}."
-        for name in ("q", "v", "k"):
-            add(f"{of}attn.{name}_proj.weight", 1, hidden, hidden)
-        add(f"{of}attn.out_proj.weight", 0, hidden, hidden)
-        add(f"{of}mlp.fc_in.bias", 0, inner)
-        add(f"{of}mlp.fc_in.weight", 1, hidden, inner)
-        add(f"{of}mlp.fc_out.bias", None, hidden)
-        add(f"{of}mlp.fc_out.weight", 0, inner, hidden)
-        add(f"{of}ln_1.bias", None, hidden)
-        add(f"{of}ln_1.weight", None, hidden)
-    add("lm_head.bias", 0, rows)
-    add("lm_head.weight", 1, hidden, rows)
-    add("transformer.ln_f.bias", None, hidden)
-    add("transformer.ln_f.weight", None, hidden)
-    for number, arrays in enumerate(shards):
-        folder = tmp_path / "step_1" / f"shard_{number}"
-        folder.mkdir(parents=True)
-        np.savez(folder / "0.npz", *arrays)
-    tensors["transformer.wte.weight"] = tensors.pop("table").T + tensors.pop("table.bias")
-    return tmp_path / "step_1", tensors
-
-
-@pytest.mark.parametrize("release", RELEASES)
-def test_the_original_gptj_checkpoint_is_put_together(
+@pytest.mark.parametrize("data_type", [ml_dtypes.bfloat16, np.float32])
+@pytest.mark.parametrize("release", ["22.07", "22.12"])
+def test_the_original_gptj_checkpoint_becomes_what_hugging_faces_becomes(
     release: str,
+    data_type: Any,
     config: Config,
     worker: TorchWorker,
     tree: Callable[[str], Path],
-    mesh: tuple[Path, dict[str, Array]],
     tmp_path: Path,
 ) -> None:
-    """The converter needs jax for a transposition and the name of a data type: numpy does, for fp32."""
-    (tmp_path / "jax").mkdir()
-    (tmp_path / "jax" / "__init__.py").touch()
-    (tmp_path / "jax" / "numpy.py").write_text("from numpy import *\n")
-    folder, tensors = mesh
-    planned = conversion.plan_conversion(config, release, order_of("gptj", folder, tmp_path, gpus=2))
-    out = tmp_path / "out"
-    out.mkdir()
-    here = {converters.TREE: str(tree(release)), "/convert/checkpoint": str(folder), "/convert/out": str(out)}
-    (argv,) = planned.commands()
-    for inside, path in here.items():
-        argv = [argument.replace(inside, path) for argument in argv]
-    worker("run", str(tmp_path), *argv[1:])
-    facts = {**planned.checkpoint.facts, **JAX_FACTS}
-    wanted = gptj_like(
-        tensors,
-        2,
-        lambda of: tuple(tensors[f"{of}attn.{n}_proj.weight"].T for n in "qkv"),
-        JAX_FACTS["layers"],
+    """Byte by byte, config.ini too; and no image has jax."""
+    tensors = mesh_checkpoint.write(tmp_path / "step_1", MESH, np.dtype(data_type))
+    mesh_checkpoint.write_huggingface(tmp_path / "hf", tensors, MESH)
+    one, other = (
+        convert_mesh(config, release, worker, tree(release), tmp_path / name, 2) for name in ("step_1", "hf")
     )
-    require_equal(out / "2-gpu", wanted)
-    assert set(weights.expected(planned.converter, facts, 2, "fp32")) == set(wanted)
-    assert (out / "2-gpu" / "config.ini").exists() == (release != "22.03"), "5.0 writes none: we do"
+    contents = [{file.name: file.read_bytes() for file in folder.iterdir()} for folder in (one, other)]
+    assert contents[0] == contents[1]
+    require_equal(one, mesh_files(tensors, MESH["n_layer"]))
+
+
+def mesh_files(tensors: Tensors, layers: int) -> dict[str, Array]:
+    def qkv(of: str) -> tuple[Array, ...]:
+        return tuple(tensors[f"{of}attn.{name}_proj.weight"].T for name in "qkv")
+
+    return gptj_like(tensors, 2, qkv, layers)
+
+
+def test_the_oldest_converter_goes_on_from_what_is_put_together(
+    config: Config, worker: TorchWorker, tree: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """It knows 28 layers, and would give a small model the numbers of GPT-J 6B: those are taken away here."""
+    gptj = config.models.families["gptj"]
+    found = gptj.converter(config.version("22.03", "ft"), "jax")
+    assert found
+    free = found.model_copy(update={"fixed": {}})
+    family = gptj.model_copy(update={"converters": (free,)})
+    models = config.models.model_copy(update={"families": {**config.models.families, "gptj": family}})
+    settings = {**MESH, "n_layer": 28}
+    tensors = mesh_checkpoint.write(tmp_path / "step_1", settings)
+    changed = replace(config, models=models)
+    made = convert_mesh(changed, "22.03", worker, tree("22.03"), tmp_path / "step_1", 2)
+    require_equal(made, mesh_files(tensors, 28))
 
 
 @pytest.mark.parametrize("release", RELEASES)
@@ -468,7 +506,7 @@ def test_no_converter_that_is_called_runs_code_of_a_pickle(
 ) -> None:
     """transformers passes `weights_only` by itself (v4.46.3 modeling_utils.py, load_state_dict)."""
     scripts = {
-        found.script
+        config.path(found.own_script) if found.own_script else tree(release) / found.name
         for family in config.models.families
         for kind in ("huggingface", "jax")
         if (found := converters._find(config, release, family, kind))
@@ -477,10 +515,10 @@ def test_no_converter_that_is_called_runs_code_of_a_pickle(
     for script in scripts:
         calls = [
             (ast.unparse(node.func), {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords})
-            for node in ast.walk(ast.parse((tree(release) / script).read_text()))
+            for node in ast.walk(ast.parse(script.read_text()))
             if isinstance(node, ast.Call)
         ]
         loads = [arguments for called, arguments in calls if called == "torch.load"]
         assert all(arguments.get("weights_only") == "True" for arguments in loads), script
         assert not any("pickle" in called or "allow_pickle" in arguments for called, arguments in calls)
-        assert loads or "gptj" not in script
+        assert loads or "gptj" not in script.name

@@ -13,7 +13,7 @@ from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
-from testing import bytelevel
+from testing import ROOT, bytelevel
 
 from .conftest import Need
 
@@ -98,6 +98,43 @@ def test_every_layout_and_ensemble_is_where_the_test_believes_it(release: str, a
     } == with_text
 
 
+def test_the_models_of_bloom_are_those_of_gpt_without_its_batches(release: str, all_models: Path) -> None:
+    """So models.yaml serves BLOOM as GPT: model-repo lets every model batch."""
+    if release == "22.03":
+        pytest.skip("22.03 has no bloom")
+    pairs = zip(*(sorted(templates(all_models, family).items()) for family in ("gpt", "bloom")), strict=True)
+    for (name, gpt), (same_name, bloom) in pairs:
+        assert name == same_name
+        configs = [config_pbtxt.parse(text) for text in (gpt, bloom)]
+        for found in configs:
+            found.ClearField("dynamic_batching")
+            found.ClearField("batch_input")
+            found.ClearField("default_model_filename")
+            found.parameters.pop("model_checkpoint_path", None)
+            for tensor in found.input:
+                tensor.allow_ragged_batch = False
+        assert configs[0] == configs[1], name
+
+
+def test_the_options_of_requests_are_in_the_templates_that_the_documentation_names(
+    release: str, all_models: Path
+) -> None:
+    text = (ROOT / "docs/serving.md").read_text()
+    rows = [row.split("|")[1:-1] for row in text[text.index("| option | inputs |") :].splitlines()]
+    rows = [[cell.strip(" `") for cell in row] for row in rows[2 : rows.index([])]]
+    assert len(rows) > 5
+    for option, inputs, oldest, later, _ in rows:
+        named = {name for name in inputs.replace("`", "").split() if name}
+        there = [
+            layout
+            for layout in INI
+            if layout in LAYOUTS[release][0]
+            and named
+            and named <= set(config_pbtxt.inputs(templates(all_models, layout)[config_pbtxt.MODEL]))
+        ]
+        assert (oldest if release == "22.03" else later).split() == (there or ["none"]), option
+
+
 @pytest.mark.parametrize("layout", INI)
 def test_model_repo_fills_the_layout(release: str, layout: str, all_models: Path, tmp_path: Path) -> None:
     layouts, with_text = LAYOUTS[release]
@@ -131,6 +168,10 @@ def test_model_repo_fills_the_layout(release: str, layout: str, all_models: Path
         assert STRUCTURE.items() <= parameters.items()
         assert parameters["max_seq_len"] == ("13" if layout == "gpt" else "2048")
     assert {config.max_batch_size for config in configs.values()} == {bare.max_batch_size}
+    assert bare.HasField("dynamic_batching")
+    assert [tensor.name for tensor in bare.input if tensor.allow_ragged_batch] == ["input_ids"]
+    assert len(bare.batch_input) == 1
+    assert config_pbtxt.has_instances(found[config_pbtxt.MODEL]) != old
 
     if layout in with_text:
         taken = {tensor.name: tensor.optional for tensor in configs[ensemble.PREPROCESSING].input}

@@ -5,6 +5,9 @@ reads a JSON list a line, and answers each with a line [exit code, output] from 
 
     ["make", KIND, FOLDER, TENSORS.npz]  save a model and its tensors, by transformers' names, in fp32
     ["same", FOLDER, OTHER]              fail unless the two models give the same logits
+    ["logits", FOLDER, NUMBER, OUT.npy]  save the logits after each of the tokens 0, 1, ..., NUMBER - 1
+    ["states", FOLDER, PROMPTS, OUT.npz] save the last states of each prompt of a JSON list, as "0", ...
+    ["slopes", NUMBER]                   print ALiBi's slopes of BLOOM and of MPT for 1, 2, ... heads
     ["run", PYTHONPATH, SCRIPT, ...]     run a script as Python itself would
 """
 
@@ -59,11 +62,76 @@ T5 = {
     "decoder_start_token_id": 0,
     "eos_token_id": 1,
 }
+# Nothing about it is a multiple of 8: three layers, and six heads of 48 that share two keys and values.
+LLAMA = {
+    "hidden_size": 288,
+    "intermediate_size": 412,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "vocab_size": VOCABULARY,
+    "bos_token_id": 49,
+    "eos_token_id": 50,
+    "rms_norm_eps": 1e-2,  # large enough to be seen
+    "rope_theta": 1000000.0,
+    "rope_scaling": {"type": "linear", "factor": 2.0},
+    "torch_dtype": "bfloat16",
+}
+SCALED_NEOX = {
+    **NEOX,
+    "hidden_size": 256,
+    "hidden_act": "gelu_new",
+    "rotary_pct": 0.5,
+    "rotary_emb_base": 500,
+    "rope_scaling": {"type": "linear", "factor": 4.0},
+    "layer_norm_eps": 1e-2,
+}
+# Six heads, as ALiBi's slopes of a number that is no power of two are the classic mistake.
+OPT = {
+    "hidden_size": 48,
+    "ffn_dim": 96,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": 24,
+    "word_embed_proj_dim": 48,
+    "vocab_size": VOCABULARY,
+    "dropout": 0.0,
+}
+# As facebook/opt-350m: embeddings narrower than the model, norms after the residual.
+OPT_350M = {**OPT, "word_embed_proj_dim": 16, "do_layer_norm_before": False}
+BLOOM = {
+    "hidden_size": 48,
+    "n_layer": 3,
+    "n_head": 6,
+    "seq_length": 24,
+    "vocab_size": VOCABULARY,
+}
+MPT = {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 24, "vocab_size": VOCABULARY}
+# Six heads, three layers, no width a power of two; GELU's tanh form, and a norm's epsilon that can be seen.
+BERT = {
+    "hidden_size": 192,
+    "intermediate_size": 204,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": 23,
+    "type_vocab_size": 3,
+    "vocab_size": VOCABULARY,
+    "hidden_act": "gelu_new",
+    "layer_norm_eps": 1e-5,
+}
 SHARDED = {"max_shard_size": "10KB"}
 PICKLED = {"safe_serialization": False}
 # kind -> (model class, configuration class, configuration, how it is saved)
 KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "gpt": ("GPT2LMHeadModel", "GPT2Config", GPT2, {}),
+    "opt": ("OPTForCausalLM", "OPTConfig", OPT, {}),
+    "opt-sharded": ("OPTForCausalLM", "OPTConfig", {**OPT, "torch_dtype": "bfloat16"}, SHARDED),
+    "opt-350m": ("OPTForCausalLM", "OPTConfig", OPT_350M, PICKLED),
+    "bloom": ("BloomForCausalLM", "BloomConfig", BLOOM, {}),
+    "bloom-sharded": ("BloomForCausalLM", "BloomConfig", {**BLOOM, "n_head": 4}, {**SHARDED, **PICKLED}),
+    "mpt": ("MptForCausalLM", "MptConfig", MPT, {}),
+    "mpt-sharded": ("MptForCausalLM", "MptConfig", MPT, {**SHARDED, **PICKLED}),
     "gptj": ("GPTJForCausalLM", "GPTJConfig", {**GPT2, "rotary_dim": 4}, PICKLED),
     "gptj-sharded": ("GPTJForCausalLM", "GPTJConfig", {**GPT2, "rotary_dim": 4}, SHARDED),
     "codegen": ("CodeGenForCausalLM", "CodeGenConfig", {**GPT2, "n_ctx": 24, "rotary_dim": 4}, {}),
@@ -80,6 +148,16 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {**NEOX, "use_parallel_residual": False},
         PICKLED,
     ),
+    "gptneox-scaled": ("GPTNeoXForCausalLM", "GPTNeoXConfig", SCALED_NEOX, {}),
+    "llama": ("LlamaForCausalLM", "LlamaConfig", LLAMA, {"max_shard_size": "500KB"}),
+    "llama-tied": (
+        "LlamaForCausalLM",
+        "LlamaConfig",
+        {**LLAMA, "tie_word_embeddings": True, "num_key_value_heads": 6, "rope_scaling": None},
+        {"max_shard_size": "500KB", **PICKLED},
+    ),
+    "bert": ("BertModel", "BertConfig", BERT, {}),
+    "bert-head": ("BertForMaskedLM", "BertConfig", {**BERT, "hidden_act": "relu"}, {**SHARDED, **PICKLED}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5, PICKLED),
     "t5-gated": (
         "T5ForConditionalGeneration",
@@ -89,16 +167,20 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     ),
 }
 
+# Of models that are computed: with larger numbers, answers would hang on roundings.
+SPREAD = {"bert": 0.2, "bert-head": 0.2, "llama": 0.2, "llama-tied": 0.2, "gptneox-scaled": 0.2}
+
 
 def make(kind: str, folder: str, tensors: str) -> None:
     model_class, config_class, arguments, saving = KINDS[kind]
     torch.manual_seed(7)
     model = getattr(transformers, model_class)(getattr(transformers, config_class)(**arguments))
+    model.to(model.config.torch_dtype or torch.float32)
     with torch.no_grad():
         for parameter in model.parameters():
             # Biases and norms are 0 and 1 otherwise, and a lost or swapped one would not show.
-            parameter.copy_(torch.randn_like(parameter))
-    model.save_pretrained(folder, **saving)
+            parameter.copy_(SPREAD.get(kind, 1) * torch.randn_like(parameter))
+    model.to(getattr(torch, arguments.get("torch_dtype", "float32"))).save_pretrained(folder, **saving)
     np.savez(tensors, **{name: value.float().numpy() for name, value in model.state_dict().items()})
 
 
@@ -113,6 +195,30 @@ def same(folder: str, other: str) -> None:
         raise SystemExit(f"logits differ by up to {(first - second).abs().max()}, of {first.abs().max()}")
 
 
+def logits(folder: str, number: str, out: str) -> None:
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.GELU):
+            module.approximate = "tanh"  # FasterTransformer has no other
+    with torch.no_grad():
+        np.save(out, model(torch.arange(int(number))[None]).logits[0].numpy())
+
+
+def states(folder: str, prompts: str, out: str) -> None:
+    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    with torch.no_grad():
+        found = [model(torch.tensor([prompt])).last_hidden_state[0].numpy() for prompt in json.loads(prompts)]
+    np.savez(out, **{str(number): array for number, array in enumerate(found)})
+
+
+def slopes(number: str) -> None:
+    bloom_module, mpt_module = transformers.models.bloom.modeling_bloom, transformers.models.mpt.modeling_mpt
+    for heads in range(1, int(number) + 1):
+        bloom = bloom_module.build_alibi_tensor(torch.ones(1, 2), heads, torch.float32)[:, 0, 1]
+        mpt = -mpt_module.build_mpt_alibi_tensor(heads, 2)[:, 0, 0]
+        print(json.dumps([bloom.tolist(), mpt.tolist()]))
+
+
 def run(path: str, script: str, *arguments: str) -> None:
     os.environ["PYTHONPATH"] = path  # for processes that it spawns
     sys.path[:0] = [str(Path(script).parent), path]
@@ -120,7 +226,14 @@ def run(path: str, script: str, *arguments: str) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"make": make, "same": same, "run": run}
+COMMANDS: dict[str, Callable[..., None]] = {
+    "make": make,
+    "same": same,
+    "logits": logits,
+    "states": states,
+    "slopes": slopes,
+    "run": run,
+}
 
 
 def forked(name: str, *arguments: str) -> tuple[int, str]:

@@ -8,6 +8,8 @@ python -m benchmarks.topics.inference \\
     --server "chroot /srv/root mpirun -n 1 --allow-run-as-root tritonserver" \\
     --folder /srv/root/ftbench --template config.pbtxt --out results \\
     --variant ours --variant nvtx library=/srv/nvtx --variant four-cores cpus=0-3
+python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open --template config.pbtxt \
+    --out results --plain --variant 22.12 --variant 24.10 image=triton_with_ft:24.10-sm90-open-cuda13
 """
 
 from __future__ import annotations
@@ -16,31 +18,35 @@ import argparse
 import shlex
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.harness import table
 from benchmarks.harness.figure import Machine, Result
-from benchmarks.topics.inference import NAME, job, lacking, report, server
-from benchmarks.topics.inference.gpt import Shape
+from benchmarks.topics.inference import NAME, gpt, job, lacking, llama, report, server
+from benchmarks.topics.inference.architecture import Architecture
 from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.server import Launcher, Place, Variant
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 
+SHAPES: Mapping[str, type[Architecture]] = {"gpt": gpt.Shape, "llama": llama.Shape}
+
 
 def variant(words: Sequence[str]) -> Variant:
-    """Parse `NAME [library=DIR] [cpus=LIST] [VARIABLE=VALUE ...]`; ConfigError for anything else."""
+    """Parse `NAME [library=DIR] [cpus=LIST] [image=NAME] [VARIABLE=VALUE ...]`; ConfigError if it is not."""
     name, *rest = words
     pairs = [word.partition("=") for word in rest]
     if wrong := [word for word, equals, _ in pairs if not equals]:
-        hint = "library=DIR, cpus=LIST or VARIABLE=VALUE"
+        hint = "library=DIR, cpus=LIST, image=NAME or VARIABLE=VALUE"
         raise ConfigError(f"--variant {name}: {wrong[0]} has no value", hint=hint)
     settings = {key: value for key, _, value in pairs}
     library, cpus = settings.pop("library", None), settings.pop("cpus", "")
+    image = settings.pop("image", "")
     if library is not None and not (Path(library) / server.LIBRARY).is_file():
         raise ConfigError(f"--variant {name}: there is no {server.LIBRARY}", where=library)
-    return Variant(name, Path(library) if library else None, settings, cpus)
+    return Variant(name, Path(library) if library else None, settings, cpus, image)
 
 
 def launcher(options: argparse.Namespace) -> Launcher:
@@ -52,8 +58,23 @@ def launcher(options: argparse.Namespace) -> Launcher:
     return server.Command(place, shlex.split(options.server))
 
 
+def sizes(of: type[Architecture]) -> set[str]:
+    """Return the names of the numbers that decide the size of a model."""
+    return {field.name for field in fields(of)}
+
+
+def shape(options: argparse.Namespace) -> Architecture:
+    """Return the model that the options select; ConfigError for a number that its family lacks."""
+    of = SHAPES[options.family]
+    every = set().union(*map(sizes, SHAPES.values()))
+    given = {name: value for name in every if (value := getattr(options, name)) is not None}
+    if foreign := sorted(given.keys() - sizes(of)):
+        raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
+    return of(**given)
+
+
 def parser() -> argparse.ArgumentParser:
-    """Return the parser; options of model and workload are named by the fields of Shape and Workload."""
+    """Return the parser; options of model and workload are named by the fields of shapes and Workload."""
     made = argparse.ArgumentParser(
         prog="python -m benchmarks.topics.inference",
         description=__doc__,
@@ -63,18 +84,17 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--image", help="run this image with docker")
     how.add_argument("--server", metavar="COMMAND", help="run this; it gets tritonserver's options")
     made.add_argument("--access", choices=list(server.DEVICES), default="cdi", help="how --image gets GPUs")
-    made.add_argument("--template", type=Path, required=True, help="upstream's config.pbtxt of GPT")
+    made.add_argument("--template", type=Path, required=True, help="upstream's config.pbtxt of the model")
+    made.add_argument("--family", choices=SHAPES, default="gpt", help="of the model (%(default)s)")
     made.add_argument("--out", type=Path, required=True, help="folder for the record and the servers' logs")
-    made.add_argument("--folder", type=Path, help="folder to make for the model, 6 GB; removed at the end")
+    made.add_argument("--folder", type=Path, help="folder to make for the model; removed at the end")
     made.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
     made.add_argument("--variant", action="append", nargs="+", metavar=("NAME", "SETTING"), help="repeatable")
     made.add_argument("--rounds", type=int, default=2, help="servers of each variant (2)")
     made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
     made.add_argument("--plain", action="store_true", help="leave out compiled transformers")
-    for name in ("layers", "hidden", "heads", "positions", "vocabulary"):
-        made.add_argument(
-            f"--{name}", type=int, default=getattr(Shape, name), help="of the model (%(default)s)"
-        )
+    for name in sorted(set().union(*map(sizes, SHAPES.values()))):
+        made.add_argument(f"--{name.replace('_', '-')}", type=int, help="of the model")
     for name in ("prompt", "answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))
         made.add_argument(f"--{name}", type=int, default=default, help="of the workload (%(default)s)")
@@ -84,12 +104,15 @@ def parser() -> argparse.ArgumentParser:
 
 def described(options: argparse.Namespace) -> job.Job:
     """Return the job that the options describe."""
+    variants = tuple(map(variant, options.variant or [[server.SHIPPED.name]]))
+    if options.server and (given := [each.name for each in variants if each.image]):
+        raise ConfigError(f"--variant {given[0]}: --server runs no image", hint="--image, or no image=")
     return job.Job(
         launcher=launcher(options),
         template=options.template.read_text(encoding="utf-8"),
         out=options.out,
-        variants=tuple(map(variant, options.variant or [[server.SHIPPED.name]])),
-        shape=Shape(options.layers, options.hidden, options.heads, options.positions, options.vocabulary),
+        variants=variants,
+        shape=shape(options),
         workload=Workload(
             options.prompt, options.answer, tuple(options.batches), options.runs, options.warm_ups
         ),

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 SEED = 20221
 # GPT-2's own (transformers, GPT2Config.initializer_range). GPT-2 scales the last projections of a layer down;
@@ -23,6 +23,7 @@ class Shape:
     (FT v5.3 decoder_masked_multihead_attention.cu).
     """
 
+    name: ClassVar[str] = "GPT"
     layers: int = 24
     hidden: int = 2048
     heads: int = 16
@@ -38,6 +39,54 @@ class Shape:
     def parameters(self) -> int:
         """Return the number of parameters; the head is the embedding."""
         return sum(math.prod(tensor.size) for tensor in tensors(self))
+
+    def make(self, device: str) -> Any:
+        """Return a GPT2LMHeadModel of this shape in fp16 without weights, whose answers never end early.
+
+        An end token costs transformers a check at every step, so it gets none, to its advantage.
+        """
+        import torch
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        described = GPT2Config(
+            n_layer=self.layers,
+            n_embd=self.hidden,
+            n_head=self.heads,
+            n_positions=self.positions,
+            vocab_size=self.vocabulary,
+            bos_token_id=self.end,
+            eos_token_id=self.end,
+        )
+        with torch.device(device):
+            made = GPT2LMHeadModel(described).half().eval()
+        made.tie_weights()
+        made.generation_config.eos_token_id = None
+        made.generation_config.pad_token_id = self.end
+        return made
+
+    def fill(self, made: Any, folder: Path, seed: int = SEED) -> None:
+        """Draw all weights into the model `made`, and into the new `folder` for FasterTransformer.
+
+        The same seed gives the same weights on the same kind of device.
+        """
+        import torch
+
+        folder.mkdir(parents=True)
+        with (folder / "config.ini").open("w", encoding="utf-8") as file:
+            config(self).write(file)
+        device = made.device
+        generator = torch.Generator(device).manual_seed(seed)
+        parameters = dict(made.named_parameters())  # a tied head counts once
+        with torch.no_grad():
+            for tensor in tensors(self):
+                drawn = torch.randn(tensor.size, generator=generator, device=device) * STD + tensor.around
+                if tensor.name == "transformer.wte.weight":
+                    drawn[self.end] = 0
+                parameter = parameters.pop(tensor.name)
+                assert parameter.shape == drawn.shape, tensor
+                parameter.copy_(drawn)
+                parameter.cpu().numpy().tofile(folder / tensor.file)
+        assert not parameters, f"transformers has more tensors: {', '.join(parameters)}"
 
 
 @dataclass(frozen=True)
@@ -102,53 +151,3 @@ def config(shape: Shape) -> configparser.ConfigParser:
     }
     written["gpt"] = {key: str(value) for key, value in values.items()}
     return written
-
-
-def model(shape: Shape, device: str) -> Any:
-    """Return a GPT2LMHeadModel of this shape in fp16 without weights, whose answers never end early.
-
-    An end token costs transformers a check at every step, so it gets none, to its advantage.
-    """
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    described = GPT2Config(
-        n_layer=shape.layers,
-        n_embd=shape.hidden,
-        n_head=shape.heads,
-        n_positions=shape.positions,
-        vocab_size=shape.vocabulary,
-        bos_token_id=shape.end,
-        eos_token_id=shape.end,
-    )
-    with torch.device(device):
-        made = GPT2LMHeadModel(described).half().eval()
-    made.tie_weights()
-    made.generation_config.eos_token_id = None
-    made.generation_config.pad_token_id = shape.end
-    return made
-
-
-def fill(made: Any, shape: Shape, folder: Path, seed: int = SEED) -> None:
-    """Draw all weights into the model `made`, and into the new `folder` for FasterTransformer.
-
-    The same seed gives the same weights on the same kind of device.
-    """
-    import torch
-
-    folder.mkdir(parents=True)
-    with (folder / "config.ini").open("w", encoding="utf-8") as file:
-        config(shape).write(file)
-    device = made.device
-    generator = torch.Generator(device).manual_seed(seed)
-    parameters = dict(made.named_parameters())  # a tied head counts once
-    with torch.no_grad():
-        for tensor in tensors(shape):
-            drawn = torch.randn(tensor.size, generator=generator, device=device) * STD + tensor.around
-            if tensor.name == "transformer.wte.weight":
-                drawn[shape.end] = 0
-            parameter = parameters.pop(tensor.name)
-            assert parameter.shape == drawn.shape, tensor
-            parameter.copy_(drawn)
-            parameter.cpu().numpy().tofile(folder / tensor.file)
-    assert not parameters, f"transformers has more tensors: {', '.join(parameters)}"

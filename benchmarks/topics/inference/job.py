@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.topics.inference import gpt, server
+from benchmarks.topics.inference import server
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, progress, vary
 from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt
 
 if TYPE_CHECKING:
-    from benchmarks.topics.inference.gpt import Shape
+    from benchmarks.topics.inference.architecture import Architecture
     from benchmarks.topics.inference.server import Launcher, Variant
 
 PLAIN, COMPILED = "transformers", "transformers, compiled"
@@ -26,7 +26,7 @@ WEIGHTS = "1-gpu"
 
 @dataclass(frozen=True)
 class Job:
-    """The measurement: `template` is upstream's config.pbtxt of GPT, `rounds` the servers per variant.
+    """The measurement: `template` is upstream's config.pbtxt of the model, `rounds` the servers per variant.
 
     Transformers is compared with the first of `variants`. `out` gets the servers' logs.
     """
@@ -35,7 +35,7 @@ class Job:
     template: str
     out: Path
     variants: Sequence[Variant]
-    shape: Shape
+    shape: Architecture
     workload: Workload
     rounds: int = 2
     device: str = "cuda"
@@ -83,12 +83,12 @@ def config(template: str, weights: Path) -> str:
 def _prepared(job: Job) -> Any:
     """Return transformers' model, and write weights and variants into the launcher's folder."""
     folder, start = job.launcher.place.outside, time.monotonic()
-    model = gpt.model(job.shape, job.device)
+    model = job.shape.make(job.device)
     progress(
         f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s"
     )
     weights = folder / "weights" / WEIGHTS
-    gpt.fill(model, job.shape, weights)
+    job.shape.fill(model, weights)
     config_pbtxt.write(folder / server.MODELS, config(job.template, weights), weights)
     for variant in job.variants:
         server.equip(job.launcher.place, variant)

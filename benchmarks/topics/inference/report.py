@@ -35,9 +35,11 @@ def charts(found: Found) -> list[Bars]:
     sides = {
         name: times for name, times in found.compared.times.items() if name not in found.compared.failures
     }
-    drawn = [_chart(found, "inference", "GPT", sides)]
+    drawn = [_chart(found, "inference", found.job.shape.name, sides)]
     if varied := together(found.sessions):
-        drawn.append(_chart(found, "inference-variants", "Variants of the server, GPT", varied))
+        drawn.append(
+            _chart(found, "inference-variants", f"Variants of the server, {found.job.shape.name}", varied)
+        )
     return drawn
 
 
@@ -58,7 +60,8 @@ def data(found: Found) -> dict[str, Any]:
 
 
 def _settings(variant: Variant) -> dict[str, str]:
-    return {**variant.environment, **({"cpus": variant.cpus} if variant.cpus else {})}
+    chosen = {"cpus": variant.cpus, "image": variant.image}
+    return {**variant.environment, **{name: value for name, value in chosen.items() if value}}
 
 
 def rates(times: Times, batch: int, answer: int) -> list[float]:
@@ -78,7 +81,7 @@ def _batch(found: Found, batch: int) -> Iterator[Figure]:
             continue
         taken = rates(times, batch, work.answer)
         medians[side] = statistics.median(taken)
-        what = f"GPT of {shape.parameters / 1e9:.2f} billion parameters, fp16, batch {batch}: {side}"
+        what = f"{shape.name} of {shape.parameters / 1e9:.2f} billion parameters, fp16, batch {batch}: {side}"
         spread = f"median of {len(taken)} runs ({min(taken):.0f} to {max(taken):.0f})"
         how = f"measured, {spread}, {work.answer} tokens after {work.prompt}, {found.where['gpu']}"
         yield Figure(Topic.INFERENCE, what, medians[side], RATE, None, how)

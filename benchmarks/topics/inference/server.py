@@ -45,13 +45,15 @@ class Place:
 class Variant:
     """A variant of the server: its own libraries or those in the folder `library`, and `environment`.
 
-    `cpus` are the cores that it may use, as in taskset(1) ("0-7,16"); empty: all.
+    `cpus` are the cores that it may use, as in taskset(1) ("0-7,16"); empty: all. `image` replaces the
+    launcher's, if that runs images.
     """
 
     name: str
     library: Path | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     cpus: str = ""
+    image: str = ""
 
 
 SHIPPED = Variant("shipped")
@@ -65,7 +67,7 @@ class Launcher(Protocol):
         """Return the folder of the model repository."""
         ...
 
-    def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
+    def argv(self, options: Sequence[str], variant: Variant) -> list[str]:
         """Return the command of a process that lives as long as the server and forwards SIGTERM."""
         ...
 
@@ -80,10 +82,10 @@ class Command:
     place: Place
     program: Sequence[str]
 
-    def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
+    def argv(self, options: Sequence[str], variant: Variant) -> list[str]:
         """Return the command, preceded by its environment."""
-        bound = ["taskset", "--cpu-list", cpus] if cpus else []
-        return ["env", *_assigned(environment), *bound, *self.program, *options]
+        bound = ["taskset", "--cpu-list", variant.cpus] if variant.cpus else []
+        return ["env", *_assigned(variant), *bound, *self.program, *options]
 
     def clean(self) -> None:
         """Do nothing: nothing remains."""
@@ -98,16 +100,16 @@ class Image:
     access: str
     name: str = field(default_factory=lambda: f"ftbuild-bench-{uuid.uuid4().hex[:12]}")
 
-    def argv(self, options: Sequence[str], environment: Mapping[str, str], cpus: str) -> list[str]:
+    def argv(self, options: Sequence[str], variant: Variant) -> list[str]:
         """Return `docker run` in the foreground, with the limits of ftbuild's serving."""
         limits = (f"--ulimit={name}={value}:{value}" for name, value in triton.LIMITS.items())
-        bound = [f"--cpuset-cpus={cpus}"] if cpus else []
+        bound = [f"--cpuset-cpus={variant.cpus}"] if variant.cpus else []
         return [
             *("docker", "run", "--rm", f"--name={self.name}", "--network=host", DEVICES[self.access]),
             *(f"--shm-size={triton.SHARED_MEMORY}", *limits, *bound),
-            *(f"--env={word}" for word in _assigned(environment)),
+            *(f"--env={word}" for word in _assigned(variant)),
             f"--mount=type=bind,source={self.place.outside},target={self.place.inside},readonly",
-            *(self.image, *triton.COMMAND[:-1], *options),
+            *(variant.image or self.image, *triton.COMMAND[:-1], *options),
         ]
 
     def clean(self) -> None:
@@ -153,7 +155,7 @@ def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running
         options.append(f"--backend-directory={launcher.place.inside}/{BACKENDS}/{variant.name}")
     with log.open("wb") as sink:
         start = time.monotonic()
-        argv = launcher.argv(options, {**ONE_GPU, **variant.environment}, variant.cpus)
+        argv = launcher.argv(options, variant)
         process = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             _wait(process, f"http://127.0.0.1:{http}{triton.READY}", log)
@@ -217,8 +219,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _assigned(environment: Mapping[str, str]) -> list[str]:
-    return [f"{name}={value}" for name, value in environment.items()]
+def _assigned(variant: Variant) -> list[str]:
+    return [f"{name}={value}" for name, value in {**ONE_GPU, **variant.environment}.items()]
 
 
 def _free_ports(count: int) -> list[int]:

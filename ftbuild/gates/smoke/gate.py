@@ -13,22 +13,22 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from ftbuild.config.families import Family
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, gpu
 from ftbuild.engine.daemon import ImageNotBuilt
-from ftbuild.engine.gpu import Access
+from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
 from ftbuild.gates.records import Demand
 from ftbuild.gates.report import SMOKE, GateReport
 from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import junit, models
-from ftbuild.gates.smoke.job import DTYPES, Job, Model, Variant
+from ftbuild.gates.smoke.job import BF16, DTYPES, INT8, Job, Model, Variant
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
+from ftbuild.models import gpu_memory, int8
 from ftbuild.plan import Plan
-from ftbuild.sm import sm_codes
+from ftbuild.sm import FIRST, sm_codes
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.results import CheckResult, State
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
-# The test of the suite that compares answers (suite/test_answers.py).
-COMPARED = "greedy tokens are the references"
+# The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
+COMPARED = "answers are the references"
 
 
 def demands(plan: Plan) -> tuple[Demand, ...]:
@@ -115,11 +115,8 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     image = image_id(subject.client, plan, "runtime")
     prepared = prepare(subject)
     gpus = access.gpus if access else ()
-    version = config.version(plan.cell.triton, "backend")
     tested = {
-        name: Model(family.tensors, _streams(family, version))
-        for name, family in config.models.families.items()
-        if name in prepared.families
+        name: model for name, model in tested_models(config, plan, gpus).items() if name in prepared.families
     }
     job = Job(image, prepared.folder, tested, access.style if access else None, [str(g) for g in gpus])
     job.write(folder / JOB)
@@ -140,6 +137,11 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     return found
 
 
+def tested_models(config: Config, plan: Plan, gpus: Sequence[Gpu]) -> dict[str, Model]:
+    """Return the families that a cell serves, with what release, SMs and GPUs can do of each."""
+    return {name: _model(config, plan, name, gpus) for name in plan.families}
+
+
 def complete(results: Sequence[CheckResult], wanted: Iterable[Demand]) -> tuple[CheckResult, ...]:
     """Return the results with a failure where a family was neither compared nor failed: a skip is no pass."""
     judged = {
@@ -155,8 +157,19 @@ def complete(results: Sequence[CheckResult], wanted: Iterable[Demand]) -> tuple[
     )
 
 
-def _streams(family: Family, version: str) -> bool:
-    return family.streams is not None and SpecifierSet(family.streams).contains(version)
+def _model(config: Config, plan: Plan, name: str, gpus: Sequence[Gpu]) -> Model:
+    family, version = config.models.families[name], config.version(plan.cell.triton, "backend")
+    allocated = gpu_memory.rules(config.models, name)
+    streams = family.streams is not None and SpecifierSet(family.streams).contains(version)
+    bf16 = allocated is not None and allocated.computes_bf16(version)
+    has_int8 = int8.rules(family, version) is not None
+    return Model(
+        family.tensors,
+        streams,
+        family.vectors,
+        bf16=bf16 and all(found.sm >= FIRST[BF16] for found in gpus),
+        int8=has_int8 and min(plan.cell.sms) >= FIRST[INT8],
+    )
 
 
 def _suite(folder: Path, report: Reporter) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ftbuild.config.families import Tensors
+from ftbuild.config.families import Tensors, Vectors
 
+# Those that every family is compared in.
 DTYPES = ("fp32", "fp16")
+# Only some releases and GPUs compute in it.
+BF16 = "bf16"
+# Weights of int8, computed with in fp16.
+INT8 = "int8"
+# How the names of files begin that the load test writes, one for each variant.
+LOADS = "smoke-load-"
 
 
 @dataclass(frozen=True)
@@ -29,10 +36,16 @@ class Variant:
 
 @dataclass(frozen=True)
 class Model:
-    """A family under test: its tensors, and whether this release streams its answers."""
+    """A family under test: its tensors, whether its answers stream, whether bf16 and int8 weights are tested.
 
-    tensors: Tensors
+    One that answers with vectors has none, and `vectors`.
+    """
+
+    tensors: Tensors | None
     streams: bool
+    vectors: Vectors | None = None
+    bf16: bool = False
+    int8: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,6 +58,10 @@ class Job:
     style: str | None
     gpus: Sequence[str]
 
+    def families(self, *, vectors: bool = False) -> tuple[str, ...]:
+        """Return the families that answer with tokens, or those that answer with vectors."""
+        return tuple(name for name, model in self.models.items() if (model.vectors is not None) == vectors)
+
     def lacks(self, variant: Variant) -> str | None:
         """Return why a variant cannot be tested here, or None."""
         if self.style and variant.tensor_para > len(self.gpus):
@@ -53,21 +70,48 @@ class Job:
             return f"this release does not stream {variant.family}"
         return None
 
+    def variants(self, families: Iterable[str], dtypes: Iterable[str], **options: Any) -> list[Variant]:
+        """Return the variants of families in each data type, in bf16 and int8 where they have them."""
+        return [
+            Variant(family, dtype, **options)
+            for family in families
+            for dtype in dtypes
+            if {BF16: self.models[family].bf16, INT8: self.models[family].int8}.get(dtype, True)
+        ]
+
     def write(self, file: Path) -> None:
         """Write the job into a file."""
         record: dict[str, Any] = {
             **asdict(self),
             "prepared": str(self.prepared),
             "models": {
-                name: {"tensors": m.tensors.model_dump(), "streams": m.streams}
+                name: {
+                    **asdict(m),
+                    "tensors": m.tensors.model_dump() if m.tensors else None,
+                    "vectors": m.vectors.model_dump() if m.vectors else None,
+                }
                 for name, m in self.models.items()
             },
         }
         file.write_text(json.dumps(record, indent=2) + "\n")
 
 
+def load_file(job: Path, variant: Variant) -> Path:
+    """Return where the suite writes what came of a variant's load: beside the job."""
+    return job.parent / f"{LOADS}{variant}.json"
+
+
 def read(file: Path) -> Job:
     """Read a job that `Job.write` wrote."""
     record = json.loads(file.read_text())
-    models = {name: Model(Tensors(**m["tensors"]), m["streams"]) for name, m in record["models"].items()}
+    models = {
+        name: Model(
+            **{
+                **m,
+                "tensors": Tensors(**m["tensors"]) if m["tensors"] else None,
+                "vectors": Vectors(**m["vectors"]) if m["vectors"] else None,
+            }
+        )
+        for name, m in record["models"].items()
+    }
     return Job(**{**record, "prepared": Path(record["prepared"]), "models": models})

@@ -22,16 +22,18 @@ def results(file: Path, image: str) -> tuple[CheckResult, ...]:
 
 
 def figures(file: Path) -> Mapping[str, Mapping[str, float]]:
-    """Return the figures that the tests recorded, by variant."""
-    return {
-        _match(case)["variant"]: {
-            name: float(value)
-            for name, value in _properties(case).items()
-            if name != SERVED and value != "None"
-        }
-        for case in _cases(file)
-        if _match(case)["check"] == "figures" and _outcome(case)[0] is State.OK
-    }
+    """Return the figures that passed tests recorded, by variant."""
+    found: dict[str, dict[str, float]] = {}
+    for case in _cases(file):
+        if _outcome(case)[0] is State.OK and (noted := dict(_figures(case))):
+            found.setdefault(_match(case)["variant"], {}).update(noted)
+    return found
+
+
+def _figures(case: ElementTree.Element) -> Iterator[tuple[str, float]]:
+    for name, value in _properties(case).items():
+        if name != SERVED and value != "None":
+            yield name, float(value)
 
 
 def _cases(file: Path) -> Iterator[ElementTree.Element]:

@@ -21,10 +21,11 @@ from ftbuild.client import golden
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
-from ftbuild.errors import SmokeError
+from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.gates.subject import Subject
-from ftbuild.models import config_pbtxt
-from ftbuild.models.converters import command_line, find_converter
+from ftbuild.models import config_ini, config_pbtxt, conversion, conversion_run, int8, weights
+from ftbuild.models.conversion import Conversion, ConversionRequest
+from ftbuild.models.converters import find_converter
 from ftbuild.plan import Plan, digest_of
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 MANIFEST = "manifest.json"
 CHECKPOINT, WEIGHTS, ANSWERS, CONFIG = "checkpoint", "weights", "answers.json", config_pbtxt.CONFIG
+# Of the same checkpoint with int8 weights.
+INT8_ANSWERS = "answers-int8.json"
+SCRIPTS = "scripts"
 # One GPU, and the smallest number that needs the GPUs to talk to each other.
 TENSOR_PARA = (1, 2)
 _INSIDE = "/tmp/smoke"
@@ -75,9 +79,15 @@ def ensure(subject: Subject, folder: Path) -> Prepared:
 
 def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
     """Return a digest of what the models are made from; the plan's key stands for the image."""
-    reference = config.path(config.models.reference).read_bytes()
-    converters = [find_converter(config, plan.cell.triton, f).model_dump() for f in families]
-    return digest_of([plan.key, hashlib.sha256(reference).hexdigest(), golden.questions(), converters])
+    converters = [find_converter(config, plan.cell.triton, f) for f in families]
+    layouts = [c.layout.script for c in converters if c.layout]
+    ours = [config.models.reference, *layouts, *(c.own_script for c in converters if c.own_script)]
+    ours += [module for c in converters for module in c.own_modules]
+    scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in ours]
+    backend = config.version(plan.cell.triton, "backend")
+    quantized = [f for f in families if int8.rules(config.models.families[f], backend)]
+    asked = [golden.questions(), quantized]
+    return digest_of([plan.key, scripts, asked, [c.model_dump() for c in converters]])
 
 
 def _manifest(folder: Path) -> dict[str, str]:
@@ -93,34 +103,51 @@ def _make(subject: Subject, sdk: str, family: str, folder: Path) -> None:
     inside = _Sdk(subject.client, sdk)
     reference = config.path(config.models.reference)
     made = f"{_INSIDE}/made"
+    answers = f"{made}/{ANSWERS}"
+    if int8.rules(config.models.families[family], config.version(subject.plan.cell.triton, "backend")):
+        answers += f" {made}/{INT8_ANSWERS}"
     script = [
         f"mkdir -p {made}",
         f"cd {_INSIDE}",
-        f"python3 {reference.name} {family} {made}/{CHECKPOINT} cases.json {made}/{ANSWERS}",
-        f"cp {config_pbtxt.template(family)} {made}/{CONFIG}",
+        f"python3 {reference.name} {family} {made}/{CHECKPOINT} cases.json {answers}",
+        f"cp {config_pbtxt.template(config.models.template(family))} {made}/{CONFIG}",
     ]
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
     inside.produce(f"the {family} reference", script, made, files, folder)
 
-    layers = golden.expected(folder / ANSWERS).layers
-    converter = find_converter(config, subject.plan.cell.triton, family)
-    weights = f"{_INSIDE}/{WEIGHTS}"
+    planned = [_planned(subject, family, folder, gpus) for gpus in TENSOR_PARA]
+    _convert(inside, planned, folder)
+
+
+def _planned(subject: Subject, family: str, folder: Path, gpus: int) -> Conversion:
+    """Plan what `invoke convert` would do with the checkpoint."""
+    request = ConversionRequest(family, folder / CHECKPOINT, folder / WEIGHTS, gpus, jobs=1)
+    try:
+        return conversion.plan_conversion(subject.config, subject.plan.cell.triton, request)
+    except ConfigError as refused:
+        raise refused.converted(SmokeError) from refused
+
+
+def _convert(inside: _Sdk, planned: Sequence[Conversion], folder: Path) -> None:
+    """Convert the checkpoint for each number of GPUs; SmokeError unless the weights are complete."""
+    out = f"{_INSIDE}/{WEIGHTS}"
     commands = [
-        command_line(
-            converter,
-            checkpoint=f"{_INSIDE}/{CHECKPOINT}",
-            out=weights,
-            tensor_para=tensor_para,
-            layers=layers,
-        )
-        for tensor_para in TENSOR_PARA
+        command
+        for each in planned
+        for command in each.commands(f"{_INSIDE}/{CHECKPOINT}", out, f"{_INSIDE}/{SCRIPTS}")
     ]
+    script = [f"mkdir -p {out}", *map(shlex.join, commands), f"rm -rf {out}/{conversion.RELAID}"]
     files = {f"{CHECKPOINT}/{p.name}": p.read_bytes() for p in (folder / CHECKPOINT).iterdir()}
-    script = [f"mkdir -p {weights}", *(shlex.join(command) for command in commands)]
-    inside.produce(converter.script, script, weights, files, folder / WEIGHTS)
-    for tensor_para in TENSOR_PARA:
-        if not (folder / WEIGHTS / f"{tensor_para}-gpu" / "config.ini").exists():
-            raise SmokeError(f"{converter.script} wrote no config.ini for {tensor_para} GPUs", where=family)
+    files |= {f"{SCRIPTS}/{own.name}": own.read_bytes() for each in planned for own in each.scripts}
+    inside.produce(planned[0].converter.name, script, out, files, folder / WEIGHTS)
+    for each in planned:
+        facts, gpus = each.checkpoint.facts, each.request.gpus
+        made = folder / WEIGHTS / weights.folder_name(gpus)
+        if added := weights.added_config(each.converter, facts):
+            config_ini.add(made, added)
+        lost = next(weights.complaints(made, each.converter, facts, gpus, each.data_type), None)
+        if lost:
+            raise SmokeError(f"{each.converter.name} for {gpus} GPUs: {lost}", where=each.request.family)
 
 
 @dataclass(frozen=True)
@@ -137,8 +164,7 @@ class _Sdk:
         running = container.produced(self.client, self.image, "\n".join(script), made, files=_tar(files))
         try:
             with running as (output, tar):
-                # Converters report what they leave out and end with 0 (FT v5.0 t5 converter).
-                if lost := [line for line in output.splitlines() if "[ERROR]" in line]:
+                if lost := [x for x in output.splitlines() if any(mark in x for mark in conversion_run.LOST)]:
                     raise SmokeError(f"{what} left something out: {lost[0]}", where=self.image)
                 _unpack(tar, folder)
         except ContainerError as failed:

@@ -1,15 +1,21 @@
 """A small random checkpoint, made with transformers, and its answers.
 
-Runs inside the SDK image, alone: python3 reference.py FAMILY FOLDER CASES.json ANSWERS.json
+Runs inside the SDK image, alone: python3 reference.py FAMILY FOLDER CASES.json ANSWERS.json [INT8.json]
 
 Cases are `{"cases": {name: {"prompts": [[id, ...], ...], "length": N, "beams": B}}}`. The answers hold the
 model's constants and, for every prompt, N tokens with their log-probabilities, the second best token of each
 step and its distance (natural logarithm). Checkpoints are drawn seed after seed until no answer hangs on a
 distance that rounding could turn, so that fp32 must agree token by token, and answers are no mere repetition.
+
+The last file gets the answers with the checkpoint's matrices as int8; the checkpoint is written as it is. In
+this case some answer's confidence must tell int8 weights from others, as the tokens are mostly the same.
+
+Of an encoder the answers are one vector for each prompt of one beam: the mean of its states, of length 1.
 """
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 from pathlib import Path
@@ -21,8 +27,13 @@ import transformers
 MIN_GAP = 0.01
 MIN_TOKENS = 5
 SEEDS = 500
-HIDDEN, LAYERS, HEADS, POSITIONS, VOCABULARY = 128, 2, 2, 128, 512
-START, END = 510, 511
+# Between the log-probabilities of one answer with int8 weights and without; fp16 is off by 0.04 at most.
+MIN_INT8_EFFECT = 0.2
+# A vocabulary that is no multiple of 2, nor of the 8 that fp16 wants: FasterTransformer pads it.
+HIDDEN, LAYERS, HEADS, POSITIONS, VOCABULARY = 128, 2, 2, 128, 509
+START, END = 507, 508
+# ALiBi gives each head a slope, by another rule where their number is no power of 2.
+ALIBI_HEADS, ALIBI_HIDDEN = 6, 192
 GPT2 = {
     "n_embd": HIDDEN,
     "n_layer": LAYERS,
@@ -39,6 +50,59 @@ GPT2 = {
 # in fp16 as well; T5's also let the attention outweigh the token that was there before.
 MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]] = {
     "gpt": ("GPT2Config", "GPT2LMHeadModel", {"ln_f.weight": 3}, POSITIONS, GPT2),
+    # Three layers, so that one is neither the first nor the last.
+    "opt": (
+        "OPTConfig",
+        "OPTForCausalLM",
+        {"decoder.final_layer_norm.weight": 3},
+        POSITIONS,
+        {
+            "hidden_size": HIDDEN,
+            "ffn_dim": 3 * HIDDEN,
+            "word_embed_proj_dim": HIDDEN,
+            "num_hidden_layers": 3,
+            "num_attention_heads": HEADS,
+            "max_position_embeddings": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "init_std": 0.1,
+        },
+    ),
+    # ALiBi's limit is what config.json says, since the backend gets it from there.
+    "bloom": (
+        "BloomConfig",
+        "BloomForCausalLM",
+        # The embeddings are normalized, so smaller layers would repeat the token that was there before.
+        {"ln_f.weight": 3, "attention.dense.weight": 5, "dense_4h_to_h.weight": 5},
+        POSITIONS,
+        {
+            "hidden_size": ALIBI_HIDDEN,
+            "n_layer": 3,
+            "n_head": ALIBI_HEADS,
+            "seq_length": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "initializer_range": 0.1,
+        },
+    ),
+    "mpt": (
+        "MptConfig",
+        "MptForCausalLM",
+        {"norm_f.weight": 3},
+        POSITIONS,
+        {
+            "d_model": ALIBI_HIDDEN,
+            "n_layers": 3,
+            "n_heads": ALIBI_HEADS,
+            "max_seq_len": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "initializer_range": 0.1,
+        },
+    ),
     "gptj": ("GPTJConfig", "GPTJForCausalLM", {"ln_f.weight": 3}, None, {**GPT2, "rotary_dim": 32}),
     # CodeGen keeps its heads in four blocks, so it needs four of them (transformers modeling_codegen.py).
     "codegen": (
@@ -66,6 +130,28 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
             "hidden_act": "gelu_fast",
         },
     ),
+    # Two heads share keys and values; base and scaling of the positions are not the usual ones.
+    "llama": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {"model.norm.weight": 3},
+        None,
+        {
+            "hidden_size": HIDDEN,
+            "intermediate_size": 3 * HIDDEN,
+            "num_hidden_layers": 3,
+            "num_attention_heads": HEADS,
+            "num_key_value_heads": 1,
+            "max_position_embeddings": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "rms_norm_eps": 1e-5,
+            "rope_theta": 1000.0,
+            "rope_scaling": {"type": "linear", "factor": 2.0},
+            "initializer_range": 0.1,
+        },
+    ),
     "t5": (
         "T5Config",
         "T5ForConditionalGeneration",
@@ -88,7 +174,25 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
             "eos_token_id": END,
         },
     ),
+    # Heads of 32 values, the fewest that there are, and a norm's epsilon as in BERT's own checkpoints.
+    "bert": (
+        "BertConfig",
+        "BertModel",
+        {},
+        POSITIONS,
+        {
+            "hidden_size": 6 * 32,
+            "intermediate_size": 3 * HIDDEN,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 6,
+            "max_position_embeddings": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "initializer_range": 0.1,
+            "hidden_act": "gelu_new",
+        },
+    ),
 }
+ENCODERS = ("bert",)
 
 
 def make(family: str, seed: int) -> transformers.PreTrainedModel:
@@ -96,6 +200,9 @@ def make(family: str, seed: int) -> transformers.PreTrainedModel:
     config, model, factors, _, arguments = MODELS[family]
     torch.manual_seed(seed)
     made = getattr(transformers, model)(getattr(transformers, config)(**arguments)).eval()
+    for module in made.modules():
+        if isinstance(module, torch.nn.GELU):  # MPT's, which no configuration changes
+            module.approximate = "tanh"
     with torch.no_grad():
         for name, parameter in made.named_parameters():
             if parameter.dim() == 1:
@@ -144,24 +251,100 @@ def is_clear(rows: list[dict[str, Any]]) -> bool:
     return clear and max(len(set(row["tokens"])) for row in rows) >= MIN_TOKENS
 
 
-def main(family: str, folder: Path, cases_file: Path, answers_file: Path) -> None:
-    """Write the checkpoint of the first seed whose answers are clear, and these answers."""
-    torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
-    cases = json.loads(cases_file.read_text())["cases"]
+def rounded_to_int8(weight: torch.Tensor) -> torch.Tensor:
+    """Return the numbers that FasterTransformer computes with in place of a matrix of [outputs, inputs].
+
+    Each output has a scale, 1/128 of its largest input; halves are rounded away from zero (FT v5.3
+    cutlass_preprocessors.cc, symmetric_quantize). int8 number and scale are multiplied in fp16
+    (mma_tensorop_dequantizer.h:260-274).
+    """
+    scale = weight.abs().amax(dim=1, keepdim=True) / 128
+    steps = (weight / scale).nan_to_num()  # an output without inputs
+    whole = (steps.sign() * (steps.abs() + 0.5).floor()).clamp(-128, 127)
+    return (whole.half() * scale.half()).float()
+
+
+def with_int8_weights(model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """Return a copy of a model whose layers compute with int8 weights; tables and head are as before."""
+    changed = copy.deepcopy(model)
+    head = changed.get_output_embeddings()
+    with torch.no_grad():
+        for module in changed.modules():
+            if isinstance(module, torch.nn.Linear) and module is not head:
+                module.weight.copy_(rounded_to_int8(module.weight))
+            elif isinstance(module, transformers.pytorch_utils.Conv1D):  # GPT-2's, [inputs, outputs]
+                module.weight.copy_(rounded_to_int8(module.weight.T).T)
+    return changed
+
+
+def are_clear(cases: dict[str, list[dict[str, Any]]]) -> bool:
+    """Return whether the rows of all cases are clear."""
+    return all(is_clear(rows) for rows in cases.values())
+
+
+def told_apart(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
+    """Return whether the confidence in some answer that both give tells which one gave it."""
+    return any(
+        abs(sum(row["log_probs"]) - sum(other["log_probs"])) >= MIN_INT8_EFFECT
+        for row, other in zip(rows, others, strict=True)
+        if row["tokens"] == other["tokens"]
+    )
+
+
+def all_answers(
+    model: transformers.PreTrainedModel, cases: dict[str, Any], with_int8: bool
+) -> list[dict[str, list[dict[str, Any]]]]:
+    """Return the answers, and those with int8 weights if asked for; nothing when they will not do."""
+    found = answers(model, cases)
+    if not with_int8 or not are_clear(found):
+        return [found] if are_clear(found) else []
+    quantized = answers(with_int8_weights(model), cases)
+    return (
+        [found, quantized] if are_clear(quantized) and told_apart(found["eight"], quantized["eight"]) else []
+    )
+
+
+def vectors(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[str, list[list[float]]]:
+    """Return a vector for each prompt of the cases of one beam."""
+    found = {}
+    for name, case in cases.items():
+        if case["beams"] == 1:
+            with torch.no_grad():
+                states = [model(torch.tensor([prompt])).last_hidden_state[0] for prompt in case["prompts"]]
+            means = [torch.nn.functional.normalize(each.mean(0), dim=0) for each in states]
+            found[name] = [mean.tolist() for mean in means]
+    return found
+
+
+def clear_model(
+    family: str, cases: dict[str, Any], with_int8: bool
+) -> tuple[int, transformers.PreTrainedModel, list[dict[str, Any]]]:
+    """Return seed, model and answers of the first seed whose answers are clear; SystemExit for none."""
     for seed in range(SEEDS):
         model = make(family, seed)
-        found = answers(model, cases)
-        if all(is_clear(rows) for rows in found.values()):
-            break
+        if found := all_answers(model, cases, with_int8):
+            return seed, model, found
+    raise SystemExit(f"none of {SEEDS} seeds gives clear answers")
+
+
+def main(family: str, folder: Path, cases_file: Path, *files: Path) -> None:
+    """Write a checkpoint and its answers; of a model that generates, those of the first clear seed."""
+    torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
+    cases = json.loads(cases_file.read_text())["cases"]
+    if family in ENCODERS:
+        seed, model = 0, make(family, 0)
+        found: list[dict[str, Any]] = [vectors(model, cases)]
     else:
-        raise SystemExit(f"none of {SEEDS} seeds gives clear answers")
+        seed, model, found = clear_model(family, cases, with_int8=len(files) > 1)
     # The GPT-J converter reads pytorch_model.bin and nothing else.
     model.save_pretrained(folder, safe_serialization=False)
-    constants = {"vocab_size": VOCABULARY, "start_id": START, "end_id": END, "layers": LAYERS}
-    record = {**constants, "max_length": MODELS[family][3], "seed": seed, "cases": found}
-    answers_file.write_text(json.dumps(record) + "\n")
+    layers = model.config.num_hidden_layers
+    constants = {"vocab_size": VOCABULARY, "start_id": START, "end_id": END, "layers": layers}
+    for file, rows in zip(files, found, strict=True):
+        record = {**constants, "max_length": MODELS[family][3], "seed": seed, "cases": rows}
+        file.write_text(json.dumps(record) + "\n")
     print(f"{family}: seed {seed}")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], *map(Path, sys.argv[2:5]))
+    main(sys.argv[1], *map(Path, sys.argv[2:6]))

@@ -70,7 +70,7 @@ def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object
     image = bake.image_target(plan, PRODUCT, host)
     targets = {
         PRODUCT: {**image, "labels": {**image["labels"], LABEL: made_of.key}},
-        f"{PRODUCT}-info": bake.info_target(plan, PRODUCT, host),
+        f"{PRODUCT}-info": bake.info_target(plan, PRODUCT),
     }
     for target in targets.values():
         target["contexts"] = {**target["contexts"], GOOGLETEST: GOOGLETEST}
@@ -88,7 +88,7 @@ def ensure(subject: Subject, options: BuildOptions) -> str:
         return str(found.id)
     buildx.version()
     host = builds.host_settings(client, options)
-    base.ensure(client, plan, host, options.work, options.cache, report=report)
+    base.ensure(client, config, plan, host, options.work, options.cache, report=report)
     disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
     cell = CellBuild(config, plan, client, host, options, report)
     job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)

@@ -55,9 +55,8 @@ class Images:
         `path` is a file or folder to copy, `files` a glob for the libraries in the copy, and `folder` where
         the image has them.
         """
-        with container.archive(self.client, self.ids[product], path) as tar:
-            script = elf.inspection(files, folder)
-            return elf.libraries(container.run(self.client, self.devel, script, user="0", files=tar))
+        script, copied = elf.inspection(files, folder), (self.ids[product], path)
+        return elf.libraries(container.run(self.client, self.devel, script, user="0", copied=copied))
 
     def _contents(self, image: str) -> filesystem.Contents:
         return filesystem.parse(container.run(self.client, image, filesystem.LISTING, user="0"))

@@ -103,11 +103,13 @@ def _note(outcome: Comparison, name: str, places: set[Place], wanted: Digests, f
 
 @contextmanager
 def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
-    """Export and patch the trees of all components that have a series, for as long as the context lasts."""
+    """Export and patch the trees of the cell's own components, for as long as the context lasts."""
     config, plan, cache, report = subject.config, subject.plan, subject.cache, subject.report
     release = plan.cell.triton
     with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
-        names = [name for name in config.patches.ranges if name in config.sources.releases[release]]
+        names = [
+            source.repository for source in plan.own_sources if source.repository in config.patches.ranges
+        ]
         trees = {name: Path(scratch) / name for name in names}
         for name, folder in trees.items():
             fetch.export(config, release, name, cache, folder, sms=plan.cell.sms, report=report)
@@ -116,10 +118,13 @@ def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
 
 
 def _touched(subject: Subject) -> dict[str, set[Place]]:
-    """Return the files that each patch changes."""
+    """Return the files that each patch changes, but for those of a server that its base compiles."""
     config = subject.config
+    own = {source.repository for source in subject.plan.own_sources}
     found: dict[str, set[Place]] = {}
     for component, entries in series.read_series(config).items():
+        if component not in own:
+            continue
         version = config.version(subject.plan.cell.triton, component)
         for entry in series.applicable(entries, version):
             diff = fetch.entry_diff(config, entry, subject.cache, report=subject.report).decode(

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 TOKENIZER = "tokenizer.json"
 VOCABULARY, MERGES, ADDED = "vocab.json", "merges.txt", "added_tokens.json"
+CONFIG = "tokenizer_config.json"
 # GPT-2's only special token; vocab.json has it, but does not mark it (transformers, GPT2Tokenizer).
 END_OF_TEXT = "<|endoftext|>"
 # A row of word offsets is filled up with it, a row of word tokens with the other
@@ -40,7 +41,25 @@ def load(folder: Path) -> Tokenizer:
         # In the order of their ids, as each gets the next free one.
         added = json.loads((folder / ADDED).read_text(encoding="utf-8"))
         tokenizer.add_tokens([AddedToken(token, normalized=False) for token in sorted(added, key=added.get)])
+    _begin(tokenizer, folder)
     return tokenizer
+
+
+def _begin(tokenizer: Tokenizer, folder: Path) -> None:
+    """Let prompts begin with a token where tokenizer_config.json says so, as OPT's does."""
+    file = folder / CONFIG
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not isinstance(config, dict) or config.get("add_bos_token") is not True:
+        return
+    token = config.get("bos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    if not isinstance(token, str) or (number := tokenizer.token_to_id(token)) is None:
+        raise ValueError(f"{CONFIG} lets prompts begin with {token!r}, which is no token")
+    tokenizer.add_special_tokens([token])
+    template = processors.TemplateProcessing(
+        single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, number)]
+    )
+    tokenizer.post_processor = template
 
 
 def prompts(tokenizer: Tokenizer, rows: Array, padding: int) -> tuple[Array, Array]:
@@ -58,9 +77,10 @@ def prompts(tokenizer: Tokenizer, rows: Array, padding: int) -> tuple[Array, Arr
 def words(tokenizer: Tokenizer, rows: Array) -> Array:
     """Return word lists [batch, 2, n]: the tokens of all words of a row, and where each word ends.
 
-    `rows` are [batch, k] lines of comma-separated words, quoted as in CSV; blanks belong to the words.
+    `rows` are [batch, k] lines of comma-separated words, quoted as in CSV; blanks belong to the words. None
+    gets special tokens: LLaMA's tokenizer puts one before each text, T5's one behind it.
     """
-    listed = [[tokenizer.encode(word).ids for word in _words(row)] for row in rows]
+    listed = [[tokenizer.encode(word, add_special_tokens=False).ids for word in _words(row)] for row in rows]
     tokens = [[token for word in row for token in word] for row in listed]
     ends = [np.cumsum([len(word) for word in row if word], dtype=int).tolist() for row in listed]
     width = max([1, *map(len, tokens)])

@@ -31,6 +31,8 @@ def _render(run: NightlyRun, lines: int, width: int) -> str:
     if trouble := wording.troubled(run):
         parts += ["## What went wrong", *(_trouble(cell, lines, width) for cell in trouble)]
     parts += ["## Cells", _table(run)]
+    if run.builders:
+        parts += ["## Builders", _builders(run)]
     if run.audit:
         parts += ["## Audit", _audit(run)]
     return "\n\n".join(parts) + "\n"
@@ -77,18 +79,31 @@ def _trouble(cell: CellRecord, lines: int, width: int) -> str:
 
 
 def _table(run: NightlyRun) -> str:
-    rows = ["| Cell | State | Time | Pull | Detail |", "|---|---|---:|---|---|"]
-    return "\n".join([*rows, *(f"| {' | '.join(_row(cell))} |" for cell in run.cells)])
+    place = ("| Builder", "|---") if run.builders else ("", "")
+    rows = [f"| Cell | State {place[0]}| Time | Pull | Detail |", f"|---|---{place[1]}|---:|---|---|"]
+    rows += [f"| {' | '.join(_row(cell, with_builder=bool(run.builders)))} |" for cell in run.cells]
+    return "\n".join(rows)
 
 
-def _row(cell: CellRecord) -> Iterator[str]:
+def _row(cell: CellRecord, *, with_builder: bool) -> Iterator[str]:
     shown = wording.look(cell.state, cell.reason)
     yield escaped(cell.cell)
     wrong = shown.tone in ("bad", "error")
     yield f"{shown.symbol} {shown.word}{f' ({cell.reason.value})' if wrong else ''}"
+    if with_builder:
+        yield escaped(cell.builder)
     yield units.duration(cell.seconds) if cell.steps else ""
     yield "<br>".join(code(image.pull) for image in cell.images.values() if image.pull)
     yield escaped(first_line(cell.detail))
+
+
+def _builders(run: NightlyRun) -> str:
+    rows = ["| Builder | Driver | Jobs | Built | Lost |", "|---|---|---:|---|---|"]
+    for builder in run.builders:
+        built = ", ".join(wording.built_on(run, builder))
+        cells = (builder.name, builder.driver, str(builder.jobs), built, first_line(wording.fate(builder)))
+        rows.append(f"| {' | '.join(map(escaped, cells))} |")
+    return "\n".join(rows)
 
 
 def _audit(run: NightlyRun) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ftbuild.errors import Interrupted
-from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
-from ftbuild.text import results
+from ftbuild.nightly.record import BuilderRecord, CellRecord, NightlyRun, Reason, State
+from ftbuild.text import results, units
 from ftbuild.text.results import CheckResult
 
 
@@ -113,7 +113,7 @@ def tally(run: NightlyRun) -> tuple[tuple[Look, str], ...]:
 
 
 def _counted(count: int, word: str) -> str:
-    return f"{count} {word}s" if count > 1 and word in ("error", "fault") else f"{count} {word}"
+    return f"{count} {word}s" if count > 1 and word in ("error", "fault", "builder") else f"{count} {word}"
 
 
 def headline(run: NightlyRun) -> str:
@@ -121,7 +121,9 @@ def headline(run: NightlyRun) -> str:
     tried = sum(cell.reason is not Reason.EXCLUDED for cell in run.cells)
     bad, faults = len(troubled(run)), len(findings(run))
     if status(run) == "success":
-        return "Nothing failed"
+        return (
+            f"Nothing failed, but {_counted(len(run.lost), 'builder')} lost" if run.lost else "Nothing failed"
+        )
     if status(run) == "interrupted":
         missing = sum(cell.reason is Reason.NOT_RUN for cell in run.cells)
         return f"Interrupted: {missing} of {tried} cells were not run"
@@ -130,3 +132,17 @@ def headline(run: NightlyRun) -> str:
     if faults:
         return f"{_counted(faults, 'fault')} found by the audit"
     return f"Ended with exit code {run.exit_code}"
+
+
+def fate(builder: BuilderRecord) -> str:
+    """Return what became of a builder: that it was lost, when and why; empty if it was not."""
+    return f"lost after {units.duration(builder.lost_at or 0.0)}: {builder.lost}" if builder.lost else ""
+
+
+def built_on(run: NightlyRun, builder: BuilderRecord) -> tuple[str, ...]:
+    """Return the cells whose images a builder has made."""
+    return tuple(cell.cell for cell in run.cells if cell.builder == builder.name and _is_built(cell))
+
+
+def _is_built(cell: CellRecord) -> bool:
+    return any(step.name == "build" and not step.code for step in cell.steps)

@@ -1,4 +1,4 @@
-"""The Debian and Python packages of an image: the script that lists them, and its parser.
+"""The Debian and Python packages of an image, and libraries of wheels: the script that lists them.
 
 The script runs in the image itself, as its own dpkg and Python know their packages better than a scanner that
 guesses from file names.
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ftbuild.engine import container
+from ftbuild.publishing.attest import bundled
+from ftbuild.publishing.attest.bundled import BundledLibrary
 
 if TYPE_CHECKING:
     import docker
@@ -50,7 +52,7 @@ fi
 if command -v python3 > /dev/null; then
     printf 'has\\tpython3\\n'
     python3 -I - <<'EOF'
-{_PYTHON}EOF
+{_PYTHON}{bundled.SCRIPT}EOF
 fi
 """
 Rows = dict[str, list[str]]  # by kind: what follows it
@@ -87,6 +89,7 @@ class Inventory:
     system_version: str
     debian: tuple[DebianPackage, ...]
     python: tuple[PythonPackage, ...]
+    bundled: tuple[BundledLibrary, ...]
     missing: tuple[str, ...] = ()
 
 
@@ -107,6 +110,7 @@ def parse(text: str) -> Inventory:
         system_version=system.get("version", ""),
         debian=tuple(sorted(_debian(rows), key=lambda p: (p.name, p.architecture))),
         python=tuple(sorted(set(_python(rows)), key=lambda p: (p.name.lower(), p.version, p.folder))),
+        bundled=tuple(sorted(bundled.parse(rows.get("bundled", [])), key=lambda library: library.path)),
         missing=tuple(tool for tool in ("dpkg", "python3") if tool not in rows.get("has", [])),
     )
 

@@ -8,10 +8,15 @@ from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
 
-def debian(system: str, system_version: str, name: str, version: str, architecture: str) -> str:
-    """Return the URL of a Debian package of a distribution (types/deb)."""
+def debian(
+    system: str, system_version: str, name: str, version: str, architecture: str, source: str = ""
+) -> str:
+    """Return the URL of a Debian package of a distribution (types/deb).
+
+    Databases know source packages: `source` becomes the qualifier `upstream`, as Syft and Grype write it.
+    """
     distro = f"{system}-{system_version}" if system_version else system
-    qualifiers = {"arch": architecture, "distro": distro}
+    qualifiers = {"arch": architecture, "distro": distro, "upstream": source}
     return PackageURL("deb", system or "debian", name, version, qualifiers).to_string()
 
 

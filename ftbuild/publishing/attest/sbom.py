@@ -11,8 +11,10 @@ from typing import Any
 
 from packaging.utils import canonicalize_name
 
+from ftbuild import triton
 from ftbuild.plan import Plan, PlannedPatch, PlannedSource, PlannedWheel
 from ftbuild.publishing.attest import materials, purl, spdx
+from ftbuild.publishing.attest.bundled import BundledLibrary
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.materials import Base
 from ftbuild.publishing.attest.spdx import Package, Relationship
@@ -37,6 +39,7 @@ def document(
         *_base(plan, inventory, root),
         *_debian_packages(plan, inventory, root),
         *_python_packages(plan, product, inventory, root),
+        *(_bundled(library, root) for library in inventory.bundled),
         *(_source(source, root) for source in plan.sources),
         *(_patch(plan, patch) for patch in plan.patches),
         *_tools(plan, product, root),
@@ -51,8 +54,14 @@ def document(
     )
 
 
+def package_urls(document: dict[str, Any]) -> list[str]:
+    """Return the package URLs of an SBOM."""
+    return [ref["referenceLocator"] for p in document["packages"] for ref in p.get("externalRefs", ())]
+
+
 def _comment(inventory: Inventory) -> str:
     listed = "Debian packages as dpkg, Python packages as importlib.metadata of the image list them."
+    listed += " Of the libraries in wheels those that auditwheel put there, by their files' names."
     absent = [f"The image has no {tool}: its {_PACKAGES[tool]} are not listed." for tool in inventory.missing]
     made = "Sources, patches and build tools as pinned by ftbuild. Licences as the packages state them."
     return " ".join([listed, *absent, made])
@@ -76,6 +85,14 @@ def _base(plan: Plan, inventory: Inventory, root: str) -> Iterator[Part]:
     system = f"{inventory.system} {inventory.system_version}".strip()
     base = _base_image(materials.serving_base(plan), plan.base.origin, f"Its system: {system or 'unknown'}.")
     yield base, Relationship(root, "DESCENDANT_OF", base.id)
+    server = Package(
+        spdx.identifier("server", triton.PURL, plan.server),
+        "Triton Inference Server",
+        plan.server,
+        purl=f"{triton.PURL}@v{plan.server}",
+        source_info="the base's server, which says this version of itself; its files are in the base",
+    )
+    yield server, Relationship(base.id, "CONTAINS", server.id)
     for wheel in materials.wheels(plan, "server"):
         package = _wheel(wheel, "unpacked by the base's Dockerfile, so no tool in the image lists it")
         yield package, Relationship(base.id, "CONTAINS", package.id)
@@ -105,6 +122,9 @@ def _debian_packages(plan: Plan, inventory: Inventory, root: str) -> Iterator[Pa
 
 
 def _debian(inventory: Inventory, package: DebianPackage, sha256: str, root: str) -> Part:
+    source = package.source if package.source != package.name else ""
+    if package.source_version != package.version:
+        source = f"{package.source}@{package.source_version}"
     described = Package(
         spdx.identifier("debian", package.name, package.architecture, package.version),
         package.name,
@@ -115,6 +135,7 @@ def _debian(inventory: Inventory, package: DebianPackage, sha256: str, root: str
             package.name,
             package.version,
             package.architecture,
+            source,
         ),
         sha256=sha256,
         licence=", ".join(package.licences),
@@ -144,6 +165,19 @@ def _python(package: PythonPackage, sha256: str, root: str) -> Part:
         sha256=sha256,
         licence=package.licence,
         source_info=f"found in {package.folder}",
+    )
+    return described, Relationship(root, "CONTAINS", described.id)
+
+
+def _bundled(library: BundledLibrary, root: str) -> Part:
+    described = Package(
+        spdx.identifier("bundled", library.project, library.path),
+        library.project,
+        library.version or spdx.UNKNOWN,
+        purl=purl.generic(library.project, library.version),
+        sha256=library.sha256,
+        purpose="LIBRARY",
+        source_info=f"brought along by a wheel (auditwheel), found as {library.path}",
     )
     return described, Relationship(root, "CONTAINS", described.id)
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from urllib.parse import unquote
 
+from ftbuild.architecture import Architecture
 from ftbuild.config.debian import DebianPackages, LockedPackage
 from ftbuild.errors import HostError, PinError
 from ftbuild.host import shell
@@ -23,7 +24,6 @@ from ftbuild.host.shell import CommandFailed
 from ftbuild.sources.debian import archive
 from ftbuild.text.reporter import Reporter
 
-ARCHITECTURE = "amd64"
 KEYRING_VARIABLE = "DEBIAN_KEYRING"
 KEYRINGS = tuple(Path(f"/usr/share/keyrings/debian-archive-keyring.{kind}") for kind in ("gpg", "pgp"))
 _TIMEOUT_SECONDS = 600.0
@@ -81,7 +81,11 @@ class Apt:
 
 @contextmanager
 def indexes(
-    wanted: DebianPackages, archives: Sequence[str] = tuple(archive.MIRRORS), *, report: Reporter
+    wanted: DebianPackages,
+    architecture: Architecture,
+    archives: Sequence[str] = tuple(archive.MIRRORS),
+    *,
+    report: Reporter,
 ) -> Iterator[Apt]:
     """Yield an apt that has read the current indexes of a suite, verified by Debian's keys.
 
@@ -93,9 +97,9 @@ def indexes(
         for name in ("etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         (folder / "status").touch()
-        settings = _SETTINGS.format(folder=folder, architecture=ARCHITECTURE)
+        settings = _SETTINGS.format(folder=folder, architecture=architecture)
         (folder / "apt.conf").write_text(settings + "".join(_proxies()))
-        lines = list(_sources(wanted, archives, keyring))
+        lines = list(_sources(wanted, architecture, archives, keyring))
         (folder / "etc/sources.list").write_text("".join(f"{line}\n" for line in lines))
         apt = Apt(folder)
         mirrors = ", ".join(redact(archive.mirror(name)) for name in archives)
@@ -112,7 +116,9 @@ def indexes(
         yield apt
 
 
-def _sources(wanted: DebianPackages, archives: Collection[str], keyring: Path) -> Iterator[str]:
+def _sources(
+    wanted: DebianPackages, architecture: Architecture, archives: Collection[str], keyring: Path
+) -> Iterator[str]:
     suites = {
         "debian": (wanted.suite, f"{wanted.suite}-updates"),
         "debian-security": (f"{wanted.suite}-security",),
@@ -120,7 +126,7 @@ def _sources(wanted: DebianPackages, archives: Collection[str], keyring: Path) -
     for name in archives:
         url = archive.mirror(name)
         # The index of a snapshot has expired by design; its signature still holds.
-        options = f"arch={ARCHITECTURE} signed-by={keyring}" + (
+        options = f"arch={architecture} signed-by={keyring}" + (
             " check-valid-until=no" if archive.dated(url) else ""
         )
         for suite in suites[name]:

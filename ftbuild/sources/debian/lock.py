@@ -7,11 +7,12 @@ from pathlib import Path
 
 import yaml
 
+from ftbuild.architecture import Architecture
 from ftbuild.config.debian import SETS, DebianLock, DebianPackages, LockedDebian, LockedPackage, PackageSet
 from ftbuild.config.schema import Config
 from ftbuild.host.files import write_atomic
 from ftbuild.sources import downloads
-from ftbuild.sources.debian import apt, archive
+from ftbuild.sources.debian import apt, archive, pinned
 from ftbuild.sources.debian.apt import Apt
 from ftbuild.sources.debian.pinned import locked, requested
 from ftbuild.sources.downloads import Download
@@ -31,10 +32,10 @@ def write(config: Config, *, upgrade: bool = False, report: Reporter = print) ->
     made: dict[str, LockedDebian] = {}
     for name, wanted in requested(config).items():
         kept = config.debian_lock.bases.get(name)
-        if kept and kept.requested == wanted and not upgrade:
+        if kept and pinned.is_current(config, name, kept) and not upgrade:
             made[name] = kept
             continue
-        made[name] = resolve(wanted, report)
+        made[name] = resolve(wanted, config.bases.bases[name].architecture, report)
         report(f"base {name}: {len(made[name].every())} Debian packages of {made[name].snapshot}")
         for line in changes(kept, made[name]) if kept else ():
             report(f"base {name}: {line}")
@@ -42,11 +43,11 @@ def write(config: Config, *, upgrade: bool = False, report: Reporter = print) ->
         write_atomic(config.debian_lock_file, text(DebianLock(bases=made)))
 
 
-def resolve(wanted: DebianPackages, report: Reporter) -> LockedDebian:
+def resolve(wanted: DebianPackages, architecture: Architecture, report: Reporter) -> LockedDebian:
     """Return what apt installs today for each set of packages."""
     time = archive.now()
     names: Mapping[str, tuple[str, ...]] = {str(name): found for name, found in wanted.packages.items()}
-    with apt.indexes(wanted, report=report) as index:
+    with apt.indexes(wanted, architecture, report=report) as index:
         whole: dict[PackageSet, dict[str, LockedPackage]] = {"os": index.resolve(_system(index))}
         for name, below in SETS.items():
             if below:
@@ -103,6 +104,6 @@ def _system(index: Apt) -> set[str]:
     """Return what debootstrap's variant minbase installs, without dependencies (its script debian-common)."""
     every = list(index.available())
     names = {p["Package"] for p in every if p.get("Priority") == "required" or p.get("Essential") == "yes"}
-    # Suites since bookworm need a merged /usr, which debootstrap makes itself; apt would take usrmerge.
-    merged = {p["Package"] for p in every if p["Package"] == "usr-is-merged"}
+    # Bookworm's packages need a merged /usr, which debootstrap makes itself; apt would take usrmerge.
+    merged = {"usr-is-merged" for p in every if p["Package"] in names and "usrmerge" in p.get("Depends", "")}
     return {*names, *merged, "apt"}

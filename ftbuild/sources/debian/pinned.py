@@ -20,7 +20,16 @@ def locked(config: Config, name: str) -> LockedDebian:
         raise _unlocked(config, f"the Debian packages of base {name} are not in the lock")
     if found.requested != requested(config)[name]:
         raise _unlocked(config, f"base {name} is locked for other Debian packages than bases.yaml names")
+    if not is_current(config, name, found):
+        locked_for = ", ".join(sorted(found.architectures))
+        raise _unlocked(config, f"base {name} is locked for {locked_for}, which bases.yaml does not name")
     return found
+
+
+def is_current(config: Config, name: str, found: LockedDebian) -> bool:
+    """Return whether packages are those that bases.yaml asks for, for the architecture of the base."""
+    base = config.bases.bases[name]
+    return found.requested == requested(config)[name] and found.architectures <= {base.architecture}
 
 
 def check(config: Config) -> None:

@@ -78,7 +78,7 @@ def test_every_commit_of_the_lock_is_asked_for_once(config: Config) -> None:
     locked = {source.commit for named in config.lock.sources.values() for source in named.values()}
     assert asked == locked | {commit for named in config.lock.backports.values() for commit in named}
     (cutlass,) = pins.pins(config, "cutlass")
-    assert cutlass.users == ("22.07", "22.12")
+    assert cutlass.users == ("22.07", "22.12", "24.10", "26.06")
 
 
 def test_a_lock_without_a_pin_is_an_error_of_its_own(config: Config) -> None:

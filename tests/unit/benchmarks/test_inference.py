@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.topics.inference import __main__ as command_line
-from benchmarks.topics.inference import gpt, job, measure, report, server
+from benchmarks.topics.inference import gpt, job, llama, measure, report, server
 from benchmarks.topics.inference.gpt import Shape
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
@@ -105,6 +105,25 @@ def test_the_random_gpt_has_all_files_that_models_yaml_expects(tmp_path: Path) -
 def test_the_default_model_has_about_1_3_billion_parameters_and_a_head_size_that_ft_has() -> None:
     assert 1.3e9 < Shape().parameters < 1.32e9
     assert Shape().hidden / Shape().heads == 128
+
+
+def test_the_default_llama_has_the_6_738_billion_parameters_of_llama_2() -> None:
+    """As the model card of LLaMA-2 7B counts them: 6,738,415,616."""
+    assert llama.Shape().parameters == 6_738_415_616
+
+
+def test_the_numbers_of_a_model_are_those_of_its_family(tmp_path: Path) -> None:
+    (tmp_path / "config.pbtxt").touch()
+    words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path)]
+
+    def shape(*options: str) -> object:
+        return command_line.described(command_line.parser().parse_args([*words, *options])).shape
+
+    assert shape() == Shape()
+    assert shape("--layers", "3") == Shape(layers=3)
+    assert shape("--family", "llama", "--kv-heads", "8") == llama.Shape(kv_heads=8)
+    with pytest.raises(ConfigError, match="--kv-heads is no number of a GPT"):
+        shape("--kv-heads", "8")
 
 
 def test_a_single_request_does_not_wait_for_a_batch(tmp_path: Path) -> None:
@@ -240,7 +259,11 @@ def test_libraries_of_a_variant_lie_where_its_server_looks(tmp_path: Path) -> No
 
 
 def test_a_container_gets_gpu_folder_environment_and_cores() -> None:
-    argv = Image(Place(Path("/here"), "/seen"), "image:tag", "cdi").argv(["--http-port=1"], {"A": "b"}, "0-3")
+    image, variant = (
+        Image(Place(Path("/here"), "/seen"), "image:tag", "cdi"),
+        Variant("x", None, {"A": "b"}, "0-3"),
+    )
+    argv = image.argv(["--http-port=1"], variant)
     assert argv[:2] == ["docker", "run"]
     before, after = argv[: argv.index("image:tag")], argv[argv.index("image:tag") + 1 :]
     assert {"--device=nvidia.com/gpu=all", "--env=A=b", "--cpuset-cpus=0-3"} <= set(before)
@@ -251,8 +274,25 @@ def test_a_container_gets_gpu_folder_environment_and_cores() -> None:
 
 def test_a_command_is_bound_to_cores_only_on_request() -> None:
     command = Command(Place(Path("/here"), "/seen"), ("tritonserver",))
-    assert command.argv(["--x"], {}, "4") == ["env", "taskset", "--cpu-list", "4", "tritonserver", "--x"]
-    assert command.argv(["--x"], {}, "") == ["env", "tritonserver", "--x"]
+    first_gpu, started = "CUDA_VISIBLE_DEVICES=0", ["tritonserver", "--x"]
+    bound = Variant("x", cpus="4")
+    assert command.argv(["--x"], bound) == ["env", first_gpu, "taskset", "--cpu-list", "4", *started]
+    assert command.argv(["--x"], Variant("x")) == ["env", first_gpu, *started]
+
+
+def test_a_variant_may_be_another_image() -> None:
+    launcher = Image(Place(Path("/here"), "/seen"), "image:tag", "cdi")
+    argv = launcher.argv([], command_line.variant(["newer", "image=other:tag"]))
+    assert "other:tag" in argv
+    assert "image:tag" not in argv
+
+
+def test_a_server_without_a_container_has_no_images(tmp_path: Path) -> None:
+    (tmp_path / "config.pbtxt").touch()
+    words = ["--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path)]
+    options = ["--server", "tritonserver", "--variant", "newer", "image=other:tag"]
+    with pytest.raises(ConfigError, match="--variant newer: --server runs no image"):
+        command_line.described(command_line.parser().parse_args([*words, *options]))
 
 
 def test_a_variant_has_a_library_cores_and_an_environment(tmp_path: Path) -> None:

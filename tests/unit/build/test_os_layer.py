@@ -82,7 +82,7 @@ def made(
 ) -> tuple[dict[str, Any], dict[str, tarfile.TarInfo]]:
     """Make the image; return its manifest and the entries of its layer."""
     folder.mkdir()
-    with tarfile.open(os_layer.image(locked, cache, folder)) as image:
+    with tarfile.open(os_layer.image(locked, "amd64", cache, folder)) as image:
         stream = image.extractfile("manifest.json")
         assert stream is not None
         (manifest,) = json.load(stream)
@@ -153,8 +153,36 @@ def test_a_machine_that_cannot_make_it_says_what_else_would_do(
     monkeypatch.setenv("PATH", str(tmp_path))
     empty: Any = SimpleNamespace(images=SimpleNamespace(get=none))
     with pytest.raises(HostError, match="cannot be made here: debootstrap is not installed") as refused:
-        os_layer.ensure(empty, locked, None, cache)
+        os_layer.ensure(empty, locked, "amd64", None, cache)
     assert "by digest in bases.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize(("emulated", "said"), [(False, "runs no programs of arm64"), (True, "needs root")])
+def test_the_system_of_another_processor_needs_an_emulator(
+    emulated: bool,
+    said: str,
+    locked: LockedDebian,
+    cache: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from docker.errors import ImageNotFound
+
+    def none(_: str) -> None:
+        raise ImageNotFound("none")
+
+    program = tmp_path / "debootstrap"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setattr(os_layer, "EMULATORS", tmp_path)
+    if emulated:
+        (tmp_path / "qemu-aarch64").touch()
+    empty: Any = SimpleNamespace(images=SimpleNamespace(get=none))
+    with pytest.raises(HostError, match=said):
+        os_layer.ensure(empty, locked, "arm64", None, cache)
 
 
 def test_the_context_has_the_files_of_each_set_and_what_is_installed_afterwards(
@@ -164,6 +192,7 @@ def test_the_context_has_the_files_of_each_set_and_what_is_installed_afterwards(
     split = locked.model_copy(update={"sets": {"os": (libc,), "serving": (bash,)}})
     packages.stage(split, cache, tmp_path / "debian")
     assert sorted(p.relative_to(tmp_path).as_posix() for p in (tmp_path / "debian").rglob("*.*")) == [
+        "debian/compile/installed.txt",
         "debian/devel/installed.txt",
         "debian/serving/bash_5.2-1_amd64.deb",
         "debian/serving/installed.txt",

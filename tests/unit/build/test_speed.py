@@ -15,7 +15,7 @@ from ftbuild.build import bake, compile_order, context
 from ftbuild.cli import cells
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx
+from ftbuild.engine import builders, buildx
 from ftbuild.errors import HostError
 from ftbuild.plan import PRODUCTS, Plan
 from testing import STEPS, needs
@@ -93,11 +93,12 @@ class Slots:
     def log(self) -> list[list[str]]:
         return [line.split("\t") for line in (self.folder / "log").read_text().splitlines()]
 
-    def start(self, *command: str) -> subprocess.Popen[str]:
+    def start(self, *command: str, preload: str = "") -> subprocess.Popen[str]:
         settings = {"SLOTS": str(self.folder), "SLOT_LOG": str(self.folder / "log"), "JOBS": str(self.jobs)}
+        temporary = {"TMPDIR": str(self.folder), "COMPILER_PRELOAD": preload}
         return subprocess.Popen(
             [STEPS / "slot.py", *command],
-            env={**os.environ, **settings},
+            env={**os.environ, **settings, **temporary},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -143,6 +144,19 @@ def test_exit_code_and_cost_of_a_compiler_are_recorded(tmp_path: Path) -> None:
     assert int(memory) > 1_000_000
 
 
+def test_every_compiler_has_the_same_process_id_and_a_folder_of_its_own(tmp_path: Path) -> None:
+    """nvcc writes its id into what it compiles, and names temporary files by it."""
+    line = next(line for line in (STEPS / "compilers.sh").read_text().splitlines() if "getpid" in line)
+    preload = str(tmp_path / "process-id.so")
+    subprocess.run(["sh", "-euc", line], env={**os.environ, "COMPILER_PRELOAD": preload}, check=True)
+    slots = Slots(tmp_path, jobs=2)
+    ask = "import os, time; print(os.getpid(), os.environ['TMPDIR'], flush=True); time.sleep(0.5)"
+    started = [slots.start(sys.executable, "-c", ask, preload=preload) for _ in range(2)]
+    printed = [process.communicate(timeout=30)[0].split() for process in started]
+    assert [number for number, _ in printed] == ["1", "1"]
+    assert len({folder for _, folder in printed}) == 2
+
+
 def test_heavy_sources_are_listed_once() -> None:
     names = compile_order.SOURCES.split()
     assert len(set(names)) == len(names) > 0
@@ -169,7 +183,7 @@ def test_the_staged_folder_holds_the_programs_of_its_dockerfile(plan: Plan, tmp_
     assert staged.keys() == {step.path.name for step in plan.steps("dockerfile")}
     for name, file in staged.items():
         assert file.read_bytes() == (STEPS / name).read_bytes()
-        if name != "host-environment.sh":
+        if name not in ("compilers.sh", "host-environment.sh"):  # sourced
             assert os.access(file, os.X_OK)
     for name in re.findall(r"/steps/([\w.-]+)", "".join(file.read_text() for file in staged.values())):
         assert name in staged
@@ -201,8 +215,12 @@ def test_copied_contents_have_roots_owner_and_folders_keep_their_mode(tmp_path: 
 
 
 def test_every_step_is_copied_by_a_dockerfile(config: Config) -> None:
-    plan = plans(config, Selection(config.folder, ["22.12"], ["80"], base="open"))[0]
-    used = {step.path.name for role in ("dockerfile", "base") for step in plan.steps(role)}
+    planned = [
+        plans(config, Selection(config.folder, sm=["80"], base=[base]))[0] for base in config.bases.bases
+    ]
+    used = {
+        step.path.name for plan in planned for role in ("dockerfile", "base") for step in plan.steps(role)
+    }
     assert used == {file.name for file in STEPS.iterdir()}
 
 
@@ -300,7 +318,7 @@ def test_an_unknown_builder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyP
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     with pytest.raises(HostError, match="there is no builder x"):
-        buildx.memory("x")
+        builders.find("x")
 
 
 def test_the_dry_run_reports_network_access_of_compile_steps(

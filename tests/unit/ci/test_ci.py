@@ -298,7 +298,7 @@ def test_another_registry_has_secrets_of_its_own_and_no_token(one_host: bool) ->
 
 def test_the_options_reach_runners_matrix_and_every_job() -> None:
     options = ci.options(
-        replace(SAMPLE, base="open"), CiOptions(cpu_runner="big, linux", gpu_runner="a100"), ROOT
+        replace(SAMPLE, base=["open"]), CiOptions(cpu_runner="big, linux", gpu_runner="a100"), ROOT
     )
     made = workflows(options)
     assert made[github.CELL]["jobs"]["build"]["runs-on"] == ["big", "linux"]
@@ -335,7 +335,7 @@ def test_what_github_hands_to_a_cell_is_in_the_matrix_and_names_that_cell(config
     )
     keys = [re.fullmatch(r"\$\{\{ matrix\.(\w+) \}\}", text) for text in given.values()]
     assert {match[1] for match in keys if match} == {"id", *github.CELL_VARIABLES}
-    assert select(config, triton=[record["triton"]], sms=[record["sms"]], base=record["base"]) == cells
+    assert select(config, triton=[record["triton"]], sms=[record["sms"]], bases=[record["base"]]) == cells
 
 
 def test_a_configuration_outside_the_checkout_is_refused(config_folder: Path) -> None:
@@ -416,7 +416,7 @@ def test_a_record_that_publishing_would_refuse_is_no_result(config: Config, tmp_
     (plan.folder(tmp_path) / VERIFY.record).write_text('{"images": []}')
     (row,) = summary.markdown((plan,), tmp_path).splitlines()[2:]
     assert "| **no result**: the record of verify is damaged: " in row
-    assert "| **no result**: smoke has not shown: greedy tokens are the references (gpt-fp32) |" in row
+    assert "| **no result**: smoke has not shown: answers are the references (gpt-fp32) |" in row
 
 
 @pytest.mark.parametrize("one_host", [False, True])

@@ -62,10 +62,10 @@ def test_the_dry_run_as_json_is_json_only() -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("build", "--sm", "100", "--triton", "22.12"), 2, "sm_100 is not in the matrix"),
+        (("build", "--sm", "110", "--triton", "22.12"), 2, "sm_110 is not in the matrix"),
         (("build", "--sm", "8.8", "--triton", "22.12"), 2, "sm_88 is not in the matrix"),
         (("build", "--sm", "8", "--triton", "22.12"), 2, "'8' is not an SM"),
-        (("build", "--sm", "80", "--triton", "22.13"), 2, "releases: 22.03, 22.07, 22.12"),
+        (("build", "--sm", "80", "--triton", "22.13"), 2, "releases: 22.03, 22.07, 22.12, 24.10"),
         (("build", "--sm", "90", "--triton", "22.03"), 2, "too old for sm_90"),
         (("build", "--cell", "22.12-sm8O"), 2, "no cell is called"),
         (("build", "--cell", "22.12-*", "--triton", "22.03"), 3, "no cell is selected"),
@@ -116,8 +116,9 @@ def test_the_list_has_every_command_below_a_heading() -> None:
 
 
 def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
-    taken = min(processor.seconds(lambda: succeed("--list")) for _ in range(3))
-    assert taken < 1.6 * processor.start_seconds()
+    # In turn, since other work on the machine slows both.
+    pairs = [(processor.seconds(lambda: succeed("--list")), processor.start_seconds()) for _ in range(4)]
+    assert min(taken / start for taken, start in pairs) < 1.6
 
 
 @pytest.mark.parametrize(

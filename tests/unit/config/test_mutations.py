@@ -39,6 +39,8 @@ def check(outcome: Outcome) -> Outcome:
     return outcome
 
 
+# A quarter of a minute on an idle machine, minutes on a busy one.
+@pytest.mark.timeout(480)
 @settings(outcomes.SETTINGS, max_examples=250)
 @given(seed=st.integers(0, 2**64 - 1))
 def test_a_mutated_configuration_is_taken_or_refused(memory: None, copies: list[Stack], seed: int) -> None:

@@ -149,6 +149,30 @@ def test_an_argument_of_a_converter_has_no_unknown_field(config_folder: Path, fi
     )
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            '- "model.layers.{layers}.attention.dense.weight',
+            '- "model.layer.weight',
+            "which no converter writes",
+        ),
+        (
+            "attention's output: layers * hidden",
+            "x: layers * hid",
+            "uses the fact 'hid', which nothing defines",
+        ),
+        ("{hidden: 64, inner: 64}", "{heads: 64}", "families.gpt.int8.multiples"),
+        ("{hidden: 64, inner: 64}", "{hidden: 0}", "families.gpt.int8.multiples.hidden"),
+    ],
+)
+def test_int8_weights_are_files_and_facts_of_the_family(
+    config_folder: Path, old: str, new: str, says: str
+) -> None:
+    spoil(config_folder, "models.yaml", old, new)
+    assert says in refused(config_folder)
+
+
 def test_a_converter_is_told_what_to_read_and_where_to_write(config_folder: Path) -> None:
     spoil(config_folder, "models.yaml", '-o, "{out}", ', "")
     assert "the arguments lack {out}" in refused(config_folder)

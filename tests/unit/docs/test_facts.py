@@ -10,16 +10,18 @@ from typing import Any
 
 import pytest
 import yaml
-from packaging.specifiers import SpecifierSet
 
+from ftbuild import triton
+from ftbuild.config import holes
+from ftbuild.config.schema import Config
 from ftbuild.gates.verify.gate import CHECKS
 from testing import ROOT
 
+from . import tables
+
 README = (ROOT / "README.md").read_text()
 REQUIREMENTS = (ROOT / "docs" / "requirements.md").read_text()
-# Families by the names that the README has for them.
-FAMILIES = {"GPT-2": "gpt", "GPT-J": "gptj", "GPT-NeoX": "gptneox", "T5": "t5", "CodeGen": "codegen"}
-JAX = "original JAX checkpoint only"
+SECURITY = (ROOT / "docs" / "security.md").read_text()
 
 
 def configuration(name: str) -> Any:
@@ -34,11 +36,10 @@ def table(text: str, header: str) -> list[dict[str, str]]:
     return [dict(zip(rows[0], row, strict=True)) for row in rows[1 : end - 1]]
 
 
-@pytest.fixture(scope="module", params=["open", "ngc"])
-def base(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+BASES = list(configuration("bases")["bases"])
 
 
+@pytest.mark.parametrize("base", BASES)
 def test_the_sms_of_each_release_are_those_of_invoke_matrix(base: str) -> None:
     argv = [sys.executable, "-m", "invoke", "matrix", "--base", base, "--format", "json"]
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -46,8 +47,9 @@ def test_the_sms_of_each_release_are_those_of_invoke_matrix(base: str) -> None:
     for cell in json.loads(done.stdout)["cells"]:
         built.setdefault(cell["triton"], []).extend(cell["sms"])
     written = {
-        row["Triton"]: [int(sm) for sm in row[f"SMs on `{base}"].split()]
+        row["Triton"]: [int(sm) for sm in row["SMs"].split()]
         for row in table(README, "| Triton | FasterTransformer |")
+        if row["base"] == base
     }
     assert written == built
 
@@ -55,31 +57,76 @@ def test_the_sms_of_each_release_are_those_of_invoke_matrix(base: str) -> None:
 def test_versions_and_drivers_of_each_release() -> None:
     releases, sources = configuration("matrix")["releases"], configuration("sources")["releases"]
     written = {
-        row["Triton"]: (row["FasterTransformer"], row["driver on `ngc"])
+        (row["Triton"], row["base"]): (row["FasterTransformer"], row["driver from"])
         for row in table(README, "| Triton | FasterTransformer |")
     }
-    assert written == {name: (sources[name]["ft"]["version"], releases[name]["driver"]) for name in releases}
+    assert written == {
+        (name, base): (sources[name]["ft"]["version"], about.get("driver") or releases[name]["driver"])
+        for base, about in configuration("bases")["bases"].items()
+        for name in about["releases"]
+    }
+
+
+def test_the_known_holes_of_each_server(config: Config) -> None:
+    rows = table(SECURITY, "| server | Triton | base |")
+    for row in rows:
+        versions = config.holes.components["server"].versions
+        assert versions[row["Triton"]] == row["server"]
+        contents = {triton.PURL: f"v{row['server']}"}
+        found = holes.known(config.holes, contents, local=row["base"] == "local").open()
+        critical = [hole.id for hole in found if hole.critical]
+        assert (row["critical (9.0 and above)"].split() or ["none"]) == (critical or ["none"])
+        high = sum(7 <= hole.score < holes.CRITICAL for hole in found)
+        assert (row["high (7.0)"], row["lower"]) == (str(high), str(len(found) - len(critical) - high))
+    releases, bases = config.matrix.releases.values(), config.bases.bases.values()
+    servers = {release.server for release in releases} | {base.server for base in bases if base.server}
+    assert servers <= {row["server"] for row in rows}
+    count = f"{len(config.holes.holes)}, from {len(config.holes.bulletins)} bulletins"
+    assert count in SECURITY
+
+
+def test_what_is_known_of_each_release(config: Config) -> None:
+    written = table(REQUIREMENTS, "| Triton | base | server |")
+    expected = []
+    for name, base in config.bases.bases.items():
+        for release in base.releases:
+            described = config.matrix.releases[release]
+            server = base.server or described.server
+            found = holes.known(config.holes, {triton.PURL: f"v{server}"}, local=base.local is not None)
+            ran = base.tried.get(release, {})
+            expected.append(
+                {
+                    "Triton": release,
+                    "base": name,
+                    "server": server,
+                    "its critical holes": str(sum(hole.critical for hole in found.open())),
+                    "CUDA": base.cuda or described.cuda,
+                    "Python": base.python,
+                    "SMs built and verified": " ".join(map(str, base.built.get(release, ()))) or "none",
+                    "SMs run": "; ".join(f"{sm}: {gpu}" for sm, gpu in ran.items()) or "none",
+                }
+            )
+    assert sorted(written, key=str) == sorted(expected, key=str)
 
 
 def test_the_drivers_in_the_requirements() -> None:
-    releases, bases = configuration("matrix")["releases"], configuration("bases")["bases"]
+    releases = configuration("matrix")["releases"]
     written = {
-        (row["base"], row["Triton"]): (row["CUDA"], row["oldest driver"])
+        (row["base"], release): (row["CUDA"].partition(";")[0], row["oldest driver"])
         for row in table(REQUIREMENTS, "| base | Triton | CUDA |")
+        for release in row["Triton"].split(", ")
     }
-    opened = bases["open"]
-    ours = {
-        ("ngc", name): (release["cuda"], release["driver"])
-        for name, release in releases.items()
-        if name in bases["ngc"]["releases"]
+    bases = configuration("bases")["bases"]
+    assert written == {
+        (name, release): tuple(base.get(key) or releases[release][key] for key in ("cuda", "driver"))
+        for name, base in bases.items()
+        for release in base["releases"]
     }
-    ours["open", ", ".join(opened["releases"])] = (
-        f"{opened['cuda']}; the server brings 12.1",
-        opened["driver"],
-    )
-    assert written == ours
-    assert f"driver {opened['driver']} or later" in README
-    assert f"server {opened['server']} on CUDA {opened['cuda']}" in README
+    assert f"driver {bases['open']['driver']} or later" in README
+    for name in BASES:
+        if "server" in bases[name]:
+            assert f"`{name}` on CUDA {bases[name]['cuda']}" in " ".join(README.split())
+            assert f"server {bases[name]['server']}" in README
 
 
 def test_every_sm_has_its_gpus() -> None:
@@ -88,21 +135,10 @@ def test_every_sm_has_its_gpus() -> None:
     assert {row["SM"] for row in table(REQUIREMENTS, "| SM | generation |")} == sms
 
 
-def test_the_models_of_each_release_are_those_with_a_converter() -> None:
-    sources, families = configuration("sources")["releases"], configuration("models")["families"]
-    written = table(README, "| Triton | GPT-2 |")
-    assert [row["Triton"] for row in written] == list(sources)
-    for row in written:
-        version = sources[row["Triton"]]["ft"]["version"]
-        for name, family in FAMILIES.items():
-            formats = {
-                converter.get("format", "huggingface")
-                for converter in families[family]["converters"]
-                if version in SpecifierSet(converter["ft"])
-            }
-            expected = "yes" if "huggingface" in formats else JAX if formats else "no"
-            assert row[name] == expected, (row["Triton"], name)
-    assert set(FAMILIES.values()) == set(families)
+def test_the_models_of_each_release_are_those_with_a_converter(config: Config) -> None:
+    assert tables.models(config) in README, "python -m tests.unit.docs.tables prints it"
+    ids = " ".join(config.models.families)
+    assert f"--model` takes {ids.replace(' ', ', ')}." in " ".join(README.split())
 
 
 def test_the_checks_of_verify() -> None:

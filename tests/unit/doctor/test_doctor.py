@@ -22,7 +22,7 @@ from ftbuild.text.results import CheckResult, State
 from ftbuild.text.units import GIB
 from testing import ROOT
 
-H100 = "NVIDIA H100 80GB HBM3, 9.0, 535.104.05"
+H100 = "NVIDIA H100 80GB HBM3, 9.0, 580.95.05, 81559 MiB"
 
 
 @pytest.mark.parametrize(
@@ -106,19 +106,19 @@ def test_a_full_disk_fails_and_a_tight_one_warns(tmp_path: Path, monkeypatch: py
 
 def test_a_gpu_is_named_with_its_sm(config: Config) -> None:
     (check,) = machine.gpus(config, listed(H100))
-    assert check == CheckResult("gpu", State.OK, "NVIDIA H100 80GB HBM3, sm_90, driver 535.104.05")
+    assert check == CheckResult("gpu", State.OK, "NVIDIA H100 80GB HBM3, sm_90, driver 580.95.05")
 
 
 def test_an_old_driver_names_the_releases_it_cannot_run(config: Config) -> None:
-    (check,) = machine.gpus(config, listed("NVIDIA A100-SXM4-80GB, 8.0, 470.57.02"))
+    (check,) = machine.gpus(config, listed("NVIDIA A100-SXM4-80GB, 8.0, 470.57.02, 81920 MiB"))
     assert check.state == "warn"
-    assert "22.12 (from" in check.hint
+    assert "22.12 (from 520), 24.10 (from 580)" in check.hint
 
 
 def test_a_gpu_without_an_image_is_a_warning(config: Config) -> None:
-    first, second = machine.gpus(config, listed(f"NVIDIA B200, 10.0, 570.86.10\n{H100}\n"))
+    first, second = machine.gpus(config, listed(f"NVIDIA Thor, 11.0, 580.00, [N/A]\n{H100}\n"))
     assert (first.state, second.state) == ("warn", "ok")
-    assert "sm_100" in first.detail
+    assert "sm_110" in first.detail
 
 
 def test_no_gpu_only_skips_the_smoke_tests() -> None:

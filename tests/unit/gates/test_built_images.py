@@ -11,9 +11,9 @@ from testing import built_images
 
 CELLS = {
     "22.03-sm80": Selection(triton=["22.03"], sm=["80"]),
-    "22.03-sm90-open": Selection(triton=["22.03"], sm=["90"], base="open"),
-    "22.07-sm90-open": Selection(triton=["22.07"], sm=["90"], base="open"),
-    "22.12-sm80_90-open": Selection(triton=["22.12"], sm=["80,90"], base="open"),
+    "22.03-sm90-open": Selection(triton=["22.03"], sm=["90"], base=["open"]),
+    "22.07-sm90-open": Selection(triton=["22.07"], sm=["90"], base=["open"]),
+    "22.12-sm80_90-open": Selection(triton=["22.12"], sm=["80,90"], base=["open"]),
 }
 
 
@@ -31,7 +31,7 @@ def test_every_image_is_selected_by_its_labels_and_by_the_options_of_its_cell(
     assert [found.key for found in built_images.plans(config, labels)] == [plan.key]
     words = built_images.options(plan)
     options = dict(zip(words[::2], words[1::2], strict=True))
-    selection = Selection(triton=[options["--triton"]], sm=[options["--sm"]], base=options["--base"])
+    selection = Selection(triton=[options["--triton"]], sm=[options["--sm"]], base=[options["--base"]])
     assert [found.key for found in plans(config, selection)] == [plan.key]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,15 +18,16 @@ from ftbuild.config.schema import Config
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.records import Demand
-from ftbuild.gates.smoke import gate, job, junit, models
+from ftbuild.gates.smoke import gate, job, junit, models, served
 from ftbuild.gates.smoke.job import Job, Model, Variant
-from ftbuild.gates.smoke.suite import conftest
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
+from ftbuild.models import config_pbtxt
 from ftbuild.plan import digest_of
 from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult, State
 from tests.unit.models.test_converters import DECODER
+from tests.unit.models.test_repository import converted
 
 ROW = Row(tokens=(5, 6, 7), log_probs=(-0.1, -0.2, -0.3), runner_up=(1, 2, 3), gap=(1.0, 0.05, 1.0))
 # pytest 9's, shortened.
@@ -35,11 +38,16 @@ XML = """\
     <property name="ready_seconds" value="1.5"/><property name="gpu_memory_bytes" value="None"/>
   </properties>
 </testcase>
+<testcase classname="test_load" name="test_many_clients[gpt-fp32]" time="0.1">
+  <properties>
+    <property name="served" value="gpt-fp32"/><property name="load_p99_seconds" value="0.07"/>
+  </properties>
+</testcase>
 <testcase classname="test_answers" name="test_a_stop_word_ends_the_answer[gpt-fp32]" time="0.1"/>
 <testcase classname="test_answers" name="test_two_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
   <skipped type="pytest.skip" message="needs 2 GPUs, 1 is there">...</skipped>
 </testcase>
-<testcase classname="test_answers" name="test_greedy_tokens_are_the_references[http-gpt-fp32-one]" time="0.1">
+<testcase classname="test_answers" name="test_answers_are_the_references[http-gpt-fp32-one]" time="0.1">
   <properties><property name="what" value="token 1 is 4"/><property name="hint" value="look"/></properties>
   <failure message="ftbuild.errors.SmokeError: token 1 is 4 ...">...</failure>
 </testcase>
@@ -146,18 +154,19 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
     found = junit.results(file, "runtime")
     assert [(f.check, f.state) for f in found] == [
         ("figures", State.OK),
+        ("many clients", State.OK),
         ("a stop word ends the answer", State.OK),
         ("two gpus answer as one", State.SKIP),
-        ("greedy tokens are the references", State.FAIL),
+        ("answers are the references", State.FAIL),
         ("figures", State.FAIL),
     ]
-    assert found[2].detail == "needs 2 GPUs, 1 is there"
-    assert (found[3].detail, found[3].hint) == ("token 1 is 4", "look")
-    assert found[4].detail == "boom"
-    assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5}}
-    assert [f.facts["seconds"] for f in found] == [0.5, 0.1, 0, 0.1, 0.1]
-    assert found[1].facts["variant"] == "gpt-fp32"
-    assert found[1].facts["served"] == ""
+    assert found[3].detail == "needs 2 GPUs, 1 is there"
+    assert (found[4].detail, found[4].hint) == ("token 1 is 4", "look")
+    assert found[5].detail == "boom"
+    assert junit.figures(file) == {"gpt-fp32": {"ready_seconds": 1.5, "load_p99_seconds": 0.07}}
+    assert [f.facts["seconds"] for f in found] == [0.5, 0.1, 0.1, 0, 0.1, 0.1]
+    assert found[2].facts["variant"] == "gpt-fp32"
+    assert [f.facts["served"] for f in found[1:3]] == ["gpt-fp32", ""]
     assert {f.subject for f in found} == {"runtime"}
 
 
@@ -169,7 +178,7 @@ def test_a_test_of_no_variant_is_read_without_one(tmp_path: Path) -> None:
     assert only.subject == "sdk"
 
 
-GREEDY = "greedy tokens are the references"
+GREEDY = "answers are the references"
 
 
 def found(served: str, state: State, check: str = GREEDY) -> CheckResult:
@@ -259,8 +268,8 @@ def test_the_questions_are_those_that_the_models_are_drawn_for() -> None:
 
 
 def test_fp32_allows_no_error_and_fp16_a_tenth() -> None:
-    assert golden.TOLERANCE == {"fp32": 0.0, "fp16": 0.1}
-    assert set(golden.TOLERANCE) == set(job.DTYPES)
+    assert golden.TOLERANCE == {"fp32": 0.0, "fp16": 0.1, "int8": 0.1, "bf16": 0.8}
+    assert set(golden.TOLERANCE) == {*job.DTYPES, job.BF16, job.INT8}
 
 
 @pytest.mark.parametrize(("gap", "right"), [(0.1, True), (0.1000001, False)])
@@ -276,18 +285,62 @@ def test_no_driver_may_compile_ptx_in_a_tested_server(
     monkeypatch.setattr(server_container, "serve", lambda *given, **more: started.append((given, more)))
     task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "gpus", ["GPU", "GPU"])
     for dtype, tensor_para in (("fp32", 1), ("fp16", 1), ("fp32", 2)):
-        conftest.start(task, Variant("gpt", dtype, tensor_para), tmp_path)
+        served.start(task, Variant("gpt", dtype, tensor_para), tmp_path)
         given, more = started.pop()
         assert given == ("sha256:1", tmp_path)
         assert more["environment"]["CUDA_DISABLE_PTX_JIT"] == "1"
         assert more["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join("01"[:tensor_para])
         assert len(more["devices"]) == 1
-    conftest.start(replace(task, style=None), Variant("gpt"), tmp_path)
-    assert started.pop()[1] == {"environment": {}, "devices": (), "options": conftest.CONTROL}
+    served.start(replace(task, style=None), Variant("gpt"), tmp_path)
+    assert started.pop()[1] == {"environment": {}, "devices": (), "options": served.CONTROL}
+
+
+@pytest.mark.parametrize(
+    ("release", "sms", "able"),
+    [("22.12", "90", {"gpt", "opt", "bloom", "mpt"}), ("22.12", "60", set()), ("22.03", "80", set())],
+)
+def test_int8_is_tested_where_release_gpu_and_family_have_it(
+    config: Config, release: str, sms: str, able: set[str]
+) -> None:
+    (plan,) = plans(config, Selection(config.folder, [release], [sms]))
+    tested = gate.tested_models(config, plan, ())
+    assert {name for name, model in tested.items() if model.int8} == able
+    found = Job("sha256:1", Path(), tested, "gpus", ["GPU"]).variants(tested, ["fp32", "int8"])
+    assert {each.family for each in found if each.dtype == "int8"} == able
+    assert {each.family for each in found if each.dtype == "fp32"} == set(tested)
+
+
+def test_int8_weights_are_served_in_fp16_and_compared_with_answers_of_their_own(
+    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, str]] = []
+
+    @contextlib.contextmanager
+    def started(_: object, folder: Path, **options: object) -> Iterator[Any]:
+        text = (folder / "fastertransformer/config.pbtxt").read_text()
+        seen.append({n: v.string_value for n, v in config_pbtxt.parse(text).parameters.items()})
+        yield server_container.Server.__new__(server_container.Server)
+
+    monkeypatch.setattr(server_container, "serve", started)
+    folder = tmp_path / "gpt"
+    converted(folder / "weights", "gpt", {"head_num": 2, "size_per_head": 64, "inter_size": 512})
+    (folder / "config.pbtxt").write_text(
+        'backend: "fastertransformer"\ninput [{ name: "input_ids" data_type: TYPE_UINT32 dims: [-1] }]\n'
+        'parameters { key: "int8_mode" value: { string_value: "0" } }\n'
+    )
+    constants = {"vocab_size": 9, "end_id": 8, "layers": 2, "max_length": None}
+    for name, token in (("answers.json", 1), ("answers-int8.json", 2)):
+        cases = {"one": [{"tokens": [token]}]}
+        (folder / name).write_text(json.dumps({**constants, "cases": cases}))
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True, int8=True)}, None, [])
+    for dtype, mode, token in (("fp16", "0", 1), ("int8", "1", 2)):
+        with served.serving(task, Variant("gpt", dtype)) as made:
+            assert made.row().tokens == [token]
+        assert (seen[-1]["data_type"], seen[-1]["int8_mode"]) == ("fp16", mode)
 
 
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
-    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", ["GPU"])
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True, int8=True)}, "cdi", ["GPU"])
     task.write(tmp_path / "job.json")
     assert job.read(tmp_path / "job.json") == task
 
@@ -298,3 +351,18 @@ def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
     assert task.lacks(Variant("t5", tensor_para=2)) == "needs 2 GPUs, 1 is there"
     assert replace(task, style=None).lacks(Variant("t5", tensor_para=2)) is None
     assert task.lacks(Variant("t5", decoupled=True)) == "this release does not stream t5"
+
+
+def test_bf16_is_a_variant_of_the_families_that_have_it() -> None:
+    models = {"gpt": Model(DECODER, streams=True, bf16=True), "t5": Model(DECODER, streams=True)}
+    task = Job("sha256:1", Path(), models, "cdi", ["GPU"])
+    assert task.variants(task.families(), (job.BF16,)) == [Variant("gpt", job.BF16)]
+
+
+def test_bf16_is_tested_where_release_and_gpu_compute_in_it(config: Config) -> None:
+    cells = plans(config, Selection(config.folder, ["22.07", "22.12"], ["80"]))
+    older, newer = sorted(cells, key=lambda plan: plan.cell.triton)
+    ampere, turing = (Gpu("x", *capability, 1, "12.0") for capability in ((8, 0), (7, 5)))
+    assert gate._model(config, newer, "gptneox", [ampere]).bf16
+    assert not gate._model(config, newer, "gptneox", [ampere, turing]).bf16
+    assert not gate._model(config, older, "gptneox", [ampere]).bf16

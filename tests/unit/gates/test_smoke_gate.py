@@ -123,10 +123,18 @@ def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config
     assert (task.style, task.gpus) == ("cdi", [str(A100)])
     assert {name: model.streams for name, model in task.models.items()} == {
         "gpt": True,
+        "opt": True,
+        "bloom": True,
+        "mpt": True,
         "gptj": True,
+        "codegen": True,
         "gptneox": True,
-        "t5": False,
+        "t5": True,
+        "llama": True,
+        "bert": False,
     }
+    assert task.families(vectors=True) == ("bert",)
+    assert [name for name, model in task.models.items() if model.tensors is None] == ["bert"]
     assert task.models["t5"].tensors == config.models.families["t5"].tensors
     older = make(A100, triton="22.03")
     older.go()

@@ -165,7 +165,7 @@ def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
 
         monkeypatch.setattr(buildx, "version", lambda: cell.started.append("buildx"))
         monkeypatch.setattr(builds, "host_settings", lambda client, options: host)
-        monkeypatch.setattr(base, "ensure", lambda *given, **_: cell.started.append(("base", given[1:])))
+        monkeypatch.setattr(base, "ensure", lambda *given, **_: cell.started.append(("base", given[2:])))
         monkeypatch.setattr(disk, "require", lambda *given: cell.started.append(("disk", given)))
         monkeypatch.setattr(builds, "run_job", run_job)
         monkeypatch.setattr(fetch, "export", lambda *given, **_: cell.started.append(("export", given[1:])))

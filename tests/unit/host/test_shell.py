@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -84,6 +85,20 @@ def test_a_password_that_a_terminal_gets_in_two_parts_is_not_shown(tmp_path: Pat
     )
     assert done.stdout.splitlines() == ["https://***@host/x", "last"]
     assert (tmp_path / "log").read_text() == "https://***@host/x\nlast"
+
+
+def test_a_stream_is_ended_by_an_event(tmp_path: Path) -> None:
+    enough = Event()
+    start = time.monotonic()
+    code = shell.stream(
+        ["sh", "-c", "echo begun; exec sleep 60"],
+        log=tmp_path / "log",
+        on_line=lambda line: enough.set(),
+        until=enough,
+    )
+    assert code != 0
+    assert time.monotonic() - start < 30
+    assert shell.stream(["true"], log=tmp_path / "log", until=Event()) == 0
 
 
 def test_a_stream_reaches_log_and_listener_and_gives_the_code(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,9 +25,18 @@ from ftbuild.models.conversion import Conversion, ConversionRequest
 GPT2 = {"model_type": "gpt2", "n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, "vocab_size": 50}
 IDS = {"bos_token_id": 1, "eos_token_id": 2}
 NEOX = {"num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "intermediate_size": 64}
+OPT = {
+    "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32, "ffn_dim": 64,
+    "max_position_embeddings": 16, "vocab_size": 50,
+}  # fmt: skip
+BLOOM = {"n_layer": 2, "n_head": 4, "hidden_size": 32, "vocab_size": 50}
+MPT = {"n_layers": 2, "n_heads": 4, "d_model": 32, "max_seq_len": 16, "vocab_size": 50}
 T5 = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0}
 SETTINGS: dict[str, dict[str, Any]] = {
     "gpt": {**GPT2, **IDS},
+    "opt": {**OPT, **IDS, "model_type": "opt"},
+    "bloom": {**BLOOM, **IDS, "model_type": "bloom"},
+    "mpt": {**MPT, **IDS, "model_type": "mpt"},
     "gptj": {**GPT2, **IDS, "model_type": "gptj", "rotary_dim": 4},
     "codegen": {**GPT2, **IDS, "model_type": "codegen", "rotary_dim": 4},
     "gptneox": {**NEOX, **IDS, "model_type": "gpt_neox", "vocab_size": 50},
@@ -39,6 +49,34 @@ KNOWN: dict[str, tuple[str, dict[str, Any], int, int]] = {
         {"n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024, "vocab_size": 50257},
         124_439_808,
         0,
+    ),
+    "opt-350m": (
+        "opt",
+        {
+            "num_hidden_layers": 24,
+            "num_attention_heads": 16,
+            "hidden_size": 1024,
+            "ffn_dim": 4096,
+            "max_position_embeddings": 2048,
+            "vocab_size": 50272,
+            "do_layer_norm_before": False,
+        },
+        331_196_416,
+        # Embedding and head as wide as the model, for one 512 wide and two projections; two positions less.
+        2 * 50272 * 1024 - 50272 * 512 - 2 * 512 * 1024 - 2 * 1024,
+    ),
+    "bloom-560m": (
+        "bloom",
+        {"n_layer": 24, "num_attention_heads": 16, "n_embed": 1024, "vocab_size": 250880},
+        559_214_592,
+        0,
+    ),
+    "mpt-7b": (
+        "mpt",
+        {"n_layers": 32, "n_heads": 32, "d_model": 4096, "max_seq_len": 2048, "vocab_size": 50432},
+        6_649_286_656,
+        # A row of positions; biases of two norms and four matrices in each layer, and of the last norm.
+        4096 + 32 * (2 * 4096 + 3 * 4096 + 4096 + 4 * 4096 + 4096) + 4096,
     ),
     "gpt-j-6b": (
         "gptj",
@@ -152,8 +190,8 @@ def test_a_checkpoint_of_another_model_is_named_with_the_family_that_reads_it(
     error = refused(config, "gptj", make("codegen"))
     assert error.what == "the checkpoint is a codegen model, not gptj"
     assert error.hint == "--model codegen"
-    error = refused(config, "gpt", make("gpt", model_type="llama"))
-    assert error.hint == "families: gpt, gptj, codegen, gptneox, t5"
+    error = refused(config, "gpt", make("gpt", model_type="mistral"))
+    assert error.hint == "families: gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama, bert"
 
 
 @pytest.mark.parametrize(
@@ -234,11 +272,25 @@ def test_the_gpus_must_divide_the_heads(family: str, config: Config, make: Make)
         ("gpt", "22.12", {"n_inner": 96}, "inner is 96; the converter assumes 4 * hidden = 128"),
         ("gpt", "22.12", {"tie_word_embeddings": False}, "tie_word_embeddings is False"),
         ("gpt", "22.12", {"activation_function": "relu"}, "activation_function is 'relu'"),
+        ("opt", "22.12", {"activation_function": "gelu"}, "activation_function is 'gelu'"),
+        ("opt", "22.12", {"enable_bias": False}, "enable_bias is False"),
+        (
+            "bloom",
+            "22.12",
+            {"apply_residual_connection_post_layernorm": True},
+            "apply_residual_connection_post_layernorm is True",
+        ),
+        ("mpt", "22.12", {"attn_config": {"clip_qkv": 8}}, "attn_config.clip_qkv is 8"),
+        ("mpt", "22.12", {"attn_config": {"alibi": False}}, "attn_config.alibi is False"),
+        ("mpt", "22.12", {"expansion_ratio": 2}, "inner is 64; the converter assumes 4 * hidden = 128"),
+        ("mpt", "22.12", {"attn_config": "alibi", "no_bias": False}, "no_bias is False"),
         ("gptj", "22.12", {"n_inner": 96}, "inner is 96"),
         ("gptj", "22.12", {"rotary_dim": None}, "config.json has no rotary"),
         ("codegen", "22.12", {"auto_map": {"AutoConfig": "x.y"}}, "auto_map is"),
-        ("gptneox", "22.12", {"rotary_emb_base": 500000}, "rotary_emb_base is 500000"),
-        ("gptneox", "22.12", {"rope_scaling": {"factor": 2}}, "rope_scaling is {'factor': 2}"),
+        ("gptneox", "22.07", {"rotary_emb_base": 500000}, "rotary_emb_base is 500000"),
+        ("gptneox", "22.07", {"rope_scaling": {"type": "linear"}}, "rope_scaling is {'type': 'linear'}"),
+        ("gptneox", "22.12", {"rope_scaling": {"type": "dynamic"}}, "rope_scaling.type is 'dynamic'"),
+        ("gptneox", "22.12", {"rope_parameters": {"rope_theta": 1e6}}, "rope_parameters is"),
         ("gpt", "22.12", {"bos_token_id": None}, "config.json has no start"),
     ],
 )
@@ -265,16 +317,39 @@ def test_heads_share_the_hidden_size_evenly(config: Config, make: Make) -> None:
     assert planned(config, "t5", make("t5", d_model=30))
 
 
+def test_the_length_of_alibi_is_what_the_checkpoint_says_and_the_kernels_take(
+    config: Config, make: Make
+) -> None:
+    def limit(family: str, **settings: Any) -> str:
+        found = planned(config, family, make(family, **settings))
+        return weights.added_config(found.converter, found.checkpoint.facts)["gpt"]["max_pos_seq_len"]
+
+    assert (limit("mpt"), limit("mpt", max_seq_len=65536), limit("bloom")) == ("16", "4096", "2048")
+
+
+def test_an_mpt_that_names_no_token_has_that_of_its_tokenizer(config: Config, make: Make) -> None:
+    found = planned(config, "mpt", make("mpt", bos_token_id=None, eos_token_id=None))
+    assert (found.checkpoint.facts["start"], found.checkpoint.facts["end"]) == (0, 0)
+    added = weights.added_config(found.converter, found.checkpoint.facts)["gpt"]
+    assert (added["start_id"], added["use_attention_linear_bias"]) == ("0", "1")
+
+
+def test_an_opt_without_its_last_norm_has_no_file_of_it(config: Config, make: Make) -> None:
+    name = "model.final_layernorm.weight.bin"
+    assert name in planned(config, "opt", make("opt")).files
+    assert name not in planned(config, "opt", make("opt", do_layer_norm_before=False)).files
+
+
 def test_a_release_that_can_is_named(config: Config, make: Make) -> None:
     gated = make("t5", feed_forward_proj="gated-gelu")
-    assert refused(config, "t5", gated, "22.03").hint == "--triton 22.12 can"
+    assert refused(config, "t5", gated, "22.03").hint == "--triton 26.06 can"
     assert planned(config, "t5", gated, "22.12")
     other_width = make("gpt", n_inner=96)
     assert refused(config, "gpt", other_width, "22.12").hint == "--triton 22.03 can"
     assert planned(config, "gpt", other_width, "22.03")
     error = refused(config, "codegen", make("codegen"), "22.03")
     assert error.what == "22.03 converts no codegen from a Hugging Face checkpoint"
-    assert error.hint == "it converts gpt, t5; codegen is converted by 22.07, 22.12"
+    assert error.hint == "it converts gpt, t5; codegen is converted by 22.07, 22.12, 24.10, 26.06"
 
 
 def test_without_the_parallel_residual_the_biases_are_right_on_one_gpu_only(
@@ -314,39 +389,6 @@ def test_a_checkpoint_is_saved_anew_where_the_converter_could_not_read_it(
     # CodeGen is never GPT-J before.
     found = planned(config, "codegen", make("codegen", {"pytorch_model.bin": zipped(tmp_path / "file.zip")}))
     assert next(argv[2] for argv in found.commands()) == "codegen"
-
-
-@pytest.fixture
-def jax(tmp_path: Path) -> Path:
-    folder = tmp_path / "step_383500"
-    for shard in range(8):
-        (folder / f"shard_{shard}").mkdir(parents=True)
-        for part in range(3):
-            zipped(folder / f"shard_{shard}" / f"{part}.npz")
-    return folder
-
-
-@pytest.mark.parametrize("release", ["22.03", "22.12"])
-def test_the_original_gptj_checkpoint_is_named_with_a_slash_at_its_end(
-    release: str, config: Config, jax: Path
-) -> None:
-    found = planned(config, "gptj", jax, release, gpus=4)
-    ((_, _, *arguments),) = found.commands()
-    assert arguments == [
-        "--ckpt-dir", "/convert/checkpoint/", "--output-dir", "/convert/out", "--n-inference-gpus", "4",
-    ]  # fmt: skip
-    assert found.size == 4 * KNOWN["gpt-j-6b"][2]
-    assert bool(found.converter.config) == (release == "22.03"), "5.0 writes no config.ini"
-    assert len(found.checkpoint.files) == 24
-
-
-def test_every_part_of_the_original_gptj_checkpoint_must_be_there(config: Config, jax: Path) -> None:
-    whole = (jax / "shard_5" / "1.npz").read_bytes()
-    (jax / "shard_5" / "1.npz").write_bytes(whole[:-30])
-    assert "truncated" in refused(config, "gptj", jax).what
-    (jax / "shard_5" / "1.npz").unlink()
-    assert "missing: shard_5/1.npz" in refused(config, "gptj", jax).what
-    assert "codegen" in refused(config, "codegen", jax).what
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4])
@@ -461,6 +503,20 @@ def test_progress_is_a_line_for_every_tenth_where_there_is_no_terminal(tmp_path:
     ]  # fmt: skip
 
 
+def test_progress_tells_the_rate_and_what_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    times = iter((100.0, 110.0, 200.0))
+    monkeypatch.setattr(time, "monotonic", lambda: next(times))
+    lines: list[str] = []
+    with progress.shown("converting", tmp_path, 4_000_000, lines.append) as tick:
+        for size in (1_000_000, 4_000_000):
+            (tmp_path / "file").write_bytes(bytes(size))
+            tick()
+    assert lines == [
+        "converting: 25 %, 0.0 of 0.0 GB, 100 kB/s, 30 s left",
+        "converting: 100 %, 0.0 of 0.0 GB, 40 kB/s",
+    ]
+
+
 def test_plans_of_a_release_that_does_not_convert_the_family_are_left_out(config: Config, make: Make) -> None:
     gpt = config.models.families["gpt"]
     only_old = gpt.model_copy(update={"converters": gpt.converters[:1]})
@@ -476,7 +532,7 @@ def test_plans_of_a_release_that_does_not_convert_the_family_are_left_out(config
 def test_the_dry_run_tells_the_size_of_a_known_model(config: Config, make: Make) -> None:
     family, settings, parameters, _ = KNOWN["gpt2"]
     found = planned(config, family, make(family, **settings), gpus=2)
-    first, checkpoint, run, write, disk = found.render().splitlines()
+    first, checkpoint, run, write, disk, memory, gpu, time = found.render().splitlines()
     folder = found.request.checkpoint
     facts = ", ".join(f"{name} {value}" for name, value in found.checkpoint.facts.items())
     assert first == "gpt for 2 GPUs as fp32, release 22.12"
@@ -485,6 +541,26 @@ def test_the_dry_run_tells_the_size_of_a_known_model(config: Config, make: Make)
     assert round(4 * parameters / 1e9, 2) == 0.5
     assert write == f"  write       {folder.parent}/out/2-gpu: {len(found.files)} files, 0.50 GB"
     assert disk == "  disk        0.50 GB"
+    # transformers makes it of fp32 in one piece, and the converter copies one tensor at a time.
+    assert (
+        memory
+        == f"  memory      {(4 * (parameters + 50257 * 768) + len(safetensors())) / 1e9:.2f} GB at least"
+    )
+    each = weights.of_one_gpu(found.converter, found.checkpoint.facts, 2, "fp16")
+    assert found.on_gpu
+    assert found.on_gpu.total > found.on_gpu.weights > each
+    assert gpu == (
+        f"  GPU memory  {found.on_gpu.total / 1e9:.2f} GB on each of 2 in fp16; "
+        "invoke plan-model tells for which requests"
+    )
+    assert time == "  time        unknown: no converter's rate has been measured"
+
+
+def test_gptj_s_converter_holds_the_checkpoint_as_it_is(config: Config, make: Make) -> None:
+    family, settings, parameters, _ = KNOWN["gpt-j-6b"]
+    found = planned(config, family, make(family, **settings))
+    assert found.memory == found.checkpoint.size + 4 * 50400 * 4096
+    assert found.memory < 4 * parameters
 
 
 def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> None:
@@ -492,7 +568,7 @@ def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> Non
     text = planned(config, "gptneox", folder, gpus=2, data_type="fp16").render()
     assert "gptneox for 2 GPUs as fp16, release 22.12" in text
     assert f"  checkpoint  {folder} (0.00 GB; layers 2, heads 4, " in text
-    assert text.splitlines()[-1] == "  disk        0.00 GB"
+    assert "\n  disk        0.00 GB\n" in text
     assert "-i /convert/checkpoint -o /convert/out -i_g 2" in text
     assert "out/2-gpu" in text
 
@@ -501,9 +577,11 @@ def test_the_dry_run_tells_what_would_be_done(config: Config, make: Make) -> Non
     ("old", "new", "what"),
     [
         ("hidden * 3 * hidden", "hidden * 3 * hiden", "gpt uses the fact 'hiden'"),  # codespell:ignore hiden
+        ("rows * length * hidden", "rows * length * width", "gpt uses the fact 'width'"),
+        ("        settings: *gptj_6b\n", "", "a jax checkpoint has no config.json"),
         ("model.layers.{layers}.mlp", "model.layers.{layer}.mlp", "gpt uses the fact 'layer'"),
         ("splits: [heads, inner]", "splits: [head, inner]", "gpt uses the fact 'head'"),
-        ("          rotary: 64\n", "", "gptj uses the fact 'rotary'"),
+        ("        rotary: rotary_dim\n", "", "gptj uses the fact 'rotary'"),
         ("    served_as: gptj", "    served_as: gptx", "codegen is served as 'gptx', which is not a family"),
     ],
 )

@@ -14,11 +14,10 @@ from docker.errors import ImageNotFound
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
-from ftbuild.engine import container, mounted
-from ftbuild.engine.container import ContainerError
+from ftbuild.engine import mounted
 from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk
-from ftbuild.models import conversion, conversion_run
+from ftbuild.models import config_ini, conversion, conversion_run, converters
 from ftbuild.models.conversion import Conversion, ConversionRequest
 
 SETTINGS = {
@@ -133,7 +132,7 @@ def test_a_checkpoint_of_another_layout_is_brought_into_it_by_a_script(
     converter.spoil = leave
     converter.convert()
     (folders,) = converter.folders
-    assert folders.readable[f"{conversion.SCRIPTS}/relayout.py"] == script
+    assert folders.readable[f"{converters.SCRIPTS}/relayout.py"] == script
     assert len(converter.scripts[0].splitlines()) == 3
     assert not (converter.out / conversion.RELAID).exists()
 
@@ -240,6 +239,22 @@ def test_the_config_that_a_converter_does_not_write_is_written(converter: Conver
     assert "model_name = 100%\n" in text
 
 
+def test_what_a_converter_does_not_write_is_added_to_its_config(converter: Converter) -> None:
+    given = {"gpt": {"has_positional_encoding": "0", "end_id": "{positions}"}}
+    made = converter.planned.converter.model_copy(update={"config": given, "facts": {}})
+    converter.planned = replace(converter.planned, converter=made)
+    values = config_ini.read(converter.convert()).values
+    written = {key: str(value) for key, value in INI.items()}
+    assert values == {**written, "has_positional_encoding": "0", "end_id": "4"}
+
+
+def test_a_broken_config_of_a_converter_is_its_failure(converter: Converter) -> None:
+    made = converter.planned.converter.model_copy(update={"config": {"gpt": {"a": "b"}}})
+    converter.planned = replace(converter.planned, converter=made)
+    converter.spoil = lambda folder: (folder / "config.ini").write_text("[gpt")
+    assert "config.ini cannot be read" in failure(converter).what
+
+
 def test_a_converter_without_a_folder_of_weights_has_failed(converter: Converter) -> None:
     converter.spoil = lambda folder: folder.rename(folder.with_name("2-gpu"))
     assert "config.ini was not written" in failure(converter).what
@@ -288,29 +303,6 @@ def test_of_a_long_log_the_end_is_read(converter: Converter, monkeypatch: pytest
     )
     converter.said = "x" * 100 + "\n[ERROR] at the end\n"
     assert "[ERROR] at the end" in failure(converter).what
-
-
-def test_modules_that_the_image_lacks_are_named(
-    converter: Converter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    scripts: list[str] = []
-
-    def run(client: object, image: str, script: str) -> str:
-        scripts.append(script)
-        if image == "sha256:1":
-            raise ContainerError("a script ended with code 1")
-        return ""
-
-    monkeypatch.setattr(container, "run", run)
-    needing = converter.planned.converter.model_copy(update={"modules": ("jax", "jaxlib")})
-    converter.planned = replace(converter.planned, converter=needing)
-    lacking = failure(converter, HostError)
-    assert "needs jax and jaxlib, which this image lacks" in lacking.what
-    assert lacking.where == "sha256:1"
-    assert "`pip install jax jaxlib`" in lacking.hint
-    assert scripts == ["python3 -c 'import jax, jaxlib'"]
-    client: Any = None
-    assert conversion_run.convert(client, converter.planned, "sha256:2", lambda line: None)
 
 
 # The image

@@ -31,6 +31,16 @@ parameters { key: "tensor_para_size" value: { string_value: "4" } }
 parameters { key: "model_type" value: { string_value: "GPT-J" } }
 parameters { key: "model_checkpoint_path" value: { string_value: "./models/j6b_ckpt/4-gpu" } }
 """
+# fastertransformer_backend v1.4, all_models/gpt/fastertransformer/config.pbtxt.
+GPT_BATCHING = """\
+dynamic_batching { max_queue_delay_microseconds: 50000 }
+batch_input [
+  {
+    kind: BATCH_ITEM_SHAPE target_name: "input_ids_item_shape"
+    data_type: TYPE_INT32 source_input: "input_ids"
+  }
+]
+"""
 DECODER = Tensors(
     prompt="input_ids",
     prompt_length="input_lengths",
@@ -46,15 +56,17 @@ def dialect(*, repeats_prompt: bool = True) -> TensorSchema:
 
 def test_each_release_serves_the_families_it_has_converters_for(config: Config) -> None:
     assert config.models.served(config.version("22.03", "ft")) == ("gpt", "t5")
-    assert config.models.served(config.version("22.12", "ft")) == ("gpt", "gptj", "gptneox", "t5")
+    served = ("gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "t5", "llama", "bert")
+    assert config.models.served(config.version("22.12", "ft")) == served
+    assert "llama" not in config.models.served(config.version("22.07", "ft"))
     with pytest.raises(ConfigError, match=r"22\.03 converts no gptneox") as caught:
         converters.find_converter(config, "22.03", "gptneox")
     assert "gpt, t5" in (caught.value.hint or "")
 
 
 def test_an_unknown_family_is_named_with_the_known_ones(config: Config) -> None:
-    with pytest.raises(ConfigError, match="converts no llama"):
-        converters.find_converter(config, "22.12", "llama")
+    with pytest.raises(ConfigError, match="converts no mistral"):
+        converters.find_converter(config, "22.12", "mistral")
 
 
 def test_a_converter_is_told_the_depth_that_it_would_guess(config: Config) -> None:
@@ -100,8 +112,34 @@ def test_limits_of_requests_and_batches_are_the_operators() -> None:
     assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (16, 0)
     config = config_pbtxt.parse(config_pbtxt.fill_template(batched, tensor_para=1, data_type="fp16"))
     assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (1024, 2000)
-    unbatched = config_pbtxt.fill_template(TEMPLATE, tensor_para=1, data_type="fp16")
-    assert not config_pbtxt.parse(unbatched).HasField("dynamic_batching")
+
+
+@pytest.mark.parametrize("batching", ["", GPT_BATCHING], ids=["upstream-without", "upstream-with"])
+def test_prompts_of_different_length_are_batched_whether_upstreams_template_does_so_or_not(
+    batching: str,
+) -> None:
+    template = TEMPLATE + batching
+    config = config_pbtxt.parse(config_pbtxt.fill_template(template, tensor_para=1, data_type="fp16"))
+    assert config.dynamic_batching.max_queue_delay_microseconds == 2000
+    assert [tensor.name for tensor in config.input if tensor.allow_ragged_batch] == ["input_ids"]
+    (item_shape,) = config.batch_input
+    assert (list(item_shape.target_name), list(item_shape.source_input)) == (
+        ["input_ids_item_shape"],
+        ["input_ids"],
+    )
+
+
+def test_sessions_are_not_batched() -> None:
+    template = TEMPLATE + "sequence_batching { max_sequence_idle_microseconds: 5000 }\n"
+    config = config_pbtxt.parse(config_pbtxt.fill_template(template, tensor_para=1, data_type="fp16"))
+    assert config.HasField("sequence_batching")
+    assert not any(tensor.allow_ragged_batch for tensor in config.input)
+
+
+def test_all_instances_are_in_upstreams_group() -> None:
+    template = TEMPLATE + "instance_group [ { count: 1 kind: KIND_CPU } ]\n"
+    filled = config_pbtxt.fill_template(template, tensor_para=1, data_type="fp16", instances=3)
+    assert [group.count for group in config_pbtxt.parse(filled).instance_group] == [3]
 
 
 def test_text_that_is_no_config_is_refused_with_its_place() -> None:

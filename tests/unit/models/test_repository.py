@@ -17,6 +17,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, tokenization
+from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from testing import bytelevel, needs
 from tests.unit.models.test_converters import TEMPLATE
@@ -134,9 +135,14 @@ def test_where_half_is_a_parameter_it_follows_the_data_type(data_type: str, is_h
         parameters(config_pbtxt.fill_template(template, tensor_para=1, data_type=data_type))["is_half"]
         == is_half
     )
-    assert config_pbtxt.data_types(template) == ("fp16", "fp32")
-    assert "bf16" in config_pbtxt.data_types(TEMPLATE)
-    assert "bf16" not in config_pbtxt.data_types(TEMPLATE.replace("GPT-J", "GPT-NeoX"))
+    assert config_pbtxt.data_types(config_pbtxt.parse(template)) == ("fp16", "fp32")
+
+
+def test_gpt_neox_computes_in_bf16_where_its_template_says_so() -> None:
+    neox = TEMPLATE.replace("GPT-J", "GPT-NeoX")
+    patched = neox + 'parameters { key: "data_types" value: { string_value: "fp16 fp32 bf16" } }'
+    types = [config_pbtxt.data_types(config_pbtxt.parse(text)) for text in (TEMPLATE, neox, patched)]
+    assert ["bf16" in found for found in types] == [True, False, True]
 
 
 def test_weights_are_found_by_their_number_of_gpus(tmp_path: Path) -> None:
@@ -156,7 +162,7 @@ def test_weights_are_found_by_their_number_of_gpus(tmp_path: Path) -> None:
     [
         (lambda file: file.unlink(), "no converted weights"),
         (lambda file: file.write_text("[gptj\n"), "cannot be read"),
-        (lambda file: file.write_text("[bert]\nhead_num = 2\n"), "has none of the sections"),
+        (lambda file: file.write_text("[xlnet]\nhead_num = 2\n"), "has none of the sections"),
         (
             lambda file: file.write_text("[gptj]\ntensor_para_size = 4\n"),
             "has 2 GPUs, its config.ini 4",
@@ -259,6 +265,25 @@ def test_what_exists_is_not_overwritten(options: RepositoryOptions) -> None:
         repository.make(TEMPLATES, options)
 
 
+def test_a_checkpoints_chat_template_comes_beside_its_tokenizer(options: RepositoryOptions) -> None:
+    assert options.tokenizer is not None
+    (options.tokenizer / "tokenizer_config.json").write_text('{"chat_template": "{{ messages }}"}')
+    (options.tokenizer / "chat_template.jinja").write_text("{{ messages }}")
+    made = repository.make(TEMPLATES, options)
+    beside = made.folder / "preprocessing/1/tokenizer"
+    assert {file.name for file in beside.iterdir()} == {
+        "tokenizer.json", "tokenizer_config.json", "chat_template.jinja",
+    }  # fmt: skip
+
+
+def test_a_chat_template_from_elsewhere_is_refused(options: RepositoryOptions, tmp_path: Path) -> None:
+    assert options.tokenizer is not None
+    (tmp_path / "secret").write_text("a secret")
+    (options.tokenizer / "chat_template.jinja").symlink_to(tmp_path / "secret")
+    with pytest.raises(ConfigError, match="leads out of the folder"):
+        repository.make(TEMPLATES, options)
+
+
 def test_a_tokenizer_of_another_model_is_refused(options: RepositoryOptions, tmp_path: Path) -> None:
     too_many = bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50400})
     with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):
@@ -290,16 +315,132 @@ def test_only_what_the_release_can_stream_is_streamed(options: RepositoryOptions
         repository.make(silent, replace(options, streamed=True, out=options.out.with_name("other")))
 
 
+@pytest.mark.parametrize(
+    ("size", "rotary", "dtype", "right"),
+    [(32, 8, "fp32", False), (32, 8, "fp16", True), (32, 0, "fp32", True), (64, 8, "fp32", True)],
+)
+def test_heads_that_no_kernel_rotates_are_refused(
+    tmp_path: Path, size: int, rotary: int, dtype: str, right: bool
+) -> None:
+    values = {**GPTJ, "size_per_head": size, "rotary_embedding": rotary}
+    weights = config_ini.read(converted(tmp_path, "gptj", values))
+    if right:
+        config_ini.check_rotation(weights, dtype)
+    else:
+        with pytest.raises(ConfigError, match="does not rotate heads of 32 values") as refused:
+            config_ini.check_rotation(weights, dtype)
+        assert refused.value.hint == "--dtype fp16"
+
+
+def test_a_repository_of_such_heads_is_not_written(options: RepositoryOptions, tmp_path: Path) -> None:
+    weights = converted(tmp_path / "small", "gptj", {**GPTJ, "size_per_head": 32})
+    with pytest.raises(ConfigError, match="does not rotate"):
+        repository.make(TEMPLATES, replace(options, weights=weights, dtype="fp32"))
+    assert not options.out.exists()
+
+
+GPT = {
+    "head_num": 6, "size_per_head": 64, "inter_size": 1536, "num_layer": 4, "vocab_size": 509,
+    "max_pos_seq_len": 128, "start_id": 1, "end_id": 2, "weight_data_type": "fp32",
+}  # fmt: skip
+QUANTIZES = BARE + 'parameters { key: "int8_mode" value: { string_value: "0" } }\n'
+
+
+@pytest.fixture
+def int8(config: Config, tmp_path: Path) -> RepositoryOptions:
+    return RepositoryOptions(
+        family="gpt",
+        weights=converted(tmp_path / "gpt", "gpt", GPT),
+        out=tmp_path / "models",
+        bare=True,
+        int8=required(config.models, "bloom"),
+    )
+
+
+def test_int8_weights_are_for_the_backend_to_make(int8: RepositoryOptions) -> None:
+    made = repository.make({"fastertransformer": QUANTIZES}, int8)
+    found = parameters((made.folder / "fastertransformer/config.pbtxt").read_text())
+    assert (found["int8_mode"], found["data_type"]) == ("1", "fp16")
+    plain = replace(int8, int8=None, out=int8.out.with_name("plain"))
+    made = repository.make({"fastertransformer": QUANTIZES}, plain)
+    assert parameters((made.folder / "fastertransformer/config.pbtxt").read_text())["int8_mode"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("values", "gpus", "changes", "message"),
+    [
+        ({}, 1, {"dtype": "fp32"}, "computed with in fp16, not in fp32"),
+        ({}, 1, {"dtype": "bf16"}, "computed with in fp16, not in bf16"),
+        ({"size_per_head": 48}, 1, {}, "its hidden size 288 is no multiple of 64\n"),
+        ({"inter_size": 100}, 1, {}, "its inner size 100 is no multiple of 64\n"),
+        ({"inter_size": 32}, 1, {}, "its inner size 32 is no multiple of 64\n"),
+        ({}, 4, {}, "hidden size 384, 96 on each of 4 GPUs, is no multiple of 64\n"),
+        ({}, 6, {}, None),
+    ],
+)
+def test_shapes_and_types_that_int8_has_no_kernel_for_are_refused(
+    int8: RepositoryOptions,
+    tmp_path: Path,
+    values: dict[str, int],
+    gpus: int,
+    changes: dict[str, Any],
+    message: str | None,
+) -> None:
+    weights = converted(tmp_path / "other", "gpt", {**GPT, **values}, gpus)
+    options = replace(int8, weights=weights, **changes)
+    if message is None:
+        assert repository.make({"fastertransformer": QUANTIZES}, options).gpus == gpus
+        return
+    with pytest.raises(ConfigError, match=message):
+        repository.make({"fastertransformer": QUANTIZES}, options)
+    assert not int8.out.exists()
+
+
+@pytest.mark.parametrize("template", [BARE, OLD])
+def test_a_release_without_int8_weights_says_so(int8: RepositoryOptions, template: str) -> None:
+    """OLD is 22.03's: its int8_mode keeps the fp16 weights as well."""
+    old = template.replace(
+        "output [", 'input [ { name: "random_seed" data_type: TYPE_INT32 dims: [ 1 ] } ]\noutput ['
+    )
+    with pytest.raises(ConfigError, match="this release has no int8 weights"):
+        repository.make({"fastertransformer": old}, int8)
+
+
+@pytest.mark.parametrize("model", ["gptj", "codegen", "gptneox", "llama", "t5"])
+def test_families_without_int8_weights_are_refused_by_name(config: Config, model: str) -> None:
+    with pytest.raises(ConfigError, match=f"{model} has no int8 weights") as refused:
+        required(config.models, model)
+    assert "gpt, opt, bloom, mpt" in (refused.value.hint or "")
+
+
+def test_several_pipeline_stages_cannot_stream(options: RepositoryOptions) -> None:
+    with pytest.raises(ConfigError, match="over 2 pipeline stages cannot stream") as refused:
+        repository.make(TEMPLATES, replace(options, streamed=True, pipeline=2))
+    assert "tensor parallelism" in (refused.value.hint or "")
+
+
+def test_a_release_that_shares_no_weights_has_one_instance(options: RepositoryOptions) -> None:
+    def with_seeds(bits: str) -> dict[str, str]:
+        seed = f'input [ {{ name: "random_seed" data_type: TYPE_{bits} dims: [ 1 ] optional: true }} ]\n'
+        return {**TEMPLATES, "fastertransformer": BARE + seed}
+
+    with pytest.raises(ConfigError, match="has one instance in this release"):
+        repository.make(with_seeds("INT32"), replace(options, instances=2))
+    assert repository.make(with_seeds("UINT64"), replace(options, instances=2)).gpus == 2
+
+
 def test_a_family_may_be_served_as_another(config: Config) -> None:
     assert repository.served_family(config, "gptj") == "gptj"
     assert repository.served_family(config, "codegen") == "gptj"
-    with pytest.raises(ConfigError, match="there is no model llama"):
-        repository.served_family(config, "llama")
+    assert repository.served_family(config, "llama") == "gptneox"
+    with pytest.raises(ConfigError, match="there is no model mistral"):
+        repository.served_family(config, "mistral")
 
 
 def test_streams_are_known_by_release(config: Config) -> None:
     repository.check_streams(config, "gptj", "22.12")
-    for model, release in [("gpt", "22.03"), ("t5", "22.12")]:
+    repository.check_streams(config, "t5", "22.12")
+    for model, release in [("gpt", "22.03"), ("t5", "22.07")]:
         with pytest.raises(ConfigError, match=f"{model} cannot stream its answers in {release}"):
             repository.check_streams(config, model, release)
 
@@ -311,7 +452,7 @@ def test_streams_are_known_by_release(config: Config) -> None:
 def test_the_templates_come_from_an_image_that_is_here(
     config: Config, monkeypatch: pytest.MonkeyPatch, there: list[str], message: str | None
 ) -> None:
-    planned = plans(config, Selection(config.folder, sm=["80"], base="open"))
+    planned = plans(config, Selection(config.folder, sm=["80"], base=["open"]))
     client: Any = None
     monkeypatch.setattr(
         "ftbuild.engine.daemon.image",
@@ -355,6 +496,44 @@ def test_words_are_read_as_csv(texts: ModuleType, tmp_path: Path) -> None:
     assert texts.words(tokenizer, rows("")).tolist() == [[[0], [-1]]]
 
 
+def write_llama_tokenizer(folder: Path) -> Path:
+    """As a LLaMA's tokenizer.json: pieces of SentencePiece, bytes for the rest, <s> before each text."""
+    from tokenizers import Tokenizer, decoders, models, normalizers, processors
+
+    pieces = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "H", "i", "▁H", "▁Hi"]
+    vocabulary = {piece: number for number, piece in enumerate(pieces)}
+    merges = [("▁", "H"), ("▁H", "i")]
+    tokenizer = Tokenizer(
+        models.BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    )
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s> $B", special_tokens=[("<s>", 1)]
+    )
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    tokenizer.add_special_tokens(["<s>", "</s>"])
+    folder.mkdir()
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+def test_a_llama_tokenizer_begins_prompts_but_no_words_with_its_first_token(
+    texts: ModuleType, tmp_path: Path
+) -> None:
+    folder = write_llama_tokenizer(tmp_path / "tokenizer")
+    assert [file.name for file in ensemble.tokenizer_files(folder)] == ["tokenizer.json"]
+    tokenizer = texts.load(folder)
+    hi, newline = 263, 3 + 10
+    ids, lengths = texts.prompts(tokenizer, rows("Hi", "Hi\n"), 0)
+    assert ids.tolist() == [[1, hi, 0], [1, hi, newline]]
+    assert lengths.tolist() == [[2], [3]]
+    assert texts.words(tokenizer, rows("Hi")).tolist() == [[[hi], [1]]]
+    answered = texts.answers(tokenizer, np.array([[[1, hi, hi, newline, 2, 2]]]), None)
+    assert answered.tolist() == [b"Hi Hi\n"]
+
+
 def test_an_answer_ends_at_its_length_and_shows_no_special_token(texts: ModuleType, tmp_path: Path) -> None:
     tokenizer = texts.load(bytelevel.write(tmp_path / "tokenizer"))
     tokens = np.array([[[35, 36, 257, 37]], [[38, 39, 40, 41]]], np.uint32)
@@ -373,6 +552,26 @@ def test_gpt2s_older_files_give_the_same_tokens(texts: ModuleType, tmp_path: Pat
     ids, _ = texts.prompts(tokenizer, rows("#$$<a><b><|endoftext|>"), 0)
     assert ids.tolist() == [[2, 1, 4, 5, 3]]
     assert texts.answers(tokenizer, ids[None], None).tolist() == [b"#$$<a><b>"]
+
+
+@pytest.mark.parametrize("token", ["</s>", {"content": "</s>", "lstrip": False}])
+def test_prompts_begin_with_opts_token_but_words_do_not(
+    token: object, texts: ModuleType, tmp_path: Path
+) -> None:
+    (tmp_path / "vocab.json").write_text(json.dumps({"#": 0, "$": 1, "</s>": 2}))
+    (tmp_path / "merges.txt").write_text("#version: 0.2\n")
+    settings = tmp_path / "tokenizer_config.json"
+    settings.write_text(json.dumps({"add_bos_token": True, "bos_token": token}))
+    tokenizer = texts.load(tmp_path)
+    ids, _ = texts.prompts(tokenizer, rows("$#"), 0)
+    assert ids.tolist() == [[2, 1, 0]]
+    assert texts.answers(tokenizer, ids[None], None).tolist() == [b"$#"]
+    assert texts.words(tokenizer, rows("#,$")).tolist() == [[[0, 1], [1, 2]]]
+    settings.write_text(json.dumps({"add_bos_token": False, "bos_token": token}))
+    assert texts.prompts(texts.load(tmp_path), rows("$#"), 0)[0].tolist() == [[1, 0]]
+    settings.write_text(json.dumps({"add_bos_token": True, "bos_token": "<s>"}))
+    with pytest.raises(ValueError, match="begin with '<s>', which is no token"):
+        texts.load(tmp_path)
 
 
 class Tensor:

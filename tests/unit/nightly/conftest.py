@@ -14,7 +14,9 @@ from ftbuild import matrix
 from ftbuild.build import bake
 from ftbuild.build import base as bases
 from ftbuild.config.schema import Config
-from ftbuild.engine import buildx, daemon
+from ftbuild.engine import builders, buildx, daemon
+from ftbuild.engine.builders import Builder, Machine
+from ftbuild.errors import HostError
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.nightly import run as nightly_run
@@ -22,7 +24,7 @@ from ftbuild.nightly import scheduler
 from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.run import NightlyOptions, Request
 from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
-from ftbuild.publishing import signing
+from ftbuild.publishing import from_builder, signing
 from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Repository
 
@@ -34,7 +36,11 @@ REVISION = Revision("a" * 40, "2026-01-01T00:00:00+00:00")
 
 @dataclass
 class Commands:
-    """The commands of the cells: those that ran, and the codes with which they end (0 otherwise)."""
+    """The commands of the cells: those that ran, and the codes with which they end (0 otherwise).
+
+    Builds on a builder in `silent` fail, and it answers no more; `vanish` holds the builders that are silent
+    once they have so many builds.
+    """
 
     work: Path
     ran: list[tuple[str, str]] = field(default_factory=list)
@@ -44,6 +50,9 @@ class Commands:
     published: set[tuple[str, str]] = field(default_factory=set)
     signed: set[tuple[str, str]] = field(default_factory=set)
     log: str = ""
+    silent: set[str] = field(default_factory=set)
+    vanish: dict[str, int] = field(default_factory=dict)
+    bases: list[str] = field(default_factory=list)
     engine: dict[str, Any] = field(
         default_factory=lambda: {"ID": "EN:GI:NE", "NCPU": 4, "MemTotal": 64 << 30}
     )
@@ -59,15 +68,34 @@ class Commands:
         if failure := self.failures.get((cell, name)):
             raise failure
         code = (self.codes.get((cell, name)) or [0]).pop(0)
+        if name == "build" and (builder := value.get("--builder")):
+            self.vanish[builder] = self.vanish.get(builder, 1000) - 1
+            if self.vanish[builder] <= 0:
+                self.silent.add(builder)
+            code = 4 if builder in self.silent else code
         log.write_text(f"[{cell}] failed: {name} of {cell}\n  next:  nothing\n" if code else "done\n")
         on_line(f"[{cell}] a line about it")
         on_line(f"[{cell}] #12 a line of BuildKit")
+        on_line(f"[{cell}] ")
         if name == "build" and self.log:
             for folder in (self.work / cell).iterdir():
                 (folder / bake.LOG).write_text(self.log)
         if name == "publish" and not code:
             self.published.add((value["--registry"], cell))
         return code
+
+    def silence(self, builder: str) -> str:
+        """Stand for the question whether a builder answers."""
+        return "no route to host" if builder in self.silent else ""
+
+    def find(self, builder: str, *, start: bool = False) -> Builder:
+        """Stand for the inspection of a builder; those that begin with `same` are one engine."""
+        if builder in self.silent:
+            raise HostError(f"builder {builder} does not answer: no route to host")
+        if builder.startswith("pod"):
+            return Builder(builder, "kubernetes", None)
+        engine = "SAME" if builder.startswith("same") else "EN:GI:NE" if builder == "default" else builder
+        return Builder(builder, "docker", Machine(8, 12 << 30), engine=engine, attests=False)
 
     def of(self, cell: str) -> list[str]:
         """Return the commands that ran for a cell, and forget them."""
@@ -101,7 +129,12 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     monkeypatch.setattr(daemon, "connect", lambda: client)
     monkeypatch.setattr(daemon, "image", lambda client, name: None)
     monkeypatch.setattr(buildx, "version", lambda: None)
+    monkeypatch.setattr(builders, "find", found.find)
+    monkeypatch.setattr(builders, "silence", found.silence)
     monkeypatch.setattr(bases, "ensure", lambda *args, **more: None)
+    monkeypatch.setattr(
+        from_builder, "push_base", lambda session, plan, **more: found.bases.append(session.staging.name)
+    )
     monkeypatch.setattr(gate, "needs_gpu", lambda config: False)
     monkeypatch.setattr(shell, "stream", found.stream)
     monkeypatch.setattr(signing.Signer, "has_signed", lambda signer, name, report: bool(found.signed))

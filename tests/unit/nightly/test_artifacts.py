@@ -22,6 +22,7 @@ from ftbuild.gates.report import SMOKE, GateReport
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.nightly import artifacts, history, notify
+from ftbuild.nightly.builders import Wanted
 from ftbuild.nightly.record import Image, NightlyRun, PastRun, Patch, Reason, State, Unit, read
 from ftbuild.nightly.report import write
 from ftbuild.plan import Plan
@@ -105,13 +106,15 @@ def test_a_base_is_built_once_and_its_failure_told_in_each_cell(
 ) -> None:
     asked: list[Any] = []
 
-    def ensure(client: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any) -> None:
+    def ensure(
+        client: object, config: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any
+    ) -> None:
         asked.append((host.jobs, host.ca, host.builder, host.progress, work, cache))
         raise HostError("no network")
 
     monkeypatch.setattr(bases, "ensure", ensure)
-    done = night.run(ca=Path("/ca.pem"), builder="far")
-    assert asked == [(1, Path("/ca.pem"), "far", "plain", night.work, night.work / "cache")]
+    done = night.run(ca=Path("/ca.pem"), builders=[Wanted("far")])
+    assert asked == [(4, Path("/ca.pem"), None, "plain", night.work, night.work / "cache")]
     assert "base ngc: no network" in capsys.readouterr().err
     for record in done.cells:
         assert (record.state, record.reason, record.exit_code) == (State.ERROR, Reason.MACHINE, 4)
@@ -149,7 +152,7 @@ def test_a_gpu_that_does_not_fit_is_the_reason_of_an_untested_cell(
     monkeypatch.setattr(gate, "find_gpus", lambda client, plan: "gpus")
     monkeypatch.setattr(gate, "unfit", lambda plan, gpus: f"{gpus} of {plan.cell.id}")
     done = night.run(registry=None)
-    assert done.cells[0].detail == "built and verified; gpus of 22.12-sm70"
+    assert done.cells[0].detail == "built and verified (built, never run); gpus of 22.12-sm70"
     assert done.exit_code == 4
 
 

@@ -140,6 +140,7 @@ def test_the_whole_payload_of_a_small_run() -> None:
             {"cell": "22.12-sm90", "state": "failed", "reason": "build", "detail": "it does not compile"},
         ],
         "audit": [{"what": "pins", "detail": "one <moved>"}],
+        "lost": [],
         "registry": recorded_runs.REGISTRY,
         "revision": run.revision,
         "ftbuild": "0.1.0",

@@ -16,6 +16,7 @@ from ftbuild.errors import ConfigError, HostError
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.nightly import history, notify, scheduler
+from ftbuild.nightly.builders import Wanted
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.plan import Plan
 from ftbuild.text.results import CheckResult
@@ -51,13 +52,14 @@ def test_a_cell_is_built_tested_and_published(night: Night) -> None:
 
 
 def test_a_command_gets_the_options_of_its_cell(night: Night) -> None:
+    far = [Wanted("far")]
     night.run(
-        stage="waiting", sign_log=False, force=True, allow_unsmoked=True, ca=Path("/ca.pem"), builder="far"
+        stage="waiting", sign_log=False, force=True, allow_unsmoked=True, ca=Path("/ca.pem"), builders=far
     )
     build, smoke, publish = night.commands.lines[:3]
     cell = ["--triton", "22.12", "--sm", "70", "--base", "ngc", "--config", str(night.config.folder)]
     more = ["--jobs", "4", "--progress", "plain", "--ca", "/ca.pem", "--builder", "far"]
-    assert build == ["build", *cell, *more]
+    assert build == ["build", *cell, *more, "--push", HERE, "--stage", "waiting"]
     assert smoke == ["smoke", *cell]
     options = ["--stage", "waiting", "--no-sign-log", "--force", "--allow-unsmoked"]
     assert publish == ["publish", *cell, "--registry", HERE, *options]
@@ -197,15 +199,20 @@ def test_without_a_registry_nothing_is_published(night: Night) -> None:
 @pytest.mark.parametrize(
     ("options", "steps", "code", "detail"),
     [
-        ({"smoke": False}, ["build"], 0, "built and verified; the smoke test is off"),
+        ({"smoke": False}, ["build"], 0, "built and verified (built, never run); the smoke test is off"),
         (
             {"smoke": False, "allow_unsmoked": True},
             ["build", "publish"],
             0,
-            "built, verified and published as untested; the smoke test is off",
+            "built, verified and published as untested (built, never run); the smoke test is off",
         ),
-        ({}, ["build"], 4, "built and verified; no GPU fits"),
-        ({"allow_unsmoked": True}, ["build", "publish"], 0, "published as untested; no GPU fits"),
+        ({}, ["build"], 4, "built and verified (built, never run); no GPU fits"),
+        (
+            {"allow_unsmoked": True},
+            ["build", "publish"],
+            0,
+            "published as untested (built, never run); no GPU fits",
+        ),
     ],
 )
 def test_an_untested_cell_has_not_passed(
@@ -302,6 +309,7 @@ def test_lines_about_a_cell_are_passed_on_but_not_those_of_its_tools(
     said = capsys.readouterr().err
     assert "[22.12-sm80] a line about it" in said
     assert "a line of BuildKit" not in said
+    assert all(line.partition("]")[2].strip() for line in said.splitlines() if line.startswith("["))
 
 
 # What is there already

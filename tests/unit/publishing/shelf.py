@@ -67,7 +67,7 @@ class Shelf:
         found = {}
         for product in PRODUCTS:
             image = self.image(plan, product, self.names.staged(plan, product), **labels)
-            listed = StoredInventory(image.id, Inventory("debian", "12", (), ()))
+            listed = StoredInventory(image.id, Inventory("debian", "12", (), (), ()))
             file = plan.folder(self.work) / f"inventory-{product}.json"
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(TypeAdapter(StoredInventory).dump_json(listed))

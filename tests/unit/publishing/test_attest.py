@@ -19,6 +19,7 @@ from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.publishing.attest import inventory, manifests, provenance, sbom
 from ftbuild.publishing.attest.annotations import of_index
+from ftbuild.publishing.attest.bundled import BundledLibrary
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.provenance import Run
 from ftbuild.registry.client import Descriptor
@@ -40,6 +41,10 @@ INVENTORY = Inventory(
         PythonPackage("numpy", "1.24.2", "BSD-3-Clause", "/usr/local/lib/python3.11/dist-packages"),
         PythonPackage("odd", "1", "LicenseRef-Odd", "/usr/lib/python3/dist-packages"),
     ),
+    bundled=(
+        BundledLibrary("openssl", "3.0.2", "/opt/tritonserver/lib/libcrypto-b1e52613.so.3", "1" * 64),
+        BundledLibrary("openssl", "", "/opt/tritonserver/lib/libssl-78f088e1.so.3", "2" * 64),
+    ),
 )
 LISTED = """\
 os\tid\tdebian
@@ -59,7 +64,7 @@ python\t{"name": null, "version": null, "licence": "", "classifiers": [], "folde
 
 
 def plans(config: Config, base: str) -> list[Plan]:
-    cells = [select(config, triton=[r], sms=["80"], base=base)[0] for r in ("22.03", "22.07", "22.12")]
+    cells = [select(config, triton=[r], sms=["80"], bases=[base])[0] for r in ("22.03", "22.07", "22.12")]
     return [make_plan(config, cell, REVISION) for cell in cells]
 
 
@@ -146,10 +151,10 @@ def test_a_backport_names_its_upstream_commit_and_only_a_patch_of_ours_has_a_che
 def test_packages_have_the_purls_that_scanners_use(config: Config) -> None:
     document = sbom_of(plans(config, "open")[2])
     assert {
-        "pkg:deb/debian/libopenmpi3@4.1.4-3%2Bb1?arch=amd64&distro=debian-12",
-        "pkg:deb/debian/g%2B%2B@4:12.2.0-3?arch=amd64&distro=debian-12",
+        "pkg:deb/debian/libopenmpi3@4.1.4-3%2Bb1?arch=amd64&distro=debian-12&upstream=openmpi%404.1.4-3",
+        "pkg:deb/debian/g%2B%2B@4:12.2.0-3?arch=amd64&distro=debian-12&upstream=gcc-defaults%401.203",
         "pkg:pypi/jinja2@3.1.6",
-        "pkg:pypi/nvidia-pytriton@0.3.1",
+        "pkg:pypi/nvidia-pytriton@0.7.0",
         "pkg:github/nvidia/fastertransformer@d21dc02bc5f70bc7dc0d18ba5801ae263565e68e",
     } <= purls(document)
     (image,) = (p for p in document["packages"] if p["name"] == NAME)

@@ -14,6 +14,7 @@ from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.publishing import inventories
 from ftbuild.publishing.attest import manifests, provenance, purl, spdx
+from ftbuild.publishing.attest.bundled import BundledLibrary
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.provenance import Run
 from ftbuild.registry.client import Descriptor
@@ -221,7 +222,7 @@ def test_the_provenance_of_a_whole_build(debian: Plan) -> None:
     }
     assert trees["backend"]["targets"] == list(debian.trees[0].targets)
     assert internal == {
-        "server": "2.36.0",
+        "server": "2.51.0",
         "cuda": "11.8",
         "key": debian.key,
         "environment": {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"},
@@ -271,7 +272,7 @@ def test_the_materials_of_a_build_are_named_by_kind(debian: Plan) -> None:
     assert found["toolchain base"]["uri"] == f"pkg:generic/ftbuild-base-open@{devel}"
     assert found["debian/libopenmpi3"]["uri"].startswith("pkg:deb/debian/libopenmpi3@")
     assert found["debian/libopenmpi3"]["uri"].endswith("?arch=amd64&distro=debian-bookworm")
-    assert found["server/nvidia-pytriton"]["uri"] == "pkg:pypi/nvidia-pytriton@0.3.1"
+    assert found["server/nvidia-pytriton"]["uri"] == "pkg:pypi/nvidia-pytriton@0.7.0"
 
 
 def test_a_base_from_a_registry_has_no_system_of_ours(config: Config) -> None:
@@ -320,6 +321,7 @@ def test_an_inventory_is_read_back_for_its_image_only(cell: Plan, tmp_path: Any)
         "12",
         (DebianPackage("apt", "1", "amd64", "apt", "1", ("MIT",)),),
         (PythonPackage("x", "1", "MIT", "/f"),),
+        (BundledLibrary("curl", "7", "/f/libcurl-00000000.so.4", "1" * 64),),
         ("dpkg",),
     )
     stored = inventories.StoredInventory("sha256:1", listed)

@@ -261,6 +261,7 @@ def test_a_pulled_image_gets_the_names_that_a_build_gives(
         ("pull", name),
         ("tag", IDS["sdk"], cell.tag("sdk")),
         ("tag", IDS["sdk"], cell.tag("sdk", moving=True)),
+        ("remove", name, "True"),  # it would keep the image when the tags are removed
     ]
     assert said == [f"[22.12-sm86] pulling sdk {name}"]
     del engine.images[name]

@@ -14,7 +14,7 @@ from ftbuild.publishing import pinned
 
 
 def plan_of(config: Config, base: str) -> Plan:
-    (cell,) = select(config, triton=["22.12"], sms=["80"], base=base)
+    (cell,) = select(config, triton=["22.12"], sms=["80"], bases=[base])
     return make_plan(config, cell, Revision("a" * 40, "2026-01-01T00:00:00+00:00"))
 
 

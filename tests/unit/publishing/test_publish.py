@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ftbuild.architecture import Architecture
+from ftbuild.cli import publishing
 from ftbuild.config.schema import Config
-from ftbuild.errors import ConfigError, HostError, PublishError
+from ftbuild.errors import ConfigError, HostError, NothingSelected, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import select
 from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
@@ -40,7 +42,7 @@ def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
     """Plan a cell on bases with digests: nothing else is published."""
     digests = {"ngc": {"22.12": DIGEST}}
     config = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
-    (found,) = select(config, triton=["22.12"], sms=[sm], base=base)
+    (found,) = select(config, triton=["22.12"], sms=[sm], bases=[base] if base else [])
     return make_plan(config, found, REVISION)
 
 
@@ -188,7 +190,7 @@ def test_each_reason_not_to_publish_comes_with_a_hint(cell: Plan, tmp_path: Path
     assert "there is no record of smoke" in reason(tmp_path)
     assert "invoke smoke with the options of this cell; --allow-unsmoked" in reason(tmp_path)
     judge(tmp_path, cell, SMOKE, state=State.FAIL)
-    assert "smoke failed: greedy tokens are the references\n" in reason(tmp_path)
+    assert "smoke failed: answers are the references\n" in reason(tmp_path)
     judge(tmp_path, cell, SMOKE, images={**IDS, "sdk": DIGEST})
     assert "smoke tested another sdk image than the present one" in reason(tmp_path)
     judge(tmp_path, replace(cell, key="0" * 12), SMOKE)
@@ -320,6 +322,50 @@ def test_only_moving_tags_are_in_the_index(config: Config, letter: str) -> None:
     assert {one.key for one in found} == {key}
 
 
+def test_images_for_another_processor_stand_apart(config: Config) -> None:
+    (cell,) = select(config, triton=["26.06"], sms=["90"], bases=["open-trixie-arm64"])
+    made = make_plan(config, cell, Revision("a" * 40, "2026-01-01T00:00:00+00:00"))
+    labels = {names.tag(made, "runtime", moving=True): made.labels("runtime")}
+    (arm,) = index.read(FakeRepository("r.example/x", labels))  # type: ignore[arg-type]
+    assert (arm.architecture, arm.tag) == ("arm64", "26.06-sm90-open-trixie-arm64")
+    entries = (*ENTRIES, arm)
+    assert [one.tag for one in index.fitting(entries, Sm(90))] == ["22.12-sm90"]
+    assert index.fitting(entries, Sm(90), architecture="arm64") == [arm]
+    gpus = json.loads(index.as_json(entries, [Sm(80), Sm(90)]))["gpus"]
+    assert list(gpus) == ["8.0", "9.0", "9.0 arm64"]
+    assert gpus["9.0 arm64"] == [f"r.example/x:{arm.tag}@{arm.digest}"]
+    assert "| 9.0 arm64 | `26.06-sm90-open-trixie-arm64` |" in index.as_markdown(entries, [Sm(90)])
+    assert index.from_json(index.as_json(entries, [])) == entries
+
+
+@pytest.mark.parametrize(
+    ("machine", "arch", "expected"),
+    [
+        ("x86_64", None, "22.12-sm90"),
+        ("aarch64", None, "26.06-sm90-open-trixie-arm64"),
+        ("aarch64", "amd64", "22.12-sm90"),
+        ("x86_64", "arm64", "26.06-sm90-open-trixie-arm64"),
+    ],
+)
+def test_the_image_for_this_machine_is_one_of_its_processor(
+    machine: str,
+    arch: Architecture | None,
+    expected: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    arm = replace(entry("26.06", (90,)), tag="26.06-sm90-open-trixie-arm64", architecture="arm64")
+    file = tmp_path / "index.json"
+    file.write_text(index.as_json((*ENTRIES, arm), []))
+    assert publishing.which.function(index=file, sm=("90",), arch=arch, format="json") == 0
+    (found,) = json.loads(capsys.readouterr().out).values()
+    assert [one["tag"] for one in found] == [expected]
+    with pytest.raises(NothingSelected, match=r"for arm64 runs on compute capability 8\.0"):
+        publishing.which.function(index=file, sm=("80",), arch="arm64")
+
+
 def test_the_image_compiled_for_a_gpu_comes_first_then_the_newest() -> None:
     def tags(sm: int, product: str = "runtime") -> list[str]:
         return [one.tag for one in index.fitting(ENTRIES, Sm(sm), product)]
@@ -391,7 +437,7 @@ def test_the_markdown_index_has_an_image_and_a_command_for_each_gpu() -> None:
     assert "| 7.0 | none |  |  |" in lines
     rows = [line for line in lines if line.startswith("|")]
     assert len(rows) == 2 + 2 + 2 + len(ENTRIES)
-    assert f"| `22.12-sm80-sdk` | sdk | 2.29.0 | 11.8 | 520 | ngc | `{DIGEST}` |" in rows
+    assert f"| `22.12-sm80-sdk` | sdk | 2.29.0 | 11.8 | 520 | ngc |  | `{DIGEST}` |" in rows
 
 
 # Signatures

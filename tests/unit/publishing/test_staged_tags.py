@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -148,3 +148,12 @@ def test_where_tags_cannot_be_deleted_a_staged_image_goes_by_its_digest(
 
     staged.delete = refuse  # type: ignore[method-assign]
     assert gone.remove() == "r.example refused"
+
+
+def test_of_the_bases_for_builders_only_old_ones_go(cell: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    serving = cell.base.serving.rpartition(":")[0]
+    here = replace(cell, base=replace(cell.base, serving=f"{serving}:{KEYS['a']}"))
+    names = [f"base-open-{KEYS[key]}{role}" for key in "ab" for role in ("", "-devel")]
+    staged = Repo("r.example/staging", dict.fromkeys(names, ""))
+    gone = found(monkeypatch, [here], 0, staged, Repo(REPOSITORY, {}))
+    assert [each.name.rpartition(":")[2] for each in gone] == names[2:]

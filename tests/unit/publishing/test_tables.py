@@ -100,10 +100,10 @@ def test_the_index_for_people_answers_by_gpu_and_lists_all() -> None:
 
 ## All images
 
-| Tag | Kind | Server | CUDA | Driver from | Base | Digest |
-| --- | --- | --- | --- | --- | --- | --- |
-| `22.12-sm80` | runtime | 2.29.0 | 11.8 | 520 | ngc | `{DIGEST}` |
-| `22.12-sm80-sdk` | sdk | 2.29.0 | 11.8 | 520 | open | `{DIGEST}` |
+| Tag | Kind | Server | CUDA | Driver from | Base | Run on | Digest |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+| `22.12-sm80` | runtime | 2.29.0 | 11.8 | 520 | ngc |  | `{DIGEST}` |
+| `22.12-sm80-sdk` | sdk | 2.29.0 | 11.8 | 520 | open |  | `{DIGEST}` |
 """
     )
 

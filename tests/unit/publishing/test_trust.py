@@ -14,15 +14,18 @@ import pytest
 from filelock import FileLock
 
 from ftbuild.build import bake
+from ftbuild.config.holes import Known
 from ftbuild.config.schema import Config
 from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
 from ftbuild.publishing import names
+from ftbuild.publishing.attest import provenance, sbom, vex
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.signing import KeySigner
+from ftbuild.registry.client import digest_of
 from testing import needs
 from testing.registries import PASSWORD, Registry, plain
 from tests.unit.publishing.shelf import INDEX, Shelf
@@ -91,6 +94,14 @@ def signatures(shelf: Shelf) -> list[str]:
     return [tag for tag in shelf.repository.tags() if tag.endswith(".sig")]
 
 
+def statements_of(shelf: Shelf, plan: Plan) -> list[str]:
+    """Return the types of the statements about a published runtime image."""
+    attached = shelf.repository.manifest(shelf.index(plan, "runtime")["manifests"][1]["digest"])
+    assert attached
+    layers = json.loads(attached.raw)["layers"]
+    return [layer["annotations"]["in-toto.io/predicate-type"] for layer in layers]
+
+
 def half_published(shelf: Shelf, plan: Plan) -> dict[str, str]:
     """Publish a pair, then take away the moving tags, as if the run had been killed before it set them."""
     assert only(shelf.publish(plan)).state == "published"
@@ -116,6 +127,19 @@ def test_a_staged_pair_that_passed_both_gates_is_published_once(shelf: Shelf, ce
     before = shelf.immutable(cell)
     assert only(shelf.publish(cell)).state == "present"
     assert shelf.immutable(cell) == before
+
+
+def test_holes_are_stated_where_any_is_known(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    assert statements_of(shelf, cell) == [sbom.PREDICATE, provenance.PREDICATE, vex.PREDICATE]
+
+
+def test_an_image_without_a_known_hole_has_no_statement_about_holes(shelf: Shelf, cell: Plan) -> None:
+    clean = replace(cell, holes=Known())
+    shelf.tested(clean)
+    assert only(shelf.publish(clean)).state == "published"
+    assert statements_of(shelf, clean) == [sbom.PREDICATE, provenance.PREDICATE]
 
 
 def test_a_pair_on_a_base_without_a_digest_is_not_published(shelf: Shelf, cell: Plan) -> None:
@@ -237,6 +261,22 @@ def with_attestations_about_another(shelf: Shelf, plan: Plan, content: dict[str,
     content["manifests"][1] = sdk
 
 
+def with_known_holes_of_another(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    """Take SBOM and provenance as they are, and the third statement from the other product."""
+    ours, theirs = (
+        shelf.repository.manifest(index["manifests"][1]["digest"])
+        for index in (content, shelf.index(plan, "sdk"))
+    )
+    assert ours
+    assert theirs
+    mixed = json.loads(ours.raw)
+    mixed["layers"][2] = json.loads(theirs.raw)["layers"][2]
+    assert mixed["layers"][2]["annotations"]["in-toto.io/predicate-type"] == vex.PREDICATE
+    raw = json.dumps(mixed).encode()
+    stored = shelf.repository.put_manifest(digest_of(raw), raw, ours.descriptor.media_type)
+    content["manifests"][1] |= stored.as_dict()
+
+
 def with_another_sm(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
     content["annotations"]["io.ftbuild.sm"] = "90"
 
@@ -257,6 +297,7 @@ def with_one_gate(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
         (with_another_image_for_attestations, "something else than one image and its attestations"),
         (with_the_platform_hidden, "something else than one image and its attestations"),
         (with_attestations_about_another, "its attestations are about another image"),
+        (with_known_holes_of_another, "its attestations are about another image"),
         (with_another_sm, "its annotation 'io.ftbuild.sm' is not the image's label"),
         (as_the_other_product, "it is not the runtime image of 22.12-sm86-"),
         (with_one_gate, "it has not passed verify,smoke, but verify"),

@@ -57,7 +57,7 @@ def test_names_of_images_are_taken_as_docker_takes_them(name: str) -> None:
 @pytest.mark.parametrize("name", ["", "A", "x_y", "-x", "x.", "x\ny: z", "x" * 254, "../x", "x/y"])
 def test_what_is_no_name_of_a_claim_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="is not the name of a claim"):
-        kubernetes.render(deployment(None), claim=name)
+        kubernetes.Cluster(claim=name)
 
 
 @pytest.mark.parametrize("name", ["a,b", 'a"b', "a'b", "a b", "$HOME", "$(id)", "a=b", ",target=/etc", "é"])

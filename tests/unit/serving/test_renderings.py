@@ -18,7 +18,9 @@ from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import shell
 from ftbuild.serving import apptainer, compose, health, kubernetes
 from ftbuild.serving.deployment import Deployment, Options, Ports, decide
+from ftbuild.serving.front import Front
 from ftbuild.serving.image_choice import Image
+from ftbuild.serving.kubernetes import Cluster
 from ftbuild.serving.requirements import Needs, Weights
 from testing import needs
 
@@ -45,11 +47,10 @@ def without_repository(deployment: Deployment) -> Deployment:
     return replace(deployment, models=None)
 
 
-@pytest.mark.parametrize("kind", ["deployment", "on_cpu"])
-def test_compose_itself_accepts_the_file(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+def composed(wanted: Deployment, folder: Path) -> subprocess.CompletedProcess[str]:
+    """What Docker Compose makes of a deployment's file, as JSON."""
     program = needs.compose()
-    wanted: Deployment = request.getfixturevalue(kind)
-    file = tmp_path / "compose.yaml"
+    file = folder / "compose.yaml"
     file.write_text(compose.render(wanted))
     done = subprocess.run(
         [*program, "--file", str(file), "config", "--format", "json"],
@@ -58,6 +59,13 @@ def test_compose_itself_accepts_the_file(kind: str, request: pytest.FixtureReque
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return done
+
+
+@pytest.mark.parametrize("kind", ["deployment", "on_cpu"])
+def test_compose_itself_accepts_the_file(kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    wanted: Deployment = request.getfixturevalue(kind)
+    done = composed(wanted, tmp_path)
     assert not done.stderr
     service = json.loads(done.stdout)["services"][compose.SERVICE]
     assert service["command"] == list(triton.COMMAND)
@@ -109,20 +117,48 @@ def test_compose_reserves_gpus_as_the_engine_hands_them_out(
     assert "deploy" not in service(on_cpu)
 
 
+@pytest.fixture
+def with_front(deployment: Deployment, tmp_path: Path) -> Deployment:
+    keys = tmp_path / "keys $1"
+    front = Front("triton_with_ft:openai", "gpt", end_id=50256, context=1024, keys=keys)
+    return replace(deployment, front=front, ports=replace(PORTS, openai=18003))
+
+
+def test_composes_front_finds_the_server_and_sees_the_tokenizer_alone(
+    with_front: Deployment, tmp_path: Path
+) -> None:
+    services = json.loads(composed(with_front, tmp_path).stdout)["services"]
+    assert set(services) == {compose.SERVICE, compose.FRONT_SERVICE}
+    assert [port["published"] for port in services[compose.SERVICE]["ports"]] == ["18000", "18001", "18002"]
+    front = services[compose.FRONT_SERVICE]
+    (port,) = front["ports"]
+    assert (port["host_ip"], port["published"], port["target"]) == ("127.0.0.1", "18003", 8003)
+    assert front["command"][3:] == [
+        "--triton=triton:8001", "--tokenizer=/tokenizer", "--name=gpt", "--listen=0.0.0.0", "--port=8003",
+        "--end-id=50256", "--context=1024", "--api-key-file=/keys/api-keys",
+    ]  # fmt: skip
+    assert [(volume["target"], volume["read_only"]) for volume in front["volumes"]] == [
+        ("/tokenizer", True),
+        ("/keys/api-keys", True),
+    ]
+    assert front["volumes"][0]["source"].endswith("$$models/preprocessing/1/tokenizer")
+    assert (front["read_only"], front["cap_drop"]) == (True, ["ALL"])
+
+
 def test_compose_needs_a_folder(without_repository: Deployment) -> None:
     with pytest.raises(ConfigError, match="mounts a folder"):
         compose.render(without_repository)
 
 
 def documents(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    pods, service, _ = yaml.safe_load_all(kubernetes.render(deployment, **options))
+    pods, service, *_ = yaml.safe_load_all(kubernetes.render(deployment, Cluster(**options)))
     return pods, service
 
 
 @pytest.mark.parametrize("claim", [None, "gptj-models"])
 def test_kubernetes_schema_accepts_every_document(deployment: Deployment, claim: str | None) -> None:
     validate = needs.package("kubernetes_validate")
-    for document in yaml.safe_load_all(kubernetes.render(deployment, claim=claim, replicas=2)):
+    for document in yaml.safe_load_all(kubernetes.render(deployment, Cluster(claim=claim, replicas=2))):
         validate.validate(document, KUBERNETES, strict=True)
     broken, _ = documents(deployment)
     broken["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] = "8000"
@@ -148,6 +184,29 @@ def test_a_pod_gets_gpus_memory_probes_and_no_rights(deployment: Deployment) -> 
     assert mounts == {"/models": True, "/dev/shm": False, "/tmp": False, "/probe": True}
 
 
+@pytest.mark.parametrize("secret", [None, "keys"])
+def test_a_pod_with_a_front_has_two_containers_and_one_network(
+    with_front: Deployment, secret: str | None
+) -> None:
+    validate = needs.package("kubernetes_validate")
+    for document in yaml.safe_load_all(kubernetes.render(with_front, Cluster(secret=secret))):
+        validate.validate(document, KUBERNETES, strict=True)
+    pods, service = documents(with_front, secret=secret)
+    pod = pods["spec"]["template"]["spec"]
+    server, front = pod["containers"]
+    assert "openai" not in [port["name"] for port in server["ports"]]
+    assert {"name": "openai", "port": 18003, "targetPort": "openai"} in service["spec"]["ports"]
+    assert "--triton=127.0.0.1:8001" in front["args"]
+    assert front["securityContext"] == server["securityContext"]
+    assert front["volumeMounts"][0]["subPath"] == "preprocessing/1/tokenizer"
+    # A file of this machine is not there; a Secret is.
+    assert ("--api-key-file=/keys/api-keys" in front["args"]) == (secret is not None)
+    secrets = [volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume]
+    assert secrets == ([secret] if secret else [])
+    with pytest.raises(ConfigError, match="--openai-secret 'No Secret' is not the name"):
+        kubernetes.render(with_front, Cluster(secret="No Secret"))
+
+
 def test_a_service_finds_the_pods_and_their_ports(deployment: Deployment) -> None:
     pods, service = documents(deployment)
     assert service["spec"]["selector"] == pods["spec"]["selector"]["matchLabels"]
@@ -166,7 +225,7 @@ def test_models_come_from_a_folder_or_a_claim(deployment: Deployment, without_re
     with pytest.raises(ConfigError, match="needs the model repository"):
         kubernetes.render(without_repository)
     with pytest.raises(ConfigError, match="at least 1, not 0"):
-        kubernetes.render(deployment, replicas=0)
+        Cluster(replicas=0)
 
 
 PROGRAM = """\

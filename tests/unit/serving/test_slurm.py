@@ -8,6 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ from ftbuild.serving import apptainer
 from tests.unit.serving.test_health import DEPLOYMENT
 
 # Slurm ends the job that is put back into the queue.
+SRUN = """\
+#!/bin/bash
+echo "$@" > asked
+while [[ $1 != bash ]]; do shift; done
+SLURM_PROCID=0 exec "$@"
+"""
 SCONTROL = '#!/bin/sh\necho "$@" > requeued\nkill -KILL $PPID\n'
 Submit = Callable[..., "subprocess.Popen[str]"]
 
@@ -25,14 +32,15 @@ def submit(tmp_path: Path) -> Iterator[Submit]:
     """Run the batch script as Slurm does, with a start script of these lines."""
     started: list[subprocess.Popen[str]] = []
 
-    def run(server: str, **environment: str) -> subprocess.Popen[str]:
+    def run(server: str, nodes: int = 1, **environment: str) -> subprocess.Popen[str]:
         folder = tmp_path / "sif"
         folder.mkdir()
         scripts = {
-            apptainer.BATCH: apptainer.render(DEPLOYMENT)[apptainer.BATCH],
+            apptainer.BATCH: apptainer.render(replace(DEPLOYMENT, nodes=nodes))[apptainer.BATCH],
             apptainer.START: f"#!/bin/sh\n{server}\n",
             apptainer.ASK: "#!/bin/sh\nexit 1\n",
             "scontrol": SCONTROL,
+            "srun": SRUN,
         }
         for name, text in scripts.items():
             (folder / name).write_text(text)
@@ -102,3 +110,34 @@ def test_a_cancelled_job_ends_its_server_and_stays_away(submit: Submit, tmp_path
     assert process.wait(20) == 143
     assert (tmp_path / "sif" / "ended").exists()
     assert requeued(tmp_path) is None
+
+
+# What each node of a job has got, and then it waits, or ends as the first one shall.
+NODE = """\
+echo "$NODE_LEADER $NODE_GROUP_KEY $*" > "node${NODE_RANK:-0}"
+if [ "${NODE_RANK:-0}" = 0 ]; then while ! test -e node1; do sleep 0.05; done; %s; fi
+trap 'echo > followed; exit 0' TERM
+while :; do sleep 0.05; done
+"""
+
+
+def test_the_other_nodes_of_a_job_follow_the_first(submit: Submit, tmp_path: Path) -> None:
+    assert submit(NODE % "exit 3", nodes=3, NODE_LEADER="first").wait(20) == 3
+    folder = tmp_path / "sif"
+    asked = (folder / "asked").read_text().split()
+    assert {"--nodes=2", "--ntasks=2", "--relative=1"} <= set(asked)
+    first, other = (folder / "node0").read_text(), (folder / "node1").read_text()
+    leader, key = first.split()
+    assert (leader, len(key), first) == ("first", 36, other)
+    assert key not in asked
+    deadline = time.monotonic() + 20
+    while not (folder / "followed").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert requeued(tmp_path) is None
+
+
+def test_a_job_that_has_lost_a_node_goes_back_into_the_queue(submit: Submit, tmp_path: Path) -> None:
+    """mpirun ends with 205 when a daemon is gone."""
+    submit(NODE % "exit 205", nodes=2).wait(20)
+    assert requeued(tmp_path) == "requeue 7\n"

@@ -36,7 +36,7 @@ class Series:
         self.patches.mkdir(parents=True)
         matrix = yaml.safe_load((folder / "matrix.yaml").read_text())
         for release in matrix["releases"].values():
-            release["sms"].pop("patched")  # it names entries of the real series
+            release["sms"].pop("patched", None)  # it names entries of the real series
             release["default_sms"] = [80]
         (folder / "matrix.yaml").write_text(yaml.safe_dump(matrix))
 

@@ -14,7 +14,7 @@ from ftbuild.client import golden
 from ftbuild.client.connection import Refused, Unanswered
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ftbuild.client import golden
-from ftbuild.client.connection import Client
-from ftbuild.client.tensors import ANSWER, BAD_WORDS, LOG_PROB, STOP_WORDS
+from ftbuild.client.connection import Client, Refused
+from ftbuild.client.tensors import ANSWER, BAD_WORDS, LOG_PROB, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke.job import BF16, DTYPES, INT8
+from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
 
 TOP_K = 8
 SEEDS = range(1, 9)
 # Sums of log-probabilities in fp32: rounding of float32 over a few hundred additions.
 FP32_LOG_PROB = 1e-3
+# The same for an answer with int8 weights: twice what fp16 is off by, half of what int8 makes of some answer
+# (reference.py, MIN_INT8_EFFECT).
+INT8_LOG_PROB = 0.1
 
 
 def needs(served: Served, name: str) -> None:
@@ -22,9 +28,22 @@ def needs(served: Served, name: str) -> None:
         pytest.skip(f"{served.variant.family} of this release takes no {name}")
 
 
+def log_prob(served: Served, prompt: Tokens) -> tuple[list[int], float]:
+    """Return the greedy answer to one prompt, and the sum of its tokens' log-probabilities."""
+    outputs = served.outputs([prompt], runtime_top_k=1, is_return_log_probs=True)
+    (tokens,) = served.dialect.answers(outputs, [prompt], golden.LENGTH, served.expected.end_id)
+    return tokens, float(outputs[LOG_PROB].flat[0])
+
+
+@pytest.mark.variants(dtypes=(*DTYPES, INT8))
 @pytest.mark.parametrize("case", ["one", "eight"])
-def test_greedy_tokens_are_the_references(served: Served, client: Client, case: str) -> None:
+def test_answers_are_the_references(served: Served, client: Client, case: str) -> None:
     served.check(case, served.ask(prompts(case), client=client, runtime_top_k=1))
+
+
+@pytest.mark.variants(dtypes=(BF16,))
+def test_bf16_tokens_are_the_references(served: Served) -> None:
+    served.check("eight", served.ask(prompts("eight"), runtime_top_k=1))
 
 
 @pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
@@ -34,17 +53,33 @@ def test_two_gpus_answer_as_one(served: Served) -> None:
 
 def test_log_probabilities_are_the_references(served: Served) -> None:
     needs(served, "is_return_log_probs")
-    outputs = served.outputs(prompts("one"), runtime_top_k=1, is_return_log_probs=True)
-    (tokens,) = served.dialect.answers(outputs, prompts("one"), golden.LENGTH, served.expected.end_id)
     row = served.row()
+    tokens, found = log_prob(served, prompts("one")[0])
     if tokens != list(row.tokens):
         pytest.skip("the answer left the reference's within the tolerance, so its sum is another text's")
-    found, wanted = float(outputs[LOG_PROB].flat[0]), sum(row.log_probs)
+    wanted = sum(row.log_probs)
     if abs(found - wanted) > max(served.tolerance, FP32_LOG_PROB) * len(tokens):
         raise SmokeError(
             f"{LOG_PROB} is {found:.4f}, the reference's sum is {wanted:.4f}",
             hint="the tokens are right, so the sampling kernels sum wrongly or the sum is not handed out: "
             "patches/ft/0181, 0183",
+        )
+
+
+@pytest.mark.variants(dtypes=(INT8,))
+def test_int8_weights_show_in_the_log_probabilities(served: Served) -> None:
+    """Tell them from fp16 weights, which give mostly the same tokens."""
+    needs(served, "is_return_log_probs")
+    errors = []
+    for prompt, row in zip(prompts("eight"), served.expected.cases["eight"], strict=True):
+        tokens, found = log_prob(served, prompt)
+        if tokens == list(row.tokens):
+            errors.append(found - sum(row.log_probs))
+    if not errors or max(map(abs, errors)) > INT8_LOG_PROB:
+        shown = ", ".join(f"{error:.3f}" for error in errors) or "no answer is the reference's"
+        raise SmokeError(
+            f"{LOG_PROB} of int8 weights are off by more than {INT8_LOG_PROB}: {shown}",
+            hint="is int8_mode read, and does the kernel multiply with the right scales? patches/ft/0440",
         )
 
 
@@ -58,13 +93,24 @@ def test_the_best_beam_is_the_references(served: Served) -> None:
     served.check("beams", answers)
 
 
-def test_a_seed_repeats_its_sample_and_others_differ(served: Served) -> None:
+@pytest.mark.parametrize("among", ["a_few", "all"])
+def test_a_seed_repeats_its_sample_and_others_differ(served: Served, among: str) -> None:
     needs(served, "random_seed")
+    options: dict[str, Any] = {"runtime_top_k": TOP_K}
+    if among == "all":
+        # More than a block of the kernel has: its sum of probabilities must not break (patches/ft/0141).
+        needs(served, "is_return_log_probs")
+        options = {"runtime_top_k": served.expected.vocab_size, "is_return_log_probs": True}
 
     def sample(seed: int) -> list[list[int]]:
-        return served.ask(prompts("eight"), runtime_top_k=TOP_K, random_seed=seed)
+        return served.ask(prompts("eight"), random_seed=seed, **options)
 
-    first = {seed: sample(seed) for seed in SEEDS}
+    try:
+        first = {seed: sample(seed) for seed in SEEDS}
+    except Refused as limited:
+        if among == "all" and "runtime_top_k" in limited.what:
+            pytest.skip(f"this release samples among fewer: {limited.what}")
+        raise
     for seed, answers in first.items():
         if sample(seed) != answers:
             raise SmokeError(

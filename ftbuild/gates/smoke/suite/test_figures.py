@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ftbuild.client import golden
 from ftbuild.engine import gpu
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke.served import Served, prompts
 
 REPEATS = 5
 

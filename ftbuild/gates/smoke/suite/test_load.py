@@ -1,57 +1,269 @@
-"""Many clients at once, a quarter of whose requests is refused: each gets the answer that it gets alone."""
+"""Many clients at once, a quarter of whose requests is refused: each gets the answer that it gets alone.
+
+Prompts, lengths and options differ, so that requests wait for each other that may not be computed together.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import random
-from concurrent.futures import ThreadPoolExecutor
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import wait as finished
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import pytest
 
 from ftbuild.client import golden
-from ftbuild.client.connection import Refused, Unanswered
+from ftbuild.client.connection import Client, Refused, Unanswered
+from ftbuild.client.latency import percentile
+from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
+from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke import job
+from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
 
 CLIENTS = 16
 REQUESTS_ON_GPU, REQUESTS_ON_CPU = 64, 8
+# Seconds that the load lasts at least.
+SECONDS = "FTBUILD_LOAD"
+# Of GPU memory: the first load has grown the buffers to the largest batch, the second finds a leak.
+SLACK_BYTES, SLACK_SHARE = 16 * 2**20, 0.01
+SAMPLE_SECONDS = 1.0
 BAD_SHARE = 0.25
+LENGTHS = (golden.LENGTH, golden.LENGTH - 1, golden.LENGTH // 2, 1)
+GREEDY = {"runtime_top_k": 1}
+# Of a sum of log-probabilities, which the size of a batch rounds differently.
+LOG_PROB_ERROR = 1e-3
+Outputs = Mapping[str, "np.ndarray[Any, Any]"]
 
 
-def _one_client(served: Served, number: int) -> list[str]:
-    """Send a client's requests, and return what was wrong."""
-    chance, client = random.Random(number), served.connect("grpc")
-    rows = list(zip(prompts("eight"), served.expected.cases["eight"], strict=True))
-    wrong = []
+@dataclass(frozen=True)
+class Question:
+    """A request with one prompt, by its number among those of "eight"; `length` is in tokens."""
+
+    prompt: int
+    length: int
+    options: Mapping[str, float] = field(default_factory=lambda: GREEDY)
+    words: Mapping[str, Sequence[Tokens]] = field(default_factory=dict)
+
+    def ask(self, served: Served, client: Client) -> Outputs:
+        """Return all outputs."""
+        prompt = prompts("eight")[self.prompt]
+        return served.outputs([prompt], self.length, client=client, words=self.words, **self.options)
+
+    @property
+    def is_greedy(self) -> bool:
+        """Whether the reference has the answer."""
+        return self.options == GREEDY and not self.words
+
+
+def questions(served: Served) -> Iterator[Question]:
+    """Yield every prompt with every length, and in turn with every kind of options that the family takes."""
+    for number, row in enumerate(served.expected.cases["eight"]):
+        for length in LENGTHS:
+            yield Question(number, length)
+        length = LENGTHS[number % len(LENGTHS)]
+        for more in (
+            {},
+            {"is_return_log_probs": True},
+            {"runtime_top_k": 8, "random_seed": number},
+            {"runtime_top_p": 0.9, "random_seed": number},
+            {"temperature": 0.5},
+            {"beam_width": 2},
+            {"end_id": row.tokens[1]},
+        ):
+            options = {**GREEDY, **more} if more else {}
+            if all(map(served.dialect.takes, options)):
+                yield Question(number, length, options)
+        for name, word in (
+            (STOP_WORDS, row.tokens[2:4]),
+            (STOP_WORDS, row.tokens[3:4]),
+            (BAD_WORDS, row.tokens[:1]),
+        ):
+            if served.dialect.takes(name):
+                yield Question(number, length, words={name: [word]})
+
+
+def difference(served: Served, question: Question, got: Outputs, alone: Outputs) -> str | None:
+    """Return in what an answer differs from the one that the same request gets alone, or None.
+
+    Where rounding decides, in fp16, only names and shapes are compared.
+    """
+    if set(got) != set(alone):
+        return f"{question} has {sorted(got)}, alone {sorted(alone)}"
+    for name, values in alone.items():
+        same = got[name].shape == values.shape
+        if same and served.tolerance == 0:
+            is_float = values.dtype.kind == "f"
+            same = np.allclose(got[name], values, rtol=0, atol=LOG_PROB_ERROR if is_float else 0)
+        if not same:
+            return f"{question}: {name} is {got[name].tolist()}, alone {values.tolist()}"
+    return None
+
+
+@dataclass
+class Load:
+    """What came of a load: what was wrong, when answers came and how long each took, memory.
+
+    Times are in seconds since its start; `memory` is bytes of GPU memory in use, nothing without a GPU.
+    """
+
+    wrong: list[str] = field(default_factory=list)
+    answers: list[tuple[float, float]] = field(default_factory=list)
+    refusals: int = 0
+    memory: list[tuple[float, int]] = field(default_factory=list)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Answers per second, and the median and the 99th percentile of the seconds that one took."""
+        taken = [seconds for _, seconds in self.answers]
+        last = max(at for at, _ in self.answers)
+        return {
+            "load_answers_per_second": round(len(self.answers) / last, 1),
+            "load_p50_seconds": round(percentile(taken, 50), 5),
+            "load_p99_seconds": round(percentile(taken, 99), 5),
+        }
+
+
+def run_load(served: Served, alone: Mapping[int, Outputs], seeds: Sequence[int], seconds: float = 0) -> Load:
+    """Let a client for each seed ask, for `seconds` at least; return what came of it."""
+    load, start = Load(), time.monotonic()
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        clients = [pool.submit(_one_client, served, seed, alone, load, start, seconds) for seed in seeds]
+        load.memory = _memory(served, clients, start) if served.on_gpu else []
+        for client in clients:
+            client.result()
+    return load
+
+
+def _memory(served: Served, clients: Sequence[Future[None]], start: float) -> list[tuple[float, int]]:
+    """Return the GPU memory in use, in bytes, until all clients have ended and once more."""
+    container, samples, waiting = served.server.container.get_wrapped_container(), [], True
+    while waiting:
+        waiting = bool(finished(clients, timeout=SAMPLE_SECONDS).not_done)
+        samples.append((round(time.monotonic() - start, 1), gpu.memory_used(container) or 0))
+    return samples
+
+
+def _one_client(
+    served: Served, seed: int, alone: Mapping[int, Outputs], load: Load, start: float, seconds: float
+) -> None:
+    """Send a client's requests, and note what came of them."""
+    chance, client = random.Random(seed), served.connect("grpc")
+    asked = list(questions(served))
+    fewest, sent = REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU, 0
     try:
-        for _ in range(REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU):
-            prompt, row = chance.choice(rows)
+        while sent < fewest or time.monotonic() - start < seconds:
+            sent += 1
+            chosen = chance.randrange(len(asked))
+            question = asked[chosen]
             if chance.random() < BAD_SHARE:
-                asked = served.dialect.request([prompt], golden.LENGTH, runtime_top_k=1)
-                name = served.dialect.tensors.prompt
-                bad = {**asked, name: np.full_like(asked[name], served.expected.vocab_size)}
-                try:
-                    client.infer(config_pbtxt.MODEL, bad)
-                except Unanswered:
-                    raise
-                except Refused:
-                    continue
-                wrong.append("a token outside the vocabulary was computed")
+                load.wrong += _refused(served, client, question)
+                load.refusals += 1
                 continue
-            (tokens,) = served.ask([prompt], client=client, runtime_top_k=1)
-            if difference := golden.mismatch(row, tokens, served.tolerance):
-                wrong.append(difference)
+            begin = time.monotonic()
+            got = question.ask(served, client)
+            end = time.monotonic()
+            load.answers.append((round(end - start, 3), round(end - begin, 5)))
+            load.wrong += filter(None, [difference(served, question, got, alone[chosen])])
+            if question.is_greedy:
+                load.wrong += filter(None, [_mismatch(served, question, got)])
     finally:
         client.close()
-    return wrong
 
 
-def test_many_clients_get_the_answers_that_they_get_alone(served: Served) -> None:
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        found = [pool.submit(_one_client, served, number) for number in range(CLIENTS)]
-        wrong = [difference for client in found for difference in client.result()]
-    if wrong:
+def _mismatch(served: Served, question: Question, got: Outputs) -> str | None:
+    prompt, row = prompts("eight")[question.prompt], served.expected.cases["eight"][question.prompt]
+    (tokens,) = served.dialect.answers(got, [prompt], question.length, served.expected.end_id)
+    wanted = replace(row, tokens=row.tokens[: question.length])
+    return golden.mismatch(wanted, tokens, served.tolerance)
+
+
+def _refused(served: Served, client: Client, question: Question) -> list[str]:
+    prompt = prompts("eight")[question.prompt]
+    asked = served.dialect.request([prompt], question.length, words=question.words, **question.options)
+    name = served.dialect.tensors.prompt
+    try:
+        client.infer(
+            config_pbtxt.MODEL, {**asked, name: np.full_like(asked[name], served.expected.vocab_size)}
+        )
+    except Unanswered:
+        raise
+    except Refused:
+        return []
+    return ["a token outside the vocabulary was computed"]
+
+
+def test_many_clients_get_the_answers_that_they_get_alone(
+    served: Served, record_property: Callable[[str, object], None], pytestconfig: pytest.Config
+) -> None:
+    alone = {
+        number: question.ask(served, served.clients["grpc"])
+        for number, question in enumerate(questions(served))
+    }
+    seconds = float(os.environ.get(SECONDS) or 0)
+    first = run_load(served, alone, range(CLIENTS))
+    second = run_load(served, alone, range(CLIENTS, 2 * CLIENTS), seconds) if served.on_gpu else first
+    for name, value in second.figures.items():
+        record_property(name, value)
+    file = job.load_file(pytestconfig.getoption("--job"), served.variant)
+    file.write_text(json.dumps(asdict(second)) + "\n")
+    if wrong := [*first.wrong, *second.wrong]:
         raise SmokeError(
             f"{served.variant} answers {len(wrong)} requests of {CLIENTS} clients wrong: {wrong[0]}",
-            hint="a request changes the answers of its neighbours in a batch: patches/backend",
+            hint="a request changes the answers of its neighbours in a batch: patches/backend, 0200",
         )
+    if served.on_gpu:
+        _flat(served, first.memory[-1][1], second)
+
+
+def _flat(served: Served, before: int, load: Load) -> None:
+    """Raise SmokeError when the GPU memory in use, in bytes, has grown during a load."""
+    more = load.memory[-1][1] - before
+    if more > max(SLACK_BYTES, SLACK_SHARE * before):
+        raise SmokeError(
+            f"{served.variant} has {more >> 20} MiB more than {before >> 20} MiB after a second load",
+            hint="a request leaves memory behind: patches/backend, patches/ft",
+        )
+
+
+def _stream(served: Served, number: int) -> list[list[int]]:
+    """Return the answer to a prompt after each response, without repeats."""
+    prompt, row = prompts("eight")[number], served.expected.cases["eight"][number]
+    length = LENGTHS[number % 2]
+    parts: list[list[int]] = []
+    client = served.connect("grpc")
+    try:
+        asked = served.dialect.request([prompt], length, runtime_top_k=1)
+        # Servers before 23.06 mark no response as the last one, so a whole answer ends the stream, too.
+        for outputs in client.stream(config_pbtxt.MODEL, asked):
+            (tokens,) = served.dialect.answers(outputs, [prompt], length, served.expected.end_id)
+            if tokens not in parts[-1:]:
+                parts.append(tokens)
+            if tokens == list(row.tokens[:length]):
+                break
+    finally:
+        client.close()
+    return parts
+
+
+@pytest.mark.variants(dtypes=("fp32",), decoupled=True)
+def test_many_streams_are_those_that_come_alone(served: Served) -> None:
+    asked = [number % len(prompts("eight")) for number in range(CLIENTS)]
+    alone = [_stream(served, number) for number in sorted(set(asked))]
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        together = list(pool.map(lambda number: _stream(served, number), asked))
+    for number, parts in zip(asked, together, strict=True):
+        if parts != alone[number]:
+            raise SmokeError(
+                f"{served.variant}, prompt {number + 1}: {parts} came beside others, {alone[number]} alone",
+                hint="a stream changes its neighbours in a batch: patches/backend, 0200",
+            )
+        row = served.expected.cases["eight"][number]
+        assert parts[-1] == list(row.tokens[: LENGTHS[number % 2]])

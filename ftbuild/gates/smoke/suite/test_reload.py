@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
 
 CYCLES_ON_GPU, CYCLES_ON_CPU = 10, 2

@@ -11,7 +11,7 @@ import pytest
 from ftbuild.client import golden
 from ftbuild.client.connection import Client, Refused
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ftbuild.gates.smoke.suite.conftest import Served, prompts
+from ftbuild.gates.smoke.served import Served, prompts
 
 
 @pytest.mark.variants(dtypes=("fp32",))

@@ -9,12 +9,17 @@ from ftbuild.engine import container
 from ftbuild.gates.verify import sources
 from ftbuild.gates.verify.images import Images
 from ftbuild.gates.verify.verdict import REBUILD, Verdict, judge
+from ftbuild.plan import HOLES_LABELS
 from ftbuild.text.results import State
 from ftbuild.text.units import size
 
-# They depend on the checkout, not on what is built (plan.Revision).
-CHECKOUT_LABELS = tuple(
-    f"org.opencontainers.image.{name}" for name in ("created", "revision", "source", "url", "documentation")
+# They depend on the checkout, not on what is built (plan.Revision, plan.Plan.holes).
+CHECKOUT_LABELS = (
+    *(
+        f"org.opencontainers.image.{name}"
+        for name in ("created", "revision", "source", "url", "documentation")
+    ),
+    *HOLES_LABELS,
 )
 _STEP = re.compile(r"^(?:RUN (?:\|\d+ .*? )?/bin/sh -c |/bin/sh -c (?:#\(nop\) )?)", re.S)
 

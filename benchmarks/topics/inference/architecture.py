@@ -1,0 +1,34 @@
+"""What the benchmark wants to know of a model, whatever its family."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+
+class Architecture(Protocol):
+    """A model with random weights, both as FasterTransformer's files and as a model of transformers.
+
+    A dataclass, whose fields are the numbers that decide its size.
+    """
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    name: ClassVar[str]
+
+    @property
+    def end(self) -> int:
+        """Return the token that ends an answer, which no answer holds."""
+        ...
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters."""
+        ...
+
+    def make(self, device: str) -> Any:
+        """Return the model of transformers in fp16."""
+        ...
+
+    def fill(self, made: Any, folder: Path) -> None:
+        """Write its weights into the new `folder` for FasterTransformer; they may be drawn only now."""
+        ...

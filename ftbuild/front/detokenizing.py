@@ -1,0 +1,98 @@
+"""Texts of answers that grow token by token: whole characters only, and nothing of a stop sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+# What a decoder writes for bytes that are no character, or not yet a whole one.
+_INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
+# Tokens of the prompt before the answer: a decoder of SentencePiece takes the blank from the first piece, and
+# only from that one.
+_BEFORE = 6
+
+
+class Decoder(Protocol):
+    """What this module needs of a tokenizer."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of the tokens, without special ones."""
+
+
+class Detokenizer:
+    """The text of an answer, piece by piece; a character whose bytes are in several tokens stays whole.
+
+    Tokens are decoded together with those before them, since their text depends on these. What ends with an
+    incomplete character waits for the next token.
+    """
+
+    def __init__(self, decoder: Decoder, prompt: Sequence[int] = ()) -> None:
+        self._decoder = decoder
+        self._tokens = list(prompt[-_BEFORE:])
+        # The text up to `_done` has been given out; decoding starts at `_from`.
+        self._from, self._done = 0, len(self._tokens)
+
+    def push(self, tokens: Sequence[int]) -> str:
+        """Return the text that these tokens complete."""
+        self._tokens += tokens
+        text = self._new()
+        if text.endswith(_INCOMPLETE):
+            return ""
+        self._from, self._done = self._done, len(self._tokens)
+        return text
+
+    def finish(self) -> str:
+        """Return the rest of an answer that has ended, an incomplete character as U+FFFD."""
+        text = self._new()
+        self._done = len(self._tokens)
+        return text
+
+    def _new(self) -> str:
+        if self._done == len(self._tokens):
+            return ""
+        before = self._decoder.decode(self._tokens[self._from : self._done])
+        return self._decoder.decode(self._tokens[self._from :])[len(before) :]
+
+
+class StopFinder:
+    """A filter that ends a text before the first of some stop sequences.
+
+    What may be the beginning of one is held back until it is known.
+    """
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self._stops = [stop for stop in stops if stop]
+        self._held = ""
+        self.found = False
+
+    def push(self, text: str) -> str:
+        """Return what can be given out, nothing once a sequence is `found`."""
+        if self.found:
+            return ""
+        self._held += text
+        places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
+        if places:
+            self.found = True
+            out, self._held = self._held[: min(places)], ""
+            return out
+        keep = self._maybe()
+        cut = len(self._held) - keep
+        out, self._held = self._held[:cut], self._held[cut:]
+        return out
+
+    def finish(self) -> str:
+        """Return what was held back, at the end of the answer."""
+        out, self._held = self._held, ""
+        return out
+
+    def _maybe(self) -> int:
+        """Return the length of the longest end of the held text with which a stop sequence begins."""
+        longest = min(max(map(len, self._stops), default=1) - 1, len(self._held))
+        return next(
+            (
+                size
+                for size in range(longest, 0, -1)
+                if any(stop.startswith(self._held[-size:]) for stop in self._stops)
+            ),
+            0,
+        )

@@ -1,0 +1,74 @@
+"""Work that ends when the client that waits for it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+T = TypeVar("T")
+
+
+class Gone(Exception):
+    """The client has closed its connection."""
+
+
+async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of `work`; cancel it and raise Gone when the client closes its connection.
+
+    The body of the request must have been read: what comes next is the end.
+    """
+    working, leaving = asyncio.create_task(work), asyncio.create_task(_gone(receive))
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        for task in (working, leaving):
+            task.cancel()
+        await asyncio.gather(working, leaving, return_exceptions=True)
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+class Events(Response):
+    """Server-sent events: each item as a line of JSON, in the end `[DONE]`.
+
+    The items are closed as soon as the client is gone, also while the next one is waited for.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, items: AsyncGenerator[dict[str, Any], None]) -> None:
+        super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._items = items
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the events; Gone when the client is."""
+        await unless_gone(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        async with aclosing(self._items) as items:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            async for item in items:
+                await _event(send, json.dumps(item, ensure_ascii=False, separators=(",", ":")))
+                if "error" in item:
+                    await send({"type": "http.response.body", "body": b""})
+                    return
+            await _event(send, "[DONE]")
+            await send({"type": "http.response.body", "body": b""})
+
+
+async def _event(send: Send, data: str) -> None:
+    body = f"data: {data}\n\n".encode("utf-8", "replace")
+    await send({"type": "http.response.body", "body": body, "more_body": True})

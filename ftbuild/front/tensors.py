@@ -1,0 +1,148 @@
+"""Requests and answers of the model of token ids, as tensors of one row. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+ANSWER, ANSWER_LENGTH = "output_ids", "sequence_length"
+# Of a model that makes vectors (ftbuild/models/vector_models.py).
+VECTORS, LENGTHS = "embeddings", "input_lengths"
+STOP_WORDS, END_ID, START_ID = "stop_words_list", "end_id", "start_id"
+# Values that leave an answer as it is, for inputs that a model of 22.03 must have.
+_NEUTRAL: Mapping[str, float] = {
+    "runtime_top_k": 1,
+    "runtime_top_p": 0.0,
+    "beam_search_diversity_rate": 0.0,
+    "temperature": 1.0,
+    "len_penalty": 1.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "random_seed": 0,
+    "is_return_log_probs": False,
+    "beam_width": 1,
+}
+# Triton's data types by numpy's names.
+_TYPES = {
+    "UINT32": np.uint32,
+    "INT32": np.int32,
+    "UINT64": np.uint64,
+    "INT64": np.int64,
+    "FP32": np.float32,
+    "BOOL": np.bool_,
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A served model by its config.pbtxt: data types of its inputs, those a request must have, outputs.
+
+    `decoupled`: it answers token by token. `longest_answer` is its limit of one answer in tokens, if it has
+    one. Encoder-decoder models (T5) name their lengths otherwise and do not repeat the prompt. `most_rows`
+    are computed in one request.
+    """
+
+    inputs: Mapping[str, str]
+    required: frozenset[str]
+    outputs: frozenset[str]
+    decoupled: bool
+    longest_answer: int | None = None
+    most_rows: int = 1
+
+    @property
+    def embeds(self) -> bool:
+        """Whether this is a model of token ids that answers with vectors."""
+        return {"input_ids", LENGTHS} == set(self.inputs) and VECTORS in self.outputs
+
+    @property
+    def repeats_prompt(self) -> bool:
+        """Whether an answer begins with the prompt."""
+        return "input_lengths" in self.inputs
+
+    @property
+    def generates(self) -> bool:
+        """Whether this is a model of token ids that answers with token ids."""
+        lengths = {"input_lengths", "request_output_len"}, {"sequence_length", "max_output_len"}
+        return {"input_ids"} < set(self.inputs) and any(names <= set(self.inputs) for names in lengths)
+
+    @property
+    def seed_type(self) -> str:
+        """The data type of seeds."""
+        return self.inputs.get("random_seed", "")
+
+
+@dataclass(frozen=True)
+class Ask:
+    """One prompt to continue by at most `length` tokens, up to `end_id`.
+
+    `options` are inputs of one value, `stops` words by which the server itself may end the answer.
+    """
+
+    prompt: Sequence[int]
+    length: int
+    end_id: int | None
+    options: Mapping[str, float] = field(default_factory=dict)
+    stops: Sequence[Sequence[int]] = ()
+
+
+def facts(config: Mapping[str, Any]) -> Facts:
+    """Read the JSON form of a ModelConfig."""
+    parameters = config.get("parameters", {})
+    longest = parameters.get("max_output_len", {}).get("string_value", "")
+    return Facts(
+        inputs={t["name"]: t["data_type"].removeprefix("TYPE_") for t in config["input"]},
+        required=frozenset(t["name"] for t in config["input"] if not t.get("optional")),
+        outputs=frozenset(t["name"] for t in config["output"]),
+        decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
+        longest_answer=int(longest) if longest.isdecimal() else None,
+        most_rows=max(int(config.get("max_batch_size", 0)), 1),
+    )
+
+
+def request(model: Facts, ask: Ask) -> dict[str, Array]:
+    """Return the tensors of one request."""
+    lengths = ("input_lengths", "request_output_len")
+    of_prompt, of_answer = lengths if model.repeats_prompt else ("sequence_length", "max_output_len")
+    values: dict[str, Any] = {name: [value] for name, value in _NEUTRAL.items() if name in model.required}
+    if ask.end_id is not None:
+        values |= {name: [ask.end_id] for name in (END_ID, START_ID) if name in model.required}
+        values |= {END_ID: [ask.end_id]} if END_ID in model.inputs else {}
+    if ask.stops and STOP_WORDS in model.inputs:
+        values[STOP_WORDS] = _words(ask.stops)
+    values |= {name: [value] for name, value in ask.options.items()}
+    values |= {"input_ids": list(ask.prompt), of_prompt: [len(ask.prompt)], of_answer: [ask.length]}
+    return {name: np.array([value], _TYPES[model.inputs[name]]) for name, value in values.items()}
+
+
+def vector_request(model: Facts, rows: Sequence[Sequence[int]]) -> dict[str, Array]:
+    """Return the tensors that ask for a vector of each row of token ids."""
+    longest = max(map(len, rows))
+    values = {
+        "input_ids": [[*row, *[0] * (longest - len(row))] for row in rows],
+        LENGTHS: [[len(row)] for row in rows],
+    }
+    return {name: np.array(value, _TYPES[model.inputs[name]]) for name, value in values.items()}
+
+
+def answer(model: Facts, ask: Ask, outputs: Mapping[str, Array]) -> list[int]:
+    """Return the tokens of an answer so far: up to the length that it has, to `end_id` and to the limit."""
+    row: list[int] = outputs[ANSWER].reshape(-1).tolist()
+    start = len(ask.prompt) if model.repeats_prompt else 0
+    stop = len(row)
+    if ANSWER_LENGTH in outputs and outputs[ANSWER_LENGTH].size:
+        stop = int(outputs[ANSWER_LENGTH].reshape(-1)[0])
+    tokens = row[start : min(stop, start + ask.length)]
+    if ask.end_id in tokens:
+        tokens = tokens[: tokens.index(ask.end_id) + 1]
+    return tokens
+
+
+def _words(words: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return [2, n]: the tokens of all words, and the end of each word, filled up with -1."""
+    flat = [token for word in words for token in word]
+    ends = np.cumsum([len(word) for word in words]).tolist()
+    return [flat, [*ends, *[-1] * (len(flat) - len(ends))]]

@@ -1,0 +1,208 @@
+"""The Triton server behind the service: what its model is, and answers to requests, over gRPC.
+
+When nobody waits for an answer any more, its call is cancelled where the server survives that (calls.py): it
+drops what is still in a queue, and tells the backend about the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf.json_format import MessageToDict
+from tritonclient.grpc import service_pb2, service_pb2_grpc
+from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
+
+from ftbuild.front import calls, tensors
+from ftbuild.front.calls import Calls
+from ftbuild.front.failures import SERVER, Failure, unavailable
+from ftbuild.front.tensors import Array, Ask, Facts
+
+# The longest message of the server that a client gets.
+_LONGEST = 500
+_ASK_SECONDS = 10
+# Else a server says nothing where an answer has ended with its last token.
+_FINAL = "triton_enable_empty_final_response"
+# Servers from 2.49 on end a stream with the status of the error, which its message alone does not tell.
+_STATUS = (("triton_grpc_error", "true"),)
+# Answers that nobody waits for may take so long until the connection is closed, which ends them.
+_DRAIN_SECONDS = 20
+_BUSY = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
+
+
+class Server:
+    """A connection to the gRPC endpoint `address`, and its model of token ids."""
+
+    def __init__(self, address: str, model: str, *, seconds: float, most: int) -> None:
+        """`seconds` is how long one answer may take, `most` are computed at once.
+
+        Nothing is asked yet; needs a running event loop.
+        """
+        # A lost server is looked for again within seconds, not within gRPC's two minutes.
+        options = [("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_receive_message_length", -1)]
+        self._channel = grpc.aio.insecure_channel(address, options=options)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._model = model
+        self._seconds = seconds
+        self._facts: Facts | None = None
+        self._cancels = False
+        self._calls = Calls(most)
+
+    async def facts(self) -> Facts:
+        """Return what the model is; Failure (503) while the server does not say."""
+        if self._facts is None:
+            asked = service_pb2.ModelConfigRequest(name=self._model)
+            with _failures():
+                answer = await self._stub.ModelConfig(asked, timeout=_ASK_SECONDS)
+                server = await self._stub.ServerMetadata(
+                    service_pb2.ServerMetadataRequest(), timeout=_ASK_SECONDS
+                )
+            self._cancels = calls.survives_cancelling(server.version)
+            found = tensors.facts(MessageToDict(answer.config, preserving_proto_field_name=True))
+            if not (found.generates or found.embeds):
+                raise Failure(500, "the served model takes no token ids", kind=SERVER)
+            self._facts = found
+        return self._facts
+
+    async def ready(self) -> bool:
+        """Return whether the server serves the model."""
+        asked = service_pb2.ModelReadyRequest(name=self._model)
+        try:
+            return bool((await self._stub.ModelReady(asked, timeout=_ASK_SECONDS)).ready)
+        except grpc.RpcError:
+            return False
+
+    async def answer(self, ask: Ask) -> AsyncGenerator[list[int], None]:
+        """Yield all tokens of the answer so far, whenever there are more; once if the model cannot stream.
+
+        Close the iterator when no more are wanted.
+        """
+        model = await self.facts()
+        request = _message(self._model, tensors.request(model, ask))
+        self._calls.require_room()
+        async with self._started(self._call(model, request)) as call:
+            async for response in call.responses:
+                tokens = tensors.answer(model, ask, _outputs(response))
+                # The server may close the stream later, with the longest answer of a batch.
+                call.whole = len(tokens) == ask.length or (bool(tokens) and tokens[-1] == ask.end_id)
+                yield tokens
+                if call.whole:
+                    return
+            call.whole = True
+
+    async def vectors(self, rows: Sequence[Sequence[int]]) -> Array:
+        """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
+        request = _message(self._model, tensors.vector_request(await self.facts(), rows))
+        self._calls.require_room()
+        found = np.empty(0, np.float32)
+        async with self._started(self._stub.ModelInfer(request)) as call:
+            async for response in call.responses:
+                found = _outputs(response)[tensors.VECTORS]
+            call.whole = True
+        if found.size == 0 or found.size % len(rows):
+            raise Failure(500, "the Triton server failed", kind=SERVER)
+        return found.reshape(len(rows), -1)
+
+    async def close(self) -> None:
+        """End the connection, once the answers that are being computed have come, or it takes too long."""
+        await self._calls.finished(_DRAIN_SECONDS)
+        await self._channel.close()
+
+    @contextlib.asynccontextmanager
+    async def _started(self, call: Any) -> AsyncGenerator[_Started, None]:
+        """Start a call to the server, and break it off if its answer is not whole at the end of the context.
+
+        Raises Failure where it fails or takes too long.
+        """
+        started = _Started(self._calls.start(call).responses(self._seconds))
+        try:
+            with _failures():
+                async with contextlib.aclosing(started.responses):
+                    yield started
+        except TimeoutError:
+            raise _late() from None
+        except Failure as failed:
+            if failed.status == 503:
+                # Another server may come back in its place.
+                self._facts = None
+            raise
+        finally:
+            if self._cancels and not started.whole:
+                call.cancel()
+
+    def _call(self, model: Facts, request: Any) -> Any:
+        if not model.decoupled:
+            return self._stub.ModelInfer(request)
+        request.parameters[_FINAL].bool_param = True
+        return _Stream(self._stub.ModelStreamInfer(iter([request]), metadata=_STATUS))
+
+
+@dataclass
+class _Started:
+    """A call under way: its responses, and whether the answer is whole, so that nothing is left to cancel."""
+
+    responses: AsyncGenerator[Any, None]
+    whole: bool = False
+
+
+class _Stream:
+    """A call for a stream, as its responses that hold tensors; the last one of a server holds none."""
+
+    def __init__(self, call: Any) -> None:
+        self._call = call
+
+    async def __aiter__(self) -> AsyncGenerator[Any, None]:
+        """Yield the responses; Failure with the server's words where it refuses the request."""
+        async for message in self._call:
+            if message.error_message:
+                raise Failure(400, message.error_message[:_LONGEST])
+            if message.infer_response.outputs:
+                yield message.infer_response
+
+    def cancel(self) -> None:
+        """Break the call off."""
+        self._call.cancel()
+
+
+def _message(model: str, arrays: Mapping[str, Array]) -> Any:
+    request = service_pb2.ModelInferRequest(model_name=model)
+    for name, array in arrays.items():
+        data_type = np_to_triton_dtype(array.dtype)
+        request.inputs.add(name=name, datatype=data_type, shape=list(array.shape))
+        request.raw_input_contents.append(np.ascontiguousarray(array).tobytes())
+    return request
+
+
+def _outputs(response: Any) -> dict[str, Array]:
+    return {
+        tensor.name: np.frombuffer(raw, triton_to_np_dtype(tensor.datatype))
+        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+        if tensor.name in (tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS)
+    }
+
+
+@contextlib.contextmanager
+def _failures() -> Iterator[None]:
+    """Turn gRPC's errors into ours."""
+    try:
+        yield
+    except grpc.RpcError as failed:
+        raise _failure(failed.code(), failed.details() or "") from failed
+
+
+def _failure(status: grpc.StatusCode, message: str) -> Failure:
+    if status in _BUSY:
+        return unavailable("the Triton server cannot be reached, or is loading its model; try again later")
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return _late()
+    if status is grpc.StatusCode.INVALID_ARGUMENT:
+        return Failure(400, message[:_LONGEST])
+    return Failure(500, "the Triton server failed", kind=SERVER)
+
+
+def _late() -> Failure:
+    return Failure(504, "the Triton server took too long", kind=SERVER, code="timeout")

@@ -1,0 +1,175 @@
+"""A tiny model of one family on a running server, asked and compared with its reference."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ftbuild.client import golden
+from ftbuild.client import server_container as server
+from ftbuild.client.connection import Client, Protocol
+from ftbuild.client.golden import Expected, Row
+from ftbuild.client.tensors import TensorSchema, Tokens
+from ftbuild.engine import gpu
+from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke import models
+from ftbuild.gates.smoke.job import INT8, Job, Variant
+from ftbuild.models import config_ini, config_pbtxt
+from ftbuild.models.config_pbtxt import Limits
+from ftbuild.models.gpu_memory import COMPUTES_INT8
+
+if TYPE_CHECKING:
+    import numpy as np
+
+# The models answer in milliseconds.
+ANSWER_SECONDS = 20
+PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
+# The driver must not hide wrong machine code by compiling PTX.
+ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
+# Models are loaded as always, and can be unloaded: suite/test_reload.py.
+CONTROL = ("--model-control-mode=explicit", f"--load-model={config_pbtxt.MODEL}")
+
+
+@dataclass
+class Connected:
+    """A variant under test on a running server; `silent` once a request got no answer."""
+
+    variant: Variant
+    server: server.Server
+    on_gpu: bool
+    silent: bool = field(default=False, kw_only=True)
+
+    @cached_property
+    def clients(self) -> dict[Protocol, Client]:
+        """A connection for each protocol."""
+        return {protocol: self.connect(protocol) for protocol in PROTOCOLS}
+
+    def connect(self, protocol: Protocol) -> Client:
+        """Open one more connection, for a thread of its own."""
+        return Client(getattr(self.server, protocol), protocol, seconds=ANSWER_SECONDS)
+
+    def close(self) -> None:
+        """End the connections."""
+        for client in self.__dict__.pop("clients", {}).values():
+            client.close()
+
+
+@dataclass
+class Served(Connected):
+    """A model of one family that answers with tokens."""
+
+    dialect: TensorSchema
+    expected: Expected
+
+    @property
+    def tolerance(self) -> float:
+        """The allowed error of a log-probability, per token."""
+        return golden.TOLERANCE[self.variant.dtype]
+
+    def ask(
+        self,
+        prompts: list[Tokens],
+        length: int = golden.LENGTH,
+        *,
+        client: Client | None = None,
+        **options: Any,
+    ) -> list[list[int]]:
+        """Return the answers to a batch of prompts, over HTTP by default."""
+        outputs = self.outputs(prompts, length, client=client, **options)
+        return self.dialect.answers(outputs, prompts, length, self.expected.end_id)
+
+    def outputs(
+        self,
+        prompts: list[Tokens],
+        length: int = golden.LENGTH,
+        *,
+        client: Client | None = None,
+        **options: Any,
+    ) -> dict[str, np.ndarray[Any, Any]]:
+        """Return the answer's tensors."""
+        asked = self.dialect.request(prompts, length, **options)
+        return (client or self.clients["http"]).infer(config_pbtxt.MODEL, asked)
+
+    def check(self, case: str, answers: list[list[int]]) -> None:
+        """Raise SmokeError unless the answers are those of the reference."""
+        rows = self.expected.cases[case]
+        wrong = [
+            f"prompt {number + 1}: {difference}"
+            for number, (row, tokens) in enumerate(zip(rows, answers, strict=True))
+            if (difference := golden.mismatch(row, tokens, self.tolerance))
+        ]
+        if wrong:
+            raise SmokeError(
+                "\n".join([f"{self.variant} answers {len(wrong)} of {len(rows)} prompts wrong", *wrong]),
+                hint="a kernel, the converter or a patch is wrong: does it show on other SMs, in fp32? "
+                "Checkpoint, weights and the reference's answers lie in the cell's work folder, in smoke/",
+            )
+
+    def row(self, case: str = "one") -> Row:
+        """Return the reference's answer to a case of one prompt."""
+        return self.expected.cases[case][0]
+
+
+def prompts(case: str) -> list[Tokens]:
+    """Return the prompts of a case."""
+    return list(golden.CASES[case]["prompts"])
+
+
+@contextlib.contextmanager
+def serving(task: Job, variant: Variant, limits: Limits | None = None) -> Iterator[Served]:
+    """Serve a variant on exactly its GPUs, and without a compiler of PTX.
+
+    Raises SmokeError when the server does not get ready.
+    """
+    prepared = task.prepared / variant.family
+    int8 = variant.dtype == INT8
+    template = (prepared / models.CONFIG).read_text()
+    weights = prepared / models.WEIGHTS / f"{variant.tensor_para}-gpu"
+    text = config_pbtxt.fill_template(
+        template,
+        model=config_ini.read(weights),
+        tensor_para=variant.tensor_para,
+        data_type=COMPUTES_INT8 if int8 else variant.dtype,
+        int8=int8,
+        decoupled=variant.decoupled,
+        limits=limits,
+    )
+    tensors = task.models[variant.family].tensors
+    assert tensors
+    dialect = TensorSchema(tensors, config_pbtxt.inputs(template))
+    expected = golden.expected(prepared / (models.INT8_ANSWERS if int8 else models.ANSWERS))
+    with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
+        config_pbtxt.write(Path(folder), text, weights)
+        with start(task, variant, Path(folder)) as running:
+            made = Served(variant, running, task.style is not None, dialect, expected)
+            yield made
+            made.close()
+
+
+def start(
+    task: Job, variant: Variant, folder: Path, options: Sequence[str] = CONTROL
+) -> AbstractContextManager[server.Server]:
+    """Start the server of a variant on the model repository `folder`."""
+    return server.serve(
+        task.image,
+        folder,
+        devices=gpu.requests(task.style) if task.style else (),
+        environment=_environment(task, variant),
+        options=options,
+    )
+
+
+def _environment(task: Job, variant: Variant) -> dict[str, str]:
+    """Return the environment that shows exactly the GPUs of the model.
+
+    Others must divide evenly (BE v1.4 libfastertransformer.cc:379-392).
+    """
+    if task.style is None:
+        return {}
+    return {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(variant.tensor_para)))}

@@ -1,0 +1,245 @@
+"""On which GPUs a checkpoint fits, and split over how many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ftbuild import matrix
+from ftbuild.config.families import Converter, GpuMemory, Int8
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError
+from ftbuild.models import checkpoint, conversion, int8
+from ftbuild.models.gpu_memory import COMPUTES_INT8, DATA_TYPES, Footprint, Load, footprint, on_gpu, rules
+from ftbuild.sm import FIRST, Sm
+from ftbuild.text.tables import render
+
+NO_IMAGE, NO_TYPE, TOO_BIG = "no image", "no such type", "too big"
+INT8 = "int8"
+# What a model is served as, with its weights in that type or as int8: the columns of the tables.
+SERVED = (*DATA_TYPES, INT8)
+
+
+@dataclass(frozen=True)
+class GpuKind:
+    """GPUs of one kind: memory of each in bytes; of those in this machine, `count` is their number."""
+
+    name: str
+    sm: Sm
+    memory: int
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A kind of GPU with, for each data type, the least number of them that holds the model, or why none."""
+
+    gpu: GpuKind
+    gpus: Mapping[str, int | str]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A checkpoint, what it takes on each of N GPUs, and the GPUs that have so much."""
+
+    family: str
+    release: str
+    folder: Path
+    facts: Mapping[str, int]
+    load: Load
+    impossible: Mapping[int, str]
+    footprints: Mapping[tuple[int, str], Footprint]
+    fits: Sequence[Fit]
+    source: str
+
+    def as_dict(self) -> dict[str, object]:
+        """Return everything, as JSON holds it; sizes in bytes, on each GPU."""
+        return {
+            "family": self.family,
+            "release": self.release,
+            "checkpoint": str(self.folder),
+            "facts": dict(self.facts),
+            "load": asdict(self.load),
+            "memory": [
+                {"gpus": gpus, "data_type": data_type, **asdict(found), "total": found.total}
+                for (gpus, data_type), found in self.footprints.items()
+            ],
+            "impossible": [{"gpus": gpus, "why": why} for gpus, why in self.impossible.items()],
+            "gpus": [
+                {
+                    **asdict(fit.gpu),
+                    "needed": {t: n if isinstance(n, int) else None for t, n in fit.gpus.items()},
+                    "why": {t: why for t, why in fit.gpus.items() if isinstance(why, str)},
+                }
+                for fit in self.fits
+            ],
+            "source": self.source,
+        }
+
+    def render(self) -> str:
+        """Describe the placement for people."""
+        load = self.load
+        answers = f", answers of {load.output_len}" if load.output_len else ""
+        beams = f", {load.beams} beams" if load.beams > 1 else ""
+        facts = ", ".join(f"{name} {value}" for name, value in self.facts.items())
+        sizes = [
+            (str(gpus), data_type, *(f"{size / 1e9:.2f}" for size in _parts(found)))
+            for (gpus, data_type), found in self.footprints.items()
+        ]
+        kinds = [
+            (
+                f"{fit.gpu.name} (here)" if fit.gpu.count else fit.gpu.name,
+                str(int(fit.gpu.sm)),
+                f"{fit.gpu.memory / 1e9:.0f}",
+                *(str(fit.gpus[data_type]) for data_type in SERVED),
+            )
+            for fit in self.fits
+        ]
+        return "\n".join(
+            [
+                f"{self.family}, release {self.release}: {facts}",
+                f"{load.batch} x {load.input_len} tokens at once{answers}{beams}",
+                "",
+                "GB on each GPU; in all: while the last weight is loaded, or in a request",
+                "(as FasterTransformer allocates, at most; the reserve for CUDA itself is that of an H200)",
+                render(
+                    ("GPUs", "type", "weights", "cache", "buffers", "loading", "reserve", "in all"), sizes
+                ),
+                *(f"not {gpus}: {why}" for gpus, why in self.impossible.items()),
+                "",
+                "GPUs of one kind that the model needs (tensor parallel):",
+                render(("GPU", "SM", "GB", *SERVED), kinds),
+            ]
+        )
+
+
+def load_of(
+    config: Config, family: str, batch: int, input_len: int, output_len: int | None, beams: int | None
+) -> Load:
+    """Return what a model of the family is to compute at once; None: 512 tokens of an answer, one beam.
+
+    Raises ConfigError for tokens or beams of an answer that is a vector.
+    """
+    if not config.models.families[family].vectors:
+        return Load(batch, beams or Load.beams, input_len, output_len or Load.output_len)
+    for option, value in (("--output-len", output_len), ("--beams", beams)):
+        if value is not None:
+            raise ConfigError(f"{family} answers with vectors", hint=f"leave out {option}")
+    return Load(batch, input_len=input_len, output_len=0)
+
+
+def place(
+    config: Config, release: str, family: str, folder: Path, load: Load, most: int, here: Sequence[GpuKind]
+) -> Placement:
+    """Return where the checkpoint in `folder` fits, over at most `most` GPUs; `here` are this machine's.
+
+    Raises ConfigError as `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or
+    its positions are fewer than the tokens of a request.
+    """
+    allocated = _rules(config, family)
+    request = conversion.ConversionRequest(family, folder, out=folder)
+    converter, found = conversion.convertible(config, release, request)
+    _require_positions(found, load)
+    described = config.models.families[family].checkpoint
+    reasons = {n: checkpoint.obstacles(found, described, converter, n) for n in range(1, most + 1)}
+    backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
+    types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
+    footprints = {
+        (gpus, data_type): _footprint(loaded, allocated, found.facts, gpus, data_type, load, quantized)
+        for gpus, reason in reasons.items()
+        if not reason
+        for data_type in (*types, *_int8(quantized, found.facts, gpus))
+    }
+    sms = _sms(config, release)
+    return Placement(
+        family=family,
+        release=release,
+        folder=folder,
+        facts=found.facts,
+        load=load,
+        impossible={gpus: "; ".join(reason) for gpus, reason in reasons.items() if reason},
+        footprints=footprints,
+        fits=[Fit(kind, _needed(kind, footprints, sms)) for kind in (*here, *known(config))],
+        source=allocated.source,
+    )
+
+
+def known(config: Config) -> list[GpuKind]:
+    """Return the GPUs of matrix.yaml."""
+    return [
+        GpuKind(name, Sm(sm), memory * 10**9)
+        for sm, fact in config.matrix.sms.items()
+        for name, memory in fact.gpus.items()
+    ]
+
+
+def _rules(config: Config, family: str) -> GpuMemory:
+    if found := rules(config.models, family):
+        return found
+    able = [name for name in config.models.families if rules(config.models, name)]
+    raise ConfigError(
+        f"nothing is known of the memory that {family} takes on a GPU",
+        where=str(config.folder / "models.yaml"),
+        hint=f"families: {', '.join(able)}" if able else "its backend computes on the CPU",
+    )
+
+
+def _require_positions(found: checkpoint.Checkpoint, load: Load) -> None:
+    tokens, positions = load.input_len + load.output_len, found.facts.get("positions")
+    if positions is not None and tokens > positions:
+        raise ConfigError(
+            f"{load.input_len} and {load.output_len} tokens are more than the model's {positions} positions",
+            where=str(found.folder),
+            hint=f"--input-len and --output-len of {positions} together at most",
+        )
+
+
+def _footprint(
+    converter: Converter,
+    allocated: GpuMemory,
+    facts: Mapping[str, int],
+    gpus: int,
+    data_type: str,
+    load: Load,
+    quantized: Int8 | None,
+) -> Footprint:
+    if data_type == INT8:
+        return footprint(converter, allocated, facts, gpus, COMPUTES_INT8, load, quantized)
+    return footprint(converter, allocated, facts, gpus, data_type, load)
+
+
+def _int8(quantized: Int8 | None, facts: Mapping[str, int], gpus: int) -> tuple[str, ...]:
+    return (INT8,) if quantized and not any(int8.obstacles(quantized, facts, gpus)) else ()
+
+
+def _data_types(allocated: GpuMemory, backend: str) -> tuple[str, ...]:
+    able = allocated.computes_bf16(backend)
+    return tuple(data_type for data_type in DATA_TYPES if data_type != "bf16" or able)
+
+
+def _sms(config: Config, release: str) -> set[Sm]:
+    """Return the SMs for which some base has a cell of the release."""
+    cells = matrix.make_matrix(config, *config.bases.bases).cells
+    return {sm for cell in cells if cell.triton == release for sm in cell.sms}
+
+
+def _needed(
+    kind: GpuKind, footprints: Mapping[tuple[int, str], Footprint], sms: Iterable[Sm]
+) -> dict[str, int | str]:
+    if not any(sm.runs_on(kind.sm) for sm in sms):
+        return dict.fromkeys(SERVED, NO_IMAGE)
+    found: dict[str, int | str] = {}
+    for data_type in SERVED:
+        able = [(gpus, each.total) for (gpus, t), each in footprints.items() if t == data_type]
+        if not able or kind.sm < FIRST.get(data_type, 0):
+            found[data_type] = NO_TYPE
+            continue
+        most = kind.count or max(gpus for gpus, _ in able)
+        fitting = [gpus for gpus, total in able if total <= kind.memory and gpus <= most]
+        found[data_type] = min(fitting, default=TOO_BIG)
+    return found
+
+
+def _parts(found: Footprint) -> tuple[int, ...]:
+    return found.weights, found.cache, found.buffers, found.loading, found.reserve, found.total

@@ -1,0 +1,82 @@
+"""What comes before and after the layers of an encoder: embeddings of token ids, and one vector of many."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+STORED = {"fp32": np.float32, "fp16": np.float16}
+MEAN, FIRST = "mean", "cls"
+# transformers' torch.nn.functional.normalize: a vector shorter than this keeps its length.
+_SHORTEST = 1e-12
+
+
+class Embeddings:
+    """Embeddings of token ids: rows of the tables of words, positions and types, added and normalized.
+
+    As in transformers v4.46.3 modeling_bert.py, BertEmbeddings, computed in fp32; all tokens are of type 0.
+    """
+
+    def __init__(self, folder: Path, parameters: Mapping[str, str]) -> None:
+        """Open the tables in `folder`: `parameters` name them, their number type and what is added."""
+        hidden = int(parameters["hidden"])
+        stored = STORED[parameters["stored_as"]]
+
+        def table(name: str) -> Array:
+            # Rows are read when a token needs them, and shared by all instances.
+            return np.memmap(folder / parameters[name], stored, "r").reshape(-1, hidden)
+
+        self._words, self._positions = table("words"), table("positions")
+        self._first_type, self._scale, self._shift = (
+            table(name)[0].astype(np.float32) for name in ("types", "scale", "shift")
+        )
+        self._epsilon = np.float32(parameters["epsilon"])
+
+    def __call__(self, ids: Array, lengths: Array) -> Array:
+        """Return [batch, longest, hidden] for token ids [batch, longest] and lengths [batch].
+
+        Raises ValueError for a token, a length or a number of tokens that the model does not know.
+        """
+        _require_lengths(lengths, ids.shape[1])
+        if ids.shape[1] > len(self._positions):
+            raise ValueError(f"{ids.shape[1]} tokens in a row, and the model takes {len(self._positions)}")
+        _require_range("a token", ids, 0, len(self._words) - 1)
+        summed = self._words[ids].astype(np.float32)
+        summed += self._positions[: ids.shape[1]].astype(np.float32) + self._first_type
+        centred = summed - summed.mean(-1, keepdims=True)
+        variance = np.square(centred).mean(-1, keepdims=True)
+        found: Array = centred / np.sqrt(variance + self._epsilon) * self._scale + self._shift
+        return found
+
+
+def pooled(states: Array, lengths: Array, pooling: str, normalized: bool) -> Array:
+    """Return one vector [batch, hidden] for the states [batch, longest, hidden] of each row's tokens.
+
+    `pooling` is MEAN, of the first `lengths` [batch] states, or FIRST, the state of the first token. What is
+    behind a length may be any number. A vector that is `normalized` has the length 1.
+    """
+    _require_lengths(lengths, states.shape[1])
+    rows = states.astype(np.float32)
+    if pooling == FIRST:
+        found = rows[:, 0]
+    else:
+        found = np.stack([row[:length].mean(0) for row, length in zip(rows, lengths.tolist())])  # noqa: B905 (Python 3.8)
+    if normalized:
+        found = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), _SHORTEST)
+    return np.ascontiguousarray(found, np.float32)
+
+
+def _require_lengths(lengths: Array, longest: int) -> None:
+    _require_range("a length", lengths, 1, longest)
+
+
+def _require_range(what: str, numbers: Array, low: int, high: int) -> None:
+    if numbers.size and not low <= numbers.min() <= numbers.max() <= high:
+        wrong = numbers.min() if numbers.min() < low else numbers.max()
+        raise ValueError(f"{what} is {wrong}, which is not in the range [{low}, {high}]")

@@ -1,0 +1,114 @@
+"""The OpenAI front beside a server (ftbuild/front): what it is told, the same on every platform."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ftbuild import triton
+from ftbuild.errors import ConfigError
+from ftbuild.models import config_ini, config_pbtxt, ensemble, vector_models
+from ftbuild.registry import reference
+from ftbuild.serving.requirements import Needs
+
+# The port in the container; 8000 to 8002 are the server's.
+PORT = 8003
+HEALTH = "/health"
+# Where a repository has the tokenizer, with the chat template of the checkpoint.
+TOKENIZER = f"{ensemble.PREPROCESSING}/{config_pbtxt.VERSION}/{ensemble.TOKENIZER}"
+# Where one has it whose ensemble makes vectors.
+VECTORS_TOKENIZER = f"{vector_models.EMBEDDING}/{config_pbtxt.VERSION}/{ensemble.TOKENIZER}"
+# Of a model that makes vectors: the rows of its table of positions (models.yaml, bert).
+_POSITIONS = "max_position_embeddings"
+# Where the container has it, and the file with API keys.
+INSIDE, KEYS_FOLDER, KEYS = "/tokenizer", "/keys", "/keys/api-keys"
+# Python, its libraries, a tokenizer and some hundred requests.
+MEMORY_MEBIBYTES, PROCESSES = 1024, 512
+LONGEST_NAME = 200
+
+
+@dataclass(frozen=True)
+class FrontOptions:
+    """A user's choices: the image, what clients call the model, and a file with API keys."""
+
+    image: str
+    model: str | None = None
+    keys: Path | None = None
+
+
+@dataclass(frozen=True)
+class Front:
+    """A front to start: `image`, and what clients call the `model`.
+
+    `end_id` is the token that ends an answer, `context` the most tokens of prompt and answer; both None where
+    the weights do not say. `keys` is a file of this machine with API keys; None: everybody may ask, unless
+    the platform brings keys. `embeds`: the model makes vectors.
+    """
+
+    image: str
+    model: str
+    end_id: int | None = None
+    context: int | None = None
+    keys: Path | None = None
+    embeds: bool = False
+
+    @property
+    def tokenizer(self) -> str:
+        """Where the repository has the tokenizer."""
+        return VECTORS_TOKENIZER if self.embeds else TOKENIZER
+
+    def command(self, host: str, *, keys: bool = False) -> list[str]:
+        """Return the command line of the container, for a server on `host`; `keys`: it has a file of them."""
+        options = [
+            f"--triton={host}:{triton.GRPC_PORT}",
+            f"--tokenizer={INSIDE}",
+            f"--name={self.model}",
+            # In the container: the platform decides who reaches it.
+            "--listen=0.0.0.0",
+            f"--port={PORT}",
+        ]
+        options += [f"--triton-model={ensemble.ENSEMBLE}"] if self.embeds else []
+        options += [f"--end-id={self.end_id}"] if self.end_id is not None else []
+        options += [f"--context={self.context}"] if self.context is not None else []
+        options += [f"--api-key-file={KEYS}"] if keys else []
+        return ["python3", "-m", "ftbuild.front", *options]
+
+
+def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) -> Front:
+    """Return the front for the server `name` of the repository `models` (None: elsewhere).
+
+    Raises ConfigError when the repository has no tokenizer, or an option is wrong.
+    """
+    reference.check_image(options.image)
+    model = options.model or name
+    if not model.isprintable() or not 0 < len(model) <= LONGEST_NAME:
+        raise ConfigError(f"--openai-model {model[:80]!r} is not a name", hint="printable characters")
+    if options.keys is not None and not options.keys.is_file():
+        raise ConfigError(
+            "the file with API keys does not exist", where=str(options.keys), hint="one key a line"
+        )
+    keys = options.keys.resolve() if options.keys else None
+    if models is None:
+        return Front(options.image, model, keys=keys)
+    embeds = (models / VECTORS_TOKENIZER).is_dir()
+    if not embeds and not (models / TOKENIZER).is_dir():
+        raise ConfigError(
+            "the OpenAI front needs a tokenizer, and the model repository has none",
+            where=str(models / TOKENIZER),
+            hint="invoke model-repo --tokenizer DIR; where a family has no models for text, start "
+            "`python -m ftbuild.front --tokenizer DIR` by hand",
+        )
+    end_id, context = _facts(models, needs, embeds)
+    return Front(options.image, model, end_id, context, keys, embeds)
+
+
+def _facts(models: Path, needs: Needs, embeds: bool) -> tuple[int | None, int | None]:
+    """Return the token that ends an answer, and the positions that the model has learned, if it has some."""
+    found = next((each for each in needs.weights if each.model == config_pbtxt.MODEL and each.exists), None)
+    if found is None:
+        return None, None
+    weights = config_ini.read(models / found.folder)
+    named = (*config_ini.POSITIONS, _POSITIONS)
+    context = next((key for key in named if weights.values.get(key, "None") != "None"), None)
+    end_id = None if embeds else weights.number("end_id")
+    return end_id, weights.at_least_one(context) if context else None

@@ -1,0 +1,189 @@
+"""The image of the OpenAI front: what a base serves from, the front's wheels, and its modules.
+
+It stands beside the cells: nothing of it enters their keys, and one front serves every release.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ftbuild
+from ftbuild.build import bake, base, context
+from ftbuild.build import run as builds
+from ftbuild.build.run import BuildOptions
+from ftbuild.config.recipe import STEPS
+from ftbuild.config.schema import Config
+from ftbuild.engine import buildx, daemon
+from ftbuild.errors import ConfigError
+from ftbuild.host import locks
+from ftbuild.plan import LABELS, Plan, digest_of
+from ftbuild.sources import downloads, requirements, wheels
+from ftbuild.sources.downloads import Download
+from ftbuild.text.reporter import Reporter
+
+if TYPE_CHECKING:
+    import docker
+
+PRODUCT = "openai"
+DOCKERFILE = "openai.Dockerfile"
+# What the Dockerfile copies into its stages.
+PROGRAMS = ("fixed-times.sh", "pip-install.sh", "put.sh")
+_PACKAGE = Path(ftbuild.__file__).parent
+# Of the package, what the front imports.
+_MODULES = (
+    "__init__.py",
+    "errors.py",
+    "front/*.py",
+    "models/__init__.py",
+    "models/tokenization/__init__.py",
+    "models/tokenization/texts.py",
+)
+_CONTEXTS = ("recipe", bake.WHEELS, "modules")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All inputs of the image of one base: files by their place in the staged folder, and its wheels."""
+
+    plan: Plan
+    files: dict[str, Path]
+    requirements: Path
+
+    @property
+    def key(self) -> str:
+        """The key of everything that decides the image."""
+        hashes = {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in self.files.items()}
+        return digest_of([self.plan.base.serving, self.plan.base.devel, self.plan.base.digest, hashes])
+
+    @property
+    def name(self) -> str:
+        """The immutable tag."""
+        return f"{self.plan.image}:{self.cell}-{self.key}"
+
+    @property
+    def cell(self) -> str:
+        """What stands in the place of a cell's id."""
+        return f"{PRODUCT}-{self.plan.base.name}"
+
+
+def moving_tag(config: Config) -> str:
+    """Return the tag of the image that was built last."""
+    return f"{config.matrix.image}:{PRODUCT}"
+
+
+def recipe(config: Config, plan: Plan) -> Recipe:
+    """Return the inputs of the front's image on the base of `plan`; ConfigError where the base has none."""
+    listed = config.bases.bases[plan.base.name].openai
+    if listed is None:
+        able = sorted(name for name, known in config.bases.bases.items() if known.openai)
+        raise ConfigError(
+            f"there is no OpenAI front on the base {plan.base.name}, whose Python is too old for it",
+            where=f"{config.folder}/bases.yaml",
+            hint=f"--base {' or '.join(able)}: one front serves every release",
+        )
+    folder = config.path(config.bases.dockerfile).parent
+    modules = sorted(path for pattern in _MODULES for path in _PACKAGE.glob(pattern))
+    files = {
+        "Dockerfile": folder / DOCKERFILE,
+        "recipe/openai.txt": config.path(listed),
+        **{f"recipe/{STEPS}/{name}": folder / STEPS / name for name in PROGRAMS},
+        **{f"modules/ftbuild/{path.relative_to(_PACKAGE)}": path for path in modules},
+    }
+    return Recipe(plan, files, config.path(listed))
+
+
+def ensure(
+    client: docker.DockerClient,
+    config: Config,
+    plan: Plan,
+    options: BuildOptions,
+    *,
+    report: Reporter = print,
+) -> str:
+    """Return the name of the image, which is built unless it exists, and move `moving_tag` to it.
+
+    The base is made first where it is missing. Errors as those of a build.
+    """
+    made_of = recipe(config, plan)
+    if options.rebuild or daemon.image(client, made_of.name) is None:
+        buildx.version()
+        host = builds.host_settings(client, options)
+        base.ensure(client, config, plan, host, options.work, options.cache, report=report)
+        folder = options.work / made_of.cell / made_of.key
+        job = bake.Job(folder, definition(made_of, host))
+        with locks.cell(folder, report, patience=locks.BUILD_SECONDS):
+            stage(made_of, options, folder, report)
+            bake.write(job, host)
+            bake.run(job, host, report=report)
+    image = client.images.get(made_of.name)
+    image.tag(*moving_tag(config).rsplit(":", 1))
+    return made_of.name
+
+
+def definition(made_of: Recipe, host: bake.Host) -> dict[str, object]:
+    """Return the bake file, for the staged folder."""
+    plan = made_of.plan
+    target: dict[str, Any] = {
+        "context": ".",
+        "dockerfile": "Dockerfile",
+        "target": PRODUCT,
+        "contexts": {
+            "base": f"docker-image://{plan.base.serving}",
+            "toolchain-base": f"docker-image://{plan.base.devel}",
+            **{name: name for name in _CONTEXTS},
+        },
+        "args": {bake.EPOCH: str(plan.revision.epoch)},
+        "tags": [made_of.name],
+        "labels": labels(made_of),
+        "output": ["type=docker"],
+    }
+    return bake.definition({made_of.cell: target})
+
+
+def labels(made_of: Recipe) -> dict[str, str]:
+    """Return the labels: the standard ones, which would else be the base's, and a few of ours."""
+    plan = made_of.plan
+    standard = {
+        "title": f"{plan.image} {made_of.cell}",
+        "description": "OpenAI-compatible front for Triton with the FasterTransformer backend",
+        "version": made_of.key,
+        "revision": plan.revision.commit,
+        "created": plan.revision.time,
+        "source": plan.revision.url,
+        "url": plan.revision.url,
+        "documentation": plan.revision.url,
+        "vendor": "ftbuild",
+        "authors": "ftbuild",
+        "licenses": "Apache-2.0",
+        "ref.name": made_of.name.rsplit(":", 1)[1],
+        "base.name": plan.base.serving,
+        "base.digest": plan.base.digest or "",
+    }
+    return {
+        **{f"org.opencontainers.image.{name}": value for name, value in standard.items()},
+        f"{LABELS}.cell": made_of.cell,
+        f"{LABELS}.key": made_of.key,
+        f"{LABELS}.product": PRODUCT,
+        f"{LABELS}.base": plan.base.name,
+        f"{LABELS}.snapshot": plan.base.snapshot,
+    }
+
+
+def stage(made_of: Recipe, options: BuildOptions, folder: Path, report: Reporter) -> None:
+    """Write all inputs but the images into `folder`; PinError where a wheel cannot be fetched."""
+    for name in _CONTEXTS:
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).mkdir(parents=True)
+    for place, path in made_of.files.items():
+        target = folder / place
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+    context.open_to_all(folder / "modules")
+    pinned = requirements.read(made_of.requirements).locked()
+    wheels.fetch(pinned, made_of.plan.wheel_options, options.cache, ca=options.ca, report=report)
+    linked = [Download(each.wheel, each.sha256) for each in pinned]
+    downloads.link_into(folder / bake.WHEELS, linked, options.cache)

@@ -1,0 +1,104 @@
+"""A gRPC server that says to be a Triton of some version, answers slowly and counts cancelled calls.
+
+It stands in for servers whose calls may be cancelled (2.59 and later), which no image for tests has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import numpy as np
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+PAUSE_SECONDS = 0.05
+LETTER = ord("z")
+_INPUTS = ("input_ids", "input_lengths", "request_output_len", "runtime_top_k")
+_CONFIG = """
+name: "fastertransformer" backend: "fastertransformer"
+output { name: "output_ids" data_type: TYPE_UINT32 dims: [ -1, -1 ] }
+output { name: "sequence_length" data_type: TYPE_UINT32 dims: [ -1 ] }
+parameters { key: "max_output_len" value { string_value: "2048" } }
+"""
+
+
+class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
+    """The service: `cancelled` counts the calls whose client did not wait for the end."""
+
+    def __init__(self, version: str, *, decoupled: bool) -> None:
+        self.version = version
+        self.decoupled = decoupled
+        self.cancelled = self.finished = 0
+
+    def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 (names of the protocol)
+        """Say the version."""
+        return service_pb2.ServerMetadataResponse(name="triton", version=self.version)
+
+    def ModelReady(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Say that the model is there."""
+        return service_pb2.ModelReadyResponse(ready=True)
+
+    def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Describe a GPT."""
+        config = text_format.Parse(_CONFIG, model_config_pb2.ModelConfig())
+        config.model_transaction_policy.decoupled = self.decoupled
+        for name in _INPUTS:
+            data_type = model_config_pb2.DataType.TYPE_UINT32
+            config.input.add(name=name, data_type=data_type, optional=name == "runtime_top_k")
+        return service_pb2.ModelConfigResponse(config=config)
+
+    def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
+        """Answer at once."""
+        *_, last = self._responses(request, context)
+        return last
+
+    def ModelStreamInfer(self, requests: Any, context: Any) -> Iterator[Any]:  # noqa: N802
+        """Answer token by token."""
+        for request in requests:
+            for response in self._responses(request, context):
+                yield service_pb2.ModelStreamInferResponse(infer_response=response)
+
+    def _responses(self, request: Any, context: Any) -> Iterator[Any]:
+        contents = zip(request.inputs, request.raw_input_contents, strict=True)
+        inputs = {tensor.name: np.frombuffer(raw, np.uint32) for tensor, raw in contents}
+        prompt, length = inputs["input_ids"].tolist(), int(inputs["request_output_len"][0])
+        done = False
+
+        def ended() -> None:
+            self.finished += done
+            self.cancelled += not done
+
+        context.add_callback(ended)
+        for number in range(1, length + 1):
+            if not context.is_active():
+                return
+            done = number == length
+            time.sleep(PAUSE_SECONDS)
+            yield _response([*prompt, *[LETTER] * number, *[0] * (length - number)], len(prompt) + number)
+
+
+def _response(ids: list[int], length: int) -> Any:
+    response = service_pb2.ModelInferResponse(model_name="fastertransformer")
+    for name, shape, values in (("output_ids", [1, 1, len(ids)], ids), ("sequence_length", [1, 1], [length])):
+        response.outputs.add(name=name, datatype="UINT32", shape=shape)
+        response.raw_output_contents.append(np.array(values, np.uint32).tobytes())
+    return response
+
+
+@contextmanager
+def serve(version: str, *, decoupled: bool) -> Iterator[tuple[NewerServer, str]]:
+    """Run the server on a free port of 127.0.0.1; yield it with its address."""
+    service = NewerServer(version, decoupled=decoupled)
+    server = grpc.server(ThreadPoolExecutor(16))
+    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield service, f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait(10)

@@ -1,0 +1,185 @@
+"""Bodies of requests: what they mean for the backend, and what is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ftbuild.front.failures import Failure
+from ftbuild.front.requests import Chat, Completion, Embeddings
+from ftbuild.front.sampling import Sampling
+
+KNOWN = ("runtime_top_k", "runtime_top_p", "temperature", "random_seed", "repetition_penalty")
+
+
+def completion(**more: Any) -> Completion:
+    return Completion.model_validate({"model": "m", "prompt": "a", **more})
+
+
+def inputs(**more: Any) -> dict[str, float]:
+    return completion(**more).sampling.inputs([*KNOWN, "presence_penalty"], "UINT64")
+
+
+@pytest.mark.parametrize("wish", [{"temperature": 0}, {"top_p": 0}, {"top_k": 1}])
+def test_each_way_to_want_the_best_token_is_one(wish: dict[str, float]) -> None:
+    assert inputs(**wish) == {"runtime_top_k": 1}
+
+
+def test_without_a_wish_all_tokens_are_drawn_from_with_a_new_seed() -> None:
+    first, second = inputs(), inputs()
+    assert {**first, "random_seed": 0} == {"runtime_top_k": 0, "runtime_top_p": 1.0, "random_seed": 0}
+    assert first["random_seed"] != second["random_seed"]
+
+
+def test_wishes_reach_the_backend() -> None:
+    assert inputs(temperature=0.5, top_p=0.9, top_k=40, seed=7, presence_penalty=-1) == {
+        "temperature": 0.5,
+        "runtime_top_p": 0.9,
+        "runtime_top_k": 40,
+        "random_seed": 7,
+        "presence_penalty": -1,
+    }
+
+
+@pytest.mark.parametrize(("kind", "most"), [("INT32", 2**31), ("UINT64", 2**64)])
+@pytest.mark.parametrize("seed", [-(2**63), -1, 0, 2**63 - 1])
+def test_every_seed_fits_the_releases_type(kind: str, most: int, seed: int) -> None:
+    found = Sampling(seed=seed).inputs(KNOWN, kind)["random_seed"]
+    assert 0 <= found < most
+
+
+def test_choices_of_one_seed_differ() -> None:
+    assert [Sampling(seed=5).inputs(KNOWN, "UINT64", n)["random_seed"] for n in range(3)] == [5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"frequency_penalty": 0.1},
+        {"presence_penalty": 1},
+        {"presence_penalty": 1, "repetition_penalty": 1.1},
+        {"seed": 1, "known": ("runtime_top_k", "runtime_top_p", "temperature")},
+    ],
+)
+def test_what_the_model_cannot_do_is_refused(wish: dict[str, Any]) -> None:
+    known = wish.pop("known", KNOWN)
+    with pytest.raises(Failure) as refused:
+        Sampling(**wish).inputs(known, "UINT64")
+    assert (refused.value.status, refused.value.code) == (400, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    "harmless",
+    [
+        {"logprobs": None, "echo": False, "best_of": 1, "suffix": "", "logit_bias": {}, "user": "me"},
+        {"temperature": None, "stop": None, "stream": None, "n": None, "max_tokens": None},
+    ],
+)
+def test_what_asks_for_nothing_is_fine(harmless: dict[str, Any]) -> None:
+    assert completion(**harmless).prompts == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("logprobs", 0), ("echo", True), ("best_of", 2), ("suffix", "x"), ("logit_bias", {"5": -100}),
+     ("tools", [{}]), ("response_format", {"type": "json_object"}), ("best_of", True)],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_named(name: str, value: Any) -> None:
+    with pytest.raises(Failure) as refused:
+        completion(**{name: value})
+    assert (refused.value.param, refused.value.status) == (name, 400)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"temperature": 2.1}, {"temperature": "1"}, {"top_p": -0.1}, {"max_tokens": 0}, {"max_tokens": True},
+     {"n": 17}, {"prompt": None}, {"prompt": [-1]}, {"prompt": [1.5]}, {"prompt": {"a": 1}},
+     {"stream": "yes"},
+     {"temperature": float("nan")}, {"seed": 2**63}, {"unknown": 1}],
+)  # fmt: skip
+def test_values_out_of_range_are_wrong(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        completion(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "prompts"),
+    [("a", ["a"]), (["a", "b"], ["a", "b"]), ([1, 2], [[1, 2]]), ([[1], [2, 3]], [[1], [2, 3]])],
+)
+def test_prompts_are_texts_or_tokens_one_or_several(prompt: Any, prompts: Any) -> None:
+    assert completion(prompt=prompt).prompts == prompts
+
+
+def test_the_answers_of_one_request_are_limited() -> None:
+    assert len(completion(prompt=["a"] * 4, n=16).prompts) == 4
+    for prompt in ([], ["a"] * 5):
+        with pytest.raises(Failure, match="at most 64 answers"):
+            _ = completion(prompt=prompt, n=16).prompts
+
+
+def test_stop_sequences_are_at_most_four_and_not_empty() -> None:
+    assert completion(stop="x").stops == ["x"]
+    assert completion().stops == []
+    for stop in (["a"] * 5, [""], ""):
+        if stop:
+            with pytest.raises(Failure, match="at most 4"):
+                _ = completion(stop=stop).stops
+
+
+def test_messages_become_one_text_each() -> None:
+    body = Chat.model_validate(
+        {
+            "model": "m",
+            "messages": [
+                {"role": "developer", "content": "be kind"},
+                {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            ],
+            "max_tokens": 3,
+            "max_completion_tokens": 5,
+        }
+    )
+    assert [message.for_template() for message in body.messages] == [
+        {"role": "system", "content": "be kind"},
+        {"role": "user", "content": "ab"},
+    ]
+    assert body.longest == 5
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "tool", "content": "a"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://a/b"}}]},
+        {"role": "assistant", "content": None},
+    ],
+)
+def test_messages_are_text_only(message: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Chat.model_validate({"model": "m", "messages": [message]})
+
+
+@pytest.mark.parametrize(
+    ("given", "inputs"),
+    [("a", ["a"]), (["a", ""], ["a", ""]), ([5, 0], [[5, 0]]), ([[5], [0, 1]], [[5], [0, 1]])],
+)
+def test_inputs_of_vectors_are_texts_or_token_ids(given: Any, inputs: Any) -> None:
+    assert Embeddings.model_validate({"model": "m", "input": given}).inputs == inputs
+
+
+@pytest.mark.parametrize(
+    ("more", "param"),
+    [({"input": []}, "input"), ({"input": ["a"] * 2049}, "input"), ({"dimensions": 64}, "dimensions")],
+)
+def test_what_no_vector_can_be_is_refused_by_name(more: dict[str, Any], param: str) -> None:
+    body = Embeddings.model_validate({"model": "m", "input": "a", **more})
+    with pytest.raises(Failure) as refused:
+        _ = body.inputs
+    assert (refused.value.status, refused.value.param) == (400, param)
+
+
+@pytest.mark.parametrize("given", [[-1], [2**31], [1, "a"], [[1], "a"], 5, None, {"input": "a"}])
+def test_inputs_of_another_form_are_malformed(given: Any) -> None:
+    with pytest.raises(ValidationError):
+        Embeddings.model_validate({"model": "m", "input": given})

@@ -1,0 +1,133 @@
+"""The service without a server: keys, limits, errors, start and end. It runs as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import requests
+
+from testing import ROOT, bytelevel, needs
+from testing.front import NAME, Front, front
+
+KEY, OTHER = "0123456789abcdef" * 2, "fedcba9876543210" * 2
+# Nobody listens there.
+NOWHERE = "127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    folder = tmp_path_factory.mktemp("front")
+    (folder / "keys").write_text(f"{OTHER}\n\n")
+    options = ("--api-key-file", str(folder / "keys"), "--most-bytes", "2000")
+    tokenizer = bytelevel.write(folder / "tokenizer")
+    with front(NOWHERE, tokenizer, folder / "log", *options, FTBUILD_OPENAI_API_KEY=KEY) as found:
+        yield found
+
+
+def post(found: Front, body: bytes, **headers: str) -> requests.Response:
+    sent = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", **headers}
+    return requests.post(f"{found.url}/v1/completions", data=body, headers=sent, timeout=30)
+
+
+@pytest.mark.parametrize(
+    "authorization", ["", "Bearer", "Bearer x", f"Basic {KEY}", f"Bearer {KEY[:-1]}", f"Bearer {KEY}x"]
+)
+def test_without_its_key_nothing_is_answered(asked: Front, authorization: str) -> None:
+    for path in ("/v1/models", "/v1/nothing", "/"):
+        refused = requests.get(asked.url + path, headers={"Authorization": authorization}, timeout=30)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
+
+
+@pytest.mark.parametrize("key", [KEY, OTHER])
+def test_keys_come_from_the_environment_and_from_a_file(asked: Front, key: str) -> None:
+    headers = {"Authorization": f"Bearer {key}"}
+    found = requests.get(f"{asked.url}/v1/models", headers=headers, timeout=30)
+    assert [model["id"] for model in found.json()["data"]] == [NAME]
+
+
+def test_without_a_server_an_answer_is_a_503(asked: Front) -> None:
+    body = json.dumps({"model": NAME, "prompt": "a"}).encode()
+    refused = post(asked, body)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (503, "server_error")
+    assert requests.get(f"{asked.url}/health", timeout=30).status_code == 503
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_request_that_is_too_large_is_refused(asked: Front, chunked: bool) -> None:
+    body = json.dumps({"model": NAME, "prompt": "a" * 3000}).encode()
+    with requests.Session() as session:
+        sent = iter([body[:1500], body[1500:]]) if chunked else body
+        headers = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}"}
+        refused = session.post(f"{asked.url}/v1/completions", data=sent, headers=headers, timeout=30)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (413, "request_too_large")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{", b"[]", b"null", b"\xff", b'{"model": "tiny"}', b'{"model": 5, "prompt": "a"}', b"[" * 1500],
+)
+def test_a_malformed_body_is_a_400(asked: Front, body: bytes) -> None:
+    refused = post(asked, body)
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+
+
+def test_a_body_of_another_type_is_named(asked: Front) -> None:
+    refused = post(asked, b'{"model": "tiny", "prompt": "a"}', **{"Content-Type": "text/plain"})
+    assert "Content-Type: application/json" in refused.json()["error"]["message"]
+
+
+def test_a_wrong_value_is_named_and_neither_told_nor_logged(asked: Front) -> None:
+    refused = post(asked, b'{"model": "tiny", "prompt": "a secret", "temperature": "a secret"}')
+    error = refused.json()["error"]
+    assert (refused.status_code, error["param"]) == (400, "temperature")
+    assert "secret" not in json.dumps(error) + asked.log.read_text()
+    assert KEY not in asked.log.read_text()
+
+
+def test_a_client_that_sends_half_a_request_holds_up_nobody(asked: Front) -> None:
+    host, port = asked.url.removeprefix("http://").split(":")
+    halves = [socket.create_connection((host, int(port))) for _ in range(20)]
+    fields = ("Host: a", f"Authorization: Bearer {KEY}", "Content-Length: 90")
+    head = "\r\n".join(["POST /v1/completions HTTP/1.1", *fields, "", ""])
+    for half in halves:
+        half.sendall(head.encode() + b"{")
+    start = time.monotonic()
+    with ThreadPoolExecutor(4) as pool:
+        answers = list(pool.map(lambda _: post(asked, b"{"), range(4)))
+    assert [answer.status_code for answer in answers] == [400] * 4
+    assert time.monotonic() - start < 20
+    for half in halves:
+        half.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--tokenizer", "/nowhere"], "no usable tokenizer"),
+        (["--api-key-file", "/nowhere/keys"], "cannot be read"),
+        (["--api-key-file", "{tmp}/short"], "fewer than 16 characters"),
+        (["--api-key-file", "{tmp}/empty"], "has none"),
+        (["--port", "x"], "not a whole number"),
+    ],
+)
+def test_a_wrong_option_ends_with_2_and_a_reason(options: list[str], words: str, tmp_path: Path) -> None:
+    needs.package("tokenizers")
+    tokenizer = bytelevel.write(tmp_path / "tokenizer")
+    (tmp_path / "short").write_text("abc\n")
+    (tmp_path / "empty").write_text("\n")
+    given = [option.format(tmp=tmp_path) for option in options]
+    required = ["--triton", NOWHERE, "--name", NAME, "--tokenizer", str(tokenizer)]
+    done = subprocess.run(
+        [sys.executable, "-m", "ftbuild.front", *required, *given],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, words in done.stderr) == (2, True), done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,120 @@
+"""What a published image says of its holes: libraries of wheels in the SBOM, and the OpenVEX document."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ftbuild import triton
+from ftbuild.config.schema import Config
+from ftbuild.plan import Plan
+from ftbuild.publishing.attest import bundled, inventory, sbom, vex
+from tests.unit.publishing.test_attest import DIGEST, NAME, plans, sbom_of
+
+
+@pytest.fixture(scope="module")
+def debian(config: Config) -> Plan:
+    return plans(config, "open")[2]
+
+
+def server_of(plan: Plan) -> str:
+    return f"{triton.PURL}@v{plan.server}"
+
+
+def row(file: str, *told: str) -> str:
+    return json.dumps({"path": f"/lib/{file}", "sha256": "1" * 64, "told": told})
+
+
+@pytest.mark.parametrize(
+    ("file", "told", "project", "version"),
+    [
+        ("libcrypto-b1e52613.so.3", ["3.0.2"], "openssl", "3.0.2"),
+        ("libcurl-17fa0db4.so.4.7.0", [], "curl", ""),
+        ("libnghttp2-fdcf1344.so.14.20.1", ["1.43.0", "1.44.0"], "nghttp2", ""),
+        ("liblzma-493cb401.so.5.2.5", [], "xz", "5.2.5"),
+        ("libcudart-9335f6a2.so.12.1.105", [], "libcudart", "12.1.105"),
+        ("libcudart-d0da41ae.so.11.0", [], "libcudart", ""),
+        ("libicuuc-4683f362.so.70.1", [], "icu", "70.1"),
+        ("libldap-2-d0d387bd.5.so.0.1.9", [], "openldap", ""),
+        ("libopenblas64_p-r0-0cf96a72.3.23.dev.so", [], "libopenblas64_p-r0.3.23.dev", ""),
+    ],
+)
+def test_a_library_of_a_wheel_has_a_release_only_where_it_is_certain(
+    file: str, told: list[str], project: str, version: str
+) -> None:
+    (found,) = bundled.parse([row(file, *told)])
+    assert (found.project, found.version, found.folder) == (project, version, "/lib")
+
+
+def test_what_an_image_lists_of_wheels_is_in_its_inventory() -> None:
+    lines = [f"bundled\t{row('libz-00000000.so.1.2.13')}", f"bundled\t{row('libb-11111111.so.1')}"]
+    found = inventory.parse("\n".join(lines)).bundled
+    assert [library.path for library in found] == ["/lib/libb-11111111.so.1", "/lib/libz-00000000.so.1.2.13"]
+    assert (found[1].project, found[1].version) == ("zlib", "1.2.13")
+
+
+def test_the_sbom_lists_libraries_of_wheels_with_their_sha256(debian: Plan) -> None:
+    document = sbom_of(debian)
+    crypto, ssl = (p for p in document["packages"] if p["name"] == "openssl")
+    assert (crypto["versionInfo"], ssl["versionInfo"]) == ("3.0.2", "NOASSERTION")
+    assert crypto["checksums"][0]["checksumValue"] == "1" * 64
+    assert "/opt/tritonserver/lib/libcrypto-b1e52613.so.3" in crypto["sourceInfo"]
+    urls = sbom.package_urls(document)
+    assert {"pkg:generic/openssl@3.0.2", "pkg:generic/openssl"} <= set(urls)
+
+
+def test_the_sbom_names_the_server_and_debians_source_packages(debian: Plan) -> None:
+    urls = sbom.package_urls(sbom_of(debian))
+    assert server_of(debian) in urls
+    (mpi,) = (url for url in urls if "libopenmpi3" in url)
+    assert mpi.endswith("&upstream=openmpi%404.1.4-3")
+
+
+def vex_of(plan: Plan) -> dict[str, Any]:
+    document = vex.document(plan, NAME, DIGEST, sbom.package_urls(sbom_of(plan)))
+    assert document
+    return document
+
+
+def test_every_known_hole_of_the_server_has_a_statement(debian: Plan) -> None:
+    document = vex_of(debian)
+    stated = {each["vulnerability"]["name"]: each for each in document["statements"]}
+    assert list(stated) == [hole.id for hole in debian.holes.statements]
+    for each in stated.values():
+        (product,) = each["products"]
+        assert product["@id"].startswith("pkg:oci/triton_with_ft@sha256")
+        assert product["subcomponents"] == [{"@id": server_of(debian)}]
+    overflow, absent = stated["CVE-2025-23310"], stated["CVE-2025-23268"]
+    assert overflow["status"] == "affected"
+    assert "25.07 (2.59.1) has the fix" in overflow["action_statement"]
+    assert "bulletin 5687" in overflow["status_notes"]
+    assert (absent["status"], absent["justification"]) == ("not_affected", "component_not_present")
+    assert absent["status_notes"].startswith("the bases built here have no DALI backend; NVIDIA")
+    assert not {"action_statement", "impact_statement"} & absent.keys()
+
+
+def test_a_server_with_the_fix_says_so(config: Config, debian: Plan) -> None:
+    fixed = replace(debian.holes.statements[0], status="fixed", text="25.07 has it")
+    plan = replace(debian, holes=replace(debian.holes, statements=(fixed,)))
+    (stated,) = vex_of(plan)["statements"]
+    assert stated["status"] == "fixed"
+    assert stated["status_notes"].startswith("25.07 has it; NVIDIA security bulletin")
+
+
+def test_the_document_is_that_of_openvex_and_the_same_each_time(config: Config, debian: Plan) -> None:
+    document = vex_of(debian)
+    assert document == vex_of(debian)
+    assert document["@context"] == vex.PREDICATE
+    assert document["timestamp"] == f"{config.holes.known}T00:00:00Z"
+    assert document["@id"].startswith("https://ftbuild.invalid/vex/")
+    required = {"@context", "@id", "author", "timestamp", "version", "statements"}
+    assert required <= document.keys()
+    other = replace(debian, holes=replace(debian.holes, day="2099-01-01"))
+    assert vex_of(other)["@id"] != document["@id"]
+
+
+def test_nothing_is_said_of_what_the_sbom_does_not_list(debian: Plan) -> None:
+    assert vex.document(debian, NAME, DIGEST, ["pkg:pypi/other@1"]) is None

@@ -1,0 +1,95 @@
+"""What a front is told of the weights, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.cli import demo
+from ftbuild.errors import ConfigError
+from ftbuild.serving import docker, front, requirements
+from ftbuild.serving.deployment import Deployment, Options, Ports, decide
+from ftbuild.serving.front import FrontOptions
+from ftbuild.serving.image_choice import Image
+
+OPTIONS = FrontOptions("triton_with_ft:openai")
+INI = "[gpt]\nmax_pos_seq_len = 1024\nend_id = 50256\nstart_id = 50256\nvocab_size = 50257\n"
+
+
+@pytest.fixture
+def models(tmp_path: Path) -> Path:
+    folder = demo.model_repository(tmp_path / "models, $1")
+    (folder / front.TOKENIZER).mkdir(parents=True)
+    weights = folder / "fastertransformer" / "1" / "1-gpu"
+    weights.mkdir()
+    (weights / "config.ini").write_text(INI)
+    return folder
+
+
+def found(models: Path, options: FrontOptions = OPTIONS) -> front.Front:
+    return front.find(options, "triton-ft", models, requirements.read(models))
+
+
+def test_the_weights_say_where_answers_and_contexts_end(models: Path) -> None:
+    assert found(models) == front.Front("triton_with_ft:openai", "triton-ft", 50256, 1024)
+
+
+def test_a_model_without_learned_positions_has_no_context(models: Path) -> None:
+    file = models / "fastertransformer" / "1" / "1-gpu" / "config.ini"
+    file.write_text(INI.replace("max_pos_seq_len = 1024\n", ""))
+    assert found(models).context is None
+    assert not [word for word in found(models).command("a") if word.startswith("--context")]
+
+
+def test_a_repository_elsewhere_says_nothing() -> None:
+    assert front.find(OPTIONS, "gpt", None, requirements.Needs()) == front.Front(OPTIONS.image, "gpt")
+
+
+def test_without_a_tokenizer_there_is_no_front(models: Path) -> None:
+    (models / front.TOKENIZER).rmdir()
+    with pytest.raises(ConfigError, match="needs a tokenizer") as refused:
+        found(models)
+    assert "invoke model-repo --tokenizer" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (replace(OPTIONS, model="a\nb"), "is not a name"),
+        (replace(OPTIONS, model="x" * 201), "is not a name"),
+        (replace(OPTIONS, keys=Path("/nowhere/keys")), "API keys does not exist"),
+        (replace(OPTIONS, image="Not An Image"), "image"),
+    ],
+)
+def test_a_wrong_option_is_refused(models: Path, options: FrontOptions, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        found(models, options)
+
+
+def test_the_docker_lines_start_the_server_and_then_its_front(models: Path, tmp_path: Path) -> None:
+    ports = Ports(openai=9003)
+    needs = requirements.read(models)
+    wanted: Deployment = decide(Options(models, ports=ports), needs, Image("triton_with_ft:22.12"), "cpu")
+    server, beside = docker.command_line(replace(wanted, front=found(models))).splitlines()
+    assert "--publish=127.0.0.1:9003:8003" in server
+    assert "--network=container:triton-ft" in beside
+    assert "--cap-drop=ALL" in beside
+    assert f'"source={models}/preprocessing/1/tokenizer"' in beside
+
+
+def test_the_front_needs_a_port_of_its_own() -> None:
+    with pytest.raises(ConfigError, match="different ports"):
+        Ports(openai=8000)
+
+
+def test_a_repository_of_vectors_is_asked_through_its_ensemble(models: Path) -> None:
+    (models / front.TOKENIZER).rename(models / "tokenizer")
+    (models / front.VECTORS_TOKENIZER).mkdir(parents=True)
+    (ini,) = models.glob("fastertransformer/1/*/config.ini")
+    ini.write_text("[bert]\nhead_num = 2\nsize_per_head = 32\nmax_position_embeddings = 512\n")
+    made = found(models)
+    assert (made.embeds, made.end_id, made.context) == (True, None, 512)
+    assert made.tokenizer == front.VECTORS_TOKENIZER
+    assert "--triton-model=ensemble" in made.command("127.0.0.1")
