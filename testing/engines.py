@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -20,8 +19,7 @@ import trustme
 from ftbuild.host import shell
 from testing import needs
 from testing.registries import LOOPBACK, free_port
-
-START_SECONDS = 30.0
+from testing.waiting import until_up
 
 
 @dataclass(frozen=True)
@@ -85,7 +83,7 @@ def engine(folder: Path, name: str, network: str, *, tls: bool = False, **settin
         process = subprocess.Popen(argv, stdout=log, stderr=log, start_new_session=True)
     started = Engine(name, address, folder, process)
     try:
-        _await(started, folder / "log")
+        until_up(process, lambda: _answers(started), folder / "log")
         yield started
     finally:
         if process.poll() is None:
@@ -107,14 +105,6 @@ def _keys(folder: Path) -> dict[str, Any]:
         made.cert_chain_pems[0].write_to_path(folder / f"{prefix}cert.pem")
     server = {"tlscert": str(folder / "server-cert.pem"), "tlskey": str(folder / "server-key.pem")}
     return {"tlsverify": True, "tlscacert": str(folder / "ca.pem"), **server}
-
-
-def _await(started: Engine, log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while not _answers(started):
-        assert started.process.poll() is None, log.read_text()[-2000:]
-        assert time.monotonic() < deadline, log.read_text()[-2000:]
-        time.sleep(0.3)
 
 
 def _answers(started: Engine) -> bool:

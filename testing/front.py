@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import requests
 
 from testing import ROOT, needs
 from testing.serving import free_ports
+from testing.waiting import until_up
 
 NAME = "tiny"
 END_ID = 257
@@ -98,16 +98,8 @@ def front(triton: str, tokenizer: Path, log: Path, *options: str, **environment:
             stderr=subprocess.STDOUT,
         )
         try:
-            _listening(process, port, log)
+            until_up(process, lambda: "Uvicorn running" in log.read_text(), log)
             yield Front(f"http://127.0.0.1:{port}", log)
         finally:
             process.terminate()
             assert process.wait(60) in (0, -15), log.read_text()
-
-
-def _listening(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-    deadline = time.monotonic() + 60
-    while "Uvicorn running" not in log.read_text():
-        assert process.poll() is None, log.read_text()
-        assert time.monotonic() < deadline, log.read_text()
-        time.sleep(0.05)

@@ -28,12 +28,15 @@ parameters { key: "max_output_len" value { string_value: "2048" } }
 
 
 class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
-    """The service: `cancelled` counts the calls whose client did not wait for the end."""
+    """The service: it counts the calls begun, and how they ended.
+
+    `cancelled` are those whose client did not wait for the end.
+    """
 
     def __init__(self, version: str, *, decoupled: bool) -> None:
         self.version = version
         self.decoupled = decoupled
-        self.cancelled = self.finished = 0
+        self.begun = self.cancelled = self.finished = 0
 
     def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 (names of the protocol)
         """Say the version."""
@@ -74,6 +77,7 @@ class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             self.cancelled += not done
 
         context.add_callback(ended)
+        self.begun += 1
         for number in range(1, length + 1):
             if not context.is_active():
                 return
@@ -101,4 +105,4 @@ def serve(version: str, *, decoupled: bool) -> Iterator[tuple[NewerServer, str]]
     try:
         yield service, f"127.0.0.1:{port}"
     finally:
-        server.stop(None).wait(10)
+        server.stop(None).wait(100)

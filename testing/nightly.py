@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from ftbuild.nightly.report.write import RENDERERS
 from ftbuild.registry.client import Repository
 from testing import ROOT
 from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt, use_small_base
+from testing.waiting import until
 
 # A name of its own: nightly runs move tags, and other tests have images under the sample's name.
 IMAGE = "triton_with_ft_sample_night"
@@ -114,7 +115,7 @@ class Place:
 
     def quiet(self) -> bool:
         """Return whether all its processes end within `GONE_SECONDS`."""
-        return soon(lambda: not self.children())
+        return until(lambda: not self.children(), GONE_SECONDS)
 
 
 def output_until(process: subprocess.Popen[str], shows: str) -> str:
@@ -126,16 +127,6 @@ def output_until(process: subprocess.Popen[str], shows: str) -> str:
         if shows in line:
             return output
     raise AssertionError(f"{shows!r} never showed: {output[-5000:]}")
-
-
-def soon(is_so: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
-    """Return whether a condition becomes true within this time."""
-    deadline = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.1)
-    return True
 
 
 def copied(parent: Path, image: str = IMAGE) -> Path:

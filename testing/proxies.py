@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,9 +15,9 @@ import trustme
 
 from testing import ROOT, needs
 from testing.registries import free_port
+from testing.waiting import until_up
 
 PAGE = ROOT / "docs" / "security.md"
-START_SECONDS = 10.0
 # Where nginx keeps bodies that do not fit into memory; its own folders belong to the system.
 _FOLDERS = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
@@ -86,17 +85,9 @@ def running(folder: Path, text: str, http: str, grpc: str, files: Mapping[str, s
         command = [program, "-p", str(folder), "-e", "stderr", "-c", str(folder / "nginx.conf")]
         process = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        _await(folder, process)
+        # nginx takes its ports before it writes its id.
+        until_up(process, (folder / "pid").exists, folder / "log")
         yield Proxy(address, folder / "ca.pem")
     finally:
         process.terminate()
-        process.wait(10)
-
-
-def _await(folder: Path, process: subprocess.Popen[bytes]) -> None:
-    """Wait until nginx has its ports, which it takes before it writes its id."""
-    deadline = time.monotonic() + START_SECONDS
-    while not (folder / "pid").exists():
-        assert process.poll() is None, (folder / "log").read_text()
-        assert time.monotonic() < deadline, "nginx did not start"
-        time.sleep(0.02)
+        process.wait(100)

@@ -10,7 +10,6 @@ import contextlib
 import json
 import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -24,10 +23,10 @@ import trustme
 from testing import needs
 from testing.faults import Faults, proxy
 from testing.tokens import ISSUER, SERVICE, TokenServer, serve
+from testing.waiting import listens, until_up
 
 USER, PASSWORD, IDENTITY_TOKEN = "ada", "correct horse", "identity-of-ada"
 LOOPBACK = "127.0.0.1"
-START_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -218,19 +217,8 @@ def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) ->
     with (folder / "registry.log").open("w") as log:
         server = subprocess.Popen([program, "serve", str(file)], stdout=log, stderr=log)
     try:
-        _await((address, port), server, folder / "registry.log")
+        until_up(server, lambda: listens(address, port), folder / "registry.log")
         yield f"{name}:{port}"
     finally:
         server.terminate()
-        server.wait(10)
-
-
-def _await(address: tuple[str, int], server: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while time.monotonic() < deadline:
-        with socket.socket() as probe:
-            if probe.connect_ex(address) == 0:
-                return
-        assert server.poll() is None, log.read_text()
-        time.sleep(0.02)
-    raise AssertionError(f"the registry did not start: {log.read_text()}")
+        server.wait(100)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from testing.waiting import listens, until
 
 if TYPE_CHECKING:
     import docker
 
 PROGRAM = "redis-server"
 PASSWORD = "sesame"
-START_SECONDS = 10.0
 
 
 def bridge(client: docker.DockerClient) -> str:
@@ -34,19 +34,7 @@ def redis(client: docker.DockerClient, folder: Path) -> Iterator[str]:
     argv = [PROGRAM, *(str(word) for name, value in options.items() for word in (f"--{name}", value))]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as server:
         try:
-            _wait(host, port)
+            assert until(lambda: listens(host, port))
             yield f"redis://{PASSWORD}@{host}:{port}"
         finally:
             server.terminate()
-
-
-def _wait(host: str, port: int) -> None:
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        try:
-            socket.create_connection((host, port), timeout=1).close()
-            return
-        except OSError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)

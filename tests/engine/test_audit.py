@@ -158,7 +158,7 @@ def push(host: str, tag: str, note: str) -> str:
     """Put an empty image index under a tag; its digest."""
     body = f'{{"schemaVersion":2,"mediaType":"{MANIFEST}","manifests":[],"annotations":{{"note":"{note}"}}}}'
     url = f"http://{host}/v2/base/server/manifests/{tag}"
-    answer = requests.put(url, data=body, headers={"Content-Type": MANIFEST}, timeout=10)
+    answer = requests.put(url, data=body, headers={"Content-Type": MANIFEST}, timeout=60)
     assert answer.status_code == 201, answer.text
     return answer.headers["Docker-Content-Digest"]
 

@@ -238,7 +238,7 @@ def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> tuple[i
             break
     else:
         raise AssertionError(f"{text!r} never showed: {''.join(seen[-30:])}")
-    rest = child.communicate(timeout=90)[0]
+    rest = child.communicate(timeout=100)[0]
     assert "Traceback" not in rest
     return child.returncode, rest
 

@@ -14,8 +14,9 @@ import pytest
 from ftbuild.registry.client import Repository
 from testing import registries
 from testing.engines import Engine, engine
-from testing.nightly import GONE_SECONDS, Ended, Place, copied, soon
+from testing.nightly import GONE_SECONDS, Ended, Place, copied
 from testing.registries import Registry
+from testing.waiting import until
 
 from .conftest import new_cache, tags
 
@@ -82,7 +83,7 @@ def night(place: Place, far: Engine) -> Night:
     """Kill the other engine while it compiles."""
     planned = output(place, *BOTH, "--dry-run")
     process = place.start(*BOTH)
-    soon(lambda: process.poll() is not None or bool(compiling_on(place, FAR)), COMPILES_SECONDS)
+    until(lambda: process.poll() is not None or bool(compiling_on(place, FAR)), COMPILES_SECONDS)
     if not (compiling := compiling_on(place, FAR)):
         process.terminate()
         pytest.fail(f"{FAR} compiled nothing: {process.communicate(timeout=GONE_SECONDS)[0]}")
@@ -95,7 +96,7 @@ def night(place: Place, far: Engine) -> Night:
 def output(place: Place, *options: str) -> str:
     """Return the exit code and the output of a run that ends before it begins."""
     process = place.start(*options)
-    said = process.communicate(timeout=120)[0]
+    said = process.communicate(timeout=100)[0]
     return f"{process.returncode}\n{said}"
 
 

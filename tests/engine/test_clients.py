@@ -152,7 +152,7 @@ def test_the_proxy_answers_who_has_a_token(proxy: Proxy) -> None:
         assert proxy.ask("POST", INFER, QUESTION, headers=headers).status_code == 401
         assert proxy.ask("GET", "/v2/health/ready", headers=headers).status_code == 401
     with pytest.raises(RequestException):
-        requests.get(f"http://{proxy.address}/v2/health/ready", timeout=20).raise_for_status()
+        requests.get(f"http://{proxy.address}/v2/health/ready", timeout=60).raise_for_status()
     large = {
         "inputs": [{"name": "input_ids", "datatype": "UINT32", "shape": [1, 1], "data": [0] * 2_000_000}]
     }
@@ -195,7 +195,7 @@ def test_the_proxy_passes_questions_over_grpc_and_nothing_else(proxy: Proxy) -> 
     arrived: queue.Queue[tuple[Any, Any]] = queue.Queue()
     client.start_stream(lambda result, error: arrived.put((result, error)), headers=given)
     client.async_stream_infer("streamed", inputs)
-    result, error = arrived.get(timeout=20)
+    result, error = arrived.get(timeout=120)
     assert error is None
     assert result.as_numpy("output_ids").ravel().tolist()[:3] == list(demo.PROMPT)
     client.stop_stream()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +13,7 @@ from ftbuild.serving import compose
 from ftbuild.serving.deployment import Deployment
 from testing import needs
 from testing.serving import KILL, RIGHT, add_models, answer, expect_strict, inside, open_to_all
+from testing.waiting import until
 
 if TYPE_CHECKING:
     import docker
@@ -48,9 +48,10 @@ def test_a_killed_server_is_started_again_and_answers(up: Container, wanted: Dep
     expect_strict(up, wanted)
     assert up.attrs["State"]["Health"]["Log"][-1]["Output"] == "answers: ensemble streamed\n"
     inside(up, "sh", "-c", KILL)
-    deadline = time.monotonic() + SECONDS
-    while (up.attrs["RestartCount"], up.attrs["State"].get("Health", {}).get("Status")) != (1, "healthy"):
-        assert time.monotonic() < deadline, up.attrs["State"]
-        time.sleep(0.1)
+
+    def restarted() -> bool:
         up.reload()
+        return (up.attrs["RestartCount"], up.attrs["State"].get("Health", {}).get("Status")) == (1, "healthy")
+
+    assert until(restarted, SECONDS), up.attrs["State"]
     assert answer(wanted.ports.http) == RIGHT

@@ -9,7 +9,6 @@ import shutil
 import signal
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,6 +28,7 @@ from ftbuild.models import conversion, conversion_run, converters
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.plan import Plan
 from testing.sample import SAMPLE, Derive
+from testing.waiting import until
 
 if TYPE_CHECKING:
     import docker
@@ -97,12 +97,8 @@ def when_running(client: docker.DockerClient, image: str, act: Callable[[Contain
     """Do something to the converter's container as soon as it runs."""
 
     def wait() -> None:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            if found := converting(client, image):
-                act(found[0])
-                return
-            time.sleep(0.2)
+        if until(lambda: converting(client, image)):
+            act(converting(client, image)[0])
 
     threading.Thread(target=wait, daemon=True).start()
 

@@ -35,10 +35,10 @@ from testing.nightly import (
     new_to_every_cache,
     patch,
     repatch,
-    soon,
 )
 from testing.registries import Registry
 from testing.sample import sample_plan, wrong_token
+from testing.waiting import until
 from tests.unit.nightly.test_notify import Hook, serving
 
 from .conftest import tags
@@ -297,7 +297,7 @@ def running(compiled: Sequence[Compiler]) -> Iterator[int]:
 
 def test_resuming_without_a_run_is_a_usage_error(registry: Registry, tmp_path: Path) -> None:
     process = place(registry, tmp_path, "22.12-sm80").start("--resume")
-    output = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=100)[0]
     assert process.returncode == 2
     assert "there is no nightly run to resume" in output
     assert "Traceback" not in output
@@ -342,9 +342,9 @@ def test_a_stopped_run_leaves_nothing_behind_and_can_be_resumed(
     patch(here.config, "==5.2", NEW_SOURCE, new_source())
     before = containers(client)
     process = here.start()
-    assert soon(lambda: here.logs("Building CUDA object"), 120)
+    assert until(lambda: here.logs("Building CUDA object"))
     second = here.start()
-    assert "another nightly run is active on this machine" in second.communicate(timeout=60)[0]
+    assert "another nightly run is active on this machine" in second.communicate(timeout=100)[0]
     assert second.returncode == 4
     process.send_signal(signal.SIGINT)
     stopped = [here.end(process), here.signalled(signal.SIGTERM, "verifying both", "--resume")]
@@ -355,7 +355,7 @@ def test_a_stopped_run_leaves_nothing_behind_and_can_be_resumed(
         assert not ended.tags & {"22.07-sm80", "22.07-sm80-sdk"}
     assert not here.children()
     left = containers(client) - before  # also some of tests that run at the same time, which end
-    assert soon(lambda: not left & containers(client))
+    assert until(lambda: not left & containers(client))
     resumed = here.run("--resume")
     assert resumed.code == 0, resumed.output[-5000:]
     assert resumed.folder == stopped[0].folder

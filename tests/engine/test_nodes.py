@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from ftbuild.serving.confined import Confined
 from ftbuild.serving.deployment import PROCESSES, Deployment
 from ftbuild.serving.image_choice import Image
 from testing.serving import RIGHT, answer, open_to_all
+from testing.waiting import until
 
 if TYPE_CHECKING:
     import docker
@@ -98,13 +98,13 @@ def start(
 
 def in_time(succeeds: Callable[[], bool], pods: list[Container]) -> None:
     """Wait until something succeeds; until then it may fail in any way."""
-    deadline = time.monotonic() + SECONDS
-    while True:
+
+    def so() -> bool:
         with contextlib.suppress(Exception):
-            if succeeds():
-                return
-        assert time.monotonic() < deadline, b"\n".join(pod.logs() for pod in pods).decode()
-        time.sleep(0.5)
+            return succeeds()
+        return False
+
+    assert until(so, SECONDS, pause=0.5), b"\n".join(pod.logs() for pod in pods).decode()
 
 
 def codes(pods: list[Container]) -> list[int]:

@@ -61,7 +61,7 @@ def test_a_detached_server_answers_until_it_is_stopped(
     assert ["fastertransformer", "1", "READY"] in rows
     assert answer(wanted.ports.http) == RIGHT
     assert answer(wanted.ports.grpc, "grpc") == RIGHT
-    metrics = requests.get(f"http://127.0.0.1:{wanted.ports.metrics}/metrics", timeout=20).text
+    metrics = requests.get(f"http://127.0.0.1:{wanted.ports.metrics}/metrics", timeout=60).text
     shown = set(re.findall(r"\bnv_\w+", json.dumps(grafana.PANELS, default=vars)))
     without_gpu = {name for name in shown if not name.startswith("nv_gpu_")}
     assert without_gpu

@@ -106,7 +106,7 @@ def expect_answers(wanted: Deployment, reference: ModuleType) -> None:
             model="neox", prompt="Hi", max_tokens=9, temperature=0, stream=True
         )
         assert "".join(part.choices[0].text for part in stream) == greedy(reference, "Hi", 9)
-    refused = requests.get(f"{url}/v1/models", timeout=20)
+    refused = requests.get(f"{url}/v1/models", timeout=60)
     assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
@@ -164,7 +164,7 @@ def test_the_front_of_a_compose_file_survives_its_server(
         deadline, seen = time.monotonic() + SECONDS, [200]
         while 503 not in seen or seen[-1] != 200:
             assert time.monotonic() < deadline, seen
-            seen.append(requests.get(url, timeout=30).status_code)
+            seen.append(requests.get(url, timeout=60).status_code)
             time.sleep(0.05)
         expect_answers(wanted, reference)
     finally:

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from ftbuild.sources.repositories import store_of
 from ftbuild.sources.store import Store
 from testing import ROOT
 from testing.sample import SAMPLE, sample_plan
+from testing.waiting import until
 
 from .programs import fetch as fetch_program
 
@@ -594,11 +594,10 @@ def test_a_fetch_that_was_ended_half_way_is_taken_up(world: World, slow: Path, s
     shutil.rmtree(world.cache)
     slow.unlink()
     with fetching(world) as child:
-        while not slow.exists():
-            assert child.poll() is None, child.communicate()[0]
-            time.sleep(0.02)
+        assert until(lambda: child.poll() is not None or slow.exists())
+        assert child.poll() is None, child.communicate()[0]
         child.send_signal(sign)
-        child.communicate(timeout=20)
+        child.communicate(timeout=100)
     store = next((world.cache / "git").glob("ft-*.git"))
     (store / "config.lock").write_text("")  # of an end at an even worse moment
     world.fetch()
@@ -613,7 +612,7 @@ def test_two_builds_at_once_fetch_once(world: World, slow: Path) -> None:
     shutil.rmtree(world.cache)
     slow.unlink()
     children = [fetching(world) for _ in range(2)]
-    outputs = [child.communicate(timeout=60)[0] for child in children]
+    outputs = [child.communicate(timeout=100)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0], outputs
     assert slow.read_text() == transfers
     assert any("waiting for another build" in output for output in outputs)

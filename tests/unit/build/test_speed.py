@@ -109,7 +109,7 @@ def test_no_more_commands_run_at_once_than_there_are_slots(tmp_path: Path) -> No
     slots = Slots(tmp_path, jobs=2)
     started = [slots.start("sh", "-c", "sleep 0.2", "-o", f"{number}.o") for number in range(5)]
     for process in started:
-        process.communicate(timeout=30)
+        process.communicate(timeout=100)
         assert process.returncode == 0
     assert sorted(row[3] for row in slots.log) == [f"{number}.o" for number in range(5)]
     assert {row[2] for row in slots.log} == {"0", "1"}
@@ -126,9 +126,9 @@ def test_a_killed_holder_frees_its_slot(tmp_path: Path) -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         waiting.wait(0.3)
     holder.kill()
-    waiting.communicate(timeout=30)
+    waiting.communicate(timeout=100)
     assert waiting.returncode == 0
-    holder.communicate(timeout=30)
+    holder.communicate(timeout=100)
 
 
 def test_exit_code_and_cost_of_a_compiler_are_recorded(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_exit_code_and_cost_of_a_compiler_are_recorded(tmp_path: Path) -> None:
     burn = f"{sys.executable} -c 'sum(range(10_000_000))'; exit 3"
     heavy, killed = slots.start("sh", "-c", burn, "-o", "heavy.o"), slots.start("sh", "-c", "kill -9 $$")
     for process, code in ((heavy, 3), (killed, 128 + 9)):
-        process.communicate(timeout=60)
+        process.communicate(timeout=100)
         assert process.returncode == code
     start, end, slot, _, seconds, memory = next(row for row in slots.log if row[3] == "heavy.o")
     assert slot == "0"
@@ -152,7 +152,7 @@ def test_every_compiler_has_the_same_process_id_and_a_folder_of_its_own(tmp_path
     slots = Slots(tmp_path, jobs=2)
     ask = "import os, time; print(os.getpid(), os.environ['TMPDIR'], flush=True); time.sleep(0.5)"
     started = [slots.start(sys.executable, "-c", ask, preload=preload) for _ in range(2)]
-    printed = [process.communicate(timeout=30)[0].split() for process in started]
+    printed = [process.communicate(timeout=100)[0].split() for process in started]
     assert [number for number, _ in printed] == ["1", "1"]
     assert len({folder for _, folder in printed}) == 2
 

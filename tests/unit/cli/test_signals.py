@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from testing import ROOT
+from testing.waiting import until
 
 # Cleans up for a while, and says so before and after.
 PROGRAM = """
@@ -52,10 +53,7 @@ def started(
 
 
 def await_file(file: Path) -> None:
-    deadline = time.monotonic() + 120
-    while not file.exists():
-        assert time.monotonic() < deadline, file
-        time.sleep(0.01)
+    assert until(file.exists), file
 
 
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGHUP])
@@ -66,7 +64,7 @@ def test_a_command_that_is_told_to_end_twice_cleans_up_once(tmp_path: Path, sign
     child.send_signal(sign)
     await_file(tmp_path / "cleaning")
     child.send_signal(sign)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     assert (tmp_path / "cleaned").exists()
     os.close(ours)
     os.close(theirs)
@@ -78,7 +76,7 @@ def test_a_command_whose_terminal_is_closed_cleans_up(tmp_path: Path) -> None:
     os.close(theirs)
     assert os.read(ours, 100).startswith(b"working")
     os.close(ours)
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     assert (tmp_path / "cleaned").exists()
 
 
@@ -90,6 +88,6 @@ def test_nohup_is_respected(tmp_path: Path) -> None:
     time.sleep(0.3)
     assert not (tmp_path / "cleaning").exists()
     child.terminate()
-    assert child.wait(20) == 130
+    assert child.wait(100) == 130
     os.close(ours)
     os.close(theirs)

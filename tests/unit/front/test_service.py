@@ -34,7 +34,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
 
 def post(found: Front, body: bytes, **headers: str) -> requests.Response:
     sent = {"Content-Type": "application/json", "Authorization": f"Bearer {KEY}", **headers}
-    return requests.post(f"{found.url}/v1/completions", data=body, headers=sent, timeout=30)
+    return requests.post(f"{found.url}/v1/completions", data=body, headers=sent, timeout=60)
 
 
 @pytest.mark.parametrize(
@@ -42,14 +42,14 @@ def post(found: Front, body: bytes, **headers: str) -> requests.Response:
 )
 def test_without_its_key_nothing_is_answered(asked: Front, authorization: str) -> None:
     for path in ("/v1/models", "/v1/nothing", "/"):
-        refused = requests.get(asked.url + path, headers={"Authorization": authorization}, timeout=30)
+        refused = requests.get(asked.url + path, headers={"Authorization": authorization}, timeout=60)
         assert (refused.status_code, refused.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
 @pytest.mark.parametrize("key", [KEY, OTHER])
 def test_keys_come_from_the_environment_and_from_a_file(asked: Front, key: str) -> None:
     headers = {"Authorization": f"Bearer {key}"}
-    found = requests.get(f"{asked.url}/v1/models", headers=headers, timeout=30)
+    found = requests.get(f"{asked.url}/v1/models", headers=headers, timeout=60)
     assert [model["id"] for model in found.json()["data"]] == [NAME]
 
 
@@ -57,7 +57,7 @@ def test_without_a_server_an_answer_is_a_503(asked: Front) -> None:
     body = json.dumps({"model": NAME, "prompt": "a"}).encode()
     refused = post(asked, body)
     assert (refused.status_code, refused.json()["error"]["type"]) == (503, "server_error")
-    assert requests.get(f"{asked.url}/health", timeout=30).status_code == 503
+    assert requests.get(f"{asked.url}/health", timeout=60).status_code == 503
 
 
 @pytest.mark.parametrize("chunked", [False, True])

@@ -3,12 +3,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from ftbuild.host.process import identity, is_dead
+from testing.waiting import until
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 
@@ -19,10 +19,7 @@ def test_a_process_is_alive_until_it_ends_even_if_nobody_collects_it() -> None:
     assert owner
     assert not is_dead(owner)
     child.kill()
-    deadline = time.monotonic() + 10
-    while not is_dead(owner):  # killed, but its parent has not waited for it
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert until(lambda: is_dead(owner))  # killed, but its parent has not waited for it
     child.communicate()
     assert is_dead(owner)
 

@@ -15,6 +15,7 @@ import pytest
 from ftbuild.errors import HostError
 from ftbuild.host import shell
 from testing import ROOT
+from testing.waiting import until
 
 
 def test_output_and_code_come_back() -> None:
@@ -109,28 +110,24 @@ def test_a_stream_reaches_log_and_listener_and_gives_the_code(tmp_path: Path) ->
 
 def written(file: Path) -> str:
     """What a program writes into a file, as soon as it has."""
-    for _ in range(100):
-        if file.exists() and file.read_text().strip():
-            break
-        time.sleep(0.1)
+    assert until(lambda: file.exists() and file.read_text().strip())
     return file.read_text().strip()
 
 
-def ended(pid: str, seconds: float = 10) -> bool:
+def ended(pid: str) -> bool:
     """Whether a process is gone in time, or waits for a parent that never collects it.
 
     A busy machine may take its time; the process itself would sleep for a minute.
     """
     stat = Path(f"/proc/{pid}/stat")
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+
+    def gone() -> bool:
         try:
-            if stat.read_text().rpartition(")")[2].split()[0] == "Z":
-                return True
+            return stat.read_text().rpartition(")")[2].split()[0] == "Z"
         except (FileNotFoundError, ProcessLookupError):
             return True
-        time.sleep(0.05)
-    return False
+
+    return until(gone, 40)
 
 
 @pytest.mark.parametrize("way", ["run", "stream", "stream_terminal"])

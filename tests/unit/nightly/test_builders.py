@@ -20,6 +20,7 @@ from ftbuild.nightly.report import markdown, page
 from ftbuild.nightly.run import NightlyOptions, Request
 from ftbuild.nightly.waiting import Turn, Waiting
 from ftbuild.plan import Plan
+from testing.waiting import until
 from tests.unit.nightly.conftest import CELLS, HERE, REVISION, Night
 
 PASSED = (State.PASSED, Reason.NONE)
@@ -204,7 +205,7 @@ def test_a_free_builder_waits_while_another_one_may_give_a_cell_back(plan: Plan)
     assert not got
     assert waiting.lose("far")
     waiting.end(Turn(plan, lost=("far",)))
-    free.join(5)
+    free.join(100)
     assert got == [Turn(plan, lost=("far",))]
     assert waiting.take("far") is None
     waiting.end()
@@ -225,7 +226,7 @@ def test_nobody_gets_a_turn_after_the_end(plan: Plan) -> None:
 
 def test_a_builder_that_is_silent_for_long_is_given_up() -> None:
     with watch.over("far", lambda name: "no answer within 20 s", every=0.001) as seen:
-        assert seen.given_up.wait(10)
+        assert seen.given_up.wait(100)
     assert seen.why == "no answer within 20 s"
 
 
@@ -237,8 +238,7 @@ def test_a_builder_that_answers_now_and_then_is_not() -> None:
         return "busy" if len(asked) % watch.PATIENCE else ""
 
     with watch.over("far", silence, every=0.001) as seen:
-        while len(asked) < 5 * watch.PATIENCE:
-            time.sleep(0.01)
+        assert until(lambda: len(asked) >= 5 * watch.PATIENCE)
         assert not seen.given_up.is_set()
 
 

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.serving import apptainer
+from testing.waiting import until
 from tests.unit.serving.test_health import DEPLOYMENT
 
 # Slurm ends the job that is put back into the queue.
@@ -74,7 +74,7 @@ def requeued(folder: Path) -> str | None:
 def test_a_server_that_is_lost_puts_its_job_back_into_the_queue(
     submit: Submit, tmp_path: Path, end: str
 ) -> None:
-    submit(end).wait(20)
+    submit(end).wait(100)
     assert requeued(tmp_path) == "requeue 7\n"
     code = end.removeprefix("exit ") if "exit" in end else "137"
     assert f"the server ended with code {code}\n" in (tmp_path / "log").read_text()
@@ -82,17 +82,17 @@ def test_a_server_that_is_lost_puts_its_job_back_into_the_queue(
 
 @pytest.mark.parametrize(("end", "code"), [("exit 0", 0), ("exit 1", 1), ("exit 85", 85)])
 def test_a_server_that_cannot_start_ends_its_job(submit: Submit, tmp_path: Path, end: str, code: int) -> None:
-    assert submit(end).wait(20) == code
+    assert submit(end).wait(100) == code
     assert requeued(tmp_path) is None
 
 
 def test_a_job_does_not_start_for_ever(submit: Submit, tmp_path: Path) -> None:
-    assert submit("exit 87", SLURM_RESTART_COUNT=str(apptainer.RESTARTS)).wait(20) == 87
+    assert submit("exit 87", SLURM_RESTART_COUNT=str(apptainer.RESTARTS)).wait(100) == 87
     assert requeued(tmp_path) is None
 
 
 def test_the_number_of_starts_is_in_the_log(submit: Submit, tmp_path: Path) -> None:
-    submit("exit 87", SLURM_RESTART_COUNT="2").wait(20)
+    submit("exit 87", SLURM_RESTART_COUNT="2").wait(100)
     assert ", start 3\n" in (tmp_path / "log").read_text()
     assert requeued(tmp_path) is not None
 
@@ -102,12 +102,9 @@ def test_a_cancelled_job_ends_its_server_and_stays_away(submit: Submit, tmp_path
     process = submit(
         "trap 'sleep 0.2; echo > ended; exit 143' TERM\ntouch started\nwhile :; do sleep 0.05; done"
     )
-    deadline = time.monotonic() + 20
-    while not (tmp_path / "sif" / "started").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert until((tmp_path / "sif" / "started").exists)
     process.terminate()
-    assert process.wait(20) == 143
+    assert process.wait(100) == 143
     assert (tmp_path / "sif" / "ended").exists()
     assert requeued(tmp_path) is None
 
@@ -122,7 +119,7 @@ while :; do sleep 0.05; done
 
 
 def test_the_other_nodes_of_a_job_follow_the_first(submit: Submit, tmp_path: Path) -> None:
-    assert submit(NODE % "exit 3", nodes=3, NODE_LEADER="first").wait(20) == 3
+    assert submit(NODE % "exit 3", nodes=3, NODE_LEADER="first").wait(100) == 3
     folder = tmp_path / "sif"
     asked = (folder / "asked").read_text().split()
     assert {"--nodes=2", "--ntasks=2", "--relative=1"} <= set(asked)
@@ -130,14 +127,11 @@ def test_the_other_nodes_of_a_job_follow_the_first(submit: Submit, tmp_path: Pat
     leader, key = first.split()
     assert (leader, len(key), first) == ("first", 36, other)
     assert key not in asked
-    deadline = time.monotonic() + 20
-    while not (folder / "followed").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    assert until((folder / "followed").exists)
     assert requeued(tmp_path) is None
 
 
 def test_a_job_that_has_lost_a_node_goes_back_into_the_queue(submit: Submit, tmp_path: Path) -> None:
     """mpirun ends with 205 when a daemon is gone."""
-    submit(NODE % "exit 205", nodes=2).wait(20)
+    submit(NODE % "exit 205", nodes=2).wait(100)
     assert requeued(tmp_path) == "requeue 7\n"
