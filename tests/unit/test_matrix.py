@@ -197,10 +197,7 @@ def test_json_holds_cells_and_reasons(config: Config) -> None:
 
 @settings(deadline=None)  # a busy machine is no failure
 @given(st.lists(st.sampled_from([60, 61, 70, 75, 80, 86, 89, 90]), min_size=1, max_size=8))
-def test_the_id_depends_on_the_set_of_sms_only(sms: list[int]) -> None:
-    from testing import ROOT
-
-    config = loader.load(ROOT / "buildcfg")
+def test_the_id_depends_on_the_set_of_sms_only(config: Config, sms: list[int]) -> None:
     (cell,) = select(config, triton=["22.12"], sms=[",".join(map(str, sms))])
     assert cell.id == "22.12-sm" + "_".join(map(str, sorted(set(sms))))
 
