@@ -29,6 +29,11 @@ TOOLS = (
 )
 # A file is the unit of work: its tests share what they have made.
 TESTS = ("pytest", "--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reorder")
+# What failed, once more, one test after the other: on a busy machine a test can fail that is right. One that
+# fails alone, too, is the end.
+ALONE = ("pytest", "--last-failed", "--last-failed-no-failures=none", "--exitfirst", "-rfEp")
+_SOME_TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED; errors of collection and usage have other codes
+_CANNOT_RUN = 2
 
 
 def run(
@@ -37,9 +42,11 @@ def run(
     select: str = "",
     tools: Sequence[Sequence[str]] = TOOLS,
     tests: Sequence[str] = TESTS,
+    alone: Sequence[str] = ALONE,
 ) -> int:
     """Run the linters one by one, and beside them the tests, in `root`; 0 when all passed, else 1.
 
+    Tests that failed run once more by `alone`, and count as passed if they pass then; the last line says so.
     `select` restricts the tests to a path. Programs are taken from this Python environment alone, which has
     the pinned versions. One that is missing fails, and so does a pattern that matches no file.
     """
@@ -48,33 +55,41 @@ def run(
     log.unlink(missing_ok=True)
     # The tests wait for downloads and builds, above all at their beginning on a bare machine.
     with ThreadPoolExecutor(1) as beside:
-        linted = [beside.submit(_passes_quietly, root, log, *tool) for tool in tools]
+        linted = [beside.submit(_run_quietly, root, log, *tool) for tool in tools]
         try:
-            tested = _passes(root, log, _show, *tests, *([select] if select else []))
+            code = _run(root, log, _show, *tests, *([select] if select else []))
         except KeyboardInterrupt:
             beside.shutdown(wait=False, cancel_futures=True)
             shell.interrupt()
             raise
-        passed = {tool: done.result() for tool, done in zip(map(tuple, tools), linted, strict=True)}
-    failed = [" ".join(command) for command, good in {**passed, tuple(tests): tested}.items() if not good]
-    print(f"failed: {', '.join(failed)} (log: {log})" if failed else "all checks passed")
+        codes = {tool: done.result() for tool, done in zip(map(tuple, tools), linted, strict=True)}
+    only_alone = code == _SOME_TESTS_FAILED and not _run(
+        root, log, _show, *alone, *([select] if select else [])
+    )
+    codes[tuple(tests)] = 0 if only_alone else code
+    failed = [" ".join(command) for command, code in codes.items() if code]
+    if failed:
+        print(f"failed: {', '.join(failed)} (log: {log})")
+    else:
+        print("all checks passed" + (f", some tests only alone (log: {log})" if only_alone else ""))
     return 1 if failed else 0
 
 
-def _passes_quietly(root: Path, log: Path, *command: str) -> bool:
+def _run_quietly(root: Path, log: Path, *command: str) -> int:
     """Run a linter and show its output at its end, so that it does not mix with that of the tests."""
     lines: list[str] = []
-    passed = _passes(root, log, lines.append, *command)
+    code = _run(root, log, lines.append, *command)
     _show("\n".join(lines))
-    return passed
+    return code
 
 
-def _passes(root: Path, log: Path, show: Callable[[str], None], tool: str, *arguments: str) -> bool:
+def _run(root: Path, log: Path, show: Callable[[str], None], tool: str, *arguments: str) -> int:
+    """Run a program and return its exit code, or that of a usage error where it cannot run."""
     show(f"== {' '.join((tool, *arguments))}")
     scripts = Path(sysconfig.get_path("scripts"))
     if not (scripts / tool).is_file():
         show(f"{tool} is not installed in {scripts}: run ./bootstrap test")
-        return False
+        return _CANNOT_RUN
     command = [str(scripts / tool)]
     for argument in arguments:
         found = (
@@ -84,11 +99,11 @@ def _passes(root: Path, log: Path, show: Callable[[str], None], tool: str, *argu
         )
         if not found:
             show(f"no file matches {argument}")
-            return False
+            return _CANNOT_RUN
         command += found
     # actionlint looks for shellcheck there.
     path = os.pathsep.join([str(scripts), os.environ.get("PATH", os.defpath)])
-    return shell.stream(command, log=log, cwd=root, env={"PATH": path}, on_line=show) == 0
+    return shell.stream(command, log=log, cwd=root, env={"PATH": path}, on_line=show)
 
 
 def _show(line: str) -> None:

@@ -52,6 +52,46 @@ def test_a_check_that_cannot_run_fails(
     assert reason in capsys.readouterr().out
 
 
+PYTEST = ("pytest", "--numprocesses=1", "-p", "no:randomly")
+# Fails the first time, as a test does that a busy machine failed.
+UNSTEADY = """
+from pathlib import Path
+def test_unsteady():
+    seen = Path(__file__).with_name("seen")
+    before = seen.exists()
+    seen.touch()
+    assert before
+def test_other():
+    with Path(__file__).with_name("others").open("a") as others:
+        others.write(".")
+"""
+
+
+def test_what_fails_beside_others_runs_once_more_alone_and_the_verdict_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "test_it.py").write_text(UNSTEADY)
+    assert checks.run(tmp_path, tmp_path / "work", "test_it.py", tools=[PASSING], tests=PYTEST) == 0
+    out = capsys.readouterr().out
+    assert "FAILED test_it.py::test_unsteady" in out
+    assert "PASSED test_it.py::test_unsteady" in out
+    assert out.splitlines()[-1].startswith("all checks passed, some tests only alone (log: ")
+    assert (tmp_path / "others").read_text() == "."
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["def test_it(): assert False\n", "import no_such_module\n", "def helper(): pass\n"],
+    ids=["fails-again", "cannot-be-collected", "no-tests"],
+)
+def test_tests_that_do_not_pass_alone_fail_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    (tmp_path / "test_it.py").write_text(source)
+    assert checks.run(tmp_path, tmp_path / "work", tools=[PASSING], tests=PYTEST) == 1
+    assert capsys.readouterr().out.splitlines()[-1].startswith("failed: pytest ")
+
+
 def test_every_tool_of_the_check_run_is_a_hook_too() -> None:
     hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"][0]["hooks"]
     entries = [hook["entry"].split()[0] for hook in hooks]

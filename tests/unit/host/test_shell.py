@@ -38,9 +38,8 @@ def test_a_missing_program_is_an_environment_error() -> None:
 
 def test_a_timeout_ends_the_command_and_what_it_started(tmp_path: Path) -> None:
     script = f"sleep 60 & echo $! > {tmp_path}/pid; wait"
-    with pytest.raises(shell.CommandFailed, match=r"did not answer within 0\.5 s"):
-        shell.run(["sh", "-c", script], timeout=0.5)
-    time.sleep(0.2)
+    with pytest.raises(shell.CommandFailed, match="did not answer within 3 s"):
+        shell.run(["sh", "-c", script], timeout=3)
     assert ended((tmp_path / "pid").read_text().strip())
 
 
