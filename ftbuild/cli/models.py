@@ -19,7 +19,7 @@ LONGEST = 2**20
 
 @command()
 def convert(
-    model: Annotated[str, "gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama or bert"],
+    model: Annotated[str, "gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama, bert or t5-encoder"],
     checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
     out: Annotated[Path, "folder to make; the weights lie in <out>/<gpus>-gpu"],
     selection: Selection,
@@ -135,9 +135,11 @@ def model_repo(
     ] = 1,
     pooling: Annotated[
         Literal["mean", "cls"],
-        "how the vector of a text is made of its tokens' (bert): mean, or the first one",
+        "how the vector of a text is made of its tokens' (bert, t5-encoder): mean, or the first one",
     ] = "mean",
-    unnormalized: Annotated[bool, "leave vectors (bert) the length that they have, not 1"] = False,
+    unnormalized: Annotated[
+        bool, "leave vectors (bert, t5-encoder) the length that they have, not 1"
+    ] = False,
     image: Annotated[
         str | None, "SDK image to take the templates from (default: that of the selected release)"
     ] = None,

@@ -127,10 +127,21 @@ def _families(config: Config) -> Iterator[Contradiction]:
             message = f"{name} uses the fact {fact!r}, which nothing defines"
             yield Contradiction("models.yaml", (*keys, *place), message)
         written = {pattern for converter in family.converters for pattern in converter.files}
-        for file in family.int8.files if family.int8 else ():
-            if file not in written:
-                message = f"{name} keeps {file!r} as int8, which no converter writes"
-                yield Contradiction("models.yaml", (*keys, "int8", "files"), message)
+        for place, what, files in _named_files(family):
+            for file in files:
+                if file not in written:
+                    message = f"{name} {what} {file!r}, which no converter writes"
+                    yield Contradiction("models.yaml", (*keys, *place), message)
+
+
+def _named_files(family: Family) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:
+    """Yield place, what is said of them, and names of weight files, wherever a family names some."""
+    if family.int8:
+        yield ("int8", "files"), "keeps as int8", family.int8.files
+    if family.vectors and family.vectors.embedding:
+        yield ("vectors", "embedding"), "looks up", family.vectors.files
+    if family.gpu_memory:
+        yield ("gpu_memory", "unread"), "does not load", family.gpu_memory.unread
 
 
 def _holes(config: Config) -> Iterator[Contradiction]:

@@ -173,8 +173,8 @@ class Tensors(Model):
     repeats_prompt: bool = Field(description="whether an answer begins with its prompt")
 
 
-class Vectors(Model):
-    """A family that answers token ids with a vector; a Python model of ours looks up what it begins with.
+class Embedding(Model):
+    """What a Python model of ours looks up for a backend that begins with hidden states.
 
     That is the sum of one row of each table, normalized: a token's, its position's, and the first row of the
     types (segments).
@@ -193,6 +193,33 @@ class Vectors(Model):
         return (self.words, self.positions, self.types, self.scale, self.shift)
 
 
+class Vectors(Model):
+    """A family that answers token ids with a vector.
+
+    Its backend gives the states of the last layer. It begins with hidden states, or with token ids.
+    """
+
+    hidden: Identifier = Field(description="key of config.ini with the number of values of a vector")
+    embedding: Embedding | None = Field(
+        default=None, description="of a backend that begins with hidden states; null: it takes token ids"
+    )
+    longest: Annotated[StrictInt, Field(gt=0, lt=2**31)] | None = Field(
+        default=None,
+        description="tokens of a text that the backend takes; null: as many as `embedding` has positions",
+    )
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The weight files that are read by a Python model, and not by the backend."""
+        return self.embedding.files if self.embedding else ()
+
+    @model_validator(mode="after")
+    def _limits_texts_once(self) -> Self:
+        if (self.embedding is None) == (self.longest is None):
+            raise ValueError("exactly one of embedding and longest is needed")
+        return self
+
+
 class GpuMemory(Model):
     """What a served model allocates on each of its GPUs, as formulas over facts and the size of a request.
 
@@ -205,6 +232,9 @@ class GpuMemory(Model):
         default=None, description="backend versions that compute in bf16; null: none"
     )
     weights: Allocations = Field(default={}, description="values of weights that no file has")
+    unread: tuple[FileNames, ...] = Field(
+        default=(), description="keys of the converters' `files` that the backend does not load"
+    )
     cache: Allocations = Field(default={}, description="values that keys and values take during a request")
     buffers: Allocations = Field(description="other values of a request")
     words: Allocations = Field(default={}, description="numbers of a request that take 4 bytes in every type")

@@ -21,9 +21,11 @@ MOST_GPUS = 1024
 _FOLDER = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 # A section of config.ini -> the family, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
-# the sample stack has one section for encoder and decoder.
+# the sample stack has one section for encoder and decoder. An encoder without a decoder comes with an empty
+# section for it (FT v5.3 huggingface_t5_ckpt_convert.py:166).
 SECTIONS = {
     "gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5", "bert": "bert",
+    "encoder": "t5-encoder",
 }  # fmt: skip
 _CONVERT = "run invoke convert again, with the release that will serve the weights"
 
@@ -161,7 +163,8 @@ def read(folder: Path) -> ConvertedModel:
     """Read config.ini in `folder`; ConfigError when it is broken or contradicts the folder's name."""
     file = folder / FILE
     config = _parsed(file)
-    section = next((name for name in SECTIONS if config.has_section(name)), None)
+    there = [name for name in SECTIONS if config.has_section(name)]
+    section = next((name for name in there if config.options(name)), next(iter(there), None))
     if section is None:
         raise ConfigError(
             f"config.ini has none of the sections {', '.join(SECTIONS)}, "

@@ -41,8 +41,9 @@ _PROMPT = "input_ids"
 _INT8 = "int8_mode"
 # FT v5.3 joins the folder of BERT's weights and their names without a slash (BertWeight.cc:96). Unless it
 # computes the padding, too, rows of it keep what earlier requests left in the answer (Bert.cc:638-646).
-# Python models have no bf16: numpy lacks it.
 _BERT, _KEEPS_PADDING = "bert", {"is_remove_padding": "0"}
+# The states of an encoder's last layer, which a Python model takes: that has no bf16, as numpy lacks it.
+STATES = "output_hidden_state"
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def data_types(config: ModelConfig) -> tuple[str, ...]:
     if known := parameters.get(_COMPUTES):
         return tuple(known.split())
     silent = _model_type(config) == "GPT-NeoX" or _IS_HALF in parameters
-    return DATA_TYPES[:2] if silent or _model_type(config) == _BERT else DATA_TYPES
+    return DATA_TYPES[:2] if silent or _gives_states(config) else DATA_TYPES
 
 
 def streams(template: str) -> bool:
@@ -163,22 +164,27 @@ def _model_type(config: ModelConfig) -> str:
     return config.parameters["model_type"].string_value if "model_type" in config.parameters else ""
 
 
+def _gives_states(config: ModelConfig) -> bool:
+    return any(tensor.name == STATES for tensor in config.output)
+
+
 def _declare_types(config: ModelConfig, data_type: str) -> None:
     """Give hidden states the type that the model computes in, as the backend does when it loads the model.
 
-    Upstream's templates leave it out (BE v1.4 libfastertransformer.cc, AutoCompleteConfig), but an ensemble
-    must know it.
+    Upstream's templates leave it out for BERT, and have fp32 for all outputs of T5's encoder (BE v1.4
+    libfastertransformer.cc, AutoCompleteConfig), but an ensemble must know it.
     """
     from tritonclient.grpc.model_config_pb2 import DataType
 
-    for tensor in (*config.input, *config.output):
-        if tensor.data_type == DataType.TYPE_INVALID:
-            tensor.data_type = DataType.Value(f"TYPE_{data_type.upper()}")
+    computed = [tensor for tensor in config.input if tensor.data_type == DataType.TYPE_INVALID]
+    for tensor in (*computed, *(config.output if _gives_states(config) else ())):
+        tensor.data_type = DataType.Value(f"TYPE_{data_type.upper()}")
 
 
 def _batch(config: ModelConfig, queue_ms: int) -> None:
     """Let the server compute requests together, also those whose prompts differ in length.
 
+    Not these where the answer is a state for each token: it has the shape of all prompts.
     Upstream's templates do so for GPT alone (BE v1.4 all_models/gpt/fastertransformer/config.pbtxt). The
     backend decides which requests of a batch go together (patches/backend, 0200). An input that may be
     ragged needs a batch input of this name (BE v1.4 libfastertransformer.cc, ValidateInputs).
@@ -188,10 +194,10 @@ def _batch(config: ModelConfig, queue_ms: int) -> None:
     if config.WhichOneof("scheduling_choice") not in (None, "dynamic_batching"):
         return  # sessions: one request at a time
     config.dynamic_batching.max_queue_delay_microseconds = queue_ms * 1000
+    if _gives_states(config):
+        return
     for tensor in config.input:
         tensor.allow_ragged_batch |= tensor.name == _PROMPT
-    if not any(tensor.name == _PROMPT for tensor in config.input):
-        return  # hidden states: those of one length
     if not any(_PROMPT in known.source_input for known in config.batch_input):
         config.batch_input.add(
             kind=BatchInput.Kind.BATCH_ITEM_SHAPE,

@@ -104,14 +104,14 @@ def check_vocabulary(files: Sequence[Path], vocab_size: int = 0) -> None:
 
 def write(folder: Path, configs: Mapping[str, str], tokenizer: Sequence[Path]) -> None:
     """Add the models to the repository in `folder`, with the tokenizer's files."""
-    for version in write_models(folder, configs, _CODE, _SHARED):
+    for version in write_models(folder, configs, _CODE, (_SHARED,)):
         write_tokenizer(version, tokenizer)
 
 
-def write_models(folder: Path, configs: Mapping[str, str], code: Path, shared: str) -> list[Path]:
+def write_models(folder: Path, configs: Mapping[str, str], code: Path, shared: Sequence[str]) -> list[Path]:
     """Add an ensemble and its Python models to the repository in `folder`; return the latter's versions.
 
-    `code` is the folder of their sources, `shared` the name of the one that all of them import.
+    `code` is the folder of their sources, `shared` the names of those that they import.
     """
     versions = []
     for name, config in configs.items():
@@ -123,7 +123,8 @@ def write_models(folder: Path, configs: Mapping[str, str], code: Path, shared: s
             (version / ".keep").touch()
             continue
         shutil.copyfile(code / f"{name}.py", version / "model.py")
-        shutil.copyfile(code / shared, version / shared)
+        for module in shared:
+            shutil.copyfile(code / module, version / module)
         versions.append(version)
     return versions
 

@@ -64,9 +64,12 @@ def rules(models: ModelsConfig, family: str) -> GpuMemory | None:
 
 
 def on_gpu(models: ModelsConfig, family: str, converter: Converter) -> Converter:
-    """Return the converter with the weight files that a GPU gets: not those that a Python model reads."""
-    vectors = models.families[family].vectors
-    elsewhere = vectors.files if vectors else ()
+    """Return the converter with the weight files that a GPU gets.
+
+    These are not those that a Python model reads, nor those that nothing reads.
+    """
+    vectors, allocated = models.families[family].vectors, rules(models, family)
+    elsewhere = {*(vectors.files if vectors else ()), *(allocated.unread if allocated else ())}
     return weights.part(converter, [name for name in converter.files if name not in elsewhere])
 
 

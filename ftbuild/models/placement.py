@@ -140,8 +140,8 @@ def place(
     allocated = _rules(config, family)
     request = conversion.ConversionRequest(family, folder, out=folder)
     converter, found = conversion.convertible(config, release, request)
-    _require_positions(found, load)
-    described = config.models.families[family].checkpoint
+    vectors, described = config.models.families[family].vectors, config.models.families[family].checkpoint
+    _require_positions(found, load, vectors.longest if vectors else None)
     reasons = {n: checkpoint.obstacles(found, described, converter, n) for n in range(1, most + 1)}
     backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
     types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
@@ -185,11 +185,11 @@ def _rules(config: Config, family: str) -> GpuMemory:
     )
 
 
-def _require_positions(found: checkpoint.Checkpoint, load: Load) -> None:
-    tokens, positions = load.input_len + load.output_len, found.facts.get("positions")
+def _require_positions(found: checkpoint.Checkpoint, load: Load, longest: int | None) -> None:
+    tokens, positions = load.input_len + load.output_len, found.facts.get("positions", longest)
     if positions is not None and tokens > positions:
         raise ConfigError(
-            f"{load.input_len} and {load.output_len} tokens are more than the model's {positions} positions",
+            f"{load.input_len} and {load.output_len} tokens are more than the model takes: {positions}",
             where=str(found.folder),
             hint=f"--input-len and --output-len of {positions} together at most",
         )

@@ -240,7 +240,7 @@ def _vectors(
         raise ConfigError(
             f"{options.family} has no model of token ids alone",
             where="--bare",
-            hint="leave it out: its layers take what the model `embedding` makes of token ids",
+            hint="leave it out: a model before the layers looks up token ids, or checks them",
         )
     tokenizer = []
     if options.tokenizer is not None:

@@ -1,8 +1,9 @@
-"""Models around `fastertransformer` that make vectors of token ids: embedding, pooling, and their ensemble.
+"""Models around `fastertransformer` that make vectors of token ids, and their ensemble.
 
-The backend computes the layers of an encoder alone: it takes and gives hidden states (FT v5.3
-BertTritonModelInstance.cc, convert_inputs). Upstream has no models for the rest, so tensors and code are ours
-(`vectors/`).
+The backend computes an encoder alone and gives hidden states. Some begin with hidden states, too (FT v5.3
+BertTritonModelInstance.cc, convert_inputs): `embedding` makes them. Others take token ids, and the kernels
+read what they are given (T5EncoderTritonModelInstance.cc, convert_inputs): `checking` lets through what they
+can take. `pooling` follows both. Upstream has no such models, so tensors and code are ours (`vectors/`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ftbuild.config.families import Vectors
+from ftbuild.config.families import Embedding, Vectors
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble, vectors
 from ftbuild.models.ensemble import ENSEMBLE
@@ -22,14 +23,16 @@ from ftbuild.models.weights import ITEM_BYTES
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-EMBEDDING, POOLING = "embedding", "pooling"
+EMBEDDING, CHECKING, POOLING = "embedding", "checking", "pooling"
+# The models that take token ids, of which a repository has one. It also holds the tokenizer.
+FIRST = (EMBEDDING, CHECKING)
 # Tensors of the ensemble: [batch, longest], [batch, 1], [batch, hidden].
 IDS, LENGTHS, ANSWER = "input_ids", "input_lengths", "embeddings"
-# The backend's.
-_INPUT, _OUTPUT, _SEQUENCE = "input_hidden_state", "output_hidden_state", "sequence_lengths"
+# A parameter of the first model: the most tokens of a text.
+LONGEST = "longest"
 _TABLES = "tables"
 _CODE = Path(vectors.__file__).parent
-_SHARED = "vectors.py"
+_SHARED = ("answering.py", "vectors.py")
 _CONVERT = "run invoke convert again"
 
 
@@ -48,18 +51,25 @@ def configs(
 
     Raises ConfigError when the weights lack a table, or their config.ini what is needed to read it.
     """
-    _check(weights, known)
     backend = config_pbtxt.parse(bare)
-    hidden = weights.at_least_one("hidden_size")
+    hidden = _number(weights, known.hidden)
+    if known.embedding:
+        _check_tables(weights, known.embedding, hidden)
+        name, first = EMBEDDING, _embedding(weights, known.embedding, hidden)
+    else:
+        name, first = CHECKING, _checking(weights, known)
+    for tensor in backend.input:
+        if not tensor.optional:
+            first.output.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
     made = {
-        EMBEDDING: _embedding(backend, weights, known, hidden),
+        name: first,
         POOLING: _pooling(backend, pooling, hidden),
-        ENSEMBLE: _ensemble(hidden),
+        ENSEMBLE: _ensemble(name, first, hidden),
     }
-    for name, config in made.items():
-        config.name = name
+    for model, config in made.items():
+        config.name = model
         config.max_batch_size = backend.max_batch_size
-    return {name: config_pbtxt.text(config) for name, config in made.items()}
+    return {model: config_pbtxt.text(config) for model, config in made.items()}
 
 
 def write(
@@ -70,8 +80,9 @@ def write(
     The tables move there: the backend does not read them.
     """
     ensemble.write_models(folder, configs, _CODE, _SHARED)
-    inside = folder / EMBEDDING / config_pbtxt.VERSION
-    (inside / _TABLES).mkdir()
+    (inside,) = (folder / name / config_pbtxt.VERSION for name in FIRST if name in configs)
+    if known.files:
+        (inside / _TABLES).mkdir()
     for table in known.files:
         held = folder / config_pbtxt.MODEL / config_pbtxt.VERSION / weights.resolve().name / table
         held.replace(inside / _TABLES / table)
@@ -79,72 +90,118 @@ def write(
         ensemble.write_tokenizer(inside, tokenizer)
 
 
-def _check(weights: config_ini.ConvertedModel, known: Vectors) -> None:
-    stored, epsilon = weights.values.get("weight_data_type"), weights.values.get(known.epsilon, "")
-    with contextlib.suppress(ValueError, KeyError):
-        row = weights.at_least_one("hidden_size") * ITEM_BYTES[str(stored)]
-        if 0 <= float(epsilon) < 1:
-            for table in known.files:
-                size = (weights.folder / table).stat().st_size if (weights.folder / table).is_file() else 0
-                if not size or size % row:
-                    raise ConfigError(
-                        f"{table} has {size} bytes, which is no table with rows of {row}",
-                        where=str(weights.folder),
-                        hint=_CONVERT,
-                    )
-            return
-    raise ConfigError(
-        f"config.ini has no usable hidden_size, weight_data_type and {known.epsilon}",
-        where=str(weights.folder / config_ini.FILE),
-        hint=_CONVERT,
+def tokenizer_places() -> tuple[str, ...]:
+    """Return where in a repository a tokenizer may lie whose ensemble makes vectors."""
+    return tuple(f"{name}/{config_pbtxt.VERSION}/{ensemble.TOKENIZER}" for name in FIRST)
+
+
+def longest_text(folder: Path) -> int | None:
+    """Return the most tokens of a text that the repository in `folder` takes, None where it does not say.
+
+    Raises ConfigError when a config.pbtxt is none.
+    """
+    for name in FIRST:
+        file = folder / name / config_pbtxt.CONFIG
+        if file.is_file():
+            parameters = config_pbtxt.read(file).parameters
+            written = parameters[LONGEST].string_value if LONGEST in parameters else ""
+            with contextlib.suppress(ValueError):
+                return max(config_ini.whole_number(written), 0) or None
+    return None
+
+
+def _number(weights: config_ini.ConvertedModel, key: str) -> int:
+    """Return a number of config.ini; ConfigError when it lacks it, or it is none."""
+    with contextlib.suppress(KeyError):
+        return weights.at_least_one(key)
+    raise _unusable(weights, key)
+
+
+def _unusable(weights: config_ini.ConvertedModel, keys: str) -> ConfigError:
+    return ConfigError(
+        f"config.ini has no usable {keys}", where=str(weights.folder / config_ini.FILE), hint=_CONVERT
     )
 
 
-def _embedding(
-    backend: ModelConfig, weights: config_ini.ConvertedModel, known: Vectors, hidden: int
-) -> ModelConfig:
-    made = _python(
+def _check_tables(weights: config_ini.ConvertedModel, known: Embedding, hidden: int) -> None:
+    """Raise ConfigError unless the tables are whole rows, and config.ini says what is needed to read them."""
+    row = hidden * ITEM_BYTES.get(weights.values.get("weight_data_type", ""), 0)
+    epsilon = -1.0
+    with contextlib.suppress(ValueError):
+        epsilon = float(weights.values.get(known.epsilon, ""))
+    if not row or not 0 <= epsilon < 1:
+        raise _unusable(weights, f"weight_data_type and {known.epsilon}")
+    for table in known.files:
+        size = _size(weights, table)
+        if not size or size % row:
+            raise ConfigError(
+                f"{table} has {size} bytes, which is no table with rows of {row}",
+                where=str(weights.folder),
+                hint=_CONVERT,
+            )
+
+
+def _size(weights: config_ini.ConvertedModel, file: str) -> int:
+    path = weights.folder / file
+    return path.stat().st_size if path.is_file() else 0
+
+
+def _embedding(weights: config_ini.ConvertedModel, known: Embedding, hidden: int) -> ModelConfig:
+    stored = weights.values["weight_data_type"]
+    return _first(
         {
             "hidden": str(hidden),
-            "stored_as": weights.values["weight_data_type"],
+            "stored_as": stored,
             "epsilon": weights.values[known.epsilon],
             "words": known.words,
             "positions": known.positions,
             "types": known.types,
             "scale": known.scale,
             "shift": known.shift,
+            LONGEST: str(_size(weights, known.positions) // (hidden * ITEM_BYTES[stored])),
         }
     )
+
+
+def _checking(weights: config_ini.ConvertedModel, known: Vectors) -> ModelConfig:
+    return _first({"vocabulary": str(_number(weights, "vocab_size")), LONGEST: str(known.longest)})
+
+
+def _first(parameters: Mapping[str, str]) -> ModelConfig:
+    """Return the config of a model that takes token ids; what it gives is what the backend must have."""
+    made = _python(parameters)
     _ids(made)
-    for tensor in backend.input:
-        made.output.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
     return made
 
 
 def _pooling(backend: ModelConfig, pooling: Pooling, hidden: int) -> ModelConfig:
     made = _python({"pooling": pooling.kind, "normalized": str(int(pooling.normalized))})
-    for tensor in (*backend.output, *(each for each in backend.input if each.name == _SEQUENCE)):
-        made.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    for tensor in backend.output:
+        if tensor.name == config_pbtxt.STATES:
+            made.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+    _lengths(made)
     _vector(made, hidden)
     return made
 
 
-def _ensemble(hidden: int) -> ModelConfig:
+def _ensemble(first_name: str, first: ModelConfig, hidden: int) -> ModelConfig:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
     made = ModelConfig(platform="ensemble")
     _ids(made)
     _vector(made, hidden)
+    # What the first model gives may have the name of what it takes, which in an ensemble is one tensor.
+    given = {tensor.name: f"{first_name}_{tensor.name}" for tensor in first.output}
+    states = {config_pbtxt.STATES: config_pbtxt.STATES}
+    lengths = {LENGTHS: LENGTHS}
     for model, inputs, outputs in (
-        (EMBEDDING, (IDS, LENGTHS), (_INPUT, _SEQUENCE)),
-        (config_pbtxt.MODEL, (_INPUT, _SEQUENCE), (_OUTPUT,)),
-        (POOLING, (_OUTPUT, _SEQUENCE), (ANSWER,)),
+        (first_name, {IDS: IDS, **lengths}, given),
+        (config_pbtxt.MODEL, given, states),
+        (POOLING, {**states, **lengths}, {ANSWER: ANSWER}),
     ):
         step = made.ensemble_scheduling.step.add(model_name=model, model_version=-1)
-        for tensor in inputs:
-            step.input_map[tensor] = tensor
-        for tensor in outputs:
-            step.output_map[tensor] = tensor
+        step.input_map.update(inputs)
+        step.output_map.update(outputs)
     return made
 
 
@@ -162,6 +219,12 @@ def _ids(made: ModelConfig) -> None:
     from tritonclient.grpc.model_config_pb2 import DataType
 
     made.input.add(name=IDS, data_type=DataType.TYPE_UINT32, dims=[-1])
+    _lengths(made)
+
+
+def _lengths(made: ModelConfig) -> None:
+    from tritonclient.grpc.model_config_pb2 import DataType
+
     made.input.add(name=LENGTHS, data_type=DataType.TYPE_UINT32, dims=[1])
 
 

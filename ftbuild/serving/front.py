@@ -16,10 +16,6 @@ PORT = 8003
 HEALTH = "/health"
 # Where a repository has the tokenizer, with the chat template of the checkpoint.
 TOKENIZER = f"{ensemble.PREPROCESSING}/{config_pbtxt.VERSION}/{ensemble.TOKENIZER}"
-# Where one has it whose ensemble makes vectors.
-VECTORS_TOKENIZER = f"{vector_models.EMBEDDING}/{config_pbtxt.VERSION}/{ensemble.TOKENIZER}"
-# Of a model that makes vectors: the rows of its table of positions (models.yaml, bert).
-_POSITIONS = "max_position_embeddings"
 # Where the container has it, and the file with API keys.
 INSIDE, KEYS_FOLDER, KEYS = "/tokenizer", "/keys", "/keys/api-keys"
 # Python, its libraries, a tokenizer and some hundred requests.
@@ -42,7 +38,7 @@ class Front:
 
     `end_id` is the token that ends an answer, `context` the most tokens of prompt and answer; both None where
     the weights do not say. `keys` is a file of this machine with API keys; None: everybody may ask, unless
-    the platform brings keys. `embeds`: the model makes vectors.
+    the platform brings keys. `embeds`: the model makes vectors. `tokenizer` is where the repository has it.
     """
 
     image: str
@@ -51,11 +47,7 @@ class Front:
     context: int | None = None
     keys: Path | None = None
     embeds: bool = False
-
-    @property
-    def tokenizer(self) -> str:
-        """Where the repository has the tokenizer."""
-        return VECTORS_TOKENIZER if self.embeds else TOKENIZER
+    tokenizer: str = TOKENIZER
 
     def command(self, host: str, *, keys: bool = False) -> list[str]:
         """Return the command line of the container, for a server on `host`; `keys`: it has a file of them."""
@@ -90,25 +82,26 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
     keys = options.keys.resolve() if options.keys else None
     if models is None:
         return Front(options.image, model, keys=keys)
-    embeds = (models / VECTORS_TOKENIZER).is_dir()
-    if not embeds and not (models / TOKENIZER).is_dir():
+    of_vectors = vector_models.tokenizer_places()
+    tokenizer = next((place for place in (*of_vectors, TOKENIZER) if (models / place).is_dir()), None)
+    if tokenizer is None:
         raise ConfigError(
             "the OpenAI front needs a tokenizer, and the model repository has none",
             where=str(models / TOKENIZER),
             hint="invoke model-repo --tokenizer DIR; where a family has no models for text, start "
             "`python -m ftbuild.front --tokenizer DIR` by hand",
         )
-    end_id, context = _facts(models, needs, embeds)
-    return Front(options.image, model, end_id, context, keys, embeds)
+    if tokenizer in of_vectors:
+        longest = vector_models.longest_text(models)
+        return Front(options.image, model, None, longest, keys, embeds=True, tokenizer=tokenizer)
+    return Front(options.image, model, *_facts(models, needs), keys)
 
 
-def _facts(models: Path, needs: Needs, embeds: bool) -> tuple[int | None, int | None]:
+def _facts(models: Path, needs: Needs) -> tuple[int | None, int | None]:
     """Return the token that ends an answer, and the positions that the model has learned, if it has some."""
     found = next((each for each in needs.weights if each.model == config_pbtxt.MODEL and each.exists), None)
     if found is None:
         return None, None
     weights = config_ini.read(models / found.folder)
-    named = (*config_ini.POSITIONS, _POSITIONS)
-    context = next((key for key in named if weights.values.get(key, "None") != "None"), None)
-    end_id = None if embeds else weights.number("end_id")
-    return end_id, weights.at_least_one(context) if context else None
+    context = next((key for key in config_ini.POSITIONS if weights.values.get(key, "None") != "None"), None)
+    return weights.number("end_id"), weights.at_least_one(context) if context else None

@@ -157,7 +157,19 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "driver": "525",
         "tried": "built, never run",
         "sms": [80, 86],
-        "families": ["gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "t5", "llama", "bert"],
+        "families": [
+            "gpt",
+            "opt",
+            "bloom",
+            "mpt",
+            "gptj",
+            "codegen",
+            "gptneox",
+            "t5",
+            "llama",
+            "bert",
+            "t5-encoder",
+        ],
     }
 
 

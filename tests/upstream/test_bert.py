@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 from ftbuild.config.schema import Config
-from ftbuild.models import config_ini, config_pbtxt, conversion, repository, vector_models, weights
+from ftbuild.models import config_ini, conversion, repository, vector_models, weights
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.models.vectors import vectors
+from testing import ensembles
 from testing.bert import TEMPLATE
 
 from .conversions import Array, Tensors, TorchWorker, carry_out
@@ -57,18 +58,14 @@ def served(made: Path, config: Config, out: Path, pooling: vector_models.Pooling
     )
     folder = repository.make({"fastertransformer": TEMPLATE}, options).folder
 
-    def parameters(model: str) -> dict[str, str]:
-        found = config_pbtxt.read(folder / model / "config.pbtxt").parameters
-        return {name: value.string_value for name, value in found.items()}
-
     lengths = np.array([len(prompt) for prompt in PROMPTS], np.uint32)
     ids = np.array([[*prompt, *[0] * (max(lengths) - len(prompt))] for prompt in PROMPTS], np.uint32)
-    embeddings = vectors.Embeddings(folder / "embedding/1/tables", parameters("embedding"))
+    embeddings = vectors.Embeddings(folder / "embedding/1/tables", ensembles.parameters(folder, "embedding"))
     backend = Bert(folder / "fastertransformer/1" / made.name)
     states = backend.states(embeddings(ids, lengths), lengths)
     # What the backend computes of padding is anything.
     states[np.arange(max(lengths)) >= lengths[:, None]] = np.nan
-    given = parameters("pooling")
+    given = ensembles.parameters(folder, "pooling")
     return vectors.pooled(states, lengths, given["pooling"], given["normalized"] == "1")
 
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tritonclient.grpc.model_config_pb2 import DataType
 
 from ftbuild.config.schema import Config
 from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
-from testing import ROOT, bytelevel
+from testing import ROOT, bytelevel, ensembles
 
 from .conftest import Need
 
@@ -31,6 +31,18 @@ GPT2 = {
 T5 = {
     "num_heads": 5, "d_kv": 7, "d_ff": 11, "num_layers": 6, "vocab_size": 60001, "decoder_start_token_id": 1,
     "eos_token_id": 2,
+}  # fmt: skip
+WIDTH = 35
+# Family -> section and values of config.ini.
+ENCODERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
+    "bert": (
+        "bert",
+        {
+            "hidden_size": WIDTH, "num_layer": 6, "head_num": 5, "size_per_head": 7,
+            "weight_data_type": "fp32", "layer_norm_eps": 1e-6,
+        },
+    ),
+    "t5-encoder": ("encoder", {**T5, "d_model": WIDTH}),
 }  # fmt: skip
 INI: Mapping[str, Mapping[str, object]] = {
     "gpt": {**GPT, "max_pos_seq_len": 13},
@@ -176,19 +188,30 @@ def test_model_repo_fills_the_layout(release: str, layout: str, all_models: Path
     if layout in with_text:
         taken = {tensor.name: tensor.optional for tensor in configs[ensemble.PREPROCESSING].input}
         assert all(taken[name] for name in ensemble.WORDS)
-        _check_steps(configs)
+        ensembles.check(configs)
 
 
-def _check_steps(configs: Mapping[str, Any]) -> None:
-    """Every input of a step is fed and every mapped tensor exists, as the server demands."""
-    whole = configs[ensemble.ENSEMBLE]
-    known = {tensor.name for tensor in whole.input}
-    for step in whole.ensemble_scheduling.step:
-        part = configs[step.model_name]
-        needed = {tensor.name for tensor in part.input if not tensor.optional}
-        named = {tensor.name for tensor in part.input}
-        assert needed <= set(step.input_map) <= named
-        assert set(step.input_map.values()) <= known
-        assert set(step.output_map) <= {tensor.name for tensor in part.output}
-        known |= set(step.output_map.values())
-    assert {tensor.name for tensor in whole.output} <= known
+@pytest.mark.parametrize(("family", "first"), [("bert", "embedding"), ("t5-encoder", "checking")])
+@pytest.mark.parametrize("dtype", ["fp16", "fp32"])
+def test_model_repo_puts_models_around_an_encoder(
+    release: str, family: str, first: str, dtype: str, config: Config, all_models: Path, tmp_path: Path
+) -> None:
+    if config.models.families[family].converter(config.version(release, "ft")) is None:
+        pytest.skip(f"{release} has no {family}")
+    section, values = ENCODERS[family]
+    made = weights(tmp_path / "weights", section, values)
+    known = config.models.families[family].vectors
+    assert known
+    for file in known.files:
+        (made / file).write_bytes(bytes(4 * WIDTH))
+    options = RepositoryOptions(family, made, tmp_path / "models", dtype=dtype, vectors=known)
+    folder = repository.make(templates(all_models, family), options).folder
+    configs = ensembles.configs(folder)
+    assert set(configs) == {"ensemble", first, "fastertransformer", "pooling"}
+    ensembles.check(configs)
+    backend = configs[config_pbtxt.MODEL]
+    assert config_pbtxt.data_types(backend) == ("fp16", "fp32")
+    assert not any(tensor.allow_ragged_batch for tensor in backend.input)
+    (states,) = (tensor for tensor in backend.output if tensor.name == "output_hidden_state")
+    assert states.data_type == DataType.Value(f"TYPE_{dtype.upper()}")
+    assert {each.max_batch_size for each in configs.values()} == {backend.max_batch_size}

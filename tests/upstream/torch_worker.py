@@ -157,6 +157,14 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"max_shard_size": "500KB", **PICKLED},
     ),
     "bert": ("BertModel", "BertConfig", BERT, {}),
+    "t5-encoder": ("T5EncoderModel", "T5Config", T5, {}),
+    # Whole, with a decoder that nobody wants; buckets as in T5's own checkpoints.
+    "t5-encoder-gated": (
+        "T5ForConditionalGeneration",
+        "T5Config",
+        {**T5, "feed_forward_proj": "gated-gelu", "relative_attention_num_buckets": 32},
+        PICKLED,
+    ),
     "bert-head": ("BertForMaskedLM", "BertConfig", {**BERT, "hidden_act": "relu"}, {**SHARDED, **PICKLED}),
     "t5": ("T5ForConditionalGeneration", "T5Config", T5, PICKLED),
     "t5-gated": (
@@ -168,7 +176,15 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 }
 
 # Of models that are computed: with larger numbers, answers would hang on roundings.
-SPREAD = {"bert": 0.2, "bert-head": 0.2, "llama": 0.2, "llama-tied": 0.2, "gptneox-scaled": 0.2}
+SPREAD = {
+    "bert": 0.2,
+    "bert-head": 0.2,
+    "llama": 0.2,
+    "llama-tied": 0.2,
+    "gptneox-scaled": 0.2,
+    "t5-encoder": 0.5,
+    "t5-encoder-gated": 0.5,
+}
 
 
 def make(kind: str, folder: str, tensors: str) -> None:
@@ -205,7 +221,9 @@ def logits(folder: str, number: str, out: str) -> None:
 
 
 def states(folder: str, prompts: str, out: str) -> None:
-    model = transformers.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    t5 = transformers.AutoConfig.from_pretrained(folder).model_type == "t5"
+    loader = transformers.T5EncoderModel if t5 else transformers.AutoModel
+    model = loader.from_pretrained(folder, attn_implementation="eager").eval()
     with torch.no_grad():
         found = [model(torch.tensor([prompt])).last_hidden_state[0].numpy() for prompt in json.loads(prompts)]
     np.savez(out, **{str(number): array for number, array in enumerate(found)})

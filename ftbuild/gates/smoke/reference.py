@@ -32,6 +32,8 @@ MIN_INT8_EFFECT = 0.2
 # A vocabulary that is no multiple of 2, nor of the 8 that fp16 wants: FasterTransformer pads it.
 HIDDEN, LAYERS, HEADS, POSITIONS, VOCABULARY = 128, 2, 2, 128, 509
 START, END = 507, 508
+# The most tokens of a text whose softmax is computed (models.yaml, t5-encoder).
+LONGEST = 4096
 # ALiBi gives each head a slope, by another rule where their number is no power of 2.
 ALIBI_HEADS, ALIBI_HIDDEN = 6, 192
 GPT2 = {
@@ -191,8 +193,27 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
             "hidden_act": "gelu_new",
         },
     ),
+    # Heads are wider than the model, and the feed-forward layer has a gate, as in T5 1.1.
+    "t5-encoder": (
+        "T5Config",
+        "T5EncoderModel",
+        {".q.weight": 4, "relative_attention_bias.weight": 4},
+        LONGEST,
+        {
+            "d_model": HIDDEN,
+            "d_kv": 64,
+            "d_ff": 2 * HIDDEN,
+            "num_layers": 3,
+            "num_heads": 4,
+            "vocab_size": VOCABULARY,
+            "pad_token_id": START,
+            "decoder_start_token_id": START,
+            "eos_token_id": END,
+            "feed_forward_proj": "gated-gelu",
+        },
+    ),
 }
-ENCODERS = ("bert",)
+ENCODERS = ("bert", "t5-encoder")
 
 
 def make(family: str, seed: int) -> transformers.PreTrainedModel:

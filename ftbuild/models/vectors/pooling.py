@@ -5,32 +5,26 @@ Parameters in config.pbtxt: `pooling`, mean or cls, and `normalized`, 0 or 1.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-import triton_python_backend_utils as pb_utils
 import vectors
+from answering import Answering
+
+if TYPE_CHECKING:
+    from answering import Array
 
 
-class TritonPythonModel:
+class TritonPythonModel(Answering):  # type: ignore[misc]
     """The class that Triton's Python backend looks for."""
 
-    def initialize(self, args: dict[str, str]) -> None:
+    name = "pooling"
+    takes = ("output_hidden_state", "input_lengths")
+
+    def start(self, parameters: Mapping[str, str]) -> None:
         """Note how to pool."""
-        parameters = json.loads(args["model_config"])["parameters"]
-        self._pooling = parameters["pooling"]["string_value"]
-        self._normalized = parameters["normalized"]["string_value"] == "1"
+        self._pooling, self._normalized = parameters["pooling"], parameters["normalized"] == "1"
 
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Return one response for each request; an error of one stays in its response."""
-        return [self._response(request) for request in requests]
-
-    def _response(self, request: Any) -> Any:
-        try:
-            states = pb_utils.get_input_tensor_by_name(request, "output_hidden_state").as_numpy()
-            lengths = pb_utils.get_input_tensor_by_name(request, "sequence_lengths").as_numpy().reshape(-1)
-            found = vectors.pooled(states, lengths, self._pooling, self._normalized)
-        except Exception as wrong:
-            return pb_utils.InferenceResponse([], pb_utils.TritonError(f"pooling: {wrong}"))
-        return pb_utils.InferenceResponse([pb_utils.Tensor("embeddings", found)])
+    def answer(self, states: Array, lengths: Array) -> Mapping[str, Array]:
+        """Return a vector [batch, hidden] for the states [batch, longest, hidden] of each row."""
+        return {"embeddings": vectors.pooled(states, lengths.reshape(-1), self._pooling, self._normalized)}

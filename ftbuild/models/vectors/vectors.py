@@ -1,4 +1,4 @@
-"""What comes before and after the layers of an encoder: embeddings of token ids, and one vector of many."""
+"""What comes before and after the layers of an encoder: checks and embeddings, and one vector of many."""
 
 from __future__ import annotations
 
@@ -43,16 +43,28 @@ class Embeddings:
 
         Raises ValueError for a token, a length or a number of tokens that the model does not know.
         """
-        _require_lengths(lengths, ids.shape[1])
-        if ids.shape[1] > len(self._positions):
-            raise ValueError(f"{ids.shape[1]} tokens in a row, and the model takes {len(self._positions)}")
-        _require_range("a token", ids, 0, len(self._words) - 1)
+        require_texts(ids, lengths, len(self._words), len(self._positions))
         summed = self._words[ids].astype(np.float32)
         summed += self._positions[: ids.shape[1]].astype(np.float32) + self._first_type
         centred = summed - summed.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)
         found: Array = centred / np.sqrt(variance + self._epsilon) * self._scale + self._shift
         return found
+
+
+def require_texts(ids: Array, lengths: Array, vocabulary: int, longest: int) -> None:
+    """Raise ValueError unless these are texts: token ids [batch, tokens] below `vocabulary`, and lengths.
+
+    A row has at most `longest` tokens, its padding among them, which are looked up and computed as well.
+    """
+    if not ids.size:
+        raise ValueError("there is no text")
+    if lengths.size != len(ids):
+        raise ValueError(f"there are {lengths.size} lengths of {len(ids)} texts")
+    _require_lengths(lengths, ids.shape[1])
+    if ids.shape[1] > longest:
+        raise ValueError(f"{ids.shape[1]} tokens in a row, and the model takes {longest}")
+    _require_range("a token", ids, 0, vocabulary - 1)
 
 
 def pooled(states: Array, lengths: Array, pooling: str, normalized: bool) -> Array:

@@ -173,6 +173,31 @@ def test_int8_weights_are_files_and_facts_of_the_family(
     assert says in refused(config_folder)
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("words: model.embeddings.word_", "words: model.", "bert looks up"),
+        (
+            "unread: [shared.weight.bin]",
+            "unread: [shared.bin]",
+            "t5-encoder does not load 'shared.bin', which no",
+        ),
+        ("      longest: 4096\n", "", "exactly one of embedding and longest is needed"),
+        (
+            "hidden: hidden_size\n      emb",
+            "hidden: hidden_size\n      longest: 1\n      emb",
+            "exactly one of",
+        ),
+        ("      longest: 4096\n", "      longest: 0\n", "families.t5-encoder.vectors.longest"),
+    ],
+)
+def test_what_makes_vectors_is_written_by_a_converter_and_limits_texts_once(
+    config_folder: Path, old: str, new: str, says: str
+) -> None:
+    spoil(config_folder, "models.yaml", old, new)
+    assert says in refused(config_folder)
+
+
 def test_a_converter_is_told_what_to_read_and_where_to_write(config_folder: Path) -> None:
     spoil(config_folder, "models.yaml", '-o, "{out}", ', "")
     assert "the arguments lack {out}" in refused(config_folder)

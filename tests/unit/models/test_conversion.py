@@ -41,6 +41,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "codegen": {**GPT2, **IDS, "model_type": "codegen", "rotary_dim": 4},
     "gptneox": {**NEOX, **IDS, "model_type": "gpt_neox", "vocab_size": 50},
     "t5": {**T5, **IDS, "model_type": "t5", "vocab_size": 50},
+    "t5-encoder": {**T5, "model_type": "t5", "vocab_size": 50},
 }
 # The numbers of parameters as the models' cards tell them; files that a converter writes besides, in values.
 KNOWN: dict[str, tuple[str, dict[str, Any], int, int]] = {
@@ -117,6 +118,12 @@ KNOWN: dict[str, tuple[str, dict[str, Any], int, int]] = {
         76_961_152,
         32128 * 512,  # the table twice, beside the head
     ),
+    "sentence-t5-base": (
+        "t5-encoder",
+        {"d_model": 768, "d_kv": 64, "d_ff": 3072, "num_layers": 12, "num_heads": 12, "vocab_size": 32128},
+        109_628_544,
+        32128 * 768,  # the table twice
+    ),
 }
 Make = Callable[..., Path]
 
@@ -179,8 +186,10 @@ def test_a_checkpoint_is_read_without_loading_it(family: str, config: Config, ma
     assert found.checkpoint.files == (folder / "model.safetensors",)
     assert found.checkpoint.size == len(safetensors())
     facts = found.checkpoint.facts
-    wanted = {"layers": 2, "heads": 4, "hidden": 32, "vocabulary": 50, "end": 2}
+    wanted = {"layers": 2, "heads": 4, "hidden": 32, "vocabulary": 50}
     assert {name: facts[name] for name in wanted} == wanted
+    # An encoder alone ends nothing.
+    assert facts.get("end") == (None if family == "t5-encoder" else 2)
     assert found.data_type == "fp32"
 
 
@@ -191,7 +200,7 @@ def test_a_checkpoint_of_another_model_is_named_with_the_family_that_reads_it(
     assert error.what == "the checkpoint is a codegen model, not gptj"
     assert error.hint == "--model codegen"
     error = refused(config, "gpt", make("gpt", model_type="mistral"))
-    assert error.hint == "families: gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama, bert"
+    assert error.hint == "families: gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama, bert, t5-encoder"
 
 
 @pytest.mark.parametrize(

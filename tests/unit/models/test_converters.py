@@ -56,7 +56,7 @@ def dialect(*, repeats_prompt: bool = True) -> TensorSchema:
 
 def test_each_release_serves_the_families_it_has_converters_for(config: Config) -> None:
     assert config.models.served(config.version("22.03", "ft")) == ("gpt", "t5")
-    served = ("gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "t5", "llama", "bert")
+    served = ("gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "t5", "llama", "bert", "t5-encoder")
     assert config.models.served(config.version("22.12", "ft")) == served
     assert "llama" not in config.models.served(config.version("22.07", "ft"))
     with pytest.raises(ConfigError, match=r"22\.03 converts no gptneox") as caught:

@@ -102,6 +102,22 @@ def test_bert_takes_no_table_of_embeddings_to_the_gpu_and_keeps_no_cache(
     assert "4 x 100 tokens at once\n" in found.render()
 
 
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_t5_encoder_takes_one_table_of_tokens_to_each_gpu(gpus: int, config: Config, make: Make) -> None:
+    load = placement.load_of(config, "t5-encoder", 4, 100, None, None)
+    settings = {**T5_3B, "model_type": "t5", "feed_forward_proj": "gated-gelu"}
+    found = placed(config, "t5-encoder", make("t5-encoder", **settings), load)
+    hidden, wide, inner, heads, rows, length, item = 1024, 32 * 128, 16384, 32, 4, 100, 2
+    layer = (4 * hidden * wide + 3 * hidden * inner) // gpus + 2 * hidden
+    footprint = found.footprints[gpus, "fp16"]
+    assert footprint.weights == item * (24 * layer + 32128 * hidden + hidden + heads * 32 // gpus)
+    assert footprint.cache == 0
+    shared = 7 * rows * length * hidden + rows * length * length + heads * length * length
+    split = 8 * rows * length * wide + rows * heads * length * length + 2 * rows * length * inner
+    assert footprint.buffers == 2**25 + item * (shared + split // gpus) + 4 * 2 * rows * length
+    assert {data_type for _, data_type in found.footprints} == {"fp32", "fp16"}
+
+
 def test_an_answer_that_is_a_vector_has_neither_length_nor_beams(config: Config) -> None:
     with pytest.raises(ConfigError, match="bert answers with vectors") as refused:
         placement.load_of(config, "bert", 1, 8, 8, None)
@@ -240,8 +256,15 @@ def test_gpus_of_this_machine_come_first_and_are_no_more_than_there_are(config: 
     assert "NVIDIA H200 (here)  90    141" in found.render()
 
 
+def test_a_text_that_the_kernels_do_not_take_is_refused(config: Config, make: Make) -> None:
+    folder = make("t5-encoder", **T5_3B, model_type="t5")
+    assert placed(config, "t5-encoder", folder, placement.load_of(config, "t5-encoder", 1, 4096, None, None))
+    with pytest.raises(ConfigError, match="tokens are more than the model takes: 4096"):
+        placed(config, "t5-encoder", folder, placement.load_of(config, "t5-encoder", 1, 4097, None, None))
+
+
 def test_a_request_that_the_model_has_no_positions_for_is_refused(config: Config, make: Make) -> None:
-    with pytest.raises(ConfigError, match="12 and 8 tokens are more than the model's 16 positions"):
+    with pytest.raises(ConfigError, match="12 and 8 tokens are more than the model takes: 16"):
         placed(config, "gpt", make("gpt"), Load(1, 1, 12, 8))
 
 

@@ -20,6 +20,7 @@ from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, token
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from testing import bytelevel, needs
+from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE
 
 # The keys of fastertransformer_backend v1.1, all_models/gpt/fastertransformer/config.pbtxt, other values.
@@ -574,51 +575,16 @@ def test_prompts_begin_with_opts_token_but_words_do_not(
         texts.load(tmp_path)
 
 
-class Tensor:
-    def __init__(self, name: str, array: Any) -> None:
-        self.name, self.array = name, array
-
-    def as_numpy(self) -> Any:
-        return self.array
-
-
-class Response:
-    def __init__(self, output_tensors: list[Tensor], error: str | None = None) -> None:
-        self.outputs = {tensor.name: tensor.array for tensor in output_tensors}
-        self.error = error
-
-
 @pytest.fixture
 def python_backend(texts: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Triton's Python backend gives to a model, as far as ours use it."""
-    module = ModuleType("triton_python_backend_utils")
-    module.__dict__.update(
-        Tensor=Tensor,
-        InferenceResponse=Response,
-        TritonError=str,
-        triton_string_to_numpy={"TYPE_UINT32": np.uint32, "TYPE_INT32": np.int32}.__getitem__,
-        get_input_tensor_by_name=lambda request, name: request.get(name),
-    )
-    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setitem(sys.modules, triton_python.NAME, triton_python.module())
     monkeypatch.setitem(sys.modules, "texts", texts)
 
 
 def model(name: str, folder: Path, outputs: Mapping[str, str]) -> Any:
     """A Python model as it lies in a repository, initialized as Triton does it."""
     source = Path(*tokenization.__path__) / f"{name}.py"
-    namespace: dict[str, Any] = {"__file__": str(folder / "model.py"), "__name__": "model"}
-    exec(compile(source.read_text(), str(source), "exec"), namespace)
-    config = {
-        "output": [{"name": name, "data_type": data_type} for name, data_type in outputs.items()],
-        "parameters": {"tokenizer_path": {"string_value": "tokenizer"}, "padding_id": {"string_value": "7"}},
-    }
-    instance = namespace["TritonPythonModel"]()
-    instance.initialize({"model_config": json.dumps(config)})
-    return instance
-
-
-def request(**arrays: Any) -> dict[str, Tensor]:
-    return {name: Tensor(name, array) for name, array in arrays.items()}
+    return triton_python.model(source, folder, {"tokenizer_path": "tokenizer", "padding_id": "7"}, outputs)
 
 
 @pytest.mark.usefixtures("python_backend")
@@ -628,8 +594,8 @@ def test_a_request_without_words_gets_empty_lists_and_a_bad_one_an_error(tmp_pat
     length = np.array([[5], [5]], np.uint32)
     good, bad = model("preprocessing", tmp_path, declared).execute(
         [
-            request(QUERY=rows("#$", "%"), REQUEST_OUTPUT_LEN=length),
-            request(QUERY=rows("#", ""), REQUEST_OUTPUT_LEN=length),
+            triton_python.request(QUERY=rows("#$", "%"), REQUEST_OUTPUT_LEN=length),
+            triton_python.request(QUERY=rows("#", ""), REQUEST_OUTPUT_LEN=length),
         ]
     )
     assert good.error is None
@@ -638,7 +604,7 @@ def test_a_request_without_words_gets_empty_lists_and_a_bad_one_an_error(tmp_pat
         "REQUEST_INPUT_LEN": (np.uint32, [[2], [1]]),
         "STOP_WORDS_IDS": (np.int32, [[[0], [-1]]] * 2),
     }
-    assert bad.error == "preprocessing: row 2 has no tokens"
+    assert bad.error.message == "preprocessing: row 2 has no tokens"
 
 
 @pytest.mark.usefixtures("python_backend")
@@ -647,11 +613,11 @@ def test_postprocessing_works_with_and_without_lengths(tmp_path: Path) -> None:
     tokens = np.array([[[35, 36, 37]]], np.uint32)
     cut, whole, broken = model("postprocessing", tmp_path, {}).execute(
         [
-            request(TOKENS_BATCH=tokens, sequence_length=np.array([[2]], np.uint32)),
-            request(TOKENS_BATCH=tokens),
-            request(),
+            triton_python.request(TOKENS_BATCH=tokens, sequence_length=np.array([[2]], np.uint32)),
+            triton_python.request(TOKENS_BATCH=tokens),
+            triton_python.request(),
         ]
     )
     assert cut.outputs["OUTPUT"].tolist() == [b"#$"]
     assert whole.outputs["OUTPUT"].tolist() == [b"#$%"]
-    assert broken.error.startswith("postprocessing: ")
+    assert broken.error.message.startswith("postprocessing: ")

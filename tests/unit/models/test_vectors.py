@@ -16,13 +16,13 @@ import pytest
 from ftbuild.client import probe
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_pbtxt, conversion, repository, weights
+from ftbuild.models import config_pbtxt, conversion, repository, vector_models, weights
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.models.vector_models import Pooling
 from ftbuild.models.vectors import vectors
 from ftbuild.serving import requirements
-from testing import ROOT, bytelevel
+from testing import ROOT, bytelevel, ensembles
 from testing.bert import TEMPLATE
 
 Array = np.ndarray[Any, Any]
@@ -101,11 +101,6 @@ def served(options: RepositoryOptions) -> Path:
     return repository.make({"fastertransformer": TEMPLATE}, options).folder
 
 
-def parameters(folder: Path, model: str) -> dict[str, str]:
-    found = config_pbtxt.read(folder / model / "config.pbtxt").parameters
-    return {name: value.string_value for name, value in found.items()}
-
-
 @pytest.mark.parametrize("prefix", ["", "bert."])
 def test_a_gpu_gets_its_columns_or_rows_of_each_matrix(config: Config, tmp_path: Path, prefix: str) -> None:
     held = tensors()
@@ -160,10 +155,11 @@ def test_a_repository_has_the_models_around_the_backend_and_the_tables_once(
     tables = {f"embedding/1/tables/{name}" for name in options.vectors.files} if options.vectors else set()
     assert files == {
         "ensemble/config.pbtxt", "ensemble/1/.keep",
-        "embedding/config.pbtxt", "embedding/1/model.py", "embedding/1/vectors.py", *tables,
+        "embedding/config.pbtxt", "embedding/1/model.py", "embedding/1/answering.py",
+        "embedding/1/vectors.py", *tables,
         "embedding/1/tokenizer/tokenizer.json",
         "fastertransformer/config.pbtxt", "fastertransformer/1/1-gpu/config.ini",
-        "pooling/config.pbtxt", "pooling/1/model.py", "pooling/1/vectors.py",
+        "pooling/config.pbtxt", "pooling/1/model.py", "pooling/1/answering.py", "pooling/1/vectors.py",
     }  # fmt: skip
     assert len(tables) == 5
     # The weights themselves stay as they were.
@@ -175,24 +171,21 @@ def test_the_backend_finds_its_weights_and_every_step_fits_the_next(options: Rep
     backend = config_pbtxt.read(folder / "fastertransformer/config.pbtxt")
     # FasterTransformer 5.3 appends the names of files to this path as it is.
     assert backend.default_model_filename == "1-gpu/"
-    assert parameters(folder, "fastertransformer")["is_remove_padding"] == "0"
+    assert ensembles.parameters(folder, "fastertransformer")["is_remove_padding"] == "0"
     assert not backend.batch_input
     found = requirements.read(folder)
     assert [(each.folder, each.exists) for each in found.weights] == [("fastertransformer/1/1-gpu", True)]
     assert found.weights[0].data_types == ("fp16", "fp32")
 
-    configs = {name: config_pbtxt.read(folder / name / "config.pbtxt") for name in found.models}
+    configs = ensembles.configs(folder)
     assert {config.max_batch_size for config in configs.values()} == {64}
-    ensemble = configs["ensemble"]
-    known = {tensor.name: (tensor.data_type, list(tensor.dims)) for tensor in ensemble.input}
-    for step in ensemble.ensemble_scheduling.step:
-        model = configs[step.model_name]
-        for tensor in model.input:
-            assert known[step.input_map[tensor.name]] == (tensor.data_type, list(tensor.dims)), tensor.name
-        for tensor in model.output:
-            known[step.output_map[tensor.name]] = (tensor.data_type, list(tensor.dims))
-    (answer,) = ensemble.output
-    assert known[answer.name] == (answer.data_type, [HIDDEN])
+    ensembles.check(configs)
+    (answer,) = configs["ensemble"].output
+    assert list(answer.dims) == [HIDDEN]
+
+
+def test_a_text_may_be_as_long_as_the_table_of_positions(options: RepositoryOptions) -> None:
+    assert vector_models.longest_text(served(options)) == POSITIONS
 
 
 def test_the_probe_of_a_server_asks_the_ensemble_for_one_vector(options: RepositoryOptions) -> None:
@@ -213,6 +206,10 @@ def unreadable(folder: Path) -> None:
     (folder / "config.ini").write_text((folder / "config.ini").read_text().replace("1e-05", "much"))
 
 
+def no_width(folder: Path) -> None:
+    (folder / "config.ini").write_text((folder / "config.ini").read_text().replace("hidden_size", "hid"))
+
+
 def no_table(folder: Path) -> None:
     (folder / "model.embeddings.LayerNorm.bias.bin").unlink()
 
@@ -224,7 +221,8 @@ def half_a_row(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "what"),
     [
-        (unreadable, "no usable hidden_size, weight_data_type and layer_norm_eps"),
+        (unreadable, "no usable weight_data_type and layer_norm_eps"),
+        (no_width, "no usable hidden_size"),
         (no_table, "model.embeddings.LayerNorm.bias.bin has 0 bytes"),
         (half_a_row, f"word_embeddings.weight.bin has {HIDDEN * 4 + 2} bytes"),
     ],
@@ -255,7 +253,7 @@ def test_what_a_family_of_vectors_has_not_is_refused(
 
 def embeddings(options: RepositoryOptions) -> vectors.Embeddings:
     folder = served(options)
-    return vectors.Embeddings(folder / "embedding/1/tables", parameters(folder, "embedding"))
+    return vectors.Embeddings(folder / "embedding/1/tables", ensembles.parameters(folder, "embedding"))
 
 
 def test_an_embedding_is_the_normalized_sum_of_its_rows(options: RepositoryOptions) -> None:
@@ -278,6 +276,8 @@ def test_an_embedding_is_the_normalized_sum_of_its_rows(options: RepositoryOptio
         ([[300]], [1], "a token is 300"),
         ([[1, 2]], [3], "a length is 3"),
         ([[1, 2]], [0], "a length is 0"),
+        ([[1, 2]], [1, 1], "there are 2 lengths of 1 texts"),
+        ([[]], [0], "there is no text"),
         ([[1] * 8], [8], "8 tokens in a row, and the model takes 7"),
     ],
 )
@@ -300,4 +300,4 @@ def test_pooling_sees_no_padding() -> None:
 
 def test_the_pooling_that_is_chosen_is_told_to_the_server(options: RepositoryOptions) -> None:
     folder = served(replace(options, pooling=Pooling("cls", normalized=False)))
-    assert parameters(folder, "pooling") == {"pooling": "cls", "normalized": "0"}
+    assert ensembles.parameters(folder, "pooling") == {"pooling": "cls", "normalized": "0"}

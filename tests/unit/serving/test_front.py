@@ -84,12 +84,18 @@ def test_the_front_needs_a_port_of_its_own() -> None:
         Ports(openai=8000)
 
 
-def test_a_repository_of_vectors_is_asked_through_its_ensemble(models: Path) -> None:
+@pytest.mark.parametrize("first", ["embedding", "checking"])
+@pytest.mark.parametrize(("said", "known"), [({"longest": "512"}, 512), ({}, None), ({"longest": "x"}, None)])
+def test_a_repository_of_vectors_is_asked_through_its_ensemble(
+    models: Path, first: str, said: dict[str, str], known: int | None
+) -> None:
     (models / front.TOKENIZER).rename(models / "tokenizer")
-    (models / front.VECTORS_TOKENIZER).mkdir(parents=True)
-    (ini,) = models.glob("fastertransformer/1/*/config.ini")
-    ini.write_text("[bert]\nhead_num = 2\nsize_per_head = 32\nmax_position_embeddings = 512\n")
+    (models / first / "1" / "tokenizer").mkdir(parents=True)
+    parameters = [
+        f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}' for key, value in said.items()
+    ]
+    (models / first / "config.pbtxt").write_text("\n".join(['backend: "python"', *parameters]))
     made = found(models)
-    assert (made.embeds, made.end_id, made.context) == (True, None, 512)
-    assert made.tokenizer == front.VECTORS_TOKENIZER
+    assert (made.embeds, made.end_id, made.context) == (True, None, known)
+    assert made.tokenizer == f"{first}/1/tokenizer"
     assert "--triton-model=ensemble" in made.command("127.0.0.1")
