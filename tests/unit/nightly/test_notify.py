@@ -173,7 +173,7 @@ def test_a_retry_waits_as_long_as_the_server_asks() -> None:
     with serving(Hook([429], {"Retry-After": "1"})) as hook:
         start = time.monotonic()
         assert notify.post(hook.url, recorded_runs.good()) is None
-    assert 1 <= time.monotonic() - start < 5
+    assert 1 <= time.monotonic() - start < 60
 
 
 @pytest.mark.parametrize(("code", "asked"), [(503, 7), (404, 1), (400, 1), (500, 1), (502, 1), (504, 1)])
