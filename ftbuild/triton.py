@@ -27,9 +27,10 @@ LIMITS = {"memlock": -1, "stack": 64 * 2**20}
 POLL_SECONDS = 0.2
 SHOWN_LINES = 15
 DIED_HINT = "the first error in the log names the cause; `invoke verify` finds missing libraries"
-# Error lines of glog (`E1121 ...`), FasterTransformer, NCCL, the C++ runtime and a shell.
+# Error lines of glog (`E1121 ...`), FasterTransformer, NCCL, the C++ runtime, a shell, Open MPI 5.
 _CAUSE = re.compile(
-    r"E\d{4} |error:|terminate called|\[FT\]\[ERROR\]|Failed, |.*(?:No such file|Segmentation fault)"
+    r"E\d{4} |error:|terminate called|\[FT\]\[ERROR\]|Failed, "
+    r"|.*(?:No such file|Segmentation fault|PRTE ERROR)"
 )
 
 
@@ -43,6 +44,10 @@ def _command(nodes: int) -> tuple[str, ...]:
 
 
 COMMAND = _command(1)
+# Open MPI 5 ends with "prte_session_dir failed" where a folder of its session is left, whose name has the
+# host, the process and the user (PRRTE 3 session_dir.c:95). A container that was killed and starts again has
+# the same three; its /tmp is the old one, also in a pod. Process 1 of this host is only an earlier life.
+_FORGET = "rm -rf /tmp/prterun.`uname -n`.1.*"
 
 
 def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
@@ -50,7 +55,8 @@ def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
 
     Where the server can, what `CLOSED` names answers only to a header whose name and value are random and
     known to nobody. A shell makes them at each start; in backquotes, since Kubernetes takes `$(...)` for a
-    variable of its own. Arguments that a platform appends go to the server all the same.
+    variable of its own. Arguments that a platform appends go to the server all the same. What a killed server
+    left of its session is removed first.
     """
     if server is None or Version(server) < CLOSED_FROM:
         return _command(nodes)
@@ -59,7 +65,12 @@ def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
         f"--{option}={CLOSED}:{random}={random}"
         for option in ("http-restricted-api", "grpc-restricted-protocol")
     ]
-    return ("sh", "-c", f'exec {shlex.join(_command(nodes))} {" ".join(options)} "$@"', "tritonserver")
+    return (
+        "sh",
+        "-c",
+        f'{_FORGET}; exec {shlex.join(_command(nodes))} {" ".join(options)} "$@"',
+        "tritonserver",
+    )
 
 
 def log_excerpt(*logs: bytes) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ftbuild import triton
 from ftbuild.engine import daemon
 from ftbuild.errors import SmokeError
+from ftbuild.plan import LABELS
 
 if TYPE_CHECKING:
     from docker.types import DeviceRequest
@@ -97,6 +98,12 @@ def serve(
         container.get_docker_client().client.close()
 
 
+def _command(image: str) -> tuple[str, ...]:
+    """Return the command by which an image is served, which depends on the server that its label names."""
+    found = daemon.image(daemon.connect(), image)
+    return triton.command(found.labels.get(f"{LABELS}.server") if found else None)
+
+
 def _running(container: DockerContainer, start: float) -> Server:
     """Return a container whose server is ready, and was started at this moment of the monotonic clock."""
     host = LOOPBACK if _is_here(container) else container.get_container_host_ip()
@@ -124,7 +131,7 @@ def _container(
     )
     container = (
         DockerContainer(image)
-        .with_command([*triton.COMMAND, *options])
+        .with_command([*_command(image), *options])
         .with_exposed_ports(*_PORTS)
         .with_envs(**environment)
         .with_kwargs(

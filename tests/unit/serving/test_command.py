@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -47,3 +49,22 @@ def test_what_harms_others_answers_to_a_header_that_nobody_knows(server: str, tm
     assert [option for option, *_ in closed] == ["http-restricted-api", "grpc-restricted-protocol"]
     assert len({secret for _, *secrets in closed for secret in secrets}) == 4
     assert first[-3:-1] != second[-3:-1]
+
+
+def test_a_killed_server_leaves_nothing_that_keeps_the_next_one_from_starting(tmp_path: Path) -> None:
+    """Open MPI 5 refuses a session folder that is there; those of other processes may be in use."""
+    launcher = tmp_path / "mpirun"
+    launcher.write_text("#!/bin/sh\nls -d /tmp/prterun.*\n")
+    launcher.chmod(0o755)
+    host = os.uname().nodename
+    left, others = Path(f"/tmp/prterun.{host}.1.ftbuild"), Path(f"/tmp/prterun.{host}.19.ftbuild")
+    try:
+        for folder in (left, others):
+            (folder / "0").mkdir(parents=True)
+        path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
+        found = subprocess.run(command("2.70.0"), env=path, capture_output=True, text=True, check=True).stdout
+        assert str(others) in found.splitlines()
+        assert str(left) not in found.splitlines()
+    finally:
+        for folder in (left, others):
+            shutil.rmtree(folder, ignore_errors=True)
