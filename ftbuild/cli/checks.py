@@ -53,20 +53,19 @@ def run(
     work.mkdir(parents=True, exist_ok=True)
     log = work / "test.log"
     log.unlink(missing_ok=True)
+    below = [select] if select else []
     # The tests wait for downloads and builds, above all at their beginning on a bare machine.
     with ThreadPoolExecutor(1) as beside:
         linted = [beside.submit(_run_quietly, root, log, *tool) for tool in tools]
         try:
-            code = _run(root, log, _show, *tests, *([select] if select else []))
+            tested = _run(root, log, _show, *tests, *below)
         except KeyboardInterrupt:
             beside.shutdown(wait=False, cancel_futures=True)
             shell.interrupt()
             raise
         codes = {tool: done.result() for tool, done in zip(map(tuple, tools), linted, strict=True)}
-    only_alone = code == _SOME_TESTS_FAILED and not _run(
-        root, log, _show, *alone, *([select] if select else [])
-    )
-    codes[tuple(tests)] = 0 if only_alone else code
+    only_alone = tested == _SOME_TESTS_FAILED and not _run(root, log, _show, *alone, *below)
+    codes[tuple(tests)] = 0 if only_alone else tested
     failed = [" ".join(command) for command, code in codes.items() if code]
     if failed:
         print(f"failed: {', '.join(failed)} (log: {log})")
