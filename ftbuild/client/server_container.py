@@ -15,6 +15,7 @@ from ftbuild.errors import SmokeError
 from ftbuild.plan import LABELS
 
 if TYPE_CHECKING:
+    import docker
     from docker.types import DeviceRequest
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.waiting_utils import WaitStrategy, WaitStrategyTarget
@@ -98,9 +99,9 @@ def serve(
         container.get_docker_client().client.close()
 
 
-def _command(image: str) -> tuple[str, ...]:
+def _command(client: docker.DockerClient, image: str) -> tuple[str, ...]:
     """Return the command by which an image is served, which depends on the server that its label names."""
-    found = daemon.image(daemon.connect(), image)
+    found = daemon.image(client, image)
     return triton.command(found.labels.get(f"{LABELS}.server") if found else None)
 
 
@@ -129,9 +130,10 @@ def _container(
         if devices
         else []
     )
+    container = DockerContainer(image)
+    command = _command(container.get_docker_client().client, image)
     container = (
-        DockerContainer(image)
-        .with_command([*_command(image), *options])
+        container.with_command([*command, *options])
         .with_exposed_ports(*_PORTS)
         .with_envs(**environment)
         .with_kwargs(

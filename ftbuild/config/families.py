@@ -265,7 +265,6 @@ class Family(Model):
     """A model family: models of one structure."""
 
     title: Text | None = Field(default=None, description="its name in the documentation; null: its key")
-    tried: bool = Field(default=True, description="whether it has given right answers on a GPU")
     checkpoint: CheckpointConfig
     converters: tuple[Converter, ...] = Field(min_length=1)
     served_as: Name | None = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 
 from ftbuild.models import config_ini, conversion_run, converters, weights
 from ftbuild.models.conversion import Conversion
+from ftbuild.models.vector_models import Pooling
 from testing import ROOT
 
 Array = np.ndarray[Any, Any]
@@ -64,3 +65,14 @@ def carry_out(planned: Conversion, worker: TorchWorker, tree: Path, out: Path) -
     if added := weights.added_config(planned.converter, planned.checkpoint.facts):
         config_ini.add(made, added)
     return made
+
+
+def expected_vectors(
+    checkpoint: Path, prompts: Sequence[Sequence[int]], worker: TorchWorker, out: Path, pooling: Pooling
+) -> Array:
+    """What transformers and a pooling by hand make of the prompts; `out` keeps the states."""
+    worker("states", str(checkpoint), json.dumps(prompts), str(out))
+    states = np.load(out)
+    rows = [states[str(number)] for number in range(len(prompts))]
+    found = np.stack([row[0] if pooling.kind == "cls" else row.mean(0) for row in rows])
+    return found / np.linalg.norm(found, axis=1, keepdims=True) if pooling.normalized else found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from ftbuild.models.vectors import vectors
 from testing import ensembles
 from testing.bert import TEMPLATE
 
-from .conversions import Array, Tensors, TorchWorker, carry_out
+from .conversions import Array, Tensors, TorchWorker, carry_out, expected_vectors
 from .ft_bert import Bert
 
 RELEASES = ("22.07", "22.12")
@@ -69,16 +68,6 @@ def served(made: Path, config: Config, out: Path, pooling: vector_models.Pooling
     return vectors.pooled(states, lengths, given["pooling"], given["normalized"] == "1")
 
 
-def wanted(
-    kind: str, worker: TorchWorker, checkpoint: Make, out: Path, pooling: vector_models.Pooling
-) -> Array:
-    worker("states", str(checkpoint(kind)[0]), json.dumps(PROMPTS), str(out))
-    states = np.load(out)
-    rows = [states[str(number)] for number in range(len(PROMPTS))]
-    found = np.stack([row[0] if pooling.kind == "cls" else row.mean(0) for row in rows])
-    return found / np.linalg.norm(found, axis=1, keepdims=True) if pooling.normalized else found
-
-
 @pytest.mark.parametrize("gpus", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["bert", "bert-head"])
 def test_vectors_are_those_of_transformers(
@@ -87,7 +76,7 @@ def test_vectors_are_those_of_transformers(
     made = converted(kind, config, worker, checkpoint, tmp_path / "weights", gpus)
     for pooling in (vector_models.Pooling(), vector_models.Pooling("cls", normalized=False)):
         ours = served(made, config, tmp_path / f"models-{pooling.kind}", pooling)
-        theirs = wanted(kind, worker, checkpoint, tmp_path / "states.npz", pooling)
+        theirs = expected_vectors(checkpoint(kind)[0], PROMPTS, worker, tmp_path / "states.npz", pooling)
         assert ours.dtype == np.float32
         assert np.abs(ours - theirs).max() < 1e-4, pooling
 
@@ -98,7 +87,7 @@ def test_tables_in_half_precision_give_nearly_the_same(
     made = converted("bert", config, worker, checkpoint, tmp_path / "weights", 1, "fp16")
     pooling = vector_models.Pooling()
     ours = served(made, config, tmp_path / "models", pooling)
-    theirs = wanted("bert", worker, checkpoint, tmp_path / "states.npz", pooling)
+    theirs = expected_vectors(checkpoint("bert")[0], PROMPTS, worker, tmp_path / "states.npz", pooling)
     assert 0 < np.abs(ours - theirs).max() < 1e-2
 
 

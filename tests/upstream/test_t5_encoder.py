@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +17,7 @@ from ftbuild.models.vectors import vectors
 from testing import ensembles
 from testing.t5_encoder import TEMPLATE
 
-from .conversions import Array, Tensors, TorchWorker, carry_out
+from .conversions import Array, Tensors, TorchWorker, carry_out, expected_vectors
 from .ft_t5_encoder import T5Encoder
 
 RELEASES = ("22.07", "22.12")
@@ -68,16 +67,6 @@ def served(made: Path, config: Config, out: Path, pooling: vector_models.Pooling
     return vectors.pooled(states, lengths, given["pooling"], given["normalized"] == "1")
 
 
-def wanted(
-    kind: str, worker: TorchWorker, checkpoint: Make, out: Path, pooling: vector_models.Pooling
-) -> Array:
-    worker("states", str(checkpoint(kind)[0]), json.dumps(PROMPTS), str(out))
-    states = np.load(out)
-    rows = [states[str(number)] for number in range(len(PROMPTS))]
-    found = np.stack([row[0] if pooling.kind == "cls" else row.mean(0) for row in rows])
-    return found / np.linalg.norm(found, axis=1, keepdims=True) if pooling.normalized else found
-
-
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("release", RELEASES)
@@ -94,7 +83,7 @@ def test_vectors_are_those_of_transformers(
     made = convert(kind, gpus, release=release)
     for pooling in (vector_models.Pooling(), vector_models.Pooling("cls", normalized=False)):
         ours = served(made, config, tmp_path / f"models-{pooling.kind}", pooling)
-        theirs = wanted(kind, worker, checkpoint, tmp_path / "states.npz", pooling)
+        theirs = expected_vectors(checkpoint(kind)[0], PROMPTS, worker, tmp_path / "states.npz", pooling)
         assert ours.dtype == np.float32
         assert np.abs(ours - theirs).max() < 1e-4, pooling
 
@@ -113,7 +102,7 @@ def test_the_comparison_tells_a_slightly_wrong_position(
     (np.fromfile(file, np.float32) * np.float32(0.9)).tofile(file)
     pooling = vector_models.Pooling()
     ours = served(made, config, tmp_path / "models", pooling)
-    theirs = wanted(kind, worker, checkpoint, tmp_path / "states.npz", pooling)
+    theirs = expected_vectors(checkpoint(kind)[0], PROMPTS, worker, tmp_path / "states.npz", pooling)
     assert np.abs(ours - theirs).max() > 1e-3
 
 
@@ -123,5 +112,5 @@ def test_files_in_half_precision_give_nearly_the_same(
     made = convert("t5-encoder", dtype="fp16")
     pooling = vector_models.Pooling()
     ours = served(made, config, tmp_path / "models", pooling)
-    theirs = wanted("t5-encoder", worker, checkpoint, tmp_path / "states.npz", pooling)
+    theirs = expected_vectors(checkpoint("t5-encoder")[0], PROMPTS, worker, tmp_path / "states.npz", pooling)
     assert 0 < np.abs(ours - theirs).max() < 1e-2

@@ -22,7 +22,7 @@ def models(config: Config) -> str:
 
 def _served(family: Family, version: str) -> str:
     if family.converter(version):
-        return "yes" if family.tried else "untried"
+        return "yes"
     return "original JAX checkpoint only" if family.converter(version, "jax") else "no"
 
 
