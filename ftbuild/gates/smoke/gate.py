@@ -39,6 +39,8 @@ SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 # The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
 COMPARED = "answers are the references"
+# The patch that replays steps as CUDA graphs.
+REPLAYS = "0450-step-graphs.patch"
 
 
 def demands(plan: Plan) -> tuple[Demand, ...]:
@@ -118,7 +120,14 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     tested = {
         name: model for name, model in tested_models(config, plan, gpus).items() if name in prepared.families
     }
-    job = Job(image, prepared.folder, tested, access.style if access else None, [str(g) for g in gpus])
+    job = Job(
+        image,
+        prepared.folder,
+        tested,
+        access.style if access else None,
+        [str(g) for g in gpus],
+        replays=access is not None and replays(plan),
+    )
     job.write(folder / JOB)
     _suite(folder, subject.report)
     found = GateReport(
@@ -140,6 +149,11 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
 def tested_models(config: Config, plan: Plan, gpus: Sequence[Gpu]) -> dict[str, Model]:
     """Return the families that a cell serves, with what release, SMs and GPUs can do of each."""
     return {name: _model(config, plan, name, gpus) for name in plan.families}
+
+
+def replays(plan: Plan) -> bool:
+    """Return whether a cell's servers replay the steps of a request as CUDA graphs."""
+    return any((patch.component, patch.file) == ("ft", REPLAYS) for patch in plan.patches)
 
 
 def complete(results: Sequence[CheckResult], wanted: Iterable[Demand]) -> tuple[CheckResult, ...]:

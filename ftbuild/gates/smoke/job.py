@@ -50,13 +50,17 @@ class Model:
 
 @dataclass(frozen=True)
 class Job:
-    """The image under test, the folder of prepared models, the GPUs; `style` is None on CPUs."""
+    """The image under test, the folder of prepared models, the GPUs; `style` is None on CPUs.
+
+    `replays`: whether the release replays the steps of a request as CUDA graphs.
+    """
 
     image: str
     prepared: Path
     models: Mapping[str, Model]
     style: str | None
     gpus: Sequence[str]
+    replays: bool = False
 
     def families(self, *, vectors: bool = False) -> tuple[str, ...]:
         """Return the families that answer with tokens, or those that answer with vectors."""

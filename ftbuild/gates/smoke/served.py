@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -122,7 +122,9 @@ def prompts(case: str) -> list[Tokens]:
 
 
 @contextlib.contextmanager
-def serving(task: Job, variant: Variant, limits: Limits | None = None) -> Iterator[Served]:
+def serving(
+    task: Job, variant: Variant, limits: Limits | None = None, environment: Mapping[str, str] | None = None
+) -> Iterator[Served]:
     """Serve a variant on exactly its GPUs, and without a compiler of PTX.
 
     Raises SmokeError when the server does not get ready.
@@ -146,21 +148,25 @@ def serving(task: Job, variant: Variant, limits: Limits | None = None) -> Iterat
     expected = golden.expected(prepared / (models.INT8_ANSWERS if int8 else models.ANSWERS))
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
         config_pbtxt.write(Path(folder), text, weights)
-        with start(task, variant, Path(folder)) as running:
+        with start(task, variant, Path(folder), environment=environment) as running:
             made = Served(variant, running, task.style is not None, dialect, expected)
             yield made
             made.close()
 
 
 def start(
-    task: Job, variant: Variant, folder: Path, options: Sequence[str] = CONTROL
+    task: Job,
+    variant: Variant,
+    folder: Path,
+    options: Sequence[str] = CONTROL,
+    environment: Mapping[str, str] | None = None,
 ) -> AbstractContextManager[server.Server]:
     """Start the server of a variant on the model repository `folder`."""
     return server.serve(
         task.image,
         folder,
         devices=gpu.requests(task.style) if task.style else (),
-        environment=_environment(task, variant),
+        environment={**_environment(task, variant), **(environment or {})},
         options=options,
     )
 

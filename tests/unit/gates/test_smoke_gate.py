@@ -210,3 +210,10 @@ def test_results_of_another_image_would_be_demanded_of_that_image(make: Make) ->
     spoilt = replace(found, results=tuple(replace(r, subject="sdk") for r in found.results))
     spoilt.write(run.subject.folder)
     assert evidence.objection(SMOKE, run.subject.plan, run.subject.folder, IDS)
+
+
+@pytest.mark.parametrize(("triton", "replays"), [("22.07", False), ("22.12", True)])
+def test_releases_with_the_patch_replay_steps(triton: str, replays: bool) -> None:
+    """Were the patch renamed, the suite would skip the test that compares replayed steps."""
+    (plan,) = plans(loader.load(ROOT / "buildcfg"), Selection(triton=[triton], sm=["90"], base=["open"]))
+    assert gate.replays(plan) is replays

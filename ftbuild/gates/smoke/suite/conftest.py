@@ -64,6 +64,11 @@ def _testable(request: pytest.FixtureRequest) -> tuple[Job, Variant]:
 
 
 @pytest.fixture(scope="session")
+def task(pytestconfig: pytest.Config) -> Job:
+    return pytestconfig.stash[JOB]
+
+
+@pytest.fixture(scope="session")
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
     with serving(*_testable(request)) as made:
         yield made
