@@ -48,6 +48,33 @@ def test_a_buffer_that_is_allocated_again_begins_as_a_null_pointer(
     assert [(file, name) for file, name, set_ in members if not set_] == []
 
 
+def test_a_buffer_that_grows_does_not_keep_its_old_address(
+    config: Config, cache: Path, need: Need, tmp_path: Path
+) -> None:
+    """In 5.0 a freed pointer keeps its value, which reMalloc takes for a buffer of whoever has it by now."""
+    need("ft")
+    fetch.export(config, "22.03", "ft", cache, tmp_path / "ft")
+    code = tmp_path / "ft" / CODE
+    assert sum(len(list(freed_before_they_grow(file))) for file in served_sources(code)) == 5
+    patched.apply(config, "22.03", {"ft": tmp_path / "ft"}, cache, print)
+    assert [each for file in served_sources(code) for each in freed_before_they_grow(file)] == []
+
+
+def served_sources(code: Path) -> list[Path]:
+    return [source for folder in SERVED for source in sorted(code.glob(f"{folder}/*.c[cu]"))]
+
+
+def freed_before_they_grow(source: Path) -> Iterator[str]:
+    """Yield the functions, called before buffers are allocated again by reMalloc, that free them."""
+    text = source.read_text()
+    if not re.search(r"^    allocateBuffer\(\w", text, re.M):
+        return
+    for name, body in re.findall(r"::(isValid\w+)\(size_t \w+\)\n\{(.*?)\n\}", text, re.S):
+        called = re.search(rf"^    (?:FT_CHECK\()?{name}\(", text, re.M)
+        if called and "freeBuffer();" in body:
+            yield f"{source.name}: {name}"
+
+
 def allocated_again(code: Path) -> Iterator[tuple[str, str, bool]]:
     """Yield each pointer that reMalloc gets: its header, its name, whether it is set where it is declared."""
     for folder in SERVED:

@@ -24,7 +24,7 @@ Spoil = Callable[[random.Random, Served, Arrays], Arrays]
 REQUESTS_ON_GPU, REQUESTS_ON_CPU = 500, 25
 SEED = "FTBUILD_SEED"
 CASES = ("one", "eight")
-INTEGERS = (0, 1, 64, 65, 1024, 1025, 5000, 100_000, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1)
+INTEGERS = (0, 1, 5, 10, 64, 65, 1024, 1025, 5000, 100_000, 2**31 - 1, 2**31, 2**32 - 2, 2**32 - 1)
 FLOATS = (float("nan"), float("inf"), float("-inf"), -1.0, 0.0, 1e-38, 0.5, 1.0, 2.0, 1e30, -1e30)
 INTEGER_OPTIONS = (
     "runtime_top_k",
