@@ -65,6 +65,7 @@ def test_the_sample_images_pass_and_the_record_is_bound_to_them(
     reasons = {f["detail"] for f in record["findings"] if f["state"] == "skip"}
     assert {reason.rpartition(": ")[2] for reason in reasons} <= {
         "this release does not stream t5",
+        "this release launches kernel by kernel, or there is no GPU",
         "beams that are close change places in fp16",
         *(f"{family} computes its positions, so none is the last" for family in FAMILIES - LIMITED),
     }
