@@ -127,6 +127,9 @@ def model_repo(
     max_batch_size: Annotated[
         int | None, Range(1), "rows of requests computed together (default: upstream's)"
     ] = None,
+    max_batch_tokens: Annotated[
+        int, Range(1), "tokens of rows, times beams, computed together; requests for more are refused"
+    ] = 262_144,
     queue_delay: Annotated[int, Range(0), "milliseconds that a request waits for others of its batch"] = 2,
     instances: Annotated[
         int,
@@ -171,7 +174,7 @@ def model_repo(
         tokenizer=tokenizer,
         streamed=streamed,
         bare=bare,
-        limits=Limits(max_output_len, max_request_seconds, queue_delay, max_batch_size),
+        limits=Limits(max_output_len, max_request_seconds, queue_delay, max_batch_size, max_batch_tokens),
         instances=instances,
         int8=quantized,
         vectors=config.models.families[family].vectors,

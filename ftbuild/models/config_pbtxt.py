@@ -50,16 +50,18 @@ STATES = "output_hidden_state"
 class Limits:
     """What one request may take, and how long it may wait for others to be computed with.
 
-    `output_tokens` and `seconds` are enforced by the backend (patches/backend, 0160 and 0170): more tokens
-    are refused, and a request that takes longer ends the server; 0 seconds: never. `queue_ms` are the
-    milliseconds that a request waits for others to be computed with. `batch` is the largest batch, in rows;
-    None: the template's.
+    `output_tokens`, `batch_tokens` and `seconds` are enforced by the backend (patches/backend, 0160, 0203
+    and 0170): a request for more tokens is refused, and one that takes longer ends the server; 0 seconds:
+    never. `batch_tokens` counts rows x beams x (longest prompt + longest answer) of what is computed at once.
+    `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
+    largest batch, in rows; None: the template's.
     """
 
     output_tokens: int = 2048
     seconds: int = 600
     queue_ms: int = 2
     batch: int | None = None
+    batch_tokens: int = 262_144
 
 
 def template(family: str) -> str:
@@ -91,6 +93,7 @@ def fill_template(
         "pipeline_para_size": str(pipeline_para),
         "data_type": data_type,
         "max_output_len": str(limits.output_tokens),
+        "max_batch_tokens": str(limits.batch_tokens),
         "max_request_seconds": str(limits.seconds),
     }
     if model is not None:

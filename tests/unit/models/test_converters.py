@@ -95,6 +95,7 @@ def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
         "data_type": "fp16",
         "model_type": "GPT-J",
         "max_output_len": "2048",
+        "max_batch_tokens": "262144",
         "max_request_seconds": "600",
     }
     assert not config.model_transaction_policy.decoupled
@@ -103,11 +104,12 @@ def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
 
 def test_limits_of_requests_and_batches_are_the_operators() -> None:
     batched = TEMPLATE + "dynamic_batching { max_queue_delay_microseconds: 50000 }\n"
-    limits = Limits(output_tokens=64, seconds=5, queue_ms=0, batch=16)
+    limits = Limits(output_tokens=64, seconds=5, queue_ms=0, batch=16, batch_tokens=4096)
     config = config_pbtxt.parse(
         config_pbtxt.fill_template(batched, tensor_para=1, data_type="fp16", limits=limits)
     )
     assert config.parameters["max_output_len"].string_value == "64"
+    assert config.parameters["max_batch_tokens"].string_value == "4096"
     assert config.parameters["max_request_seconds"].string_value == "5"
     assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (16, 0)
     config = config_pbtxt.parse(config_pbtxt.fill_template(batched, tensor_para=1, data_type="fp16"))

@@ -116,7 +116,8 @@ def test_release_1_1_gets_the_structure_from_what_hugging_face_calls_it(tmp_path
         "max_seq_len": "1024", "head_num": "12", "size_per_head": "64", "inter_size": "3072",
         "vocab_size": "50257", "start_id": "50256", "end_id": "50256", "decoder_layers": "12",
         "model_type": "GPT", "int8_mode": "0", "tensor_para_size": "1", "pipeline_para_size": "1",
-        "data_type": "fp16", "max_output_len": "2048", "max_request_seconds": "600",
+        "data_type": "fp16", "max_output_len": "2048", "max_batch_tokens": "262144",
+        "max_request_seconds": "600",
     }  # fmt: skip
     # Else the backend looks for <version>/gpt3_345M.
     assert not config_pbtxt.parse(filled).default_model_filename

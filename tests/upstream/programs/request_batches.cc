@@ -3,7 +3,7 @@
 // The model that answers has the habits of FasterTransformer that let neighbours show: it takes settings and the
 // output length from the first row, and minds the largest setting; it sees the padding in words and beams, counts it
 // in sequence_length, shares the context of rows that are equal with their padding, and fails where the longest input
-// and output together have no positions.
+// and output together have no positions, or all rows and beams together no memory.
 //
 //     request_batches SEED COUNT
 
@@ -152,6 +152,15 @@ uint64_t Of(const RequestInput& input, const size_t row, const size_t rows)
     return hash;
 }
 
+// That are computed at once.
+uint64_t Tokens(const RequestInputs& inputs)
+{
+    const auto first = [&](const char* name) { return inputs.count(name) ? inputs.at(name).Integer(0) : 0; };
+    const auto& ids = inputs.at("input_ids").shape;
+    const uint64_t answer = first("request_output_len") + first("max_output_len");
+    return ids[0] * std::max<uint64_t>(first("beam_width"), 1) * (ids[1] + answer);
+}
+
 using Callback = std::function<void(const Outputs&)>;
 
 Outputs Forward(const RequestInputs& inputs, const RequestLimits& limits, const Callback& streamed)
@@ -168,6 +177,9 @@ Outputs Forward(const RequestInputs& inputs, const RequestLimits& limits, const 
     const bool with_log_probs = first("is_return_log_probs", 0);
     if (!encodes && width + wanted > limits.output_positions) {
         throw std::runtime_error("too few positions");
+    }
+    if (Tokens(inputs) > limits.max_batch_tokens) {
+        throw std::runtime_error("too little memory");
     }
 
     std::vector<std::vector<uint32_t>> answers;
@@ -414,6 +426,12 @@ int main(int, char** arguments)
         for (auto& request : together) {
             const auto application = static_cast<unsigned>(2 * round + chance.Below(2));
             request.inputs = Random(&chance, Chance{std::mt19937(application)}, limits, seeds);
+        }
+        if (chance.Share(0.5)) {
+            limits.max_batch_tokens = 0;
+            for (const auto& request : together) {
+                limits.max_batch_tokens = std::max(limits.max_batch_tokens, Tokens(request.inputs));
+            }
         }
         requests_sent += together.size();
         computed += Serve(&together, limits, streams);
