@@ -102,7 +102,9 @@ def _run(root: Path, log: Path, show: Callable[[str], None], tool: str, *argumen
         command += found
     # actionlint looks for shellcheck there.
     path = os.pathsep.join([str(scripts), os.environ.get("PATH", os.defpath)])
-    return shell.stream(command, log=log, cwd=root, env={"PATH": path}, on_line=show)
+    # Tests start hundreds of commands, which compile every module anew where nothing may write byte code.
+    environment = {"PATH": path, "PYTHONDONTWRITEBYTECODE": ""}
+    return shell.stream(command, log=log, cwd=root, env=environment, on_line=show)
 
 
 def _show(line: str) -> None:

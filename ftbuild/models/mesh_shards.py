@@ -6,6 +6,8 @@ LAYOUT is `huggingface` (config.json and pytorch_model.bin) or `named` (checkpoi
 FasterTransformer's gptj_ckpt_convert.py goes on). FILE are the checkpoint's shard_<core>/<part>.npz. JSON
 stands for the config.json of a checkpoint that has none. Needs numpy and torch, no jax. Numbers stay as they
 are, most of them bfloat16; only sums are made, in fp32.
+
+Every plan imports this module for what a checkpoint has to hold, so numpy is imported where arrays are read.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
-Array = np.ndarray[Any, Any]
+    Array = np.ndarray[Any, Any]
+
 # numpy knows no bfloat16: jax's arrays come back as two bytes without a meaning.
-BFLOAT16 = np.dtype("V2")
+BFLOAT16 = "V2"
 # How the cores share a tensor: its rows or its columns; a bias that every core adds, so that they sum up (the
 # result of a layer is summed over the cores, mesh_transformer/layers.py, g_psum); norms, of which the first
 # core's counts (ReplicatedLayerNorm, all_gather(...)[0]).
@@ -118,12 +120,16 @@ def put_together(read_tensors: Iterable[tuple[Tensor, Array]]) -> Iterator[tuple
 
 def as_fp32(array: Array) -> Array:
     """Return the same numbers in fp32; bfloat16 is the upper half of it."""
+    import numpy as np
+
     if array.dtype == BFLOAT16:
         return (np.ascontiguousarray(array).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
     return array.astype(np.float32)
 
 
 def _arrays(folder: Path, parts: Sequence[str]) -> Iterator[Array]:
+    import numpy as np
+
     for part in parts:
         with np.load(folder / part, allow_pickle=False) as archive:
             for name in archive.files:
@@ -131,6 +137,8 @@ def _arrays(folder: Path, parts: Sequence[str]) -> Iterator[Array]:
 
 
 def _joined(tensor: Tensor, parts: Sequence[Array]) -> Array:
+    import numpy as np
+
     if tensor.shared == SUM:
         total: Array = np.stack([as_fp32(part) for part in parts]).sum(axis=0)
         return total
@@ -140,6 +148,7 @@ def _joined(tensor: Tensor, parts: Sequence[Array]) -> Array:
 
 
 def _to_torch(array: Array) -> torch.Tensor:
+    import numpy as np
     import torch
 
     whole = np.ascontiguousarray(array)

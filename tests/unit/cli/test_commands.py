@@ -54,6 +54,24 @@ def test_the_dry_run_of_the_main_job_needs_no_engine_and_no_network() -> None:
     assert "triton_with_ft:22.12-sm80-" in done.stdout
 
 
+def test_a_plan_loads_no_library_that_only_other_commands_need() -> None:
+    """A night starts hundreds of commands; numpy alone takes a fifth of one that only plans."""
+    loaded = """
+import sys
+sys.argv = ["invoke", "build", "--sm", "80", "--triton", "22.12", "--dry-run"]
+from invoke.main import program
+try:
+    program.run()
+finally:
+    print(*sorted({"numpy", "docker", "requests", "tritonclient"} & sys.modules.keys()), file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", loaded], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "22.12-sm80" in done.stdout
+    assert done.stderr.splitlines()[-1] == ""
+
+
 def test_the_dry_run_as_json_is_json_only() -> None:
     done = invoke("build", "--sm", "80", "--triton", "22.12", "--dry-run", "--format", "json")
     assert [entry["cell"] for entry in json.loads(done.stdout)] == ["22.12-sm80"]
