@@ -42,7 +42,7 @@ FROM scratch AS layer-steps
 COPY --from=recipe --chmod=755 steps/fixed-times.sh steps/put.sh /
 
 FROM scratch AS steps
-COPY --from=recipe --chmod=755 steps/compile.sh steps/compilers.sh steps/heaviest_first.py steps/host-environment.sh steps/job-count.sh \
+COPY --from=recipe --chmod=755 steps/compile.sh steps/compilers.sh steps/heaviest.py steps/host-environment.sh steps/job-count.sh \
     steps/probe-storage.sh steps/slot.py /
 
 
@@ -114,19 +114,18 @@ FROM scratch AS pyt-info
 COPY --from=pyt /out/info/ /
 
 
-# After pyt, which leaves the objects that the tests link in ccache. The tree keeps pyt's name: ccache takes nvcc's
-# -gencode for a debug option, and with those hashes the working directory (ccache(1), hash_dir).
+# After pyt, which leaves the objects that the tests link in ccache.
 FROM pyt AS unittests-build
 ARG UNITTEST_TARGETS
 RUN --network=none \
     --mount=type=bind,from=steps,target=/steps \
-    --mount=type=bind,from=recipe,source=unittests.cmake,target=/recipe/pyt.cmake \
+    --mount=type=bind,from=recipe,source=unittests.cmake,target=/recipe/unittests.cmake \
     --mount=type=bind,from=sources,target=/src,rw \
     --mount=type=bind,from=googletest,target=/src/googletest \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    rm -r /out && SHIPPED='/build/pyt/bin/*' /steps/compile.sh pyt /src/ft bin $UNITTEST_TARGETS && rm -rf /build
+    rm -r /out && SHIPPED='/build/unittests/bin/*' /steps/compile.sh unittests /src/ft bin $UNITTEST_TARGETS && rm -rf /build
 
 FROM scratch AS unittests-info
 COPY --from=unittests-build /out/info/ /

@@ -59,7 +59,7 @@ def heaviest_first(tree: Tree) -> Sequence[int]:
 
 
 def first(names: Sequence[str]) -> Order:
-    """Return an order that starts with these sources, as dockerfiles/steps/heaviest_first.py does."""
+    """Return an order that starts with these sources, as dockerfiles/steps/heaviest.py does."""
     ranks = {name: rank for rank, name in enumerate(names)}
 
     def order(tree: Tree) -> Sequence[int]:

@@ -45,8 +45,13 @@ assigned=$(sed -n 's/.*Assign GPU architecture (sm=\(.*\))$/\1/p' "$info/configu
 
 date +%s%3N > "$info/started" # the zero of Ninja's log
 touch "$SLOT_LOG"
+# The pyt tree compiles beside the backend tree. Where torch has Triton's C++ ABI, both have the same objects: they begin
+# at two ends, and what one has compiled the other finds in ccache.
+case $tree in
+    pyt) heaviest=$(sed -n 's/^-- USE_CXX11_ABI=True$/last/p' "$info/configure.log") ;;
+esac
 # shellcheck disable=SC2086 # a list of names
-/steps/heaviest_first.py "$build/build.ninja" ${HEAVIEST:-}
+/steps/heaviest.py "${heaviest:-first}" "$build/build.ninja" ${HEAVIEST:-}
 times > "$info/times" # CPU time before and after Ninja, of this shell and of its children
 ninja -C "$build" -j "$JOBS" "$@" || fail "compile failed, see the line FAILED above"
 cp "$build/.ninja_log" "$info/ninja_log"

@@ -48,10 +48,10 @@ default all
 RULES = "rule compile\n  command = cat $in > $out\n"
 
 
-def sorted_file(folder: Path, *names: str) -> str:
+def sorted_file(folder: Path, *names: str, where: str = "first", content: str = BUILD_NINJA) -> str:
     file = folder / "build.ninja"
-    file.write_text(BUILD_NINJA)
-    subprocess.run([sys.executable, STEPS / "heaviest_first.py", file, *names], check=True)
+    file.write_text(content)
+    subprocess.run([sys.executable, STEPS / "heaviest.py", where, file, *names], check=True)
     return file.read_text()
 
 
@@ -66,8 +66,19 @@ def test_the_heaviest_units_start_first_and_the_others_keep_their_order(tmp_path
     assert sorted(text.splitlines()) == sorted(BUILD_NINJA.splitlines())
 
 
+def test_a_tree_that_meets_another_one_starts_with_its_own_units_and_ends_with_the_heaviest(
+    tmp_path: Path,
+) -> None:
+    of_pytorch = "build th_op/CMakeFiles/op.dir/Op.cc.o: compile /src/th_op/Op.cc\n"
+    content = BUILD_NINJA.replace("# Another target\n", f"# Another target\n{of_pytorch}")
+    text = sorted_file(tmp_path, "heaviest", "Op", "heavy_fp16", where="last", content=content)
+    assert objects(text) == ["Op.cc", "light.cc", "heavy_fp16.cu", "heaviest.cu"]
+    assert sorted(text.splitlines()) == sorted(content.splitlines())
+
+
 def test_without_names_nothing_moves(tmp_path: Path) -> None:
     assert sorted_file(tmp_path) == BUILD_NINJA
+    assert sorted_file(tmp_path, where="last") == BUILD_NINJA
 
 
 def test_ninja_starts_units_in_the_order_of_the_file(tmp_path: Path) -> None:
