@@ -162,6 +162,7 @@ def model_repo(
     if image is None:
         plan = repository.sdk_image(client, plans(config, selection))
         image = plan.tag("sdk")
+        repository.check_experts(weights, gpus, plan)
         if streamed:
             repository.check_streams(config, model, plan.cell.triton)
     options = repository.RepositoryOptions(

@@ -182,6 +182,16 @@ def all_values(file: Path) -> dict[str, str]:
     return {f"{name}.{key}": value or "" for name in config.sections() for key, value in config.items(name)}
 
 
+def has_experts(model: ConvertedModel) -> bool:
+    """Return whether layers of these weights are mixtures of experts.
+
+    The one converter that makes such layers lists them in a section of its own (FT v5.3
+    megatron_gpt_moe_ckpt_convert.py:576-611).
+    """
+    written = all_values(model.folder / FILE).get("structure.moe_layers", "")
+    return any(sign.isdigit() for sign in written)
+
+
 def add(folder: Path, added: Mapping[str, Mapping[str, str]]) -> None:
     """Add values to config.ini in `folder`, or make it; ConfigError when the one that is there is broken.
 

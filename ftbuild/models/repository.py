@@ -31,6 +31,9 @@ from ftbuild.registry import reference
 if TYPE_CHECKING:
     import docker
 
+# The patch of FasterTransformer that serves mixtures of experts.
+EXPERTS = "0460-gpt-experts.patch"
+
 
 @dataclass(frozen=True)
 class RepositoryOptions:
@@ -104,6 +107,22 @@ def check_streams(config: Config, model: str, release: str) -> None:
     version = config.version(release, "backend")
     if known is None or not SpecifierSet(known).contains(version):
         raise ConfigError(f"{model} cannot stream its answers in {release}", hint="leave out --streamed")
+
+
+def check_experts(weights: Path, gpus: int | None, plan: Plan) -> None:
+    """Raise ConfigError when a layer of the weights is a mixture of experts, and the release loads none.
+
+    It would look for the layer's one network, and compute with random numbers without it (FT v5.3
+    memory_utils.cu:300-320, memory_utils.h:26).
+    """
+    model = config_ini.find(weights, gpus)
+    served = any((patch.component, patch.file) == ("ft", EXPERTS) for patch in plan.patches)
+    if config_ini.has_experts(model) and not served:
+        raise ConfigError(
+            f"{plan.cell.triton} serves no mixture of experts",
+            where=str(model.folder / config_ini.FILE),
+            hint="a later release: --triton",
+        )
 
 
 def templates(client: docker.DockerClient, image: str, family: str) -> dict[str, str]:

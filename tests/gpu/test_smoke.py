@@ -18,7 +18,7 @@ from testing import ROOT, built_images
 CONFIG = ROOT / "buildcfg"
 
 
-def testable() -> list[Plan]:
+def plans_that_run() -> list[Plan]:
     """The plans whose images are here and run on the GPU here; skips when there are none."""
     try:
         client = daemon.connect()
@@ -37,7 +37,7 @@ def testable() -> list[Plan]:
 
 
 def test_every_image_that_runs_here_passes() -> None:
-    plans = testable()
+    plans = plans_that_run()
     if not plans:
         pytest.skip("the GPU here runs none of the images built here")
     for plan in plans:

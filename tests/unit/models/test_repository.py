@@ -447,6 +447,26 @@ def test_streams_are_known_by_release(config: Config) -> None:
             repository.check_streams(config, model, release)
 
 
+@pytest.mark.parametrize("layers", ["[1]", "[0, 2]"])
+def test_experts_are_for_the_releases_that_load_them(config: Config, tmp_path: Path, layers: str) -> None:
+    weights = converted(tmp_path, "gpt", {"num_layer": 3})
+    planned = plans(config, Selection(config.folder, sm=["80"], base=["open"]))
+    for text in ("", "[structure]\nmoe_layers = []\n"):
+        with (weights / "config.ini").open("a") as file:
+            file.write(text)
+        for plan in planned:
+            repository.check_experts(weights, None, plan)
+    with (weights / "config.ini").open("a") as file:
+        file.write(f"[structure]\nmoe_layers = {layers}\n")
+    for plan in planned:
+        if plan.cell.triton == "22.12":
+            repository.check_experts(weights, None, plan)
+        else:
+            with pytest.raises(ConfigError, match=f"{plan.cell.triton} serves no mixture of experts"):
+                repository.check_experts(weights, None, plan)
+    assert {plan.cell.triton for plan in planned} == {"22.03", "22.07", "22.12"}
+
+
 @pytest.mark.parametrize(
     ("there", "message"),
     [([], "no SDK image"), (["22.03", "22.12"], r"SDK images of 22\.03, 22\.12"), (["22.12"], None)],
