@@ -179,6 +179,21 @@ def test_a_base_that_asks_for_more_is_resolved_again(mirror: Archive, folder: Pa
     assert versions(pinned.locked(configured(folder, more), "open"))["unpack"] == {"editor": "9.0"}
 
 
+def test_a_lock_keeps_bases_of_others_only_where_a_link_shares_it(
+    mirror: Archive, folder: Path, tmp_path: Path
+) -> None:
+    file, shared = folder / "debian.lock.yaml", tmp_path / "shared.lock.yaml"
+    shared.write_text(lock.text(DebianLock(bases={"other": LOCKED})))
+    file.symlink_to(shared)
+    lock.write(configured(folder), report=quiet)
+    made = load(folder).debian_lock.bases
+    assert (set(made), made["other"]) == ({"open", "other"}, LOCKED)
+    file.unlink()
+    shared.rename(file)
+    lock.write(configured(folder), report=quiet)
+    assert set(load(folder).debian_lock.bases) == {"open"}
+
+
 def test_an_index_without_a_signature_of_the_keys_is_refused(mirror: Archive, folder: Path) -> None:
     mirror.publish(signed=False)
     with pytest.raises(HostError, match="package indexes cannot be read") as refused:
