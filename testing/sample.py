@@ -66,7 +66,8 @@ def rename_images(folder: Path, image: str) -> None:
 def use_small_base(folder: Path) -> None:
     """Let a copied configuration stand on a base of a quarter of the size; see SMALL_BASE.
 
-    Of Debian's packages it locks the system's alone: the others are in the images that it is made from.
+    Of Debian's packages it locks the system's alone: the others are in the images that it is made from. The
+    copy has no other base.
     """
     base = sample_plan().base
     assert base.debian is not None
@@ -79,11 +80,12 @@ def use_small_base(folder: Path) -> None:
         "sets": {"os": list(base.debian.sets["os"])},
     }
     (folder / "debian.lock.yaml").write_text(yaml.safe_dump({"bases": {base.name: system}}, width=1000))
-    content["bases"][base.name]["local"] = {
+    small = {
         "dockerfile": str(SMALL_BASE),
         "debian": requested,
         "arguments": {"SERVING": base.serving, "DEVEL": base.devel},
     }
+    content["bases"] = {base.name: {**content["bases"][base.name], "local": small}}
     file.write_text(yaml.safe_dump(content, sort_keys=False))
 
 

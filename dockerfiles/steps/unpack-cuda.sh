@@ -28,8 +28,12 @@ if [ -d nvidia/cu13 ]; then
         plain=${library##*/}
         ln -s "$plain" "/devel$toolkit/lib/${plain%%.so.*}.so"
     done
-    # What server and backend link.
-    for name in cublas cublasLt cudart curand; do mv "/devel$toolkit/lib/lib$name".so.* "/out$toolkit/lib/"; done
+    # What server and backend link. The sample stack does without the mathematics.
+    for name in cublas cublasLt cudart curand; do
+        for library in "/devel$toolkit/lib/lib$name".so.*; do
+            [ ! -e "$library" ] || mv "$library" "/out$toolkit/lib/"
+        done
+    done
     echo "$toolkit/lib" > /out/etc/ld.so.conf.d/cuda.conf
     chmod 755 "/devel$toolkit"/bin/* "/devel$toolkit"/nvvm/bin/*
     licence nvidia_cuda_runtime-*.dist-info/licenses/License.txt cuda

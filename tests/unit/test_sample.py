@@ -1,4 +1,4 @@
-"""The script that makes the sample stack's checkpoints, and says what they must answer."""
+"""The sample stack: its bases, and the script that makes its checkpoints and says what they must answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,12 @@ from types import ModuleType
 
 import pytest
 
+from ftbuild.config import loader
+from ftbuild.config.schema import Config
+from ftbuild.matrix import select
+from ftbuild.sources import requirements
 from testing import ROOT
+from testing.sample import SAMPLE
 
 SCRIPT = ROOT / "sample" / "reference.py"
 CASES = {
@@ -31,6 +36,34 @@ def reference() -> ModuleType:
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def sample() -> Config:
+    return loader.load(SAMPLE)
+
+
+def test_a_base_of_the_sample_is_the_real_one_but_for_fewer_wheels(sample: Config, config: Config) -> None:
+    same = ("cuda", "server", "driver", "releases", "host_compiler", "python", "manylinux", "source")
+    for name, base in sample.bases.bases.items():
+        real = config.bases.bases[name]
+        assert [getattr(base, key) for key in same] == [getattr(real, key) for key in same]
+        assert base.local is not None
+        assert real.local is not None
+        assert base.local.debian == real.local.debian
+        assert sample.path(base.local.dockerfile) == config.path(real.local.dockerfile)
+        theirs = real.requirements_by_role()
+        for role, relative in base.requirements_by_role().items():
+            fewer = requirements.read(sample.path(relative)).locked()
+            assert {*fewer} <= {*requirements.read(config.path(theirs[role])).locked()}, (name, role)
+
+
+def test_the_cells_of_a_second_base_are_selected_only_by_its_name(sample: Config) -> None:
+    bases = {release: sample.matrix.releases[release].default_sms for release in ("22.03", "22.07", "22.12")}
+    every = {(cell.triton, cell.base, *cell.sms) for cell in select(sample)}
+    assert every == {(release, "open", sm) for release, sms in bases.items() for sm in sms}
+    (cell,) = select(sample, bases=["open-cuda13"])
+    assert cell.id == "24.10-sm120-open-cuda13"
 
 
 def tensors(folder: Path) -> dict[str, tuple[list[int], tuple[float, ...]]]:

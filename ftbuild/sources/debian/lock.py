@@ -29,7 +29,7 @@ def write(config: Config, *, upgrade: bool = False, report: Reporter = print) ->
 
     Raises HostError where that needs an index which cannot be read.
     """
-    made: dict[str, LockedDebian] = {}
+    made = _of_others(config)
     for name, wanted in requested(config).items():
         kept = config.debian_lock.bases.get(name)
         if kept and pinned.is_current(config, name, kept) and not upgrade:
@@ -41,6 +41,14 @@ def write(config: Config, *, upgrade: bool = False, report: Reporter = print) ->
             report(f"base {name}: {line}")
     if made != config.debian_lock.bases:
         write_atomic(config.debian_lock_file, text(DebianLock(bases=made)))
+
+
+def _of_others(config: Config) -> dict[str, LockedDebian]:
+    """Return the bases that another configuration has in a lock that is shared by a link."""
+    if config.debian_lock_file.parent == config.folder:
+        return {}
+    ours = requested(config)
+    return {name: locked for name, locked in config.debian_lock.bases.items() if name not in ours}
 
 
 def resolve(wanted: DebianPackages, architecture: Architecture, report: Reporter) -> LockedDebian:
