@@ -9,7 +9,6 @@ from __future__ import annotations
 import fnmatch
 import re
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from ftbuild.errors import PinError
+from ftbuild.host.files import workplace
 from ftbuild.host.git import git, last_line
 from ftbuild.host.shell import CommandFailed, Result
 
@@ -148,8 +148,9 @@ class Objects:
         Raises PinError when an object is not what its name says: git itself trusts what it has stored.
         """
         destination.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
-            verified = self._rehashed(wanted, Path(scratch, "objects"))
+        # On the disk of the store: git renames a finished pack out of it.
+        with workplace(self.folder / "checkout") as scratch:
+            verified = self._rehashed(wanted, scratch / "objects")
             env = {"GIT_INDEX_FILE": f"{scratch}/index", "GIT_WORK_TREE": str(destination.absolute())}
             index = "".join(f"{entry.line}\n" for entry in verified._files(wanted))
             verified.git("update-index", "--index-info", env=env, stdin=index)

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -390,6 +391,17 @@ def test_an_exported_tree_is_what_was_committed_whatever_attributes_and_settings
     assert not os.access(out / "src" / "a.cc", os.X_OK)
     assert list((out / "3rdparty" / "module").iterdir()) == []
     assert not list(out.glob(".git"))
+
+
+def test_temporary_files_may_lie_on_another_disk_than_the_cache(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Path("/dev/shm")
+    if not os.access(other, os.W_OK) or other.stat().st_dev == world.cache.parent.stat().st_dev:
+        pytest.skip("/dev/shm is no other disk")
+    world.lock()
+    monkeypatch.setattr(tempfile, "tempdir", str(other))
+    assert (world.export() / "src" / "a.cc").is_file()
 
 
 def test_an_export_does_not_depend_on_the_umask(world: World) -> None:
