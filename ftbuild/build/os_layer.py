@@ -59,7 +59,9 @@ _LEFT = (
 
 def name(locked: LockedDebian) -> str:
     """Return the name of the image."""
-    content = [RECIPE, locked.snapshot, [package.sha256 for package in locked.packages("os")]]
+    packages = [package.sha256 for package in locked.packages("os")]
+    # The components are in the system's sources.list.
+    content = [RECIPE, locked.snapshot, locked.requested.components, packages]
     return f"{NAME}:{locked.requested.suite}-{digest_of(content)}"
 
 

@@ -134,10 +134,14 @@ def test_another_package_than_the_locked_ones_is_refused(
         made(locked, cache, tmp_path / "image")
 
 
-def test_the_name_of_the_image_follows_from_its_packages(locked: LockedDebian) -> None:
+def test_the_name_of_the_image_follows_from_its_packages_and_where_it_finds_more(
+    locked: LockedDebian,
+) -> None:
     less = locked.model_copy(update={"sets": {"os": locked.sets["os"][:1]}})
     later = locked.model_copy(update={"snapshot": "20270301T120000Z"})
-    assert len({os_layer.name(lock) for lock in (locked, less, later)}) == 3
+    requested = locked.requested.model_copy(update={"components": ("main", "contrib")})
+    elsewhere = locked.model_copy(update={"requested": requested})
+    assert len({os_layer.name(lock) for lock in (locked, less, later, elsewhere)}) == 4
     serving = locked.model_copy(update={"sets": {**locked.sets, "serving": locked.sets["os"][:1]}})
     assert os_layer.name(serving) == os_layer.name(locked)
 
