@@ -13,12 +13,12 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import catalogue, plots, table
+from benchmarks.harness import catalogue, plots, renewal, table
 from benchmarks.harness.catalogue import Benchmark
-from benchmarks.harness.figure import Result
+from benchmarks.harness.figure import Result, load_now
 from benchmarks.harness.workspace import Workspace
 from ftbuild.cli import demo
 from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted, worst
@@ -83,9 +83,14 @@ def listing() -> str:
 
 
 def renew(folder: Path) -> None:
-    """Update README.md and the plots beside the records, from the records alone."""
-    results = table.read(folder)
-    table.renew(README, results, folder)
+    """Update README.md, the plots beside the records and their figures, from the data of the records alone.
+
+    Says of each record whether it is of what the checkout is today.
+    """
+    results = renewal.renewed(folder)
+    verdicts = renewal.verdicts(results)
+    table.renew(README, results, folder, verdicts)
+    print(table.verdicts(results, verdicts))
     _plot(results, folder)
 
 
@@ -97,7 +102,7 @@ def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Re
             to_stderr(f"{benchmark.NAME}: skipped, {missing}")
             return 0
         to_stderr(f"{benchmark.NAME}: {catalogue.about(benchmark)}")
-        result = benchmark.run(workspace)
+        result = benchmark.run(replace(workspace, load_before=load_now()))
     except FtbuildError as failure:
         to_stderr(f"{benchmark.NAME}: failed: {failure}")
         return failure.exit_code
