@@ -13,6 +13,7 @@ from ftbuild.errors import ConfigError
 
 NAMES = (
     "cold",
+    "sms",
     "warm",
     "wall",
     "schedule",

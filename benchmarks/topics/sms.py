@@ -1,0 +1,176 @@
+"""Cold compiles by SM: CPU seconds of each cell's compile, from what `invoke build` has left.
+
+python -m benchmarks.topics.sms .ftbuild/24.10-sm*/*/ --out FOLDER      # nothing is compiled
+
+The first build is the one that the others are compared with.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.harness import builds, wall
+from benchmarks.harness.builds import Build
+from benchmarks.harness.chart import Bars
+from benchmarks.harness.figure import Figure, Result, Topic
+from benchmarks.harness.wall import Compilers
+from benchmarks.harness.workspace import Workspace
+from ftbuild.cli.options import work_folder
+from ftbuild.plan import Plan
+
+NAME = "sms"
+WHAT = "CPU seconds of compilers"
+KINDS = {"CUDA": (".cu.o",), "C++": (".cc.o", ".cpp.o")}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds by unit as from an empty ccache.
+
+    `borrowed` are the units that ccache had, with the seconds of the build that compiled them; `lacking` is
+    the number of those that none did, which count nothing.
+    """
+
+    build: Build
+    borrowed: Mapping[str, float]
+    lenders: tuple[str, ...]
+    lacking: int
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Return the CPU seconds of all units."""
+        return {**self.build.seconds, **self.borrowed}
+
+    @property
+    def total(self) -> float:
+        """Return the CPU seconds of the whole."""
+        return sum(self.seconds.values())
+
+    @property
+    def how(self) -> str:
+        """Return how the seconds were taken, with every unit that was not compiled in this build."""
+        said = f"measured: build of {self.build.started[:10]}, {len(self.build.seconds)} units compiled"
+        if self.borrowed:
+            said += f"; {len(self.borrowed)} from ccache count as in {', '.join(self.lenders)}"
+        if self.lacking:
+            said += f"; {self.lacking} from ccache count nothing, as no build here compiled them"
+        return said
+
+
+def needs(workspace: Workspace) -> str | None:
+    """Require that a build of the real sources has left its figures here."""
+    if not workspace.real:
+        return "the sample's sources do not differ by SM (--real)"
+    return None if _folders(workspace) else f"no build in {work_folder()} was compiled: invoke build"
+
+
+def run(workspace: Workspace) -> Result:
+    """Read what the builds of the selected cells have left, else of all."""
+    return _result(workspace, _folders(workspace))
+
+
+def _folders(workspace: Workspace) -> list[Path]:
+    def compiled(plan: Plan) -> bool:
+        return (plan.folder(work_folder()) / builds.INFO).is_dir()
+
+    return [plan.folder(work_folder()) for plan in workspace.plans("*") if compiled(plan)]
+
+
+def _result(workspace: Workspace, folders: Sequence[Path]) -> Result:
+    found = [builds.read(folder) for folder in folders]
+    return workspace.result(
+        NAME,
+        list(figures(found)),
+        {"builds": [build.as_dict() for build in found]},
+        charts(found),
+        cells=[build.measured for build in found],
+    )
+
+
+def recomputed(result: Result) -> Result:
+    """Return the record with what follows from its data today."""
+    found = [Build.of(values) for values in result.data["builds"]]
+    return replace(result, figures=tuple(figures(found)), charts=tuple(charts(found)))
+
+
+def costs(found: Sequence[Build]) -> list[Cost]:
+    """Return the cost of each build, with units that ccache had at the price of another build."""
+    return [_cost(build, [other for other in found if other is not build]) for build in found]
+
+
+def _cost(build: Build, others: Sequence[Build]) -> Cost:
+    if not build.hits:
+        return Cost(build, {}, (), 0)
+    lenders = {unit: other for unit in build.others for other in reversed(others) if unit in other.seconds}
+    borrowed = {unit: lender.seconds[unit] for unit, lender in lenders.items()}
+    names = tuple(dict.fromkeys(lender.measured.cell for lender in lenders.values()))
+    return Cost(build, borrowed, names, max(0, build.hits - len(borrowed)))
+
+
+def figures(found: Sequence[Build]) -> Iterator[Figure]:
+    """Yield the cost of each cell, its ratio to the first, and wall time / limit where it was cold."""
+    every = costs(found)
+    for cost in every:
+        for figure in _of(cost, every):
+            yield replace(figure, of=cost.build.measured.cell)
+
+
+def _of(cost: Cost, every: Sequence[Cost]) -> Iterator[Figure]:
+    trees = dict.fromkeys(unit.partition("/")[0] for unit in cost.seconds)
+    named = f"{WHAT}, {'trees' if len(trees) > 1 else 'tree'} {' and '.join(trees)}"
+    yield Figure(Topic.COLD, named, cost.total, "s", None, cost.how)
+    first, build = every[0], cost.build
+    if cost is not first:
+        what = f"{WHAT} ({cost.total:.0f} s) / those of {first.build.measured.cell} ({first.total:.0f} s)"
+        yield Figure(Topic.COLD, what, cost.total / first.total, "", None, cost.how)
+    alone = [_alone(sm, build, every) for sm in build.sms]
+    if len(alone) > 1 and all(alone):
+        summed = sum(other.total for other in alone if other)
+        what = f"{WHAT} of one image ({cost.total:.0f} s) / of one for each of its SMs ({summed:.0f} s)"
+        yield Figure(Topic.COLD, what, cost.total / summed, "", None, cost.how)
+    if not build.hits:
+        compilers = Compilers.of(list(build.seconds.values()))
+        yield wall.figure(f"{build.jobs} jobs", build.wall, compilers, build.jobs, cost.how, wall.GOAL)
+
+
+def _alone(sm: int, build: Build, every: Sequence[Cost]) -> Cost | None:
+    """Return the cost of the same release and base for this SM alone."""
+    cell = build.measured.cell.replace(f"-sm{'_'.join(map(str, build.sms))}", f"-sm{sm}")
+    return next((cost for cost in every if cost.build.measured.cell == cell), None)
+
+
+def charts(found: Sequence[Build]) -> list[Bars]:
+    """Return the chart of CPU seconds by tree and kind of source."""
+    every = costs(found)
+    trees = dict.fromkeys(unit.partition("/")[0] for cost in every for unit in cost.seconds)
+    series = {
+        f"{tree}, {kind}": tuple(round(_part(cost, tree, endings), 1) for cost in every)
+        for tree in trees
+        for kind, endings in KINDS.items()
+    }
+    labels = tuple(cost.build.measured.cell for cost in every)
+    title = "Compiling from an empty ccache, CPU seconds of compilers"
+    return [Bars(NAME, title, "CPU seconds", labels, series, stacked=True)]
+
+
+def _part(cost: Cost, tree: str, endings: tuple[str, ...]) -> float:
+    return sum(
+        s for unit, s in cost.seconds.items() if unit.startswith(f"{tree}/") and unit.endswith(endings)
+    )
+
+
+def main() -> None:
+    """Write the record of builds that ran elsewhere."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path, metavar="BUILD", help=".ftbuild/CELL/KEY")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    options = parser.parse_args()
+    workspace = Workspace(options.out, options.out, jobs=1, real=True)
+    print(_result(workspace, options.folders).write(options.out))
+
+
+if __name__ == "__main__":
+    main()
