@@ -21,7 +21,7 @@ from benchmarks.harness.catalogue import Benchmark
 from benchmarks.harness.figure import Result, load_now
 from benchmarks.harness.workspace import Workspace
 from ftbuild.cli import demo
-from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted, worst
+from ftbuild.errors import ConfigError, FtbuildError, Interrupted, worst
 from ftbuild.text import units
 from ftbuild.text.reporter import to_stderr
 from testing import ROOT
@@ -72,7 +72,7 @@ def bench(wanted: BenchOptions) -> int:
         codes.append(Interrupted.exit_code)
     if results:
         print(table.text(results))
-        _plot(results, wanted.out)
+        plots.draw_if_possible(results, wanted.out)
     return worst(codes)
 
 
@@ -91,7 +91,7 @@ def renew(folder: Path) -> None:
     verdicts = renewal.verdicts(results)
     table.renew(README, results, folder, verdicts)
     print(table.verdicts(results, verdicts))
-    _plot(results, folder)
+    plots.draw_if_possible(results, folder)
 
 
 def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Result]) -> int:
@@ -112,15 +112,6 @@ def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Re
     results.append(result)
     to_stderr(f"{benchmark.NAME}: {units.duration(time.monotonic() - start)}, {result.write(out)}")
     return 0
-
-
-def _plot(results: Sequence[Result], folder: Path) -> None:
-    """Draw the plots if possible: records are useful without them."""
-    try:
-        for file in plots.draw(results, folder):
-            to_stderr(f"plot: {file}")
-    except HostError as missing:
-        to_stderr(f"no plots: {missing}")
 
 
 def main() -> int:
