@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import origin
+from benchmarks.harness import origin, smoked
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.origin import Measured
@@ -54,7 +54,8 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Measure the models of the cell's smoke test."""
-    return _result(workspace, _job_file(workspace), [measured(workspace.plan())])
+    file = _job_file(workspace)
+    return _result(workspace, file, smoked.cells(file.parent) or (measured(workspace.plan()),))
 
 
 def _job_file(workspace: Workspace) -> Path:
@@ -147,7 +148,8 @@ def main() -> None:
     origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    print(_result(workspace, options.job, origin.given(options.cell)).write(options.out))
+    cells = origin.given(options.cell) or smoked.cells(options.job.parent)
+    print(_result(workspace, options.job, cells).write(options.out))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import origin
+from benchmarks.harness import origin, smoked
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.origin import Measured
@@ -40,7 +40,8 @@ def needs(workspace: Workspace) -> str | None:
 def run(workspace: Workspace) -> Result:
     """Read what is beside the cell's record."""
     plan = workspace.plan()
-    return _result(workspace, _files(workspace), plan.cell.id, [measured(plan)])
+    cells = smoked.cells(plan.folder(work_folder())) or (measured(plan),)
+    return _result(workspace, _files(workspace), plan.cell.id, cells)
 
 
 def _files(workspace: Workspace) -> list[Path]:
@@ -116,7 +117,8 @@ def main() -> None:
     origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    found = _result(workspace, options.loads, options.of, origin.given(options.cell))
+    cells = origin.given(options.cell) or smoked.cells(options.loads[0].parent)
+    found = _result(workspace, options.loads, options.of, cells)
     print(found.write(options.out))
 
 

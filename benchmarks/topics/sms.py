@@ -132,8 +132,9 @@ def _of(cost: Cost, every: Sequence[Cost]) -> Iterator[Figure]:
         what = f"{WHAT} of one image ({cost.total:.0f} s) / of one for each of its SMs ({summed:.0f} s)"
         yield Figure(Topic.COLD, what, cost.total / summed, "", None, cost.how)
     if not build.hits:
-        compilers = Compilers.of(list(build.seconds.values()))
-        yield wall.figure(f"{build.jobs} jobs", build.wall, compilers, build.jobs, cost.how, wall.GOAL)
+        compilers, jobs = Compilers.of(list(build.seconds.values())), build.jobs
+        how = f"{cost.how}; without a goal, as what else the machine did was not recorded"
+        yield wall.figure(f"{jobs} jobs", build.wall, compilers, jobs, how, None)
 
 
 def _alone(sm: int, build: Build, every: Sequence[Cost]) -> Cost | None:

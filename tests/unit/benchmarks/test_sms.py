@@ -106,7 +106,7 @@ def test_each_cell_has_its_seconds_and_its_ratio_to_the_first(first: Build, seco
 def test_only_a_cold_compile_is_compared_with_its_limit(first: Build, second: Build) -> None:
     figures = list(sms.figures([first, second]))
     (wall,) = (f for f in figures if "wall (" in f.what)
-    assert wall.of == "24.10-sm80-open"
+    assert (wall.of, wall.goal) == ("24.10-sm80-open", None)
     assert "2 jobs: wall (4 s) / limit (30 s, CPU seconds of the longest compiler)" in wall.what
 
 
