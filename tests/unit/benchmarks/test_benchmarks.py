@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import catalogue, run, table
-from benchmarks.harness.chart import Bars, Lines
+from benchmarks.harness.chart import Bars, Lines, Spans
 from benchmarks.harness.figure import Figure, Machine, Result, Topic
 from benchmarks.harness.run import BenchOptions
 from benchmarks.harness.staleness import Verdict
@@ -165,6 +165,25 @@ def test_start_up_is_measured_against_a_bare_import(tmp_path: Path) -> None:
     assert values == [0.2, 0.2, 0.4]
 
 
+def test_spans_of_all_panels_are_drawn_to_one_scale() -> None:
+    needs.package("matplotlib")
+    import numpy as np
+    from matplotlib.figure import Figure as Canvas
+
+    from benchmarks.harness import plots
+
+    lanes = {"host": ((0.0, 2.0, "call"),), "GPU": ((1.0, 30.0, "kernel"), (31.0, 9.0, "call"))}
+    chart = Spans("x", "A step", "us", {"before": lanes, "after": lanes}, ("call", "kernel"), 40.0, 4.0)
+    canvas = Canvas()
+    plots._spans(canvas, chart)
+    assert [axes.get_xlim() for axes in canvas.axes] == [(0, 40), (0, 4), (0, 40), (0, 4)]
+    assert [axes.get_title(loc="left") for axes in canvas.axes][:2] == ["before", "its first 4 us"]
+    host, gpu = (np.asarray(bars.get_facecolor()) for bars in canvas.axes[0].collections)
+    assert tuple(host[0]) == tuple(gpu[1])
+    assert tuple(host[0]) != tuple(gpu[0])
+    assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["call", "kernel"]
+
+
 class Fake:
     """A benchmark with a given result."""
 
@@ -194,6 +213,19 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def measured(workspace: Workspace) -> Result:
     return workspace.result("works", [figure(0.2)], {})
+
+
+def test_a_record_has_the_load_before_its_benchmark(ran: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = iter([0.25, 0.75])
+    monkeypatch.setattr(run, "load_now", lambda: next(loads))
+    seen: list[float] = []
+
+    def looking(workspace: Workspace) -> Result:
+        seen.append(workspace.load_before)
+        return measured(workspace)
+
+    ran(Fake("one", looking), Fake("two", looking))
+    assert seen == [0.25, 0.75]
 
 
 def test_a_failed_benchmark_stops_no_other_and_decides_the_exit_code(

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness.figure import Figure, Machine, Result
+from benchmarks.harness.origin import Measured
 from benchmarks.topics import inference
 from benchmarks.topics.inference import __main__ as command_line
 from benchmarks.topics.inference import gpt, job, llama, measure, report, server
@@ -233,6 +234,7 @@ def test_the_figures_follow_from_what_the_record_holds(tmp_path: Path) -> None:
 def test_variants_are_compared_with_the_first_one_by_their_starts() -> None:
     compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
     sessions = [
+        Session("shipped", 8, "0", {1: [0.2], 8: [0.2]}),
         Session("shipped", 8, "0", {1: [0.2], 8: [0.4]}),
         Session("nvtx", 4, "0", {1: [0.4], 8: [0.4]}),
         Session("nvtx", 4, "0", {1: [0.2], 8: [0.4]}),
@@ -241,7 +243,7 @@ def test_variants_are_compared_with_the_first_one_by_their_starts() -> None:
     values = {f.what: (f.value, f.least, f.most) for f in report.figures(of) if "nvtx" in f.what}
     assert values == {
         "batch 1: tokens/s of nvtx / shipped": pytest.approx((0.75, 0.5, 1)),
-        "batch 8: tokens/s of nvtx / shipped": pytest.approx((1, 1, 1)),
+        "batch 8: tokens/s of nvtx / shipped": pytest.approx((2 / 3, 0.5, 1)),
         "time to ready of nvtx / shipped": pytest.approx((0.5, 0.5, 0.5)),
     }
     assert [chart.name for chart in report.charts(of)] == ["inference", "inference-variants"]
@@ -335,6 +337,28 @@ def test_a_variant_may_be_another_image() -> None:
     argv = launcher.argv([], command_line.variant(["newer", "image=other:tag"]))
     assert "other:tag" in argv
     assert "image:tag" not in argv
+
+
+def test_the_labels_of_an_image_name_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(
+        """#!/bin/sh
+for image; do :; done
+case $image in
+    ours*) echo "{\\"io.ftbuild.cell\\": \\"$image-sm80\\", \\"io.ftbuild.key\\": \\"k\\"} sha256:1" ;;
+    foreign) echo "null sha256:2" ;;
+    *) exit 1 ;;
+esac
+"""
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    launcher = Image(Place(Path("/here"), "/seen"), "ours", "cdi")
+    assert launcher.cell(server.SHIPPED) == Measured("ours-sm80", "k", {"runtime": "sha256:1"})
+    assert launcher.cell(Variant("x", image="ours2")) == Measured("ours2-sm80", "k", {"runtime": "sha256:1"})
+    assert launcher.cell(Variant("x", image="foreign")) is None
+    assert launcher.cell(Variant("x", image="missing")) is None
+    assert Command(Place(Path("/here"), "/seen"), ()).cell(server.SHIPPED) is None
 
 
 def test_a_server_without_a_container_has_no_images(tmp_path: Path) -> None:
