@@ -48,14 +48,15 @@ class Build:
 
 
 def read(folder: Path) -> Build:
-    """Read the folder of a cell below `.ftbuild`; ConfigError unless the cell was compiled there."""
+    """Read the folder of a cell below `.ftbuild`; ConfigError unless all of it was compiled there."""
     plan, info = folder / "plan.json", folder / INFO
-    trees = sorted(tree for tree in info.glob("*") if (tree / "slots.tsv").is_file())
-    if not (plan.is_file() and trees):
+    planned = json.loads(plan.read_text(encoding="utf-8")) if plan.is_file() else {"trees": []}
+    trees = [info / tree["name"] for tree in planned["trees"]]
+    if not trees or not all(tree.is_dir() for tree in trees):
         raise ConfigError(
-            "no compiled cell is here", where=str(folder), hint=".ftbuild/CELL/KEY of invoke build"
+            "no compiled cell is here", where=str(folder), hint=".ftbuild/CELL/KEY of a finished invoke build"
         )
-    planned, compiled = json.loads(plan.read_text(encoding="utf-8")), compiles.read(info)
+    compiled = compiles.read(info)
     jobs = [(tree, job) for tree in trees for job in compiles.jobs((tree / "slots.tsv").read_text())]
     seconds = {f"{tree.name}/{job.output}": job.cpu for tree, job in jobs}
     objects = (f"{tree.name}/{output}" for tree in trees for output in _objects(tree))

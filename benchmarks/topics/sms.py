@@ -119,7 +119,7 @@ def figures(found: Sequence[Build]) -> Iterator[Figure]:
 
 
 def _of(cost: Cost, every: Sequence[Cost]) -> Iterator[Figure]:
-    trees = dict.fromkeys(unit.partition("/")[0] for unit in cost.seconds)
+    trees = dict.fromkeys(unit.partition("/")[0] for unit in (*cost.build.seconds, *cost.build.others))
     named = f"{WHAT}, {'trees' if len(trees) > 1 else 'tree'} {' and '.join(trees)}"
     yield Figure(Topic.COLD, named, cost.total, "s", None, cost.how)
     first, build = every[0], cost.build

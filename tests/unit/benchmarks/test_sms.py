@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ def folder(
         (tree / "started").write_text("1790000000000\n")
         (tree / "times").write_text(TIMES)
     (made / "plan.json").write_text(
-        json.dumps({"cell": cell, "key": "0123456789ab", "sms": list(sms), "tags": tags})
+        json.dumps({"cell": cell, "key": "0123456789ab", "sms": list(sms), "tags": tags, "trees": TREES})
     )
     target = {
         "image.name": f"docker.io/library/{tags['runtime'][0]}",
@@ -55,6 +56,7 @@ def folder(
     return made
 
 
+TREES = [{"name": "backend"}, {"name": "pyt"}]
 COLD = {"backend/x.dir/gemm.cu.o": 30.0, "backend/x.dir/host.cc.o": 6.0, "pyt/y.dir/op.cc.o": 4.0}
 
 
@@ -148,3 +150,10 @@ def test_a_record_is_made_of_the_folders_of_builds(
 def test_a_folder_without_a_compile_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no compiled cell"):
         builds.read(tmp_path)
+
+
+def test_a_build_that_has_not_finished_a_tree_is_refused(tmp_path: Path) -> None:
+    made = folder(tmp_path, (80,), compiled=COLD)
+    shutil.rmtree(made / builds.INFO / "pyt")
+    with pytest.raises(ConfigError, match="no compiled cell"):
+        builds.read(made)
