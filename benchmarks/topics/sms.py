@@ -1,6 +1,6 @@
 """Cold compiles by SM: CPU seconds of each cell's compile, from what `invoke build` has left.
 
-python -m benchmarks.topics.sms .ftbuild/24.10-sm*/*/ --out FOLDER      # nothing is compiled
+python -m benchmarks.topics.sms .ftbuild/24.10-sm80/* .ftbuild/24.10-sm89/* --out FOLDER    # compiles nothing
 
 The first build is the one that the others are compared with.
 """
