@@ -23,6 +23,8 @@ from ftbuild.plan import Plan
 
 NAME = "sms"
 WHAT = "CPU seconds of compilers"
+# Of what ccache had a part of, whose cost nothing tells.
+AT_LEAST = ", at least"
 KINDS = {"CUDA": (".cu.o",), "C++": (".cc.o", ".cpp.o")}
 
 
@@ -30,8 +32,9 @@ KINDS = {"CUDA": (".cu.o",), "C++": (".cc.o", ".cpp.o")}
 class Cost:
     """CPU seconds by unit as from an empty ccache.
 
-    `borrowed` are the units that ccache had, with the seconds of the build that compiled them; `lacking` is
-    the number of those that none did, which count nothing.
+    `borrowed` are the units that ccache had, with the seconds of the build that compiled them: a C++ source
+    costs the same for each SM, a CUDA source does not. `lacking` is the number of those that none here has
+    compiled; they count nothing.
     """
 
     build: Build
@@ -104,7 +107,12 @@ def costs(found: Sequence[Build]) -> list[Cost]:
 def _cost(build: Build, others: Sequence[Build]) -> Cost:
     if not build.hits:
         return Cost(build, {}, (), 0)
-    lenders = {unit: other for unit in build.others for other in reversed(others) if unit in other.seconds}
+    lenders = {
+        unit: other
+        for unit in build.others
+        for other in reversed(others)
+        if unit in other.seconds and (other.sms == build.sms or not unit.endswith(KINDS["CUDA"]))
+    }
     borrowed = {unit: lender.seconds[unit] for unit, lender in lenders.items()}
     names = tuple(dict.fromkeys(lender.measured.cell for lender in lenders.values()))
     return Cost(build, borrowed, names, max(0, build.hits - len(borrowed)))
@@ -121,13 +129,14 @@ def figures(found: Sequence[Build]) -> Iterator[Figure]:
 def _of(cost: Cost, every: Sequence[Cost]) -> Iterator[Figure]:
     trees = dict.fromkeys(unit.partition("/")[0] for unit in (*cost.build.seconds, *cost.build.others))
     named = f"{WHAT}, {'trees' if len(trees) > 1 else 'tree'} {' and '.join(trees)}"
+    named += AT_LEAST if cost.lacking else ""
     yield Figure(Topic.COLD, named, cost.total, "s", None, cost.how)
     first, build = every[0], cost.build
-    if cost is not first:
+    if cost is not first and not (cost.lacking or first.lacking):
         what = f"{WHAT} ({cost.total:.0f} s) / those of {first.build.measured.cell} ({first.total:.0f} s)"
         yield Figure(Topic.COLD, what, cost.total / first.total, "", None, cost.how)
     alone = [_alone(sm, build, every) for sm in build.sms]
-    if len(alone) > 1 and all(alone):
+    if len(alone) > 1 and all(alone) and not any(other.lacking for other in (cost, *alone) if other):
         summed = sum(other.total for other in alone if other)
         what = f"{WHAT} of one image ({cost.total:.0f} s) / of one for each of its SMs ({summed:.0f} s)"
         yield Figure(Topic.COLD, what, cost.total / summed, "", None, cost.how)
@@ -152,7 +161,7 @@ def charts(found: Sequence[Build]) -> list[Bars]:
         for tree in trees
         for kind, endings in KINDS.items()
     }
-    labels = tuple(cost.build.measured.cell for cost in every)
+    labels = tuple(cost.build.measured.cell + (AT_LEAST if cost.lacking else "") for cost in every)
     title = "Compiling from an empty ccache, CPU seconds of compilers"
     return [Bars(NAME, title, "CPU seconds", labels, series, stacked=True)]
 

@@ -65,11 +65,13 @@ def first(tmp_path: Path) -> Build:
     return builds.read(folder(tmp_path, (80,), compiled=COLD))
 
 
+HOST = ("backend/x.dir/host.cc.o", "pyt/y.dir/op.cc.o")
+
+
 @pytest.fixture
 def second(tmp_path: Path) -> Build:
-    """Return the build of another SM, which found two sources of the first in ccache, and one of neither."""
-    hits = ("backend/x.dir/host.cc.o", "pyt/y.dir/op.cc.o", "backend/x.dir/other.cc.o")
-    return builds.read(folder(tmp_path, (89,), compiled={"backend/x.dir/gemm.cu.o": 20.0}, hits=hits))
+    """Return the build of another SM, which found the C++ sources of the first in ccache."""
+    return builds.read(folder(tmp_path, (89,), compiled={"backend/x.dir/gemm.cu.o": 20.0}, hits=HOST))
 
 
 def named(figures: list[Figure], cell: str, begin: str) -> list[Figure]:
@@ -81,8 +83,8 @@ def test_a_build_tells_what_its_compile_cost(first: Build, second: Build) -> Non
     assert (first.sms, first.jobs, first.hits, first.seconds) == ((80,), 2, 0, COLD)
     assert first.started == "2026-09-21T14:13:20+00:00"
     assert first.wall == 4  # two units and two links, as long as the longer tree
-    assert second.hits == 3
-    assert set(second.others) == {*(set(COLD) - {"backend/x.dir/gemm.cu.o"}), "backend/x.dir/other.cc.o"}
+    assert second.hits == 2
+    assert set(second.others) == set(HOST)
     assert Build.of(json.loads(json.dumps(first.as_dict()))) == first
 
 
@@ -90,10 +92,26 @@ def test_what_ccache_had_counts_as_in_the_build_that_compiled_it(first: Build, s
     one, other = sms.costs([first, second])
     assert (one.total, one.borrowed, one.lacking) == (40, {}, 0)
     assert (other.total, other.borrowed) == (30, {"backend/x.dir/host.cc.o": 6, "pyt/y.dir/op.cc.o": 4})
-    assert other.lacking == 1
+    assert other.lacking == 0
     assert "2 from ccache count as in 24.10-sm80-open" in other.how
-    assert "1 from ccache count nothing" in other.how
     assert "ccache" not in one.how
+
+
+def test_a_cuda_source_costs_what_it_does_for_the_same_sm(tmp_path: Path, first: Build) -> None:
+    gemm = "backend/x.dir/gemm.cu.o"
+    host = {unit: seconds for unit, seconds in COLD.items() if unit != gemm}
+    other = builds.read(folder(tmp_path, (89,), compiled=host, hits=(gemm,)))
+    again = builds.read(folder(tmp_path / "again", (80,), compiled=host, hits=(gemm,)))
+    _, lacking, lent = sms.costs([first, other, again])
+    assert (lacking.total, lacking.lacking, lent.total, lent.lacking) == (10, 1, 40, 0)
+    assert "1 from ccache count nothing" in lacking.how
+    figures = [f for f in sms.figures([first, other]) if f.of == "24.10-sm89-open"]
+    assert [f.what for f in figures] == ["CPU seconds of compilers, trees backend and pyt, at least"]
+    (chart,) = sms.charts([first, other])
+    assert isinstance(chart, Bars)
+    assert chart.labels == ("24.10-sm80-open", "24.10-sm89-open, at least")
+    both = builds.read(folder(tmp_path, (80, 89), compiled=COLD))
+    assert not [f for f in sms.figures([first, other, both]) if "one for each" in f.what]
 
 
 def test_each_cell_has_its_seconds_and_its_ratio_to_the_first(first: Build, second: Build) -> None:
