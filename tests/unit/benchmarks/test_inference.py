@@ -259,7 +259,12 @@ def test_the_record_names_the_library_of_a_variant(tmp_path: Path) -> None:
     assert settings == {"shipped": {}, "nvtx": {"cpus": "0-3", "library": f"sha256:{digest}"}}
 
 
-def test_a_server_is_ready_when_its_endpoint_answers_and_ended_afterwards(tmp_path: Path) -> None:
+def test_a_server_is_ready_when_its_endpoint_answers_and_ended_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        server, "_mapped", lambda: iter(())
+    )  # servers that other tests have started meanwhile
     launcher = Command(Place(tmp_path / "model", "/seen"), program(tmp_path))
     log = tmp_path / "log"
     with server.started(launcher, Variant("ours", tmp_path, {}), log) as running:
