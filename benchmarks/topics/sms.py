@@ -25,6 +25,8 @@ NAME = "sms"
 WHAT = "CPU seconds of compilers"
 # Of what ccache had a part of, whose cost nothing tells.
 AT_LEAST = ", at least"
+# FasterTransformer's part of the backend's build tree (FetchContent).
+FT_IN_BACKEND = "_deps/repo-ft-build/"
 KINDS = {"CUDA": (".cu.o",), "C++": (".cc.o", ".cpp.o")}
 
 
@@ -32,12 +34,14 @@ KINDS = {"CUDA": (".cu.o",), "C++": (".cc.o", ".cpp.o")}
 class Cost:
     """CPU seconds by unit as from an empty ccache.
 
-    `borrowed` are the units that ccache had, with the seconds of the build that compiled them: a C++ source
+    `shared` are units that ccache had of the same build's other tree, and which cost nothing there either.
+    `borrowed` are those that it had before, with the seconds of the build that compiled them: a C++ source
     costs the same for each SM, a CUDA source does not. `lacking` is the number of those that none here has
     compiled; they count nothing.
     """
 
     build: Build
+    shared: int
     borrowed: Mapping[str, float]
     lenders: tuple[str, ...]
     lacking: int
@@ -53,9 +57,16 @@ class Cost:
         return sum(self.seconds.values())
 
     @property
+    def is_cold(self) -> bool:
+        """Return whether ccache had nothing of earlier builds."""
+        return not (self.borrowed or self.lacking)
+
+    @property
     def how(self) -> str:
         """Return how the seconds were taken, with every unit that was not compiled in this build."""
         said = f"measured: build of {self.build.started[:10]}, {len(self.build.seconds)} units compiled"
+        if self.shared:
+            said += f", {self.shared} more are objects of the other tree"
         if self.borrowed:
             said += f"; {len(self.borrowed)} from ccache count as in {', '.join(self.lenders)}"
         if self.lacking:
@@ -105,17 +116,34 @@ def costs(found: Sequence[Build]) -> list[Cost]:
 
 
 def _cost(build: Build, others: Sequence[Build]) -> Cost:
-    if not build.hits:
-        return Cost(build, {}, (), 0)
+    compiled = _objects(build)
+    shared = [unit for unit in build.others if _object(unit) in compiled] if build.hits else []
+    if build.hits <= len(shared):
+        return Cost(build, len(shared), {}, (), 0)
     lenders = {
-        unit: other
+        unit: lender
         for unit in build.others
-        for other in reversed(others)
-        if unit in other.seconds and (other.sms == build.sms or not unit.endswith(KINDS["CUDA"]))
+        if unit not in shared and (lender := _lender(unit, build, others))
     }
-    borrowed = {unit: lender.seconds[unit] for unit, lender in lenders.items()}
-    names = tuple(dict.fromkeys(lender.measured.cell for lender in lenders.values()))
-    return Cost(build, borrowed, names, max(0, build.hits - len(borrowed)))
+    # The lender's other tree may have compiled the object, and this one had it for nothing, as it would here.
+    borrowed = {unit: other.seconds[unit] for unit, other in lenders.items() if unit in other.seconds}
+    names = tuple(dict.fromkeys(lenders[unit].measured.cell for unit in borrowed))
+    return Cost(build, len(shared), borrowed, names, max(0, build.hits - len(shared) - len(lenders)))
+
+
+def _lender(unit: str, build: Build, others: Sequence[Build]) -> Build | None:
+    """Return the first build that tells what an object costs: one that compiled it, in either tree."""
+    able = (o for o in others if o.sms == build.sms or not unit.endswith(KINDS["CUDA"]))
+    return next((other for other in able if _object(unit) in _objects(other)), None)
+
+
+def _objects(build: Build) -> set[str]:
+    return set(map(_object, build.seconds))
+
+
+def _object(unit: str) -> str:
+    """Return the name of an object without its tree; the backend's has FasterTransformer's in it."""
+    return unit.partition("/")[2].removeprefix(FT_IN_BACKEND)
 
 
 def figures(found: Sequence[Build]) -> Iterator[Figure]:
@@ -140,7 +168,7 @@ def _of(cost: Cost, every: Sequence[Cost]) -> Iterator[Figure]:
         summed = sum(other.total for other in alone if other)
         what = f"{WHAT} of one image ({cost.total:.0f} s) / of one for each of its SMs ({summed:.0f} s)"
         yield Figure(Topic.COLD, what, cost.total / summed, "", None, cost.how)
-    if not build.hits:
+    if cost.is_cold:
         compilers, jobs = Compilers.of(list(build.seconds.values())), build.jobs
         how = f"{cost.how}; without a goal, as what else the machine did was not recorded"
         yield wall.figure(f"{jobs} jobs", build.wall, compilers, jobs, how, None)

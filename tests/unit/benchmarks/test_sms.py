@@ -97,6 +97,29 @@ def test_what_ccache_had_counts_as_in_the_build_that_compiled_it(first: Build, s
     assert "ccache" not in one.how
 
 
+FT = "_deps/repo-ft-build/src/"
+TWICE = {f"backend/{FT}gemm.cu.o": 30.0, f"backend/{FT}host.cc.o": 6.0, "pyt/th_op/op.cc.o": 4.0}
+
+
+def test_an_object_that_both_trees_have_costs_once(tmp_path: Path) -> None:
+    """Where torch has Triton's C++ ABI, one tree finds in ccache what the other has compiled."""
+    hits = ("pyt/src/gemm.cu.o", "pyt/src/host.cc.o")
+    (cost,) = sms.costs([builds.read(folder(tmp_path, (80,), compiled=TWICE, hits=hits))])
+    assert (cost.total, cost.shared, cost.is_cold) == (40, 2, True)
+    assert "3 units compiled, 2 more are objects of the other tree" in cost.how
+    assert [f for f in sms.figures([cost.build]) if "wall (" in f.what]
+
+
+def test_an_object_that_both_trees_found_costs_what_it_cost_the_lender(tmp_path: Path) -> None:
+    both = (f"backend/{FT}host.cc.o", "pyt/src/host.cc.o")
+    lender = builds.read(folder(tmp_path, (80,), compiled=TWICE, hits=("pyt/src/host.cc.o",)))
+    compiled = {f"backend/{FT}gemm.cu.o": 20.0, "pyt/th_op/op.cc.o": 4.0}
+    found = builds.read(folder(tmp_path, (89,), compiled=compiled, hits=(*both, "pyt/src/gemm.cu.o")))
+    _, cost = sms.costs([lender, found])
+    assert (cost.total, cost.borrowed, cost.shared, cost.lacking) == (30, {both[0]: 6.0}, 1, 0)
+    assert not cost.is_cold
+
+
 def test_a_cuda_source_costs_what_it_does_for_the_same_sm(tmp_path: Path, first: Build) -> None:
     gemm = "backend/x.dir/gemm.cu.o"
     host = {unit: seconds for unit, seconds in COLD.items() if unit != gemm}
