@@ -12,11 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import builds, wall
+from benchmarks.harness import builds
 from benchmarks.harness.builds import Build
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.wall import Compilers
 from benchmarks.harness.workspace import Workspace
 from ftbuild.cli.options import work_folder
 from ftbuild.plan import Plan
@@ -55,11 +54,6 @@ class Cost:
     def total(self) -> float:
         """Return the CPU seconds of the whole."""
         return sum(self.seconds.values())
-
-    @property
-    def is_cold(self) -> bool:
-        """Return whether ccache had nothing of earlier builds."""
-        return not (self.borrowed or self.lacking)
 
     @property
     def how(self) -> str:
@@ -147,7 +141,7 @@ def _object(unit: str) -> str:
 
 
 def figures(found: Sequence[Build]) -> Iterator[Figure]:
-    """Yield the cost of each cell, its ratio to the first, and wall time / limit where it was cold."""
+    """Yield the cost of each cell, and its ratio to the first and to those of its SMs one by one."""
     every = costs(found)
     for cost in every:
         for figure in _of(cost, every):
@@ -168,10 +162,6 @@ def _of(cost: Cost, every: Sequence[Cost]) -> Iterator[Figure]:
         summed = sum(other.total for other in alone if other)
         what = f"{WHAT} of one image ({cost.total:.0f} s) / of one for each of its SMs ({summed:.0f} s)"
         yield Figure(Topic.COLD, what, cost.total / summed, "", None, cost.how)
-    if cost.is_cold:
-        compilers, jobs = Compilers.of(list(build.seconds.values())), build.jobs
-        how = f"{cost.how}; without a goal, as what else the machine did was not recorded"
-        yield wall.figure(f"{jobs} jobs", build.wall, compilers, jobs, how, None)
 
 
 def _alone(sm: int, build: Build, every: Sequence[Cost]) -> Cost | None:

@@ -105,9 +105,8 @@ def test_an_object_that_both_trees_have_costs_once(tmp_path: Path) -> None:
     """Where torch has Triton's C++ ABI, one tree finds in ccache what the other has compiled."""
     hits = ("pyt/src/gemm.cu.o", "pyt/src/host.cc.o")
     (cost,) = sms.costs([builds.read(folder(tmp_path, (80,), compiled=TWICE, hits=hits))])
-    assert (cost.total, cost.shared, cost.is_cold) == (40, 2, True)
+    assert (cost.total, cost.shared, cost.borrowed, cost.lacking) == (40, 2, {}, 0)
     assert "3 units compiled, 2 more are objects of the other tree" in cost.how
-    assert [f for f in sms.figures([cost.build]) if "wall (" in f.what]
 
 
 def test_an_object_that_both_trees_found_costs_what_it_cost_the_lender(tmp_path: Path) -> None:
@@ -117,7 +116,6 @@ def test_an_object_that_both_trees_found_costs_what_it_cost_the_lender(tmp_path:
     found = builds.read(folder(tmp_path, (89,), compiled=compiled, hits=(*both, "pyt/src/gemm.cu.o")))
     _, cost = sms.costs([lender, found])
     assert (cost.total, cost.borrowed, cost.shared, cost.lacking) == (30, {both[0]: 6.0}, 1, 0)
-    assert not cost.is_cold
 
 
 def test_a_cuda_source_costs_what_it_does_for_the_same_sm(tmp_path: Path, first: Build) -> None:
@@ -144,13 +142,6 @@ def test_each_cell_has_its_seconds_and_its_ratio_to_the_first(first: Build, seco
     assert (one.value, other.value) == (40, 30)
     (ratio,) = (f for f in figures if "/ those of 24.10-sm80-open (40 s)" in f.what)
     assert (ratio.of, ratio.value) == ("24.10-sm89-open", 0.75)
-
-
-def test_only_a_cold_compile_is_compared_with_its_limit(first: Build, second: Build) -> None:
-    figures = list(sms.figures([first, second]))
-    (wall,) = (f for f in figures if "wall (" in f.what)
-    assert (wall.of, wall.goal) == ("24.10-sm80-open", None)
-    assert "2 jobs: wall (4 s) / limit (30 s, CPU seconds of the longest compiler)" in wall.what
 
 
 def test_one_image_of_all_sms_is_compared_with_one_for_each(
