@@ -76,14 +76,15 @@ class Figure:
 class Machine:
     """The machine on which figures were taken; memory in bytes.
 
-    `load_before` shows its other users. So does `load`, at the end, but the benchmark's own work is in it.
+    `load_before` shows its other users. So does `load`, at the end, with the benchmark's own work. Both
+    are None where files were read that something else had measured.
     """
 
     processor: str
     cores: int
     memory: int
     system: str
-    load: float
+    load: float | None
     load_before: float | None = None
 
     @classmethod
@@ -120,6 +121,10 @@ class Result:
     def plots(self) -> dict[str, Chart]:
         """Return the charts by file name."""
         return {f"{drawn.name}-{self.stack}.svg": drawn for drawn in self.charts}
+
+    def of_files(self) -> Result:
+        """Return the record without the loads, which are those of the moment in which its files were read."""
+        return replace(self, machine=replace(self.machine, load=None, load_before=None))
 
     @property
     def file(self) -> str:

@@ -129,8 +129,9 @@ def _place(result: Result) -> tuple[str, str]:
 
 def _origin(result: Result) -> str:
     """Return on what, when and of what commit a record was taken."""
-    machine, loads = result.machine, f"load {result.machine.load:g}"
-    if machine.load_before is not None:
+    machine = result.machine
+    loads = "load not recorded" if machine.load is None else f"load {machine.load:g}"
+    if machine.load is not None and machine.load_before is not None:
         loads = f"load {machine.load_before:g} before and {machine.load:g} after"
     where = f"{machine.cores} cores ({machine.processor}), {units.size(machine.memory)}, {loads}"
     return f"- `{result.benchmark}`, {result.stack} stack: {result.date[:10]}, {where}{_of(result.origin)}"

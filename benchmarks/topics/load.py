@@ -51,7 +51,7 @@ def _files(workspace: Workspace) -> list[Path]:
 def _result(workspace: Workspace, files: Iterable[Path], of: str, cells: Sequence[Measured]) -> Result:
     loads = {f"{of} {file.stem.removeprefix(LOADS)}": json.loads(file.read_text()) for file in files}
     data = {name: summary(load) for name, load in loads.items()}
-    return workspace.result(NAME, figures(loads), data, charts(loads), cells=cells)
+    return workspace.result(NAME, figures(loads), data, charts(loads), cells=cells).of_files()
 
 
 def summary(load: Load) -> dict[str, float]:

@@ -118,7 +118,7 @@ def main() -> None:
     found = [job for log in options.logs for job in compiles.jobs(log.read_text())]
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
     data, cells = {"heaviest": heaviest(found)}, origin.given(options.cell)
-    print(workspace.result(NAME, peaks(found), data, cells=cells).write(options.out))
+    print(workspace.result(NAME, peaks(found), data, cells=cells).of_files().write(options.out))
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def _result(workspace: Workspace, folders: Sequence[Path]) -> Result:
         {"builds": [build.as_dict() for build in found]},
         charts(found),
         cells=[build.measured for build in found],
-    )
+    ).of_files()
 
 
 def recomputed(result: Result) -> Result:

@@ -129,7 +129,7 @@ def main() -> int:
             chart(found, options.of),
         ],
         cells=origin.given(options.cell),
-    )
+    ).of_files()
     print(result.write(options.out))
     plots.draw_if_possible([result], options.out)
     return 0

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import builds
+from benchmarks.harness import builds, table
 from benchmarks.harness.builds import Build
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result
 from benchmarks.harness.origin import Measured
+from benchmarks.harness.staleness import Verdict
 from benchmarks.topics import sms
 from ftbuild.errors import ConfigError
 
@@ -177,6 +178,8 @@ def test_a_record_is_made_of_the_folders_of_builds(
     assert record.origin is not None
     assert record.origin.cells == (Measured("24.10-sm80-open", "0123456789ab", {"runtime": "sha256:1"}),)
     assert sms.recomputed(record) == record
+    assert (record.machine.load, record.machine.load_before) == (None, None)  # not that of now
+    assert "load not recorded; commit" in table.markdown([record], "results", [Verdict(True)])
 
 
 def test_a_folder_without_a_compile_is_refused(tmp_path: Path) -> None:
