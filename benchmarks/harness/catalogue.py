@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
+from types import ModuleType
 from typing import Protocol, cast
 
 from benchmarks.harness.figure import Result
@@ -12,6 +13,7 @@ from ftbuild.errors import ConfigError
 
 NAMES = (
     "cold",
+    "sms",
     "warm",
     "wall",
     "schedule",
@@ -26,7 +28,11 @@ NAMES = (
 
 
 class Benchmark(Protocol):
-    """A module of benchmarks/topics; the first line of its docstring is its description."""
+    """A module of benchmarks/topics; the first line of its docstring is its description.
+
+    It may have DEFINITION, the version of how its figures are made of its data (else 1), and `recomputed`,
+    which takes a record and returns it with the figures of that version.
+    """
 
     NAME: str
     __doc__: str | None
@@ -46,6 +52,22 @@ def chosen(names: Collection[str]) -> Iterator[Benchmark]:
     for name in NAMES:
         if not names or name in names:
             yield cast(Benchmark, import_module(f"benchmarks.topics.{name}"))
+
+
+def definition(name: str) -> int:
+    """Return the version of how a benchmark makes its figures today."""
+    return getattr(_module(name), "DEFINITION", 1)
+
+
+def recomputed(result: Result) -> Result:
+    """Return a record with the figures that follow from its data today, if its benchmark can make them."""
+    make: Callable[[Result], Result] | None = getattr(_module(result.benchmark), "recomputed", None)
+    return make(result) if make else result
+
+
+def _module(name: str) -> ModuleType | None:
+    """Return the module of a benchmark; None for a tool's record."""
+    return import_module(f"benchmarks.topics.{name}") if name in NAMES else None
 
 
 def about(benchmark: Benchmark) -> str:

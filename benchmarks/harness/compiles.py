@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.harness.wall import Compilers
 from benchmarks.harness.workspace import Workspace
 from ftbuild.build import bake, base, context
 from ftbuild.config.recipe import STEPS
@@ -24,18 +25,24 @@ from ftbuild.text.reporter import to_stderr
 # One target for the figures of all trees, so that they compile in parallel.
 _FIGURES = "\n\nFROM scratch AS figures\n{}"
 _COPY = "COPY --from={tree} /out/info/ /{tree}/\n"
+_OBJECT = ".o"
+_DEVICE_LINK = "cmake_device_link.o"
 _TIMES = re.compile(r"(\d+)m([\d.]+)s")
 
 
 @dataclass(frozen=True)
 class Job:
-    """A compiled unit: start and end in seconds since 1970, CPU seconds, bytes of its largest process."""
+    """A compiled unit: start and end in seconds since 1970, CPU seconds, its largest process, its slot.
+
+    `memory` is in bytes.
+    """
 
     start: float
     end: float
     output: str
     cpu: float
     memory: int
+    slot: int = 0
 
     @property
     def seconds(self) -> float:
@@ -47,8 +54,9 @@ class Job:
 class Compile:
     """The cost of a compile in seconds: `wall` and `cpu` while ninja ran, `configure` before it.
 
-    `sources` are those that went through ccache, each with whether it was a hit; `figures` is the folder
-    with the steps' output by tree, until the machine compiles again.
+    `cpu` has links, ninja and ccache in it, `compilers` only what ran in a slot. `sources` are those that
+    went through ccache, each with whether it was a hit; `figures` is the folder with the steps' output by
+    tree, until the machine compiles again.
     """
 
     wall: float
@@ -69,10 +77,17 @@ class Compile:
         """Return the CPU seconds of the compiled units, by output."""
         return {job.output: job.cpu for job in self.jobs}
 
+    @property
+    def compilers(self) -> Compilers:
+        """Return the CPU seconds of the compilers alone; ValueError if nothing was compiled."""
+        return Compilers.of([job.cpu for job in self.jobs])
+
     def as_dict(self) -> dict[str, Any]:
         """Return the data for a record."""
         hits, sources = self.hits("")
         seconds = {"wall": self.wall, "cpu": self.cpu, "configure": self.configure}
+        alone = self.compilers if self.jobs else Compilers(0.0, 0.0)
+        seconds |= {"compilers": alone.total, "longest compiler": alone.longest}
         return {**seconds, "compiled": len(self.jobs), "hits": hits, "of": sources}
 
 
@@ -134,7 +149,7 @@ class Machine:
         done = shell.run(_command(plan, host, parent), cwd=folder, env=variables, check=False)
         if done.code:
             raise BuildError("\n".join(bake.failing_lines(done.stderr)), where=str(folder))
-        return _read(folder / "figures", done.stderr)
+        return read(folder / "figures", done.stderr)
 
     def _forget(self) -> None:
         """Remove its caches from BuildKit."""
@@ -177,7 +192,8 @@ def _command(plan: Plan, host: bake.Host, parent: str) -> list[str]:
     return [*command, target["context"]]
 
 
-def _read(figures: Path, log: str) -> Compile:
+def read(figures: Path, log: str = "") -> Compile:
+    """Return the compile whose steps left their output in `figures`, a folder for each tree."""
     trees = sorted(figures.iterdir())
     spent = [cpu((tree / "times").read_text()) for tree in trees]
     return Compile(
@@ -216,8 +232,18 @@ def cpu(times: str) -> tuple[float, float]:
 def jobs(log: str) -> Iterator[Job]:
     """Parse the log of `steps/slot.py`."""
     for line in log.splitlines():
-        start, end, _, output, seconds, memory = line.split("\t")
-        yield Job(int(start) / 1000, int(end) / 1000, output, float(seconds), int(memory))
+        start, end, slot, output, seconds, memory = line.split("\t")
+        yield Job(int(start) / 1000, int(end) / 1000, output, float(seconds), int(memory), int(slot))
+
+
+def is_device_link(output: str) -> bool:
+    """Return whether nvcc links device code into it, which makes an object too."""
+    return output.endswith(_DEVICE_LINK)
+
+
+def is_compiled(output: str) -> bool:
+    """Return whether a compiler makes it of a source."""
+    return output.endswith(_OBJECT) and not is_device_link(output)
 
 
 def outcomes(log: str) -> Iterator[tuple[str, bool]]:

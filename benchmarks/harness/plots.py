@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.harness.chart import Bars, Lines
+from benchmarks.harness.chart import Bars, Chart, Lines, Span, Spans
 from benchmarks.harness.figure import Result, digits
 from ftbuild.errors import HostError
+from ftbuild.text.reporter import to_stderr
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Canvas
 
 _STYLE: Any = {
     "svg.hashsalt": "ftbuild",  # ids in the file would be random
@@ -24,6 +26,8 @@ _STYLE: Any = {
 }
 _LINE_STYLES = ("k:", "-o", "--s", "-.^", "-v")
 _INCHES_WIDE = 7.0
+# Of the things in a chart of spans, by their order.
+_COLOURS = ("#3b6ea5", "#d08c3f", "#6a9f58", "#bbbbbb", "#1f3a57", "#a05195", "#c0504d", "#7f7f7f")
 
 
 def draw(results: Iterable[Result], folder: Path) -> list[Path]:
@@ -40,17 +44,32 @@ def draw(results: Iterable[Result], folder: Path) -> list[Path]:
             for name, chart in result.plots.items():
                 canvas = Canvas(figsize=(_INCHES_WIDE, _height(chart)), layout="constrained")
                 canvas.suptitle(f"{chart.title} ({result.stack} stack)", x=0.01, ha="left")
-                axes = canvas.add_subplot()
-                _bars(axes, chart) if isinstance(chart, Bars) else _lines(axes, chart)
-                if len(chart.series) > 1:
-                    axes.legend(frameon=False)
+                _spans(canvas, chart) if isinstance(chart, Spans) else _one(canvas.add_subplot(), chart)
                 files.append(folder / name)
                 canvas.savefig(files[-1], metadata={"Date": None})
     return files
 
 
-def _height(chart: Bars | Lines) -> float:
-    """Return the height in inches, with room for each bar."""
+def draw_if_possible(results: Iterable[Result], folder: Path) -> None:
+    """Draw the charts and say where they are, or why there are none: records are useful without them."""
+    try:
+        for file in draw(results, folder):
+            to_stderr(f"plot: {file}")
+    except HostError as missing:
+        to_stderr(f"no plots: {missing}")
+
+
+def _one(axes: Axes, chart: Bars | Lines) -> None:
+    """Draw a chart that has one pair of axes."""
+    _bars(axes, chart) if isinstance(chart, Bars) else _lines(axes, chart)
+    if len(chart.series) > 1:
+        axes.legend(frameon=False)
+
+
+def _height(chart: Chart) -> float:
+    """Return the height in inches, with room for each bar and lane."""
+    if isinstance(chart, Spans):
+        return 1.5 + sum(2 * (0.6 + 0.35 * len(lanes)) for lanes in chart.panels.values())
     if isinstance(chart, Lines):
         return 4.0
     beside = 1 if chart.stacked else len(chart.series)
@@ -91,3 +110,33 @@ def _lines(axes: Axes, chart: Lines) -> None:
     axes.grid(visible=True, linewidth=0.3)
     axes.set_xlabel(chart.across)
     axes.set_ylabel(chart.up)
+
+
+def _spans(canvas: Canvas, chart: Spans) -> None:
+    """Draw each panel whole and its beginning below it, then the legend of all."""
+    from matplotlib.patches import Patch
+
+    colours = dict(zip(chart.things, cycle(_COLOURS), strict=False))
+    views = [
+        (title if until == chart.until else f"its first {until:g} {chart.across}", lanes, until)
+        for title, lanes in chart.panels.items()
+        for until in (chart.until, chart.zoom)
+    ]
+    every = canvas.subplots(len(views), 1, squeeze=False)[:, 0]
+    for axes, (title, lanes, until) in zip(every, views, strict=True):
+        _lanes(axes, lanes, colours)
+        axes.set_xlim(0, until)
+        axes.set_title(title, loc="left", fontsize=8)
+    every[-1].set_xlabel(chart.across)
+    patches = [Patch(color=colour, label=thing) for thing, colour in colours.items()]
+    canvas.legend(handles=patches, loc="outside lower left", ncols=4, frameon=False, fontsize=8)
+
+
+def _lanes(axes: Axes, lanes: Mapping[str, Sequence[Span]], colours: Mapping[str, str]) -> None:
+    """Draw the spans of each lane, the first lane on top, without edges, which would widen them."""
+    for row, spans in enumerate(lanes.values()):
+        ranges = [(start, length) for start, length, _ in spans]
+        filled = [colours[thing] for _, _, thing in spans]
+        axes.broken_barh(ranges, (row - 0.4, 0.8), facecolors=filled, linewidth=0)
+    axes.set_yticks(range(len(lanes)), list(lanes))
+    axes.set_ylim(len(lanes) - 0.5, -0.5)

@@ -13,15 +13,15 @@ import time
 import traceback
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import catalogue, plots, table
+from benchmarks.harness import catalogue, plots, renewal, table
 from benchmarks.harness.catalogue import Benchmark
-from benchmarks.harness.figure import Result
+from benchmarks.harness.figure import Result, load_now
 from benchmarks.harness.workspace import Workspace
 from ftbuild.cli import demo
-from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted, worst
+from ftbuild.errors import ConfigError, FtbuildError, Interrupted, worst
 from ftbuild.text import units
 from ftbuild.text.reporter import to_stderr
 from testing import ROOT
@@ -72,7 +72,7 @@ def bench(wanted: BenchOptions) -> int:
         codes.append(Interrupted.exit_code)
     if results:
         print(table.text(results))
-        _plot(results, wanted.out)
+        plots.draw_if_possible(results, wanted.out)
     return worst(codes)
 
 
@@ -83,10 +83,15 @@ def listing() -> str:
 
 
 def renew(folder: Path) -> None:
-    """Update README.md and the plots beside the records, from the records alone."""
-    results = table.read(folder)
-    table.renew(README, results, folder)
-    _plot(results, folder)
+    """Update README.md, the plots beside the records and their figures, from the data of the records alone.
+
+    Says of each record whether it is of what the checkout is today.
+    """
+    results = renewal.renewed(folder)
+    verdicts = renewal.verdicts(results)
+    table.renew(README, results, folder, verdicts)
+    print(table.verdicts(results, verdicts))
+    plots.draw_if_possible(results, folder)
 
 
 def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Result]) -> int:
@@ -97,7 +102,7 @@ def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Re
             to_stderr(f"{benchmark.NAME}: skipped, {missing}")
             return 0
         to_stderr(f"{benchmark.NAME}: {catalogue.about(benchmark)}")
-        result = benchmark.run(workspace)
+        result = benchmark.run(replace(workspace, load_before=load_now()))
     except FtbuildError as failure:
         to_stderr(f"{benchmark.NAME}: failed: {failure}")
         return failure.exit_code
@@ -107,15 +112,6 @@ def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Re
     results.append(result)
     to_stderr(f"{benchmark.NAME}: {units.duration(time.monotonic() - start)}, {result.write(out)}")
     return 0
-
-
-def _plot(results: Sequence[Result], folder: Path) -> None:
-    """Draw the plots if possible: records are useful without them."""
-    try:
-        for file in plots.draw(results, folder):
-            to_stderr(f"plot: {file}")
-    except HostError as missing:
-        to_stderr(f"no plots: {missing}")
 
 
 def main() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import resource
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.chart import Chart
-from benchmarks.harness.figure import Figure, Machine, Result
+from benchmarks.harness.figure import Figure, Machine, Result, load_now
+from benchmarks.harness.origin import Measured, Origin
 from ftbuild.cli import selection
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
@@ -48,7 +49,8 @@ class Workspace:
     """The workspace of all benchmarks of a run; `work` is removed at the end, after the calls in `at_end`.
 
     `cell` are globs on cell ids (none: the benchmark's own choice), `jobs` compile jobs at a time, `rounds`
-    repetitions of quick measurements; `real` means the configuration of the real sources.
+    repetitions of quick measurements; `real` means the configuration of the real sources; `load_before` is
+    the machine's load before the benchmark.
     """
 
     config: Path
@@ -59,6 +61,7 @@ class Workspace:
     rounds: int = 5
     real: bool = False
     at_end: ExitStack = field(default_factory=ExitStack, compare=False, repr=False)
+    load_before: float = field(default_factory=load_now, compare=False)
 
     @property
     def trees(self) -> tuple[str, ...]:
@@ -106,10 +109,32 @@ class Workspace:
         figures: Sequence[Figure],
         data: Mapping[str, Any],
         charts: Sequence[Chart] = (),
+        *,
+        cells: Iterable[Measured] = (),
+        definition: int = 1,
     ) -> Result:
-        """Return the record of a benchmark that ran here and now."""
-        date = datetime.now(UTC).isoformat(timespec="seconds")
-        return Result(benchmark, self.stack, tuple(figures), Machine.here(), date, data, tuple(charts))
+        """Return the record of a benchmark that ran here and now, of these cells.
+
+        Its figures are of the first cell unless they name their own.
+        """
+        origin = Origin.here(cells)
+        of = origin.cells[0].cell if origin.cells else ""
+        return Result(
+            benchmark,
+            self.stack,
+            tuple(figure.named(of) for figure in figures),
+            Machine.here(self.load_before),
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            data,
+            tuple(charts),
+            definition,
+            origin,
+        )
+
+
+def measured(plan: Plan, images: Mapping[str, str] | None = None) -> Measured:
+    """Return the cell of a plan, with the ids of its images by product if they ran."""
+    return Measured(plan.cell.id, plan.key, images or {})
 
 
 def timed(

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from benchmarks.harness.compiles import is_compiled, is_device_link
 from ftbuild.build import compile_order
 from ftbuild.nightly.record import Unit
 
-_OBJECT = ".o"
 _ARCHIVE = ".a"
-_DEVICE_LINK = "cmake_device_link.o"
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def tasks(units: Sequence[Unit]) -> list[Task]:
     started.
     """
     return [
-        Task(unit.output, unit.end - unit.start, tuple(_inputs(unit, units)), _compiles(unit))
+        Task(unit.output, unit.end - unit.start, tuple(_inputs(unit, units)), is_compiled(unit.output))
         for unit in units
     ]
 
@@ -71,12 +70,6 @@ def first(names: Sequence[str]) -> Order:
         return sorted(range(len(tree)), key=place)
 
     return order
-
-
-def limit(trees: Iterable[Tree], jobs: int) -> float:
-    """Return a lower bound of any schedule: the longest compile, or all seconds divided by the jobs."""
-    seconds = [task.seconds for tree in trees for task in tree if task.compiles]
-    return max(max(seconds), sum(seconds) / jobs)
 
 
 def wall(trees: Sequence[Tree], jobs: int, order: Order = as_begun) -> float:
@@ -150,20 +143,12 @@ def _in_turn(ninjas: Sequence[_Ninja]) -> Iterator[_Start]:
         yield from started
 
 
-def _links_device_code(unit: Unit) -> bool:
-    return unit.output.endswith(_DEVICE_LINK)
-
-
-def _compiles(unit: Unit) -> bool:
-    return unit.output.endswith(_OBJECT) and not _links_device_code(unit)
-
-
 def _inputs(unit: Unit, units: Sequence[Unit]) -> Iterator[int]:
-    if _compiles(unit):
+    if is_compiled(unit.output):
         return
     own = [i for i, other in enumerate(units) if _target(unit) in PurePath(other.output).parts]
-    if _links_device_code(unit):
-        own = [i for i in own if _compiles(units[i])]
+    if is_device_link(unit.output):
+        own = [i for i in own if is_compiled(units[i].output)]
     elif not unit.output.endswith(_ARCHIVE):
         own = []
     yield from own or (i for i, other in enumerate(units) if other.end <= unit.start)
@@ -172,4 +157,4 @@ def _inputs(unit: Unit, units: Sequence[Unit]) -> Iterator[int]:
 def _target(unit: Unit) -> str:
     """Return the name of the CMake folder with the objects of a link."""
     path = PurePath(unit.output)
-    return path.parent.name if _links_device_code(unit) else f"{path.stem.removeprefix('lib')}.dir"
+    return path.parent.name if is_device_link(unit.output) else f"{path.stem.removeprefix('lib')}.dir"

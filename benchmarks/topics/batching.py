@@ -8,15 +8,17 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.harness import origin, smoked
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.workspace import Workspace
+from benchmarks.harness.origin import Measured
+from benchmarks.harness.workspace import Workspace, measured
 from ftbuild.text.reporter import to_stderr
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Measure the models of the cell's smoke test."""
-    return _result(workspace, _job_file(workspace))
+    file = _job_file(workspace)
+    return _result(workspace, file, smoked.cells(file.parent) or (measured(workspace.plan()),))
 
 
 def _job_file(workspace: Workspace) -> Path:
@@ -62,11 +65,12 @@ def _job_file(workspace: Workspace) -> Path:
     return workspace.plan().folder(work_folder()) / gate.JOB
 
 
-def _result(workspace: Workspace, file: Path) -> Result:
+def _result(workspace: Workspace, file: Path, cells: Iterable[Measured]) -> Result:
     from ftbuild.gates.smoke import job
 
     points = measure(job.read(file))
-    return workspace.result(NAME, figures(points), {"points": list(map(asdict, points))}, [chart(points)])
+    data = {"points": list(map(asdict, points))}
+    return workspace.result(NAME, figures(points), data, [chart(points)], cells=cells)
 
 
 def measure(task: Job) -> list[Point]:
@@ -141,9 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("job", type=Path, metavar="JOB")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    print(_result(workspace, options.job).write(options.out))
+    cells = origin.given(options.cell) or smoked.cells(options.job.parent)
+    print(_result(workspace, options.job, cells).write(options.out))
 
 
 if __name__ == "__main__":

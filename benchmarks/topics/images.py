@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.workspace import Workspace
+from benchmarks.harness.workspace import Workspace, measured
 from benchmarks.tools import layers
 from benchmarks.tools.layers import Layer
 from ftbuild.engine import container, daemon
@@ -19,9 +19,6 @@ from ftbuild.text.reporter import to_stderr
 
 if TYPE_CHECKING:
     import docker
-
-if TYPE_CHECKING:
-    pass
 
 NAME = "images"
 OVERHEAD = 1.1
@@ -71,7 +68,8 @@ def run(workspace: Workspace) -> Result:
         "base": contents,
     }
     charts = [layer_chart(plan, found), base_chart(plan, contents)]
-    return workspace.result(NAME, figures(workspace, found, below, libraries), data, charts)
+    cells = [measured(plan, {"runtime": str(client.images.get(image).id)})]
+    return workspace.result(NAME, figures(workspace, found, below, libraries), data, charts, cells=cells)
 
 
 def built(client: docker.DockerClient, plan: Plan) -> str | None:

@@ -12,9 +12,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness import origin, smoked
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.workspace import Workspace
+from benchmarks.harness.origin import Measured
+from benchmarks.harness.workspace import Workspace, measured
 from ftbuild.cli.options import work_folder
 from ftbuild.client.latency import percentile
 from ftbuild.gates.smoke.job import LOADS
@@ -37,17 +39,19 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Read what is beside the cell's record."""
-    return _result(workspace, _files(workspace), workspace.plan().cell.id)
+    plan = workspace.plan()
+    cells = smoked.cells(plan.folder(work_folder())) or (measured(plan),)
+    return _result(workspace, _files(workspace), plan.cell.id, cells)
 
 
 def _files(workspace: Workspace) -> list[Path]:
     return sorted(workspace.plan().folder(work_folder()).glob(f"{LOADS}*.json"))
 
 
-def _result(workspace: Workspace, files: Iterable[Path], of: str) -> Result:
+def _result(workspace: Workspace, files: Iterable[Path], of: str, cells: Sequence[Measured]) -> Result:
     loads = {f"{of} {file.stem.removeprefix(LOADS)}": json.loads(file.read_text()) for file in files}
-    return workspace.result(NAME, figures(loads), {name: summary(load) for name, load in loads.items()},
-                            charts(loads))  # fmt: skip
+    data = {name: summary(load) for name, load in loads.items()}
+    return workspace.result(NAME, figures(loads), data, charts(loads), cells=cells).of_files()
 
 
 def summary(load: Load) -> dict[str, float]:
@@ -110,9 +114,12 @@ def main() -> None:
     parser.add_argument("loads", nargs="+", type=Path, metavar="LOAD")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--of", required=True, help="cell and GPU, which the files do not name")
+    origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    print(_result(workspace, options.loads, options.of).write(options.out))
+    cells = origin.given(options.cell) or smoked.cells(options.loads[0].parent)
+    found = _result(workspace, options.loads, options.of, cells)
+    print(found.write(options.out))
 
 
 if __name__ == "__main__":

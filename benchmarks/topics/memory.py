@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.harness import compiles
+from benchmarks.harness import compiles, origin
 from benchmarks.harness.compiles import Compile, Job, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.workspace import Workspace
+from benchmarks.harness.workspace import Workspace, measured
 from ftbuild import cmake
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -54,7 +54,8 @@ def run(workspace: Workspace) -> Result:
         "said": [line for line in cold.log.splitlines() if "jobs: the builder may use" in line],
         "oom_kills": kills,
     }
-    return workspace.result(NAME, figures(cold, kills, workspace), data)
+    cells = [measured(workspace.plan())]
+    return workspace.result(NAME, figures(cold, kills, workspace), data, cells=cells)
 
 
 def figures(cold: Compile, kills: int, workspace: Workspace) -> list[Figure]:
@@ -112,10 +113,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("logs", nargs="+", type=Path, metavar="SLOTS")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    origin.add_option(parser)
     options = parser.parse_args()
     found = [job for log in options.logs for job in compiles.jobs(log.read_text())]
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    print(workspace.result(NAME, peaks(found), {"heaviest": heaviest(found)}).write(options.out))
+    data, cells = {"heaviest": heaviest(found)}, origin.given(options.cell)
+    print(workspace.result(NAME, peaks(found), data, cells=cells).of_files().write(options.out))
 
 
 if __name__ == "__main__":

@@ -1,31 +1,66 @@
-"""Wall time by replay: measured unit times, other numbers of jobs, ninja's order and the heaviest first."""
+"""Wall time of a compile with stored unit times: as it was measured, and by replay for other numbers of jobs.
+
+The replay is checked: it is run with the jobs of the measured compile, and the part of the measured time that
+comes out there is what all replays are divided by.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+from benchmarks.harness import wall
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
+from benchmarks.harness.origin import Measured
+from benchmarks.harness.wall import Compilers
 from benchmarks.harness.workspace import Workspace
 from benchmarks.tools import replay, unit_times
 from benchmarks.tools.replay import Order, Tree
+from benchmarks.tools.unit_times import Times
 from ftbuild.build import compile_order
 
 NAME = "schedule"
+# 2: the limit of benchmarks/harness/wall.py; the measured compile beside the replays, which it corrects.
+DEFINITION = 2
 JOBS = (1, 2, 4, 8, 16, 32, 64, 128)
-WITH_GOAL = (2, 16, 64)
-RATIO = 1.05
+SHOWN = (2, 16, 64)
 PLAIN, BUILT = "ninja's order", "the build's order"
 ORDERS: Mapping[str, Order] = {
     PLAIN: replay.as_begun,
     BUILT: replay.first(compile_order.SOURCES.split()),
     "all by weight": replay.heaviest_first,
 }
-LIMIT = "limit"
+LIMIT, MEASURED = "limit", "measured"
 _CELL = re.compile(r"[\d.]+-sm\d+")
-Walls = Mapping[str, Mapping[int, float]]
+
+
+@dataclass(frozen=True)
+class Replays:
+    """Replays of a measured compile: seconds by order and jobs, as they come out of the replay.
+
+    `same` are those of the replay with the jobs of the measured compile, None if these were not recorded.
+    """
+
+    times: Times
+    compilers: Compilers
+    walls: Mapping[str, Mapping[int, float]]
+    same: float | None
+
+    @property
+    def checked(self) -> float | None:
+        """Return what the replay with the measured compile's jobs is of its wall time."""
+        return None if self.same is None else self.same / self.times.wall
+
+    def corrected(self, order: str, jobs: int) -> float:
+        """Return the seconds of a replay, by which the measured compile would have come out right."""
+        return self.walls[order][jobs] / (self.checked or 1.0)
+
+    def limits(self) -> dict[int, float]:
+        """Return the limit for each number of jobs."""
+        return {jobs: self.compilers.limit(jobs) for jobs in JOBS}
 
 
 def needs(workspace: Workspace) -> str | None:
@@ -35,11 +70,27 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Replay every cell with stored times, which are those of the real sources in any case."""
-    walls = {name: replayed(forest(name)) for name in cells()}
-    found = [figure for name, of in walls.items() for figure in figures(name, of, unit_times.about(name))]
-    units = {name: longest(forest(name)) for name in walls}
-    data = {"walls": walls, "longest": units}
-    return replace(workspace, real=True).result(NAME, found, data, charts(walls))
+    found = {name: replayed(unit_times.read(name)) for name in cells()}
+    return replace(workspace, real=True).result(
+        NAME,
+        every(found),
+        data(found),
+        charts(found),
+        cells=[Measured(name, of.times.key) for name, of in found.items()],
+        definition=DEFINITION,
+    )
+
+
+def recomputed(result: Result) -> Result:
+    """Return the record with what follows from the stored unit times today; they are its raw data."""
+    found = {name: replayed(unit_times.read(name)) for name in cells()}
+    return replace(
+        result,
+        figures=tuple(every(found)),
+        data=data(found),
+        charts=tuple(charts(found)),
+        definition=DEFINITION,
+    )
 
 
 def cells() -> list[str]:
@@ -47,60 +98,98 @@ def cells() -> list[str]:
     return [name for name in unit_times.names() if _CELL.match(name)]
 
 
-def forest(name: str) -> list[Tree]:
-    """Return both trees of a cell as tasks."""
-    return [replay.tasks(units) for units in unit_times.read(name).values()]
-
-
-def replayed(trees: Sequence[Tree]) -> Walls:
-    """Return order -> jobs -> seconds, and the limit."""
+def replayed(times: Times) -> Replays:
+    """Return the replays in each order with each number of jobs."""
+    trees = forest(times)
     walls = {name: {jobs: replay.wall(trees, jobs, order) for jobs in JOBS} for name, order in ORDERS.items()}
-    return {LIMIT: {jobs: replay.limit(trees, jobs) for jobs in JOBS}, **walls}
+    same = replay.wall(trees, times.jobs, ORDERS[BUILT]) if times.jobs else None
+    return Replays(times, Compilers.of(times.compilers), walls, same)
 
 
-def figures(name: str, walls: Walls, about: str) -> list[Figure]:
-    """Return wall time against the limit. The goal is for the build's order."""
-    how = f"simulated: list schedule of unit times, {about}"
-    return [
-        Figure(
-            Topic.WALL,
-            f"{name}, {jobs} jobs, {order}: wall ({of[jobs]:.0f} s) / limit ({walls[LIMIT][jobs]:.0f} s)",
-            of[jobs] / walls[LIMIT][jobs],
-            "",
-            RATIO if order == BUILT else None,
-            how,
-        )
-        for jobs in WITH_GOAL
-        for order, of in walls.items()
-        if order in (PLAIN, BUILT)
-    ]
+def forest(times: Times) -> list[Tree]:
+    """Return the trees of a cell as tasks."""
+    return [replay.tasks(units) for units in times.trees.values()]
 
 
-def longest(trees: Sequence[Tree], count: int = 12) -> list[tuple[str, float]]:
+def every(found: Mapping[str, Replays]) -> list[Figure]:
+    """Return the figures of all cells."""
+    return [replace(figure, of=name) for name, of in found.items() for figure in figures(of)]
+
+
+def figures(found: Replays) -> Iterator[Figure]:
+    """Yield wall time against the limit: as measured, the check of the replay, and replays corrected by it.
+
+    The goal is for the build's order.
+    """
+    times, jobs, checked = found.times, found.times.jobs, found.checked
+    if jobs and checked and found.same:
+        how = f"measured: {times.about}"
+        yield wall.figure(f"{jobs} jobs", times.wall, found.compilers, jobs, how, wall.GOAL)
+        what = f"{jobs} jobs: wall of the replay ({found.same:.0f} s) / measured ({times.wall:.0f} s)"
+        how = f"simulated: list schedule of the unit times of the measured compile; {times.about}"
+        yield Figure(Topic.WALL, what, checked, "", None, how)
+        note = f"/ {checked:.3f}, which it is of the measured wall time with {jobs} jobs"
+    else:
+        note = "not checked, for want of the jobs of the measured compile"
+    for shown in (count for count in SHOWN if count != jobs):
+        for order in (PLAIN, BUILT):
+            how = f"simulated: list schedule of unit times {note}; {times.about}"
+            goal, seconds = wall.GOAL if order == BUILT else None, found.corrected(order, shown)
+            yield wall.figure(f"{shown} jobs, {order}", seconds, found.compilers, shown, how, goal)
+
+
+def data(found: Mapping[str, Replays]) -> dict[str, Any]:
+    """Return the replays as they came out, the measured compile, and the longest units, as JSON has them."""
+    return {
+        name: {
+            "measured": {"jobs": of.times.jobs, "wall": of.times.wall, "replayed": of.same},
+            "compilers": of.compilers.total,
+            "longest compiler": of.compilers.longest,
+            "replayed": {
+                order: {str(jobs): seconds for jobs, seconds in walls.items()}
+                for order, walls in of.walls.items()
+            },
+            "longest": longest(forest(of.times)),
+        }
+        for name, of in found.items()
+    }
+
+
+def longest(trees: Sequence[Tree], count: int = 12) -> list[list[str | float]]:
     """Return the units with the longest times, in seconds."""
-    every = sorted((task for tree in trees for task in tree), key=lambda task: -task.seconds)
-    return [(task.name, task.seconds) for task in every[:count]]
+    units = sorted((task for tree in trees for task in tree), key=lambda task: -task.seconds)
+    return [[task.name, task.seconds] for task in units[:count]]
 
 
-def charts(walls: Mapping[str, Walls]) -> list[Lines]:
+def charts(found: Mapping[str, Replays]) -> list[Lines]:
     """Return the charts of each cell's orders, absolute and relative to the limit."""
-    return [drawn for name, of in walls.items() for drawn in (chart(name, of), distance(name, of))]
+    return [drawn for name, of in found.items() for drawn in (chart(name, of), distance(name, of))]
 
 
-def distance(name: str, walls: Walls) -> Lines:
+def curves(found: Replays) -> dict[str, dict[int, float]]:
+    """Return the seconds of each curve by jobs: the limit, the corrected replays, and the measured point."""
+    replays = {order: {jobs: found.corrected(order, jobs) for jobs in JOBS} for order in ORDERS}
+    point = {MEASURED: {found.times.jobs: found.times.wall}} if found.times.jobs else {}
+    return {LIMIT: found.limits(), **replays, **point}
+
+
+def distance(name: str, found: Replays) -> Lines:
     """Return the chart of wall time relative to the limit, against jobs."""
     series = {
-        order: tuple((float(jobs), seconds / walls[LIMIT][jobs]) for jobs, seconds in of.items())
-        for order, of in walls.items()
+        curve: tuple((float(jobs), seconds / found.compilers.limit(jobs)) for jobs, seconds in points.items())
+        for curve, points in curves(found).items()
     }
-    title = f"Compiling {name}: wall time / limit against jobs, simulated"
+    title = f"Compiling {name}: wall time / limit against jobs, replayed and corrected"
     return Lines(f"distance-{name}", title, "jobs", "wall time / limit", series, across_by_powers=True)
 
 
-def chart(name: str, walls: Walls) -> Lines:
+def chart(name: str, found: Replays) -> Lines:
     """Return the chart of wall time against jobs."""
-    series = {order: tuple((float(j), seconds) for j, seconds in of.items()) for order, of in walls.items()}
-    title = f"Compiling {name}: wall time against jobs, simulated"
+    series = {
+        curve: tuple((float(jobs), seconds) for jobs, seconds in points.items())
+        for curve, points in curves(found).items()
+    }
+    title = f"Compiling {name}: wall time against jobs, replayed and corrected"
     return Lines(
         f"schedule-{name}", title, "jobs", "seconds", series, across_by_powers=True, up_by_powers=True
     )

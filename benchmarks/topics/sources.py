@@ -11,7 +11,7 @@ from pathlib import Path
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.workspace import Used, Workspace, stopwatch
+from benchmarks.harness.workspace import Used, Workspace, measured, stopwatch
 from benchmarks.tools.transfer import Transfer, send
 from ftbuild.build import context
 from ftbuild.config.schema import Config
@@ -80,7 +80,7 @@ def run(workspace: Workspace) -> Result:
         *timings(staged, first, second),
         *sizes(weights),
     ]
-    return workspace.result(NAME, found, data, [chart(plan, fetched, cloned)])
+    return workspace.result(NAME, found, data, [chart(plan, fetched, cloned)], cells=[measured(plan)])
 
 
 def packed(folder: Path) -> int:

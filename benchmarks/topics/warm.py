@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 import statistics
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from benchmarks.harness import compiles
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
-from benchmarks.harness.workspace import Workspace
+from benchmarks.harness.workspace import Workspace, measured
 from ftbuild.build import bake
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
@@ -19,6 +21,8 @@ from ftbuild.text.reporter import to_stderr
 from testing.storage import PROGRAM, redis
 
 NAME = "warm"
+# 2: also the part of all sources of the other SM that ccache has, which is less than that of the common ones.
+DEFINITION = 2
 UNCHANGED_SECONDS = 3.0
 LEAF_RATIO = 0.05
 HIT_RATE = 0.95
@@ -54,16 +58,20 @@ def run(workspace: Workspace) -> Result:
         remote = second.compile(plan, settings=shared)
     to_stderr("the first machine, another SM")
     sm = next(sm for sm in OTHER_SMS if (sm,) != plan.cell.sms)
-    other = first.compile(workspace.plan_for(sm))
+    other_plan = workspace.plan_for(sm)
+    other = first.compile(other_plan)
     to_stderr("the first machine, one leaf source changed")
     leaf = first.compile(plan, edited={LEAF: CHANGE % first.name})
     made = {"cold": cold, "leaf": leaf, "other SM": other, "second machine": remote}
     data = {
+        "other cell": other_plan.cell.id,
         "unchanged": unchanged,
         **{name: c.as_dict() for name, c in made.items()},
         "sources of the other SM": dict(made["other SM"].sources),
     }
-    return workspace.result(NAME, figures(unchanged, made, workspace.real), data)
+    found = [*figures(unchanged, made, workspace.real), of_all(data)]
+    cells = [measured(plan), measured(other_plan)]
+    return workspace.result(NAME, found, data, cells=cells, definition=DEFINITION)
 
 
 def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> list[Figure]:
@@ -117,6 +125,27 @@ def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> 
             f"measured, {len(made['second machine'].sources)} sources; its own caches on the same engine",
         ),
     ]
+
+
+def of_all(data: Mapping[str, Any]) -> Figure:
+    """Return the part of all the C++ sources of the other SM, of which some are its machine code as text."""
+    found = [hit for source, hit in data["sources of the other SM"].items() if source.endswith(HOST_SOURCES)]
+    how = f"measured, {sum(found)} of {len(found)} sources in ccache's statistics log"
+    return Figure(
+        Topic.WARM,
+        "another SM of the release: part of all its `.cc` and `.cpp` that ccache has",
+        sum(found) / len(found),
+        "",
+        None,
+        how,
+    )
+
+
+def recomputed(result: Result) -> Result:
+    """Return the record with the figures of today: those of the common sources are not in its data."""
+    if result.definition == DEFINITION:
+        return result
+    return replace(result, figures=(*result.figures, of_all(result.data)), definition=DEFINITION)
 
 
 def _unchanged(workspace: Workspace, plan: Plan) -> list[float]:

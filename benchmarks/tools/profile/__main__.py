@@ -1,22 +1,25 @@
-"""Print a profile, and write its record with a picture; see the package's docstring."""
+"""Print profiles, and write their record with pictures; see the package's docstring."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 
+from benchmarks.harness import origin, plots
 from benchmarks.harness.chart import Bars
-from benchmarks.harness.figure import Figure, Result, Topic
+from benchmarks.harness.figure import Figure, Topic
 from benchmarks.harness.workspace import Workspace
 from benchmarks.tools import profile
-from benchmarks.tools.profile import steps
-from benchmarks.tools.profile.steps import Step
+from benchmarks.tools.profile import steps, timeline
+from benchmarks.tools.profile.steps import Drawn, Step
 
 NAME = "profile"
+# The name of a trace that was given none.
+ONLY = "a step"
 SHOWN = 12
 
 
@@ -28,17 +31,26 @@ def figures(step: Step, of: str) -> Iterator[Figure]:
     yield Figure(Topic.INFERENCE, f"{of}: share of a step in which the GPU waits", idle, "", None, how)
     launched = sum(step.counts.get(name, 0) for name in step.gpu)
     yield Figure(Topic.INFERENCE, f"{of}: kernels, copies and fills in a step", launched, "", None, how)
-    called = sum(step.counts.get(name, 0) for name in step.calls)
+    called = _called(step)
     yield Figure(Topic.INFERENCE, f"{of}: calls of the CUDA runtime in a step", called, "", None, how)
 
 
-def chart(step: Step, of: str) -> Bars:
-    """Return the picture: microseconds of a step by what they were spent on."""
-    first = dict(islice(step.gpu.items(), SHOWN))
-    rest = sum(step.gpu.values()) - sum(first.values())
-    spent = {**first, "all other kernels": rest, "GPU waits": step.duration - step.busy}
-    values = tuple(round(nanoseconds / 1000, 2) for nanoseconds in spent.values())
-    return Bars(NAME, f"One step of decoding, {of}", "microseconds", tuple(spent), {"a step": values})
+def chart(found: Mapping[str, Step], of: str) -> Bars:
+    """Return the picture: microseconds of a step by what they were spent on, as in the first trace."""
+    first = next(iter(found.values()))
+    names = list(islice(first.gpu, SHOWN))
+    series = {name: tuple(_spent(step, names)) for name, step in found.items()}
+    labels = (*names, "all other kernels", "GPU waits")
+    return Bars(NAME, f"One step of decoding, {of}", "microseconds", labels, series)
+
+
+def title(name: str, step: Step) -> str:
+    """Return the line above a step in the picture."""
+    of = "" if name == ONLY else f"{name}: "
+    return (
+        f"{of}the median step takes {step.duration / 1000:.0f} us, in {step.busy / 1000:.0f} of which the "
+        f"GPU works; {_called(step):.0f} calls of the CUDA runtime"
+    )
 
 
 def text(step: Step) -> Iterator[str]:
@@ -50,27 +62,76 @@ def text(step: Step) -> Iterator[str]:
             yield f"  {nanoseconds / 1000:9.1f} us {step.counts[name]:7.1f} x  {name}"
 
 
-def main() -> int:
-    """Return the exit code."""
+def _called(step: Step) -> float:
+    return sum(step.counts.get(name, 0) for name in step.calls)
+
+
+def _spent(step: Step, names: list[str]) -> Iterator[float]:
+    shown = [step.gpu.get(name, 0.0) for name in names]
+    for nanoseconds in (*shown, sum(step.gpu.values()) - sum(shown), step.duration - step.busy):
+        yield round(nanoseconds / 1000, 2)
+
+
+def _read(trace: Path, layers: int, marker: str) -> tuple[Step, Drawn] | None:
+    """Return the median step of a trace and one to draw; None where it has no two steps."""
+    with trace.open(encoding="utf-8", errors="replace") as lines:
+        rows = steps.read(lines)
+    median, drawn = steps.median_step(rows, layers, marker), steps.typical_step(rows, layers, marker)
+    return None if median is None or drawn is None else (median, drawn)
+
+
+def _named(argument: str) -> tuple[str, Path]:
+    """Parse `TRACE` or `NAME=TRACE`."""
+    name, equals, trace = argument.partition("=")
+    return (name, Path(trace)) if equals else (ONLY, Path(argument))
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=profile.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("trace", type=Path)
+    parser.add_argument("traces", nargs="+", metavar="[NAME=]TRACE")
     parser.add_argument("--layers", type=int, required=True, help="of the model")
     parser.add_argument("--marker", default=steps.MARKER, help="kernel of each layer (%(default)s)")
     parser.add_argument("--of", required=True, help="cell, model and GPU, which the trace does not name")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
+    origin.add_option(parser)
+    return parser
+
+
+def main() -> int:
+    """Return the exit code."""
+    parser = _parser()
     options = parser.parse_args()
-    with options.trace.open(encoding="utf-8", errors="replace") as lines:
-        step = steps.median_step(steps.read(lines), options.layers, options.marker)
-    if step is None:
-        print(f"error: {options.trace} has no two steps with {options.marker}", file=sys.stderr)
-        return 2
-    print("\n".join(text(step)))
+    traces = dict(map(_named, options.traces))
+    if len(traces) < len(options.traces):
+        parser.error("each of several traces needs a name of its own, NAME=TRACE")
+    found: dict[str, Step] = {}
+    drawn: dict[str, Drawn] = {}
+    for name, trace in traces.items():
+        read = _read(trace, options.layers, options.marker)
+        if read is None:
+            print(f"error: {trace} has no two steps with {options.marker}", file=sys.stderr)
+            return 2
+        found[name], drawn[name] = read
+        print("\n".join([*([] if name == ONLY else [f"{name}:"]), *text(found[name])]))
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    found = [chart(step, options.of)]
-    result: Result = workspace.result(NAME, list(figures(step, options.of)), asdict(step), found)
+    result = workspace.result(
+        NAME,
+        [
+            figure
+            for name, step in found.items()
+            for figure in figures(step, options.of if name == ONLY else f"{options.of}, {name}")
+        ],
+        {name: asdict(step) for name, step in found.items()},
+        [
+            timeline.chart(drawn, {name: title(name, step) for name, step in found.items()}, options.of),
+            chart(found, options.of),
+        ],
+        cells=origin.given(options.cell),
+    ).of_files()
     print(result.write(options.out))
+    plots.draw_if_possible([result], options.out)
     return 0
 
 

@@ -42,6 +42,16 @@ class Step:
     counts: Mapping[str, float]
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """One step: start and end in nanoseconds, and what ran in it, even if it began before or ended after."""
+
+    start: int
+    end: int
+    gpu: Sequence[Row]
+    calls: Sequence[Row]
+
+
 def read(lines: Iterable[str]) -> list[Row]:
     """Return the rows of a trace by their start; a last line that was cut is left out."""
     rows = []
@@ -64,16 +74,10 @@ def median_step(rows: Sequence[Row], layers: int, marker: str = MARKER) -> Step 
     A step is from the marker's kernel of the first of `layers` layers to that of the next step. Steps of more
     than twice the median hold the end of an answer, and do not count.
     """
-    marks = [row.start for row in rows if row.kind == "kernel" and marker in row.name][::layers]
-    spans = list(itertools.pairwise(marks))
+    spans = _spans(rows, layers, marker)
     if not spans:
         return None
-    usual = statistics.median(end - start for start, end in spans)
-    spans = [(start, end) for start, end in spans if end - start <= 2 * usual]
-    on_gpu = [row for row in rows if row.kind != CALL]
-    thread = Counter(row.place for row in rows if row.kind == CALL).most_common(1)
-    called = [row for row in rows if row.kind == CALL and thread and row.place == thread[0][0]]
-    gpu, calls = ([_within(some, *span) for span in spans] for some in (on_gpu, called))
+    gpu, calls = ([_within(some, *span) for span in spans] for some in _lanes(rows))
     count = len(spans)
     return Step(
         count,
@@ -83,6 +87,35 @@ def median_step(rows: Sequence[Row], layers: int, marker: str = MARKER) -> Step 
         _mean(calls, count),
         _per_step((_name(row) for some in (*gpu, *calls) for row in some), count),
     )
+
+
+def typical_step(rows: Sequence[Row], layers: int, marker: str = MARKER) -> Drawn | None:
+    """Return the step whose length is nearest to the median; None where the trace has no two steps.
+
+    The host runs ahead: what it calls during a step may be for a later one.
+    """
+    spans = _spans(rows, layers, marker)
+    if not spans:
+        return None
+    usual = statistics.median(end - start for start, end in spans)
+    start, end = min(spans, key=lambda span: abs(span[1] - span[0] - usual))
+    gpu, calls = ([row for row in some if row.end > start and row.start < end] for some in _lanes(rows))
+    return Drawn(start, end, gpu, calls)
+
+
+def _spans(rows: Sequence[Row], layers: int, marker: str) -> list[tuple[int, int]]:
+    """Return start and end of each step."""
+    marks = [row.start for row in rows if row.kind == "kernel" and marker in row.name][::layers]
+    spans = list(itertools.pairwise(marks))
+    usual = statistics.median(end - start for start, end in spans) if spans else 0
+    return [(start, end) for start, end in spans if end - start <= 2 * usual]
+
+
+def _lanes(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return what the GPU did, and the calls of the busiest thread."""
+    thread = Counter(row.place for row in rows if row.kind == CALL).most_common(1)
+    called = [row for row in rows if row.kind == CALL and thread and row.place == thread[0][0]]
+    return [row for row in rows if row.kind != CALL], called
 
 
 def _within(rows: Sequence[Row], start: int, end: int) -> Sequence[Row]:

@@ -23,9 +23,10 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.harness import table
-from benchmarks.harness.figure import Machine, Result
-from benchmarks.topics.inference import NAME, gpt, job, lacking, llama, report, server
+from benchmarks.harness import origin, table
+from benchmarks.harness.figure import Machine, Result, load_now
+from benchmarks.harness.origin import Origin
+from benchmarks.topics.inference import DEFINITION, NAME, gpt, job, lacking, llama, report, server
 from benchmarks.topics.inference.architecture import Architecture
 from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.server import Launcher, Place, Variant
@@ -99,6 +100,7 @@ def parser() -> argparse.ArgumentParser:
         default = getattr(Workload, name.replace("-", "_"))
         made.add_argument(f"--{name}", type=int, default=default, help="of the workload (%(default)s)")
     made.add_argument("--batches", type=int, nargs="+", default=Workload.batches, help="(%(default)s)")
+    origin.add_option(made)
     return made
 
 
@@ -128,19 +130,23 @@ def main() -> int:
     try:
         if missing := lacking():
             raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
+        cells, before = list(origin.given(options.cell)), load_now()
         found = job.run(described(options))
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
-    date = datetime.now(UTC).isoformat(timespec="seconds")
+    data = report.data(found)
+    cells = cells or [cell for variant in found.job.variants if (cell := found.job.launcher.cell(variant))]
     result = Result(
         NAME,
         "real",
-        tuple(report.figures(found)),
-        Machine.here(),
-        date,
-        report.data(found),
-        tuple(report.charts(found)),
+        tuple(figure.named(cells[0].cell if cells else "") for figure in report.figures(data)),
+        Machine.here(before),
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        data,
+        tuple(report.charts(data)),
+        DEFINITION,
+        Origin.here(cells),
     )
     progress(f"record: {result.write(found.job.out)}")
     print(table.text([result]))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -114,15 +114,6 @@ def vary(
                 times = compare([side], workload, below).times[variant.name]
                 side.client.close()
             found.append(Session(variant.name, running.ready_seconds, running.cores, times))
-    return found
-
-
-def together(sessions: Iterable[Session]) -> dict[str, Times]:
-    """Return the times of all sessions, by variant."""
-    found: dict[str, Times] = {}
-    for session in sessions:
-        for batch, seconds in session.times.items():
-            found.setdefault(session.variant, {}).setdefault(batch, []).extend(seconds)
     return found
 
 

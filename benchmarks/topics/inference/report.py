@@ -1,52 +1,57 @@
-"""Figures, charts and record of a measurement. Pure."""
+"""Data of a measurement, and figures and charts that follow from it. Pure.
+
+A life is one start of a server. Its rate is the median of its runs; a rate of several lives is their median,
+with the slowest and the fastest of them.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import statistics
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Topic
+from benchmarks.topics.inference import server
 from benchmarks.topics.inference.job import Found
-from benchmarks.topics.inference.measure import FT, Times, equal_tokens, together
+from benchmarks.topics.inference.measure import FT, Times, equal_tokens
 from benchmarks.topics.inference.server import Variant
 
 RATE = "tokens/s"
+Data = Mapping[str, Any]
 
 
-def figures(found: Found) -> Iterator[Figure]:
-    """Yield the rates of all sides, their ratios, equal tokens, time to ready, and the variants."""
-    for batch in found.job.workload.batches:
-        yield from _batch(found, batch)
-    for side, batch, equal in _equal(found):
-        what = f"batch {batch}: first tokens equal to those of {side}, median of rows"
-        how = f"measured, greedy, {found.job.workload.answer} tokens a row"
-        yield Figure(Topic.INFERENCE, what, statistics.median(equal), "tokens", None, how)
-    ready = [found.first.ready_seconds, *_ready(found).get(found.first.variant, [])]
-    how = f"measured, median of {len(ready)} starts, weights in the page cache"
-    yield Figure(Topic.INFERENCE, "time to ready", statistics.median(ready), "s", None, how)
-    yield from _variants(found)
+@dataclass(frozen=True)
+class Rate:
+    """A rate, or a ratio of two: the median with the least and the most."""
 
+    median: float
+    least: float
+    most: float
 
-def charts(found: Found) -> list[Bars]:
-    """Return the charts of the sides that answered every batch, and of the variants."""
-    sides = {
-        name: times for name, times in found.compared.times.items() if name not in found.compared.failures
-    }
-    drawn = [_chart(found, "inference", found.job.shape.name, sides)]
-    if varied := together(found.sessions):
-        drawn.append(
-            _chart(found, "inference-variants", f"Variants of the server, {found.job.shape.name}", varied)
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Rate:
+        """Return that of some values."""
+        return cls(statistics.median(values), min(values), max(values))
+
+    def over(self, other: Rate) -> Rate:
+        """Return the ratio to another, with the ends that the two can have."""
+        return Rate(self.median / other.median, self.least / other.most, self.most / other.least)
+
+    def figure(self, what: str, unit: str, how: str, goal: float | None = None) -> Figure:
+        """Return it as a figure, whose goal is a lower limit."""
+        return Figure(
+            Topic.INFERENCE, what, self.median, unit, goal, how, False, least=self.least, most=self.most
         )
-    return drawn
 
 
 def data(found: Found) -> dict[str, Any]:
     """Return all times and the settings of the measurement."""
     return {
         **found.where,
+        "model": found.job.shape.name,
         "shape": asdict(found.job.shape),
         "parameters": found.job.shape.parameters,
         "workload": asdict(found.job.workload),
@@ -59,9 +64,32 @@ def data(found: Found) -> dict[str, Any]:
     }
 
 
-def _settings(variant: Variant) -> dict[str, str]:
-    chosen = {"cpus": variant.cpus, "image": variant.image}
-    return {**variant.environment, **{name: value for name, value in chosen.items() if value}}
+def figures(of: Data) -> Iterator[Figure]:
+    """Yield the rates of all sides, their ratios, equal tokens, time to ready, and the variants."""
+    for batch in of["workload"]["batches"]:
+        yield from _batch(of, batch)
+    for name, equal in of["equal_tokens"].items():
+        side, _, batch = name.rpartition(", ")
+        what = f"{batch}: first tokens equal to those of {side}, median of rows"
+        how = f"measured, greedy, {of['workload']['answer']} tokens a row"
+        yield Figure(Topic.INFERENCE, what, statistics.median(equal), "tokens", None, how)
+    ready = Rate.of([_first(of)["ready_seconds"], *_ready(of, _first(of)["variant"])])
+    starts = 1 + len(_ready(of, _first(of)["variant"]))
+    yield ready.figure(
+        "time to ready", "s", f"measured, median of {starts} starts, weights in the page cache"
+    )
+    yield from _variants(of)
+
+
+def charts(of: Data) -> list[Bars]:
+    """Return the charts of the sides that answered every batch, and of the variants."""
+    batches = of["workload"]["batches"]
+    sides = {side: [_side(of, side, batch).median for batch in batches] for side in _able(of)}
+    drawn = [_chart(of, "inference", _model(of), sides)]
+    if of["sessions"]:
+        varied = {name: [_together(of, name, batch).median for batch in batches] for name in of["variants"]}
+        drawn.append(_chart(of, "inference-variants", f"Variants of the server, {_model(of)}", varied))
+    return drawn
 
 
 def rates(times: Times, batch: int, answer: int) -> list[float]:
@@ -69,56 +97,96 @@ def rates(times: Times, batch: int, answer: int) -> list[float]:
     return [batch * answer / seconds for seconds in times[batch]]
 
 
-def _rate(found: Found, times: Times, batch: int) -> float:
-    return statistics.median(rates(times, batch, found.job.workload.answer))
+def _settings(variant: Variant) -> dict[str, str]:
+    library = variant.library and hashlib.sha256((variant.library / server.LIBRARY).read_bytes()).hexdigest()
+    chosen = {"cpus": variant.cpus, "image": variant.image, "library": library and f"sha256:{library}"}
+    return {**variant.environment, **{name: value for name, value in chosen.items() if value}}
 
 
-def _batch(found: Found, batch: int) -> Iterator[Figure]:
-    work, shape = found.job.workload, found.job.shape
-    medians: dict[str, float] = {}
-    for side, times in found.compared.times.items():
-        if batch not in times:
-            continue
-        taken = rates(times, batch, work.answer)
-        medians[side] = statistics.median(taken)
-        what = f"{shape.name} of {shape.parameters / 1e9:.2f} billion parameters, fp16, batch {batch}: {side}"
-        spread = f"median of {len(taken)} runs ({min(taken):.0f} to {max(taken):.0f})"
-        how = f"measured, {spread}, {work.answer} tokens after {work.prompt}, {found.where['gpu']}"
-        yield Figure(Topic.INFERENCE, what, medians[side], RATE, None, how)
-    ours = medians.pop(FT)
-    how = f"measured in turn, medians; {FT} through gRPC and the server"
-    for side, theirs in medians.items():
-        yield Figure(
-            Topic.INFERENCE, f"batch {batch}: {FT} / {side}", ours / theirs, "", 1.0, how, at_most=False
+def _first(of: Data) -> Data:
+    first: Data = of["first"]
+    return first
+
+
+def _model(of: Data) -> str:
+    """Return the family, which records of the only one that there was do not name."""
+    return str(of.get("model", "GPT"))
+
+
+def _able(of: Data) -> list[str]:
+    return [side for side in of["seconds"] if side not in of["failures"]]
+
+
+def _life(of: Data, times: Mapping[Any, list[float]], batch: int) -> float:
+    """Return the rate of one life; JSON has the batches as text."""
+    by_batch = {int(size): seconds for size, seconds in times.items()}
+    return statistics.median(rates(by_batch, batch, of["workload"]["answer"]))
+
+
+def _lives(of: Data, variant: str, batch: int) -> list[float]:
+    """Return the rate of each server of a variant that was started in turn with the other variants."""
+    sessions = (session for session in of["sessions"] if session["variant"] == variant)
+    return [_life(of, session["times"], batch) for session in sessions]
+
+
+def _together(of: Data, variant: str, batch: int) -> Rate:
+    return Rate.of(_lives(of, variant, batch))
+
+
+def _side(of: Data, side: str, batch: int) -> Rate:
+    """Return the rate of a side: of ours by its lives, of another by the runs of its only one."""
+    times = of["seconds"][side]
+    if side == FT:
+        return Rate.of([_life(of, times, batch), *_lives(of, _first(of)["variant"], batch)])
+    by_batch = {int(size): seconds for size, seconds in times.items()}
+    return Rate.of(rates(by_batch, batch, of["workload"]["answer"]))
+
+
+def _batch(of: Data, batch: int) -> Iterator[Figure]:
+    work, starts = of["workload"], 1 + len(_lives(of, _first(of)["variant"], batch))
+    asked = f"{work['answer']} tokens after {work['prompt']}, {of['gpu']}"
+    lives = f"median of {starts} starts of the server, each the median of {work['runs']} runs"
+    ours = _side(of, FT, batch)
+    answered = [side for side, times in of["seconds"].items() if batch in map(int, times)]
+    size = f"{_model(of)} of {of['parameters'] / 1e9:.2f} billion parameters, fp16"
+    for side in answered:
+        taken = lives if side == FT else f"median of {work['runs']} runs of one process"
+        yield _side(of, side, batch).figure(
+            f"{size}, batch {batch}: {side}", RATE, f"measured, {taken}, {asked}"
         )
+    how = (
+        f"measured, {lives}, the goal judged by the slowest start; {FT} through gRPC and the server, "
+        "its first start in turn with the other"
+    )
+    for side in answered:
+        if side != FT:
+            theirs = _side(of, side, batch).median
+            ratio = ours.over(Rate(theirs, theirs, theirs))
+            yield ratio.figure(f"batch {batch}: {RATE} of {FT} / {side}", "", how, 1.0)
 
 
-def _variants(found: Found) -> Iterator[Figure]:
+def _variants(of: Data) -> Iterator[Figure]:
     """Yield every variant relative to the first, on servers started in turn."""
-    times, ready, first = together(found.sessions), _ready(found), found.first.variant
-    how = f"measured, {found.job.rounds} servers each in turn, medians, {found.where['gpu']}"
-    for variant in found.job.variants[1:]:
-        for batch in found.job.workload.batches:
-            ratio = _rate(found, times[variant.name], batch) / _rate(found, times[first], batch)
-            what = f"batch {batch}: {RATE} of {variant.name} / {first}"
-            yield Figure(Topic.INFERENCE, what, ratio, "", None, how)
-        ratio = statistics.median(ready[variant.name]) / statistics.median(ready[first])
-        yield Figure(Topic.INFERENCE, f"time to ready of {variant.name} / {first}", ratio, "", None, how)
+    first, *others = of["variants"]
+    for name in others:
+        for batch in of["workload"]["batches"]:
+            found, shipped = _together(of, name, batch), _together(of, first, batch)
+            how = f"measured, {len(_lives(of, name, batch))} servers each in turn, medians, {of['gpu']}"
+            yield found.over(shipped).figure(f"batch {batch}: {RATE} of {name} / {first}", "", how)
+        ready = Rate.of(_ready(of, name)).over(Rate.of(_ready(of, first)))
+        yield ready.figure(f"time to ready of {name} / {first}", "", how)
 
 
-def _chart(found: Found, name: str, title: str, times: dict[str, Times]) -> Bars:
-    size = f"{found.job.shape.parameters / 1e9:.2f} billion parameters"
-    batches = found.job.workload.batches
-    labels = tuple(f"batch {batch}" for batch in batches)
-    series = {side: tuple(_rate(found, of, batch) for batch in batches) for side, of in times.items()}
-    return Bars(name, f"{title}, {size}, fp16, {found.where['gpu']}", "tokens per second", labels, series)
+def _ready(of: Data, variant: str) -> list[float]:
+    """Return the seconds to ready of each server of a variant that was started in turn with the others."""
+    return [session["ready_seconds"] for session in of["sessions"] if session["variant"] == variant]
 
 
-def _ready(found: Found) -> dict[str, list[float]]:
-    seconds: dict[str, list[float]] = {}
-    for session in found.sessions:
-        seconds.setdefault(session.variant, []).append(session.ready_seconds)
-    return seconds
+def _chart(of: Data, name: str, title: str, series: Mapping[str, Sequence[float]]) -> Bars:
+    labels = tuple(f"batch {batch}" for batch in of["workload"]["batches"])
+    size = f"{of['parameters'] / 1e9:.2f} billion parameters"
+    bars = {side: tuple(values) for side, values in series.items()}
+    return Bars(name, f"{title}, {size}, fp16, {of['gpu']}", "tokens per second", labels, bars)
 
 
 def _equal(found: Found) -> Iterator[tuple[str, int, list[int]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -17,6 +18,8 @@ from typing import Protocol
 from urllib import request
 from urllib.error import URLError
 
+from benchmarks.harness import origin
+from benchmarks.harness.origin import Measured
 from ftbuild import triton
 from ftbuild.errors import SmokeError
 
@@ -74,6 +77,10 @@ class Launcher(Protocol):
     def clean(self) -> None:
         """Remove remains of a killed process."""
 
+    def cell(self, variant: Variant) -> Measured | None:
+        """Return the cell that a variant's server is of; None if nothing says so."""
+        ...
+
 
 @dataclass(frozen=True)
 class Command:
@@ -89,6 +96,10 @@ class Command:
 
     def clean(self) -> None:
         """Do nothing: nothing remains."""
+
+    def cell(self, variant: Variant) -> Measured | None:
+        """Return None: files do not name their cell."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -115,6 +126,15 @@ class Image:
     def clean(self) -> None:
         """Remove the container, which outlives a killed `docker run`."""
         subprocess.run(["docker", "rm", "--force", self.name], capture_output=True, check=False)
+
+    def cell(self, variant: Variant) -> Measured | None:
+        """Return the cell that the image's labels name."""
+        command = ["docker", "image", "inspect", "--format", "{{json .Config.Labels}} {{.Id}}"]
+        done = subprocess.run(
+            [*command, variant.image or self.image], capture_output=True, text=True, check=False
+        )
+        labels, _, image = done.stdout.strip().rpartition(" ")
+        return origin.labelled(json.loads(labels) or {}, "runtime", image) if labels else None
 
 
 @dataclass(frozen=True)

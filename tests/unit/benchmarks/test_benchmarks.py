@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import catalogue, run, table
-from benchmarks.harness.chart import Bars, Lines
+from benchmarks.harness.chart import Bars, Lines, Spans
 from benchmarks.harness.figure import Figure, Machine, Result, Topic
 from benchmarks.harness.run import BenchOptions
+from benchmarks.harness.staleness import Verdict
 from benchmarks.harness.workspace import Workspace, timed
-from benchmarks.tools import layers, replay, transfer, unit_times
-from benchmarks.tools.replay import Task
-from benchmarks.topics import schedule, startup
+from benchmarks.tools import layers, transfer
+from benchmarks.topics import startup
 from ftbuild.errors import ConfigError
-from ftbuild.nightly.record import Unit
 from testing import needs
 from testing.sample import SAMPLE
 
 Bench = Callable[..., tuple[int, str, list[str]]]
+CURRENT = Verdict(True)
 MACHINE = Machine("a processor", 2, 23 * 2**30, "Linux", 0.5)
 
 
@@ -52,29 +52,45 @@ def test_a_figure_is_compared_with_its_goal(found: Figure, met: bool | None) -> 
     assert found.met is met
 
 
+@pytest.mark.parametrize(
+    ("value", "at_most", "met"),
+    [(0.2, True, False), (0.3, True, False), (0.3, False, False), (0.4, False, True)],
+)
+def test_the_worse_end_of_a_spread_is_compared_with_the_goal(value: float, at_most: bool, met: bool) -> None:
+    found = replace(figure(value, at_most=at_most), least=value - 0.1, most=value + 0.1)
+    assert found.met is met
+
+
+def test_the_spread_is_shown_with_a_digit_more_than_the_goal() -> None:
+    ratio = Figure(Topic.COLD, "ratio", 0.147, "", 0.15, "sampled", of="a cell", least=0.143, most=0.15041)
+    rows = table.markdown([result(ratio)], "results", [CURRENT])
+    assert "| a cell: ratio | 0.147 (0.143 to 0.1504) | ≤ 0.150 | **no** |" in rows
+
+
 def test_a_record_round_trips(tmp_path: Path) -> None:
     written = result(figure(0.2), figure(0.3, None))
     assert Result.read(written.write(tmp_path)) == written
 
 
 def test_the_table_has_figure_goal_and_whether_it_is_met() -> None:
-    rows = table.markdown([result(figure(0.2), figure(0.3))], "results").splitlines()
-    assert "| 7 start-up | sample | `invoke --list` | 0.2 s | ≤ 0.25 s | yes | measured |" in rows
-    assert "| 7 start-up | sample | `invoke --list` | 0.3 s | ≤ 0.25 s | **no** | measured |" in rows
+    rows = table.markdown([result(figure(0.2), figure(0.3))], "results", [CURRENT]).splitlines()
+    assert "| 7 start-up | sample | `invoke --list` | 0.2 s | ≤ 0.25 s | yes | measured | yes |" in rows
+    assert "| 7 start-up | sample | `invoke --list` | 0.3 s | ≤ 0.25 s | **no** | measured | yes |" in rows
 
 
 def test_the_table_is_sorted_by_topic() -> None:
     cold = replace(figure(0.1), topic=Topic.COLD)
-    rows = table.markdown([result(figure(0.2)), result(cold, stack="real")], "results").splitlines()
+    found = [result(figure(0.2)), result(cold, stack="real")]
+    rows = table.markdown(found, "results", [CURRENT, CURRENT]).splitlines()
     assert [row.split(" | ")[0] for row in rows[2:4]] == ["| 1 cold build", "| 7 start-up"]
 
 
 def test_updating_the_readme_changes_only_the_block(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n\n{table.BEGIN}\nold\n{table.END}\n\nafter\n")
-    table.renew(readme, [result(figure(0.2))], tmp_path / "results")
+    table.renew(readme, [result(figure(0.2))], tmp_path / "results", [CURRENT])
     once = readme.read_text()
-    table.renew(readme, [result(figure(0.2))], tmp_path / "results")
+    table.renew(readme, [result(figure(0.2))], tmp_path / "results", [CURRENT])
     assert once == readme.read_text()
     assert once.startswith("before\n")
     assert once.endswith("after\n")
@@ -86,7 +102,7 @@ def test_updating_the_readme_changes_only_the_block(tmp_path: Path) -> None:
 def test_a_readme_without_the_block_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing")
     with pytest.raises(ConfigError, match="no block"):
-        table.renew(tmp_path / "README.md", [], tmp_path)
+        table.renew(tmp_path / "README.md", [], tmp_path, [])
 
 
 @pytest.mark.parametrize(
@@ -104,93 +120,6 @@ def test_the_plots_of_the_same_record_are_the_same_bytes(tmp_path: Path) -> None
     assert [file.name for file in drawn[0]] == ["startup-sample.svg", "walls-sample.svg"]
     assert [file.read_bytes() for file in drawn[0]] == [file.read_bytes() for file in drawn[1]]
     assert "seconds" in drawn[0][0].read_text()
-
-
-def compiles(*seconds: float) -> list[Task]:
-    return [Task(f"{number}.cu.o", length) for number, length in enumerate(seconds)]
-
-
-def test_starting_the_longest_unit_first_shortens_a_replay() -> None:
-    trees = [compiles(1, 1, 2)]
-    assert replay.wall(trees, 2) == 3
-    assert replay.wall(trees, 2, replay.heaviest_first) == 2 == replay.limit(trees, 2)
-
-
-def test_one_job_takes_all_seconds_in_any_order() -> None:
-    trees = [compiles(3, 1, 2), compiles(5)]
-    assert replay.wall(trees, 1) == replay.wall(trees, 1, replay.heaviest_first) == 11
-
-
-def test_more_jobs_than_units_take_as_long_as_the_longest() -> None:
-    assert replay.wall([compiles(3, 1, 2), compiles(5)], 64) == 5
-
-
-def test_two_trees_share_the_slots() -> None:
-    assert replay.wall([compiles(1, 1), compiles(1, 1)], 2) == 2
-
-
-def test_a_link_waits_for_its_objects_and_takes_no_slot() -> None:
-    tree = [*compiles(2), Task("lib.so", 3, after=(0,), compiles=False)]
-    assert replay.wall([tree], 1) == 5
-    assert replay.wall([tree, compiles(2, 2)], 1) == replay.limit([tree, compiles(2, 2)], 1) == 6
-
-
-def test_the_named_sources_come_first_in_the_order_of_their_names() -> None:
-    tree = [
-        Task("a/x.cc.o", 1),
-        Task("b/beam.cu.o", 1),
-        Task("b/beam.so", 1, compiles=False),
-        Task("a/atom.cu.o", 1),
-    ]
-    assert replay.first(("atom", "beam"))(tree) == [3, 1, 0, 2]
-
-
-def test_in_a_log_archives_wait_for_their_objects_and_libraries_for_all_before() -> None:
-    units = [
-        Unit(0, 4, "src/CMakeFiles/one.dir/one.cc.o"),
-        Unit(0, 5, "src/CMakeFiles/two.dir/two.cc.o"),
-        Unit(5, 6, "lib/libone.a"),
-        Unit(6, 7, "lib/libboth.so"),
-        Unit(6, 9, "src/CMakeFiles/three.dir/three.cc.o"),
-    ]
-    found = replay.tasks(units)
-    assert [task.after for task in found] == [(), (), (0,), (0, 1, 2), ()]
-    assert [task.compiles for task in found] == [True, True, False, False, True]
-
-
-def test_a_device_link_is_not_a_compile() -> None:
-    units = [Unit(0, 4, "one.dir/one.cu.o"), Unit(4, 5, "CMakeFiles/one.dir/cmake_device_link.o")]
-    assert replay.tasks(units)[1] == Task("CMakeFiles/one.dir/cmake_device_link.o", 1, (0,), compiles=False)
-
-
-def test_waiting_for_a_slot_does_not_count_as_compiling() -> None:
-    units = [Unit(1.0, 9.0, "a.o"), Unit(9.0, 10.0, "a.a")]
-    found = unit_times.without_waiting(units, "5000\t8500\t1\ta.o\t3.40\t1048576\n")
-    assert found == [Unit(5.5, 9.0, "a.o"), Unit(9.0, 10.0, "a.a")]
-
-
-def test_units_follow_the_statements_and_new_ones_their_target() -> None:
-    statements = (
-        "build b.dir/b.o: CC b.c\n  X = 1\nbuild a.dir/a.o | x: CC a.c\nbuild lib.so: LINK a.dir/a.o\n"
-    )
-    units = [Unit(n, 9, name) for n, name in enumerate(("lib.so", "a.dir/a.o", "b.dir/new.o", "b.dir/b.o"))]
-    found = unit_times.in_order(units, statements)
-    assert [unit.output for unit in found] == ["b.dir/new.o", "b.dir/b.o", "a.dir/a.o", "lib.so"]
-
-
-def test_unit_times_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unit_times, "FOLDER", tmp_path)
-    trees = {"backend": [Unit(0.0, 1.5, "a.o")], "pyt": [Unit(0.0, 2.25, "b.o"), Unit(2.25, 3.0, "b.so")]}
-    unit_times.write("a-cell", "measured somewhere", trees)
-    assert unit_times.names() == ["a-cell"]
-    assert unit_times.read("a-cell") == trees
-    assert unit_times.about("a-cell") == "measured somewhere"
-
-
-def test_the_goal_of_a_replay_is_for_the_builds_order() -> None:
-    found = schedule.figures("a cell", schedule.replayed([compiles(1, 1, 2)]), "measured somewhere")
-    assert len(found) == 2 * len(schedule.WITH_GOAL)
-    assert all((figure.goal is not None) == (schedule.BUILT in figure.what) for figure in found)
 
 
 @pytest.mark.parametrize(
@@ -236,6 +165,25 @@ def test_start_up_is_measured_against_a_bare_import(tmp_path: Path) -> None:
     assert values == [0.2, 0.2, 0.4]
 
 
+def test_spans_of_all_panels_are_drawn_to_one_scale() -> None:
+    needs.package("matplotlib")
+    import numpy as np
+    from matplotlib.figure import Figure as Canvas
+
+    from benchmarks.harness import plots
+
+    lanes = {"host": ((0.0, 2.0, "call"),), "GPU": ((1.0, 30.0, "kernel"), (31.0, 9.0, "call"))}
+    chart = Spans("x", "A step", "us", {"before": lanes, "after": lanes}, ("call", "kernel"), 40.0, 4.0)
+    canvas = Canvas()
+    plots._spans(canvas, chart)
+    assert [axes.get_xlim() for axes in canvas.axes] == [(0, 40), (0, 4), (0, 40), (0, 4)]
+    assert [axes.get_title(loc="left") for axes in canvas.axes][:2] == ["before", "its first 4 us"]
+    host, gpu = (np.asarray(bars.get_facecolor()) for bars in canvas.axes[0].collections)
+    assert tuple(host[0]) == tuple(gpu[1])
+    assert tuple(host[0]) != tuple(gpu[0])
+    assert [text.get_text() for text in canvas.legends[0].get_texts()] == ["call", "kernel"]
+
+
 class Fake:
     """A benchmark with a given result."""
 
@@ -265,6 +213,19 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 def measured(workspace: Workspace) -> Result:
     return workspace.result("works", [figure(0.2)], {})
+
+
+def test_a_record_has_the_load_before_its_benchmark(ran: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads = iter([0.25, 0.75])
+    monkeypatch.setattr(run, "load_now", lambda: next(loads))
+    seen: list[float] = []
+
+    def looking(workspace: Workspace) -> Result:
+        seen.append(workspace.load_before)
+        return measured(workspace)
+
+    ran(Fake("one", looking), Fake("two", looking))
+    assert seen == [0.25, 0.75]
 
 
 def test_a_failed_benchmark_stops_no_other_and_decides_the_exit_code(

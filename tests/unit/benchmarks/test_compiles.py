@@ -12,7 +12,7 @@ import pytest
 from benchmarks.harness import compiles, sampling
 from benchmarks.harness.compiles import Compile, Job
 from benchmarks.tools import compile_order
-from benchmarks.topics import cold, memory
+from benchmarks.topics import cold, memory, warm
 
 STATISTICS_LOG = """\
 # /src/ft/a.cc
@@ -50,7 +50,7 @@ def test_cpu_time_is_split_before_and_after_ninja() -> None:
 
 def test_a_line_of_a_slot_is_a_job() -> None:
     (job,) = compiles.jobs("1000\t3500\t1\tsrc/a.cu.o\t2.25\t1048576\n")
-    assert job == Job(1.0, 3.5, "src/a.cu.o", 2.25, 1048576)
+    assert job == Job(1.0, 3.5, "src/a.cu.o", 2.25, 1048576, slot=1)
     assert job.seconds == 2.5
 
 
@@ -140,6 +140,29 @@ def test_objects_are_the_compiled_targets_of_ninja() -> None:
 @pytest.mark.parametrize("make", ["", cold.MAKE.format(words=cold.SAMPLE.format(targets="src/a.cu.o"))])
 def test_upstreams_recipe_is_a_script_that_a_shell_reads(make: str) -> None:
     assert subprocess.run(["sh", "-n"], input=cold.script(make), text=True, check=False).returncode == 0
+
+
+def test_the_record_of_a_compile_tells_compilers_from_all_that_ran() -> None:
+    jobs = (Job(0.0, 3.0, "a.cu.o", 2.5, 1), Job(0.0, 1.0, "b.cc.o", 0.5, 1))
+    made = Compile(4.0, 5.0, 1.0, jobs, (), "", Path()).as_dict()
+    assert (made["cpu"], made["compilers"], made["longest compiler"]) == (5.0, 3.0, 2.5)
+    assert Compile(4.0, 5.0, 1.0, (), (), "", Path()).as_dict()["compilers"] == 0
+
+
+def test_the_goal_of_a_sample_is_judged_at_the_worse_end_of_its_interval() -> None:
+    data = {"ours": {"a": 10.0}, "upstream": {"a": 60.0, "b": 8.0}, "units": 9, "failed": [], "seconds": 70.0}
+    sure, unsure = (cold.sampled({**data, "error": error}) for error in (1.0, 2.0))
+    assert [sure.value, unsure.value] == pytest.approx([1 / 7, 1 / 7])
+    assert (sure.met, unsure.met) == (True, False)
+    assert unsure.most == pytest.approx(10 / (70 - 1.96 * 2))
+    assert "upstream's 2 of 9" in unsure.how
+    assert "standard error 2.9 %" in unsure.how
+
+
+def test_the_sources_of_another_sm_count_with_those_that_are_its_machine_code() -> None:
+    found = warm.of_all({"sources of the other SM": {"a.cc": True, "b.cpp": False, "c.cu": False}})
+    assert (found.value, found.goal) == (0.5, None)
+    assert "1 of 2 sources" in found.how
 
 
 def test_the_heaviest_sources_are_listed_once_with_their_longest_time() -> None:

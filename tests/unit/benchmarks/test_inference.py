@@ -1,5 +1,7 @@
 """The inference benchmark without a GPU: its files, turns and figures."""
 
+import hashlib
+import json
 import signal
 import sys
 from collections.abc import Sequence, Sized
@@ -8,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.harness.figure import Figure, Machine, Result
+from benchmarks.harness.origin import Measured
+from benchmarks.topics import inference
 from benchmarks.topics.inference import __main__ as command_line
 from benchmarks.topics.inference import gpt, job, llama, measure, report, server
 from benchmarks.topics.inference.gpt import Shape
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
+from benchmarks.topics.inference.report import Data
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError, SmokeError
@@ -84,7 +90,8 @@ def found(
 ) -> job.Found:
     place = Place(Path("/nowhere"), server.INSIDE)
     described = job.Job(Command(place, ()), "", Path(), variants or (server.SHIPPED,), Shape(), WORK)
-    return job.Found(described, {"gpu": "H200"}, Session("shipped", 8.0, "0"), compared, sessions)
+    first = Session("shipped", 8.0, "0", dict(compared.times[FT]))
+    return job.Found(described, {"gpu": "H200"}, first, compared, sessions)
 
 
 def test_the_random_gpt_has_all_files_that_models_yaml_expects(tmp_path: Path) -> None:
@@ -176,38 +183,88 @@ def test_ours_is_compared_with_each_variant_of_transformers() -> None:
         "compiled": {1: [0.2], 8: [0.1]},
     }
     answers = {name: {1: [[1]], 8: [[1]] * 8} for name in times}
-    figures = list(report.figures(found(Compared(times, answers, {}))))
+    figures = list(report.figures(report.data(found(Compared(times, answers, {})))))
     ratios = [f for f in figures if f.goal is not None]
     assert {f.what: f.value for f in ratios} == pytest.approx(
         {
-            f"batch 1: {FT} / plain": 4,
-            f"batch 1: {FT} / compiled": 2,
-            f"batch 8: {FT} / plain": 2,
-            f"batch 8: {FT} / compiled": 0.5,
+            f"batch 1: tokens/s of {FT} / plain": 4,
+            f"batch 1: tokens/s of {FT} / compiled": 2,
+            f"batch 8: tokens/s of {FT} / plain": 2,
+            f"batch 8: tokens/s of {FT} / compiled": 0.5,
         }
     )
-    assert [f.what for f in ratios if not f.met] == [f"batch 8: {FT} / compiled"]
+    assert [f.what for f in ratios if not f.met] == [f"batch 8: tokens/s of {FT} / compiled"]
     rates = [f.value for f in figures if f.unit == report.RATE]
     assert rates == pytest.approx([100, 25, 50, 400, 200, 800])
 
 
-def test_variants_are_compared_with_the_first_one() -> None:
+def lives(*seconds: float) -> Data:
+    """Return the data of a server that was started once for each, and of one side that takes 0.2 s."""
+    first, *later = ({1: [taken], 8: [taken]} for taken in seconds)
+    times = {FT: first, "compiled": {1: [0.19, 0.2, 0.3], 8: [0.2]}}
+    answers = {name: {1: [[1]], 8: [[1]] * 8} for name in times}
+    sessions = [Session("shipped", 4, "0", taken) for taken in later]
+    return report.data(found(Compared(times, answers, {}), sessions))
+
+
+def ratio(of: Data) -> Figure:
+    (figure,) = (f for f in report.figures(of) if f.what == f"batch 1: tokens/s of {FT} / compiled")
+    return figure
+
+
+def test_a_ratio_is_over_all_starts_of_the_server_and_judged_by_the_slowest() -> None:
+    good, bad = ratio(lives(0.1, 0.125, 0.16)), ratio(lives(0.1, 0.125, 0.25))
+    assert [good.value, good.least, good.most] == pytest.approx([1.6, 1.25, 2])
+    assert (good.met, bad.met) == (True, False)
+    assert bad.value == pytest.approx(1.6)
+    assert "3 starts" in good.how
+    assert "slowest start" in good.how
+
+
+def test_the_figures_follow_from_what_the_record_holds(tmp_path: Path) -> None:
+    """JSON has the batches as text."""
+    of = lives(0.1, 0.125, 0.16)
+    again = json.loads(json.dumps(of))
+    assert list(report.figures(again)) == list(report.figures(of))
+    assert report.charts(again) == report.charts(of)
+    old = Result("inference", "real", (), Machine("", 1, 1, "", 0.0), "", again)
+    assert inference.recomputed(old).figures == tuple(report.figures(of))
+
+
+def test_variants_are_compared_with_the_first_one_by_their_starts() -> None:
     compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
     sessions = [
+        Session("shipped", 8, "0", {1: [0.2], 8: [0.2]}),
         Session("shipped", 8, "0", {1: [0.2], 8: [0.4]}),
         Session("nvtx", 4, "0", {1: [0.4], 8: [0.4]}),
+        Session("nvtx", 4, "0", {1: [0.2], 8: [0.4]}),
     ]
-    made = found(compared, sessions, (server.SHIPPED, Variant("nvtx")))
-    values = {f.what: f.value for f in report.figures(made) if "nvtx" in f.what}
+    of = report.data(found(compared, sessions, (server.SHIPPED, Variant("nvtx"))))
+    values = {f.what: (f.value, f.least, f.most) for f in report.figures(of) if "nvtx" in f.what}
     assert values == {
-        "batch 1: tokens/s of nvtx / shipped": pytest.approx(0.5),
-        "batch 8: tokens/s of nvtx / shipped": pytest.approx(1),
-        "time to ready of nvtx / shipped": pytest.approx(0.5),
+        "batch 1: tokens/s of nvtx / shipped": pytest.approx((0.75, 0.5, 1)),
+        "batch 8: tokens/s of nvtx / shipped": pytest.approx((2 / 3, 0.5, 1)),
+        "time to ready of nvtx / shipped": pytest.approx((0.5, 0.5, 0.5)),
     }
-    assert [chart.name for chart in report.charts(made)] == ["inference", "inference-variants"]
+    assert [chart.name for chart in report.charts(of)] == ["inference", "inference-variants"]
 
 
-def test_a_server_is_ready_when_its_endpoint_answers_and_ended_afterwards(tmp_path: Path) -> None:
+def test_the_record_names_the_library_of_a_variant(tmp_path: Path) -> None:
+    (tmp_path / server.LIBRARY).write_bytes(b"ELF")
+    compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
+    variants = (server.SHIPPED, Variant("nvtx", tmp_path, cpus="0-3"))
+    sessions = [Session(v.name, 4, "0", {1: [0.2], 8: [0.4]}) for v in variants]
+    settings = report.data(found(compared, sessions, variants))["variants"]
+    digest = hashlib.sha256(b"ELF").hexdigest()
+    assert settings == {"shipped": {}, "nvtx": {"cpus": "0-3", "library": f"sha256:{digest}"}}
+
+
+def test_a_server_is_ready_when_its_endpoint_answers_and_ended_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        server, "_mapped", lambda: iter(())
+    )  # servers that other tests have started meanwhile
     launcher = Command(Place(tmp_path / "model", "/seen"), program(tmp_path))
     log = tmp_path / "log"
     with server.started(launcher, Variant("ours", tmp_path, {}), log) as running:
@@ -285,6 +342,28 @@ def test_a_variant_may_be_another_image() -> None:
     argv = launcher.argv([], command_line.variant(["newer", "image=other:tag"]))
     assert "other:tag" in argv
     assert "image:tag" not in argv
+
+
+def test_the_labels_of_an_image_name_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(
+        """#!/bin/sh
+for image; do :; done
+case $image in
+    ours*) echo "{\\"io.ftbuild.cell\\": \\"$image-sm80\\", \\"io.ftbuild.key\\": \\"k\\"} sha256:1" ;;
+    foreign) echo "null sha256:2" ;;
+    *) exit 1 ;;
+esac
+"""
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    launcher = Image(Place(Path("/here"), "/seen"), "ours", "cdi")
+    assert launcher.cell(server.SHIPPED) == Measured("ours-sm80", "k", {"runtime": "sha256:1"})
+    assert launcher.cell(Variant("x", image="ours2")) == Measured("ours2-sm80", "k", {"runtime": "sha256:1"})
+    assert launcher.cell(Variant("x", image="foreign")) is None
+    assert launcher.cell(Variant("x", image="missing")) is None
+    assert Command(Place(Path("/here"), "/seen"), ()).cell(server.SHIPPED) is None
 
 
 def test_a_server_without_a_container_has_no_images(tmp_path: Path) -> None:

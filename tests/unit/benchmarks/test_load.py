@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.harness import smoked
+from benchmarks.harness.figure import Result
+from benchmarks.harness.origin import Measured
 from benchmarks.topics import batching, load
 from benchmarks.topics.batching import Point
+from ftbuild.gates.report import SMOKE, GateReport
+from testing import gate_records
+from testing.sample import sample_plan
 
 MIB = 1024**2
 
@@ -45,6 +53,33 @@ def test_the_curve_of_latency_shows_when_it_was_bad() -> None:
     assert len(points) <= load.POINTS
     assert max(points, key=lambda point: point[1])[0] > 9
     assert memory.series["gpt-fp16"][0] == (0.0, 1000)
+
+
+IDS = {"runtime": "sha256:1", "sdk": "sha256:2"}
+
+
+def test_the_record_of_a_load_names_the_images_that_were_tested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = sample_plan()
+    tested = Measured(plan.cell.id, plan.key, IDS)
+    GateReport(SMOKE, plan, IDS, gate_records.results(SMOKE, plan)).write(tmp_path)
+    file = tmp_path / "smoke-load-gpt-fp16.json"
+    file.write_text(json.dumps(a_load()))
+    words = ["load", str(file), "--of", f"{plan.cell.id} on a GPU,", "--out", str(tmp_path / "out")]
+    for option, cells in (([], (tested,)), (["--cell", "22.12-sm90@key"], (Measured("22.12-sm90", "key"),))):
+        monkeypatch.setattr("sys.argv", [*words, *option])
+        load.main()
+        record = Result.read(Path(capsys.readouterr().out.strip()))
+        assert record.origin is not None
+        assert record.origin.cells == cells
+
+
+@pytest.mark.parametrize("content", [None, "damaged"])
+def test_a_folder_without_a_smoke_record_names_no_cell(tmp_path: Path, content: str | None) -> None:
+    if content:
+        (tmp_path / SMOKE.record).write_text(content)
+    assert smoked.cells(tmp_path) == ()
 
 
 @pytest.fixture
