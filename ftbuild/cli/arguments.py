@@ -36,10 +36,15 @@ class Range:
         if (self.low is None or value >= self.low) and (self.high is None or value <= self.high):
             return None if value == value else "must be a number"
         if self.high is None:
-            return f"must be at least {self.low:g}"
+            return f"must be at least {_digits(self.low)}"
         if self.low is None:
-            return f"must be at most {self.high:g}"
-        return f"must be between {self.low:g} and {self.high:g}"
+            return f"must be at most {_digits(self.high)}"
+        return f"must be between {_digits(self.low)} and {_digits(self.high)}"
+
+
+def _digits(limit: float) -> str:
+    """Return a limit as it is typed: a whole number with all of its digits."""
+    return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Of GPUs, pipeline stages and processes, of rows; of tokens.
 MOST = 1024
 LONGEST = 2**20
+# An int, as config.pbtxt (max_batch_size of model_config.proto) and the backend hold limits.
+LARGEST = 2**31 - 1
 
 
 @command()
@@ -120,17 +122,23 @@ def model_repo(
     int8: Annotated[bool, "keep the weights as int8, half of fp16: gpt, opt, bloom and mpt"] = False,
     streamed: Annotated[bool, "answer token by token, over gRPC"] = False,
     bare: Annotated[bool, "the model of token ids alone, without ensemble and tokenizer"] = False,
-    max_output_len: Annotated[int, Range(1), "tokens that one request may ask for; more are refused"] = 2048,
+    max_output_len: Annotated[
+        int, Range(1, LARGEST), "tokens that one request may ask for; more are refused"
+    ] = 2048,
     max_request_seconds: Annotated[
-        int, Range(0), "seconds after which a request without an answer ends the server; 0: never"
+        int, Range(0, LARGEST), "seconds after which a request without an answer ends the server; 0: never"
     ] = 600,
     max_batch_size: Annotated[
-        int | None, Range(1), "rows of requests computed together (default: upstream's)"
+        int | None, Range(1, LARGEST), "rows of requests computed together (default: upstream's)"
     ] = None,
     max_batch_tokens: Annotated[
-        int, Range(1), "tokens of rows, times beams, computed together; requests for more are refused"
+        int,
+        Range(1, LARGEST),
+        "tokens of rows, times beams, computed together; requests for more are refused",
     ] = 262_144,
-    queue_delay: Annotated[int, Range(0), "milliseconds that a request waits for others of its batch"] = 2,
+    queue_delay: Annotated[
+        int, Range(0, LARGEST), "milliseconds that a request waits for others of its batch"
+    ] = 2,
     instances: Annotated[
         int,
         Range(1, MOST),

@@ -157,6 +157,12 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("nightly", "--parallel", "0"), "--parallel must be at least 1"),
         (("unittest", "--jobs", "1001"), "--jobs must be between 1 and 1000"),
         (("convert", "--jobs", "0"), "--jobs must be between 1 and "),
+        (
+            ("model-repo", "--max-batch-size", "2147483648"),
+            "--max-batch-size must be between 1 and 2147483647, not 2147483648",
+        ),
+        (("model-repo", "--max-batch-tokens", "0"), "--max-batch-tokens must be between 1 and 2147483647"),
+        (("model-repo", "--queue-delay", "9" * 20), "--queue-delay must be between 0 and 2147483647"),
         (("serve", "--http-port", "abc"), "--http-port must be a whole number"),
         (("serve", "--http-port", "99999"), "--http-port must be between 1 and 65535"),
         (("serve", "--timeout", "0"), "--timeout must be at least 1"),
