@@ -42,8 +42,10 @@ class Range:
         return f"must be between {_digits(self.low)} and {_digits(self.high)}"
 
 
-def _digits(limit: float) -> str:
-    """Return a limit as it is typed: a whole number with all of its digits."""
+def _digits(limit: float | None) -> str:
+    """Return a limit as it is typed, a whole number with all of its digits; nothing for none."""
+    if limit is None:
+        return ""
     return str(int(limit)) if limit == int(limit) else f"{limit:g}"
 
 
