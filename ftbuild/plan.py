@@ -182,6 +182,10 @@ class Plan:
         """Return the pinned source of a repository."""
         return next(s for s in self.sources if s.repository == repository)
 
+    def takes(self, component: str, file: str) -> bool:
+        """Return whether an entry of a component's series applies to this cell."""
+        return any((patch.component, patch.file) == (component, file) for patch in self.patches)
+
     def arguments(self) -> dict[str, str]:
         """Return the build arguments of the Dockerfile, the same for every stage."""
         backend, pyt = self.trees

@@ -116,8 +116,7 @@ def check_experts(weights: Path, gpus: int | None, plan: Plan) -> None:
     memory_utils.cu:300-320, memory_utils.h:26).
     """
     model = config_ini.find(weights, gpus)
-    served = any((patch.component, patch.file) == ("ft", EXPERTS) for patch in plan.patches)
-    if config_ini.has_experts(model) and not served:
+    if config_ini.has_experts(model) and not plan.takes("ft", EXPERTS):
         raise ConfigError(
             f"{plan.cell.triton} serves no mixture of experts",
             where=str(model.folder / config_ini.FILE),

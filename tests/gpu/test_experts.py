@@ -28,7 +28,6 @@ from tests.gpu import test_smoke
 from tests.upstream.ft_gpt import Gpt
 
 FAMILY = "gpt"
-SERVES_EXPERTS = "0460-gpt-experts.patch"
 VARIANTS = [
     (name, dtype, gpus)
     for name, example in EXAMPLES.items()
@@ -50,14 +49,10 @@ class Cell:
 
 @pytest.fixture(scope="module")
 def cells() -> list[Cell]:
-    plans = [plan for plan in test_smoke.plans_that_run() if serves_experts(plan)]
+    plans = [plan for plan in test_smoke.plans_that_run() if plan.takes("ft", repository.EXPERTS)]
     if not plans:
-        pytest.skip(f"no image here has {SERVES_EXPERTS} and runs on this GPU")
+        pytest.skip(f"no image here has {repository.EXPERTS} and runs on this GPU")
     return [cell(plan) for plan in plans]
-
-
-def serves_experts(plan: Plan) -> bool:
-    return any((patch.component, patch.file) == ("ft", SERVES_EXPERTS) for patch in plan.patches)
 
 
 def cell(plan: Plan) -> Cell:

@@ -153,7 +153,7 @@ def tested_models(config: Config, plan: Plan, gpus: Sequence[Gpu]) -> dict[str, 
 
 def replays(plan: Plan) -> bool:
     """Return whether a cell's servers replay the steps of a request as CUDA graphs."""
-    return any((patch.component, patch.file) == ("ft", REPLAYS) for patch in plan.patches)
+    return plan.takes("ft", REPLAYS)
 
 
 def complete(results: Sequence[CheckResult], wanted: Iterable[Demand]) -> tuple[CheckResult, ...]:
