@@ -10,6 +10,8 @@ python -m benchmarks.topics.inference \\
     --variant ours --variant nvtx library=/srv/nvtx --variant four-cores cpus=0-3
 python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open --template config.pbtxt \
     --out results --plain --variant 22.12 --variant 24.10 image=triton_with_ft:24.10-sm90-open-cuda13
+python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open --template config.pbtxt \
+    --out results --peer vLLM --peer CTranslate2 --rounds 3
 """
 
 from __future__ import annotations
@@ -21,12 +23,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.harness import origin, table
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
-from benchmarks.topics.inference import DEFINITION, NAME, gpt, job, lacking, llama, report, server
+from benchmarks.topics.inference import DEFINITION, NAME, engine, gpt, job, lacking, llama, report, server
 from benchmarks.topics.inference.architecture import Architecture
 from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.server import Launcher, Place, Variant
@@ -91,7 +94,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--folder", type=Path, help="folder to make for the model; removed at the end")
     made.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
     made.add_argument("--variant", action="append", nargs="+", metavar=("NAME", "SETTING"), help="repeatable")
-    made.add_argument("--rounds", type=int, default=2, help="servers of each variant (2)")
+    made.add_argument("--peer", action="append", choices=engine.ENGINES, help="another engine (repeatable)")
+    made.add_argument("--rounds", type=int, default=2, help="starts of each variant and peer (2)")
     made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
     made.add_argument("--plain", action="store_true", help="leave out compiled transformers")
     for name in sorted(set().union(*map(sizes, SHAPES.values()))):
@@ -121,7 +125,19 @@ def described(options: argparse.Namespace) -> job.Job:
         rounds=options.rounds,
         device=options.device,
         compiled=not options.plain,
+        peers=_peers(options),
     )
+
+
+def _peers(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the engines that the options select, each once; HostError for one that is not installed."""
+    chosen = tuple(dict.fromkeys(options.peer or ()))
+    for name in chosen:
+        if find_spec(engine.ENGINES[name].package) is None:
+            raise HostError(
+                f"{sys.executable} lacks {name}", hint="pip install " + engine.ENGINES[name].package
+            )
+    return chosen
 
 
 def main() -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+# The folder beside the weights with the model as transformers saves it.
+CHECKPOINT = "checkpoint"
+
 
 class Architecture(Protocol):
     """A model with random weights, both as FasterTransformer's files and as a model of transformers.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.topics.inference import server
+from benchmarks.topics.inference import peers, server
+from benchmarks.topics.inference.architecture import CHECKPOINT
+from benchmarks.topics.inference.life import Contender, Life
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, progress, vary
 from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
 from ftbuild.errors import ConfigError
@@ -21,14 +25,15 @@ if TYPE_CHECKING:
     from benchmarks.topics.inference.server import Launcher, Variant
 
 PLAIN, COMPILED = "transformers", "transformers, compiled"
-WEIGHTS = "1-gpu"
+WEIGHTS_FOLDER, WEIGHTS = "weights", "1-gpu"
 
 
 @dataclass(frozen=True)
 class Job:
-    """The measurement: `template` is upstream's config.pbtxt of the model, `rounds` the servers per variant.
+    """The measurement: `template` is upstream's config.pbtxt of the model.
 
-    Transformers is compared with the first of `variants`. `out` gets the servers' logs.
+    Transformers is compared with the first of `variants`. Each variant is started `rounds` times, and in turn
+    with them each of `peers`, other engines by their names in engine.ENGINES. `out` gets the logs.
     """
 
     launcher: Launcher
@@ -40,17 +45,22 @@ class Job:
     rounds: int = 2
     device: str = "cuda"
     compiled: bool = True
+    peers: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class Found:
-    """The results: the first server's session, the comparison on it, then the sessions of all variants."""
+    """The results: the first server's session, the comparison on it, then those of all variants and peers.
+
+    `failures` has the reason of each peer that failed.
+    """
 
     job: Job
     where: Mapping[str, str]
     first: Session
     compared: Compared
     sessions: Sequence[Session]
+    failures: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(job: Job) -> Found:
@@ -87,11 +97,15 @@ def _prepared(job: Job) -> Any:
     progress(
         f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s"
     )
-    weights = folder / "weights" / WEIGHTS
+    weights = folder / WEIGHTS_FOLDER / WEIGHTS
     job.shape.fill(model, weights)
     config_pbtxt.write(folder / server.MODELS, config(job.template, weights), weights)
     for variant in job.variants:
         server.equip(job.launcher.place, variant)
+    if job.peers and not _checkpoint(job).exists():
+        model.save_pretrained(_checkpoint(job))
+    for name in job.peers:
+        peers.prepare(name, _checkpoint(job))
     progress(f"weights and model repository: {time.monotonic() - start:.1f} s")
     # Half precision on a CPU is slow if it exists at all; this is for rehearsals.
     return model.float() if job.device == "cpu" else model
@@ -111,9 +125,34 @@ def _measured(job: Job, model: Any) -> Found:
         ours.client.close()
     session = Session(first.name, running.ready_seconds, running.cores, compared.times[FT])
     sessions: list[Session] = []
-    if len(job.variants) > 1:
-        sessions = vary(job.launcher, job.variants, job.workload, job.shape.end, job.out, job.rounds)
-    return Found(job, _where(job.device, model), session, compared, sessions)
+    failures: dict[str, str] = {}
+    if len(contenders := list(_contenders(job))) > 1:
+        sessions, failures = vary(contenders, job.workload, job.shape.end, job.out, job.rounds)
+    return Found(job, _where(job.device, model), session, compared, sessions, failures)
+
+
+def _contenders(job: Job) -> Iterator[Contender]:
+    """Yield all variants, then all peers, in the order in which they are first started."""
+    for variant in job.variants:
+        yield Contender(variant.name, partial(_served, job.launcher, variant))
+    longest = job.workload.prompt + job.workload.answer
+    for name in job.peers:
+        start = partial(peers.started, name, _checkpoint(job), longest, job.device)
+        yield Contender(name, start, may_fail=True)
+
+
+@contextlib.contextmanager
+def _served(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Life]:
+    with server.started(launcher, variant, log) as running:
+        side = FasterTransformer(variant.name, running.grpc)
+        try:
+            yield Life(side, running.ready_seconds, running.cores)
+        finally:
+            side.client.close()
+
+
+def _checkpoint(job: Job) -> Path:
+    return job.launcher.place.outside / WEIGHTS_FOLDER / CHECKPOINT
 
 
 def _where(device: str, model: Any) -> dict[str, str]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarks.topics.inference.architecture import CHECKPOINT
 from benchmarks.topics.inference.measure import progress
 from ftbuild import models
 from ftbuild.host import shell
 
 SEED = 20223
 CONVERTER = Path(models.__file__).with_name("llama_weights.py")
-CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True)

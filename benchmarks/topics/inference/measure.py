@@ -1,4 +1,4 @@
-"""Measurements: both sides in turn on one server, then the variants, each on a new server."""
+"""Measurements: the sides in turn on one server, then contenders that are started again and again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.topics.inference import server
-from benchmarks.topics.inference.server import Launcher, Variant
-from benchmarks.topics.inference.sides import FasterTransformer, Side
-
 if TYPE_CHECKING:
-    from benchmarks.topics.inference.sides import Prompts
+    from benchmarks.topics.inference.life import Contender
+    from benchmarks.topics.inference.sides import Prompts, Side
 
 FT = "FasterTransformer"
 SEED = 8
@@ -52,12 +49,14 @@ class Compared:
 
 @dataclass(frozen=True)
 class Session:
-    """A server session: variant, seconds to ready, cores, and the seconds of its answers by batch."""
+    """A life that was measured, of a variant or an engine: the seconds of its answers, and they, by batch."""
 
     variant: str
     ready_seconds: float
     cores: str
     times: Times = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+    answers: Mapping[int, list[list[int]]] = field(default_factory=dict)
 
 
 def progress(text: str) -> None:
@@ -97,24 +96,34 @@ def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
 
 
 def vary(
-    launcher: Launcher,
-    variants: Sequence[Variant],
-    workload: Workload,
-    below: int,
-    logs: Path,
-    rounds: int,
-) -> list[Session]:
-    """Measure every variant `rounds` times, each time on a new server, in alternating order."""
-    found = []
+    contenders: Sequence[Contender], workload: Workload, below: int, logs: Path, rounds: int
+) -> tuple[list[Session], dict[str, str]]:
+    """Measure every contender `rounds` times, each time started anew and alone, in alternating order.
+
+    Returns the sessions, and the reasons of those that failed, by name: they are left out from then on.
+    """
+    found: list[Session] = []
+    failures: dict[str, str] = {}
     for number in range(rounds):
-        for variant in variants if number % 2 == 0 else reversed(variants):
-            with server.started(launcher, variant, logs / f"{variant.name}-{number}.log") as running:
-                progress(f"{variant.name}: ready after {running.ready_seconds:.1f} s")
-                side = FasterTransformer(variant.name, running.grpc)
-                times = compare([side], workload, below).times[variant.name]
-                side.client.close()
-            found.append(Session(variant.name, running.ready_seconds, running.cores, times))
-    return found
+        for contender in contenders if number % 2 == 0 else reversed(contenders):
+            if contender.name in failures:
+                continue
+            try:
+                found.append(_session(contender, workload, below, logs / f"{contender.name}-{number}.log"))
+            except Exception as failed:
+                if not contender.may_fail:
+                    raise
+                failures[contender.name] = f"{type(failed).__name__}: {failed}"
+                progress(f"{contender.name} failed: {failures[contender.name]}")
+    return found, failures
+
+
+def _session(contender: Contender, workload: Workload, below: int, log: Path) -> Session:
+    with contender.start(log) as life:
+        progress(f"{contender.name}: ready after {life.ready_seconds:.1f} s")
+        compared = compare([life.side], workload, below)
+    times, answers = compared.times[life.side.name], compared.answers[life.side.name]
+    return Session(contender.name, life.ready_seconds, life.cores, times, life.settings, answers)
 
 
 def equal_tokens(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> list[int]:

@@ -1,7 +1,7 @@
 """Data of a measurement, and figures and charts that follow from it. Pure.
 
-A life is one start of a server. Its rate is the median of its runs; a rate of several lives is their median,
-with the slowest and the fastest of them.
+A life is one start of a server or of another engine. Its rate is the median of its runs; a rate of several
+lives is their median, with the slowest and the fastest of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.harness.chart import Bars
@@ -58,9 +58,10 @@ def data(found: Found) -> dict[str, Any]:
         "variants": {variant.name: _settings(variant) for variant in found.job.variants},
         "first": asdict(found.first),
         "seconds": found.compared.times,
-        "failures": found.compared.failures,
+        "failures": {**found.compared.failures, **found.failures},
         "equal_tokens": {f"{side}, batch {batch}": equal for side, batch, equal in _equal(found)},
-        "sessions": [asdict(session) for session in found.sessions],
+        "peers": list(found.job.peers),
+        "sessions": [asdict(replace(session, answers={})) for session in found.sessions],
     }
 
 
@@ -86,7 +87,7 @@ def charts(of: Data) -> list[Bars]:
     batches = of["workload"]["batches"]
     sides = {side: [_side(of, side, batch).median for batch in batches] for side in _able(of)}
     drawn = [_chart(of, "inference", _model(of), sides)]
-    if of["sessions"]:
+    if len(of["variants"]) > 1:
         varied = {name: [_together(of, name, batch).median for batch in batches] for name in of["variants"]}
         drawn.append(_chart(of, "inference-variants", f"Variants of the server, {_model(of)}", varied))
     return drawn
@@ -113,8 +114,13 @@ def _model(of: Data) -> str:
     return str(of.get("model", "GPT"))
 
 
+def _peers(of: Data) -> list[str]:
+    """Return the other engines, which records of before there were any do not name."""
+    return list(of.get("peers", ()))
+
+
 def _able(of: Data) -> list[str]:
-    return [side for side in of["seconds"] if side not in of["failures"]]
+    return [side for side in (*of["seconds"], *_peers(of)) if side not in of["failures"]]
 
 
 def _life(of: Data, times: Mapping[Any, list[float]], batch: int) -> float:
@@ -134,7 +140,9 @@ def _together(of: Data, variant: str, batch: int) -> Rate:
 
 
 def _side(of: Data, side: str, batch: int) -> Rate:
-    """Return the rate of a side: of ours by its lives, of another by the runs of its only one."""
+    """Return the rate of a side: of ours and of a peer by its lives, else by the runs of the only one."""
+    if side in _peers(of):
+        return _together(of, side, batch)
     times = of["seconds"][side]
     if side == FT:
         return Rate.of([_life(of, times, batch), *_lives(of, _first(of)["variant"], batch)])
@@ -147,10 +155,13 @@ def _batch(of: Data, batch: int) -> Iterator[Figure]:
     asked = f"{work['answer']} tokens after {work['prompt']}, {of['gpu']}"
     lives = f"median of {starts} starts of the server, each the median of {work['runs']} runs"
     ours = _side(of, FT, batch)
-    answered = [side for side, times in of["seconds"].items() if batch in map(int, times)]
+    peers = [side for side in _peers(of) if _lives(of, side, batch)]
+    answered = [side for side, times in of["seconds"].items() if batch in map(int, times)] + peers
     size = f"{_model(of)} of {of['parameters'] / 1e9:.2f} billion parameters, fp16"
     for side in answered:
         taken = lives if side == FT else f"median of {work['runs']} runs of one process"
+        if side in peers:
+            taken = f"{_version(of, side)}, median of {len(_lives(of, side, batch))} starts, each of its runs"
         yield _side(of, side, batch).figure(
             f"{size}, batch {batch}: {side}", RATE, f"measured, {taken}, {asked}"
         )
@@ -159,10 +170,19 @@ def _batch(of: Data, batch: int) -> Iterator[Figure]:
         "its first start in turn with the other"
     )
     for side in answered:
-        if side != FT:
+        if side in peers:
+            ratio = ours.over(_side(of, side, batch))
+            judged = f"measured, {lives}, started in turn with the other, the goal judged by the ends"
+            yield ratio.figure(f"batch {batch}: {RATE} of {FT} / {side}", "", judged, 1.0)
+        elif side != FT:
             theirs = _side(of, side, batch).median
             ratio = ours.over(Rate(theirs, theirs, theirs))
             yield ratio.figure(f"batch {batch}: {RATE} of {FT} / {side}", "", how, 1.0)
+
+
+def _version(of: Data, peer: str) -> str:
+    session = next(session for session in of["sessions"] if session["variant"] == peer)
+    return f"{peer} {session['settings']['version']}"
 
 
 def _variants(of: Data) -> Iterator[Figure]:
@@ -192,7 +212,8 @@ def _chart(of: Data, name: str, title: str, series: Mapping[str, Sequence[float]
 def _equal(found: Found) -> Iterator[tuple[str, int, list[int]]]:
     """Yield, for every other side and batch, the number of leading tokens that each row shares with ours."""
     ours = found.compared.answers[FT]
-    for side, answers in found.compared.answers.items():
+    of_peers = {each.variant: each.answers for each in found.sessions if each.variant in found.job.peers}
+    for side, answers in {**found.compared.answers, **of_peers}.items():
         for batch, theirs in answers.items():
             if side != FT:
                 yield side, batch, equal_tokens(ours[batch], theirs)
