@@ -23,7 +23,7 @@ from ftbuild.matrix import (
 )
 
 # Of 22.12 on open, in bases.yaml.
-H100 = "NVIDIA H100, with server 2.51.0, before backend/0203 and ft/0460"
+H100 = "NVIDIA H100, with server 2.51.0"
 
 
 def ids(config: Config, **options: object) -> list[str]:

@@ -41,6 +41,12 @@ command()(body)(None)
 def started(
     folder: Path, terminal: int, before: Callable[[], object] | None = None
 ) -> subprocess.Popen[bytes]:
+    def prepare() -> None:
+        # The tests themselves may run under nohup, whose children ignore the signal too.
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        if before:
+            before()
+
     return subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(folder)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -48,7 +54,7 @@ def started(
         stdout=terminal,
         stderr=terminal,
         start_new_session=True,
-        preexec_fn=before,
+        preexec_fn=prepare,
     )
 
 
