@@ -20,6 +20,7 @@ from ftbuild.errors import SmokeError
 from ftbuild.gates.records import Demand
 from ftbuild.gates.smoke import gate, job, junit, models, served
 from ftbuild.gates.smoke.job import Job, Model, Variant
+from ftbuild.gates.smoke.suite import test_abuse
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
 from ftbuild.models import config_pbtxt
@@ -106,6 +107,13 @@ def test_a_wrong_token_is_told_with_both_answers() -> None:
     assert golden.mismatch(Row((5, 6)), [5, 9], 0.1) == (
         "token 2 is 9, the reference says 6; answered [5, 9], reference [5, 6]"
     )
+
+
+def test_a_server_that_malformed_requests_let_take_the_gpu_fails() -> None:
+    gib = 2**30
+    test_abuse.check_memory(1 * gib, 12 * gib, "20 requests")
+    with pytest.raises(SmokeError, match="77 GiB more of the GPU are in use after 40 requests of seed 7"):
+        test_abuse.check_memory(1 * gib, 78 * gib, "40 requests of seed 7")
 
 
 def test_the_reference_script_gets_every_case() -> None:
