@@ -54,6 +54,12 @@ class Connected:
         """Open one more connection, for a thread of its own."""
         return Client(getattr(self.server, protocol), protocol, seconds=ANSWER_SECONDS)
 
+    def gpu_memory(self) -> int:
+        """Return the bytes in use on the first GPU, by all its processes; 0 without one, or if unknown."""
+        if not self.on_gpu:
+            return 0
+        return gpu.memory_used(self.server.container.get_wrapped_container()) or 0
+
     def close(self) -> None:
         """End the connections."""
         for client in self.__dict__.pop("clients", {}).values():

@@ -2,7 +2,7 @@
 
 import io
 import json
-import os
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -132,15 +132,6 @@ engine.ENGINES = {{"loud": Loud}}
 sys.argv = ["engine", "loud", {str(tmp_path)!r}]
 engine.main()
 """
-    done = shell_python(script)
-    (line,) = done[0].splitlines()
-    assert json.loads(line) == {"version": pytest.__version__, "settings": {}}
-    assert {"loading", "child"} <= set(done[1].split())
-
-
-def shell_python(script: str) -> tuple[str, str]:
-    import subprocess
-
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=peers.ROOT,
@@ -148,9 +139,10 @@ def shell_python(script: str) -> tuple[str, str]:
         capture_output=True,
         text=True,
         check=True,
-        env=dict(os.environ),
     )
-    return done.stdout, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line) == {"version": pytest.__version__, "settings": {}}
+    assert {"loading", "child"} <= set(done.stderr.split())
 
 
 def test_contenders_are_started_in_turn_and_the_first_one_changes(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from tritonclient.utils import triton_to_np_dtype
 from ftbuild.client import golden
 from ftbuild.client.connection import Refused, Unanswered
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS
-from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
@@ -161,21 +160,14 @@ def check_memory(before: int, used: int, told: str) -> None:
         )
 
 
-def _memory(served: Served) -> int:
-    """Return the GPU memory in use, in bytes; 0 if unknown."""
-    if not served.on_gpu:
-        return 0
-    return gpu.memory_used(served.server.container.get_wrapped_container()) or 0
-
-
 def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
     seed = os.environ.get(SEED, "0")
     chance = random.Random(f"{seed} {served.variant}")
-    refused, before = 0, _memory(served)
+    refused, before = 0, served.gpu_memory()
     count = int(os.environ.get("FTBUILD_ABUSE") or (REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU))
     for number in range(count):
         if number % LOOK_EVERY == 0:
-            check_memory(before, _memory(served), f"{number} requests of seed {seed} to {served.variant}")
+            check_memory(before, served.gpu_memory(), f"{number} requests of seed {seed} to {served.variant}")
         names, asked = _spoiled(chance, served)
         told = f"request {number} of seed {seed} ({', '.join(names)})"
         try:
@@ -201,5 +193,5 @@ def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
                 f"after {told}: {poisoned.what}",
                 hint="a malformed request spoils later answers: patches/backend, patches/ft",
             ) from poisoned
-    check_memory(before, _memory(served), f"{count} requests of seed {seed} to {served.variant}")
+    check_memory(before, served.gpu_memory(), f"{count} requests of seed {seed} to {served.variant}")
     assert refused, "none of these requests was refused"

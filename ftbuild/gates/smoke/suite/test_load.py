@@ -22,7 +22,6 @@ from ftbuild.client import golden
 from ftbuild.client.connection import Client, Refused, Unanswered
 from ftbuild.client.latency import percentile
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
-from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import job
 from ftbuild.gates.smoke.served import Served, prompts
@@ -144,10 +143,10 @@ def run_load(served: Served, alone: Mapping[int, Outputs], seeds: Sequence[int],
 
 def _memory(served: Served, clients: Sequence[Future[None]], start: float) -> list[tuple[float, int]]:
     """Return the GPU memory in use, in bytes, until all clients have ended and once more."""
-    container, samples, waiting = served.server.container.get_wrapped_container(), [], True
+    samples, waiting = [], True
     while waiting:
         waiting = bool(finished(clients, timeout=SAMPLE_SECONDS).not_done)
-        samples.append((round(time.monotonic() - start, 1), gpu.memory_used(container) or 0))
+        samples.append((round(time.monotonic() - start, 1), served.gpu_memory()))
     return samples
 
 

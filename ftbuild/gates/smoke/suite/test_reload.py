@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
@@ -18,9 +17,7 @@ def _cycle(served: Served) -> int:
     client.unload(config_pbtxt.MODEL)
     client.load(config_pbtxt.MODEL)
     served.check("one", served.ask(prompts("one"), runtime_top_k=1))
-    if not served.on_gpu:
-        return 0
-    return gpu.memory_used(served.server.container.get_wrapped_container()) or 0
+    return served.gpu_memory()
 
 
 def test_a_model_that_is_unloaded_and_loaded_leaves_no_memory(served: Served) -> None:
