@@ -47,8 +47,8 @@ PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
 EPOCH = "SOURCE_DATE_EPOCH"
 # Errors of BuildKit itself, not of the build. A step that two builds share belongs to the session of the
 # first, and may fail with it when that one is interrupted; equal steps of several targets may be merged into
-# one that is gone already (moby/buildkit issue 2303).
-_BUILDKIT_ERRORS = ("no active sessions", "inconsistent graph state")
+# one that is gone already (moby/buildkit issues 2303 and 3635).
+_BUILDKIT_ERRORS = ("no active sessions", "inconsistent graph state", "failed to get state for index")
 TRIES = 3
 # A registry does not take what the builder pushes: by BuildKit, and by an engine, which says so at that step.
 _NOT_PUSHED = re.compile(

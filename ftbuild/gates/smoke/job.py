@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild.config.families import Tensors, Vectors
+from ftbuild.gates.smoke.models import WEIGHTS
+from ftbuild.models import config_ini
+from ftbuild.models.config_ini import ConvertedModel
 
 # Those that every family is compared in.
 DTYPES = ("fp32", "fp16")
@@ -27,11 +30,18 @@ class Variant:
     family: str
     dtype: str = "fp32"
     tensor_para: int = 1
+    pipeline_para: int = 1
     decoupled: bool = False
 
     def __str__(self) -> str:
-        parts = [self.family, self.dtype, *([f"tp{self.tensor_para}"] if self.tensor_para > 1 else [])]
+        split = {"tp": self.tensor_para, "pp": self.pipeline_para}
+        parts = [self.family, self.dtype, *(f"{how}{number}" for how, number in split.items() if number > 1)]
         return "-".join([*parts, *(["streamed"] if self.decoupled else [])])
+
+    @property
+    def gpus(self) -> int:
+        """The number of GPUs that it is served on."""
+        return self.tensor_para * self.pipeline_para
 
 
 @dataclass(frozen=True)
@@ -68,11 +78,18 @@ class Job:
 
     def lacks(self, variant: Variant) -> str | None:
         """Return why a variant cannot be tested here, or None."""
-        if self.style and variant.tensor_para > len(self.gpus):
-            return f"needs {variant.tensor_para} GPUs, {len(self.gpus)} is there"
+        if self.style and variant.gpus > len(self.gpus):
+            return f"needs {variant.gpus} GPUs, {len(self.gpus)} is there"
         if variant.decoupled and not self.models[variant.family].streams:
             return f"this release does not stream {variant.family}"
+        if variant.pipeline_para > 1 and (layers := self.weights(variant).layers) % variant.pipeline_para:
+            return f"its {layers} layers cannot be split over {variant.pipeline_para} stages"
         return None
+
+    def weights(self, variant: Variant) -> ConvertedModel:
+        """Return the prepared weights of a variant."""
+        folder = self.prepared / variant.family / WEIGHTS
+        return config_ini.read(folder / f"{variant.tensor_para}-gpu")
 
     def variants(self, families: Iterable[str], dtypes: Iterable[str], **options: Any) -> list[Variant]:
         """Return the variants of families in each data type, in bf16 and int8 where they have them."""

@@ -20,7 +20,7 @@ from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import models
 from ftbuild.gates.smoke.job import INT8, Job, Variant
-from ftbuild.models import config_ini, config_pbtxt
+from ftbuild.models import config_pbtxt
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.gpu_memory import COMPUTES_INT8
 
@@ -138,11 +138,12 @@ def serving(
     prepared = task.prepared / variant.family
     int8 = variant.dtype == INT8
     template = (prepared / models.CONFIG).read_text()
-    weights = prepared / models.WEIGHTS / f"{variant.tensor_para}-gpu"
+    weights = task.weights(variant)
     text = config_pbtxt.fill_template(
         template,
-        model=config_ini.read(weights),
+        model=weights,
         tensor_para=variant.tensor_para,
+        pipeline_para=variant.pipeline_para,
         data_type=COMPUTES_INT8 if int8 else variant.dtype,
         int8=int8,
         decoupled=variant.decoupled,
@@ -153,7 +154,7 @@ def serving(
     dialect = TensorSchema(tensors, config_pbtxt.inputs(template))
     expected = golden.expected(prepared / (models.INT8_ANSWERS if int8 else models.ANSWERS))
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
-        config_pbtxt.write(Path(folder), text, weights)
+        config_pbtxt.write(Path(folder), text, weights.folder)
         with start(task, variant, Path(folder), environment=environment) as running:
             made = Served(variant, running, task.style is not None, dialect, expected)
             yield made
@@ -184,4 +185,4 @@ def _environment(task: Job, variant: Variant) -> dict[str, str]:
     """
     if task.style is None:
         return {}
-    return {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(variant.tensor_para)))}
+    return {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(variant.gpus)))}

@@ -206,7 +206,14 @@ def docker_that(folder: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
 
 
-@pytest.mark.parametrize("failure", ["no active sessions", "failed to get edge: inconsistent graph state"])
+@pytest.mark.parametrize(
+    "failure",
+    [
+        "no active sessions",
+        "failed to get edge: inconsistent graph state",
+        "failed to compute cache key: failed to get state for index 0 on [backend 1/1] RUN true",
+    ],
+)
 def test_a_failure_of_buildkit_itself_is_retried(
     failure: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

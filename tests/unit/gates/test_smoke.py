@@ -18,9 +18,8 @@ from ftbuild.config.schema import Config
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.records import Demand
-from ftbuild.gates.smoke import gate, job, junit, models, served
+from ftbuild.gates.smoke import gate, job, junit, memory, models, served
 from ftbuild.gates.smoke.job import Job, Model, Variant
-from ftbuild.gates.smoke.suite import test_abuse
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
 from ftbuild.models import config_pbtxt
@@ -111,9 +110,9 @@ def test_a_wrong_token_is_told_with_both_answers() -> None:
 
 def test_a_server_that_malformed_requests_let_take_the_gpu_fails() -> None:
     gib = 2**30
-    test_abuse.check_memory(1 * gib, 12 * gib, "20 requests")
+    memory.check_memory(1 * gib, 12 * gib, "20 requests")
     with pytest.raises(SmokeError, match="77 GiB more of the GPU are in use after 40 requests of seed 7"):
-        test_abuse.check_memory(1 * gib, 78 * gib, "40 requests of seed 7")
+        memory.check_memory(1 * gib, 78 * gib, "40 requests of seed 7")
 
 
 def test_the_reference_script_gets_every_case() -> None:
@@ -126,6 +125,7 @@ def test_the_reference_script_gets_every_case() -> None:
 def test_a_variant_is_named_by_family_data_type_gpus_and_streaming() -> None:
     assert str(Variant("gpt")) == "gpt-fp32"
     assert str(Variant("gpt", "fp16", tensor_para=2, decoupled=True)) == "gpt-fp16-tp2-streamed"
+    assert str(Variant("gpt", pipeline_para=2)) == "gpt-fp32-pp2"
 
 
 def test_every_served_family_must_be_compared_in_every_data_type(config: Config) -> None:
@@ -292,12 +292,12 @@ def test_no_driver_may_compile_ptx_in_a_tested_server(
     started: list[Any] = []
     monkeypatch.setattr(server_container, "serve", lambda *given, **more: started.append((given, more)))
     task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "gpus", ["GPU", "GPU"])
-    for dtype, tensor_para in (("fp32", 1), ("fp16", 1), ("fp32", 2)):
-        served.start(task, Variant("gpt", dtype, tensor_para), tmp_path)
+    for dtype, tensor_para, stages in (("fp32", 1, 1), ("fp16", 1, 1), ("fp32", 2, 1), ("fp32", 1, 2)):
+        served.start(task, Variant("gpt", dtype, tensor_para, stages), tmp_path)
         given, more = started.pop()
         assert given == ("sha256:1", tmp_path)
         assert more["environment"]["CUDA_DISABLE_PTX_JIT"] == "1"
-        assert more["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join("01"[:tensor_para])
+        assert more["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join("01"[: tensor_para * stages])
         assert len(more["devices"]) == 1
     served.start(replace(task, style=None), Variant("gpt"), tmp_path)
     assert started.pop()[1] == {"environment": {}, "devices": (), "options": served.CONTROL}
@@ -359,6 +359,15 @@ def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
     assert task.lacks(Variant("t5", tensor_para=2)) == "needs 2 GPUs, 1 is there"
     assert replace(task, style=None).lacks(Variant("t5", tensor_para=2)) is None
     assert task.lacks(Variant("t5", decoupled=True)) == "this release does not stream t5"
+
+
+def test_a_model_whose_layers_cannot_be_split_is_not_served_by_stages(tmp_path: Path) -> None:
+    task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True)}, "cdi", ["GPU", "GPU"])
+    weights = tmp_path / "gpt" / models.WEIGHTS / "1-gpu"
+    weights.mkdir(parents=True)
+    for layers, reason in ((4, None), (3, "its 3 layers cannot be split over 2 stages")):
+        (weights / "config.ini").write_text(f"[gpt]\nnum_layer={layers}\n")
+        assert task.lacks(Variant("gpt", pipeline_para=2)) == reason
 
 
 def test_bf16_is_a_variant_of_the_families_that_have_it() -> None:

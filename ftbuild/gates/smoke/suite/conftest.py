@@ -24,7 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "variants(dtypes, tensor_para, decoupled): the ways of serving tested")
+    config.addinivalue_line("markers", "variants(dtypes, ...): ways of serving to test (repeatable)")
     config.stash[JOB] = job.read(config.getoption("--job"))
 
 
@@ -32,11 +32,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = next((each for each in SERVERS if each in metafunc.fixturenames), None)
     if name is None:
         return
-    marker = metafunc.definition.get_closest_marker("variants")
-    options = dict(marker.kwargs) if marker else {}
-    dtypes = options.pop("dtypes", DTYPES)
+    marked = [marker.kwargs for marker in metafunc.definition.iter_markers("variants")] or [{}]
     task = metafunc.config.stash[JOB]
-    variants = task.variants(task.families(vectors=SERVERS[name]), dtypes, **options)
+    families = task.families(vectors=SERVERS[name])
+    variants = [
+        each
+        for options in reversed(marked)
+        for each in task.variants(families, **{"dtypes": DTYPES, **options})
+    ]
     metafunc.parametrize(name, variants, indirect=True, ids=str, scope="session")
 
 

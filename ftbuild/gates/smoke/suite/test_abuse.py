@@ -8,12 +8,14 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 from tritonclient.utils import triton_to_np_dtype
 
 from ftbuild.client import golden
 from ftbuild.client.connection import Refused, Unanswered
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS
 from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke.memory import check_memory
 from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
 
@@ -23,9 +25,6 @@ Spoil = Callable[[random.Random, Served, Arrays], Arrays]
 # Requests for each variant; without a GPU a few, since only the way they go is tested there.
 REQUESTS_ON_GPU, REQUESTS_ON_CPU = 500, 25
 SEED = "FTBUILD_SEED"
-# GPU memory, in bytes, that they may leave in use. Servers of the suite's models took up to 12 GB on an H100,
-# and one 77 GiB; whatever a server takes it keeps (docs/smoke.md#known-failures).
-MOST_BYTES = 16 * 2**30
 # Requests between two looks at the memory, as each look starts a process in the container.
 LOOK_EVERY = 20
 CASES = ("one", "eight")
@@ -151,15 +150,9 @@ def _spoiled(chance: random.Random, served: Served) -> tuple[list[str], Arrays]:
     return [spoil.__name__ for spoil in chosen], asked
 
 
-def check_memory(before: int, used: int, told: str) -> None:
-    """Raise SmokeError when the GPU memory in use, in bytes, has grown by more than a server should keep."""
-    if used - before > MOST_BYTES:
-        raise SmokeError(
-            f"{(used - before) >> 30} GiB more of the GPU are in use after {told}",
-            hint="a request took memory from all others, and the server keeps it: patches/backend/0203",
-        )
-
-
+@pytest.mark.variants
+@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
+@pytest.mark.variants(dtypes=("fp32",), pipeline_para=2)
 def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
     seed = os.environ.get(SEED, "0")
     chance = random.Random(f"{seed} {served.variant}")

@@ -199,6 +199,9 @@ def _refused(served: Served, client: Client, question: Question) -> list[str]:
     return ["a token outside the vocabulary was computed"]
 
 
+@pytest.mark.variants
+@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
+@pytest.mark.variants(dtypes=("fp32",), pipeline_para=2)
 def test_many_clients_get_the_answers_that_they_get_alone(
     served: Served, record_property: Callable[[str, object], None], pytestconfig: pytest.Config
 ) -> None:

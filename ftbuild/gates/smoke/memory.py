@@ -1,0 +1,18 @@
+"""How much of a GPU a server under test may take from all others."""
+
+from __future__ import annotations
+
+from ftbuild.errors import SmokeError
+
+# That requests may leave in use, in bytes. Servers of the suite's models took up to 12 GB on an H100, and one
+# 77 GiB; whatever a server takes it keeps (docs/smoke.md#known-failures).
+MOST_BYTES = 16 * 2**30
+
+
+def check_memory(before: int, used: int, told: str) -> None:
+    """Raise SmokeError when the GPU memory in use, in bytes, has grown by more than a server should keep."""
+    if used - before > MOST_BYTES:
+        raise SmokeError(
+            f"{(used - before) >> 30} GiB more of the GPU are in use after {told}",
+            hint="a request took memory from all others, and the server keeps it: patches/backend/0203",
+        )
