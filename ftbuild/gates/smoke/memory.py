@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ftbuild.errors import SmokeError
 
-# That requests may leave in use, in bytes. Servers of the suite's models took up to 12 GB on an H100, and one
-# 77 GiB; whatever a server takes it keeps (docs/smoke.md#known-failures).
+# That requests may leave in use, in bytes. Servers of the suite's models took up to 12 GB on an H100;
+# one took 77 GiB, as it read a length from where there was none. Whatever a server takes it keeps.
 MOST_BYTES = 16 * 2**30
 
 

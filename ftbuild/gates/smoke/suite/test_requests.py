@@ -43,9 +43,22 @@ def too_long(served: Served, asked: Arrays) -> Arrays:
     return {**asked, name: np.full_like(asked[name], served.expected.max_length)}
 
 
+def no_length_of_the_answer(served: Served, asked: Arrays) -> Arrays:
+    name = served.dialect.tensors.answer_length
+    return {**asked, name: asked[name][:, :0]}
+
+
 @pytest.mark.variants(dtypes=("fp32",))
 @pytest.mark.parametrize(
-    "spoil", [unknown_input, wrong_type, unknown_token, prompt_longer_than_its_row, too_long]
+    "spoil",
+    [
+        unknown_input,
+        wrong_type,
+        unknown_token,
+        prompt_longer_than_its_row,
+        too_long,
+        no_length_of_the_answer,
+    ],
 )
 def test_a_wrong_request_is_refused_and_the_next_is_answered(
     served: Served, client: Client, spoil: Any
