@@ -41,9 +41,9 @@ def needs(workspace: Workspace) -> str | None:
         return failure.what
 
 
-def lacking() -> str | None:
-    """Return the packages that this Python lacks for a measurement, or None."""
-    missing = [name for name in _MODULES if find_spec(name) is None]
+def lacking(*more: str) -> str | None:
+    """Return the packages that this Python lacks for a measurement that needs `more`, or None."""
+    missing = [name for name in (*_MODULES, *more) if find_spec(name) is None]
     return f"{sys.executable} lacks {', '.join(missing)}" if missing else None
 
 

@@ -23,7 +23,6 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.harness import origin, table
@@ -94,7 +93,9 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--folder", type=Path, help="folder to make for the model; removed at the end")
     made.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
     made.add_argument("--variant", action="append", nargs="+", metavar=("NAME", "SETTING"), help="repeatable")
-    made.add_argument("--peer", action="append", choices=engine.ENGINES, help="another engine (repeatable)")
+    made.add_argument(
+        "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
+    )
     made.add_argument("--rounds", type=int, default=2, help="starts of each variant and peer (2)")
     made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
     made.add_argument("--plain", action="store_true", help="leave out compiled transformers")
@@ -125,26 +126,15 @@ def described(options: argparse.Namespace) -> job.Job:
         rounds=options.rounds,
         device=options.device,
         compiled=not options.plain,
-        peers=_peers(options),
+        peers=tuple(dict.fromkeys(options.peer)),
     )
-
-
-def _peers(options: argparse.Namespace) -> tuple[str, ...]:
-    """Return the engines that the options select, each once; HostError for one that is not installed."""
-    chosen = tuple(dict.fromkeys(options.peer or ()))
-    for name in chosen:
-        if find_spec(engine.ENGINES[name].package) is None:
-            raise HostError(
-                f"{sys.executable} lacks {name}", hint="pip install " + engine.ENGINES[name].package
-            )
-    return chosen
 
 
 def main() -> int:
     """Measure, write the record, print its figures, and return the exit code."""
     options = parser().parse_args()
     try:
-        if missing := lacking():
+        if missing := lacking(*(engine.ENGINES[name].package for name in dict.fromkeys(options.peer))):
             raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
         cells, before = list(origin.given(options.cell)), load_now()
         found = job.run(described(options))

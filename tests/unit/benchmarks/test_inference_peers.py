@@ -225,9 +225,12 @@ def test_the_figures_of_an_engine_follow_from_what_the_record_holds() -> None:
     assert report.charts(again) == report.charts(of)
 
 
-def test_an_engine_that_is_not_installed_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    (tmp_path / "config.pbtxt").touch()
-    words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path)]
-    options = command_line.parser().parse_args([*words, "--peer", "vLLM", "--peer", "vLLM"])
-    with pytest.raises(HostError, match="lacks vLLM"):
-        command_line.described(options)
+def test_an_engine_that_is_not_installed_is_refused_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["inference", *words, "--peer", "vLLM", "--peer", "vLLM"])
+    assert command_line.main() == HostError.exit_code
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "lacks" in line]
+    assert line.count("vllm") == 1
+    assert not list(tmp_path.iterdir())
