@@ -53,7 +53,7 @@ def embedding(task: Job, variant: Variant) -> Iterator[Embedder]:
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
         options = RepositoryOptions(
             family=variant.family,
-            weights=prepared / models.WEIGHTS / f"{variant.tensor_para}-gpu",
+            weights=task.weights(variant),
             out=Path(folder) / "models",
             dtype=variant.dtype,
             vectors=task.models[variant.family].vectors,

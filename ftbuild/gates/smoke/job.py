@@ -11,7 +11,6 @@ from typing import Any
 from ftbuild.config.families import Tensors, Vectors
 from ftbuild.gates.smoke.models import WEIGHTS
 from ftbuild.models import config_ini
-from ftbuild.models.config_ini import ConvertedModel
 
 # Those that every family is compared in.
 DTYPES = ("fp32", "fp16")
@@ -82,14 +81,14 @@ class Job:
             return f"needs {variant.gpus} GPUs, {len(self.gpus)} is there"
         if variant.decoupled and not self.models[variant.family].streams:
             return f"this release does not stream {variant.family}"
-        if variant.pipeline_para > 1 and (layers := self.weights(variant).layers) % variant.pipeline_para:
-            return f"its {layers} layers cannot be split over {variant.pipeline_para} stages"
+        stages = variant.pipeline_para
+        if stages > 1 and (layers := config_ini.read(self.weights(variant)).layers) % stages:
+            return f"its {layers} layers cannot be split over {stages} stages"
         return None
 
-    def weights(self, variant: Variant) -> ConvertedModel:
-        """Return the prepared weights of a variant."""
-        folder = self.prepared / variant.family / WEIGHTS
-        return config_ini.read(folder / f"{variant.tensor_para}-gpu")
+    def weights(self, variant: Variant) -> Path:
+        """Return the folder of a variant's converted weights."""
+        return self.prepared / variant.family / WEIGHTS / f"{variant.tensor_para}-gpu"
 
     def variants(self, families: Iterable[str], dtypes: Iterable[str], **options: Any) -> list[Variant]:
         """Return the variants of families in each data type, in bf16 and int8 where they have them."""

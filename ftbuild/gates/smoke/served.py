@@ -20,7 +20,7 @@ from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import models
 from ftbuild.gates.smoke.job import INT8, Job, Variant
-from ftbuild.models import config_pbtxt
+from ftbuild.models import config_ini, config_pbtxt
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.gpu_memory import COMPUTES_INT8
 
@@ -141,7 +141,7 @@ def serving(
     weights = task.weights(variant)
     text = config_pbtxt.fill_template(
         template,
-        model=weights,
+        model=config_ini.read(weights),
         tensor_para=variant.tensor_para,
         pipeline_para=variant.pipeline_para,
         data_type=COMPUTES_INT8 if int8 else variant.dtype,
@@ -154,7 +154,7 @@ def serving(
     dialect = TensorSchema(tensors, config_pbtxt.inputs(template))
     expected = golden.expected(prepared / (models.INT8_ANSWERS if int8 else models.ANSWERS))
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
-        config_pbtxt.write(Path(folder), text, weights.folder)
+        config_pbtxt.write(Path(folder), text, weights)
         with start(task, variant, Path(folder), environment=environment) as running:
             made = Served(variant, running, task.style is not None, dialect, expected)
             yield made
