@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -190,6 +191,8 @@ def model_repo(
         pooling=Pooling(pooling, normalized=not unnormalized),
     )
     made = repository.make(repository.templates(client, image, family), options)
+    for warning in made.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")
     print(f"next: invoke serve --model-repo {made.folder}")
     return 0

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 # The patch of FasterTransformer that serves mixtures of experts.
 EXPERTS = "0460-gpt-experts.patch"
+STAGES_UNANSWERED = (
+    "on GPUs, models over several pipeline stages answered no request (docs/smoke.md, known failures)"
+)
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,12 @@ class RepositoryOptions:
 
 @dataclass(frozen=True)
 class ModelRepository:
-    """A finished repository: its models, and the GPUs that a server needs for it."""
+    """A finished repository: its models, the GPUs that a server needs, and what its user has to know."""
 
     folder: Path
     models: tuple[str, ...]
     gpus: int
+    warnings: tuple[str, ...] = ()
 
 
 def served_family(config: Config, model: str) -> str:
@@ -164,7 +168,9 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
             vector_models.write(folder, around, weights.folder, options.vectors, tokenizer)
         else:
             ensemble.write(folder, around, tokenizer)
-    return ModelRepository(options.out, (*around, config_pbtxt.MODEL), weights.tensor_para * options.pipeline)
+    warnings = (STAGES_UNANSWERED,) if options.pipeline > 1 else ()
+    gpus = weights.tensor_para * options.pipeline
+    return ModelRepository(options.out, (*around, config_pbtxt.MODEL), gpus, warnings)
 
 
 def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: RepositoryOptions) -> str:

@@ -23,7 +23,7 @@ from ftbuild.matrix import (
 )
 
 # Of 22.12 on open, in bases.yaml.
-H100 = "NVIDIA H100, with server 2.51.0, before ft/0451"
+H100 = "NVIDIA H100, with server 2.51.0"
 
 
 def ids(config: Config, **options: object) -> list[str]:
