@@ -23,6 +23,8 @@ CLOSED_FROM = Version("2.40")
 # NCCL and the Python backend share memory; CUDA pins host memory (Triton 22.12 README, "Run Triton").
 SHARED_MEMORY = "1g"
 LIMITS = {"memlock": -1, "stack": 64 * 2**20}
+# Upstream's image sets it, since NCCL hangs less often (BE v1.4 docker/Dockerfile:69, README.md:167-170).
+NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
 # Between two requests to the readiness endpoint.
 POLL_SECONDS = 0.2
 SHOWN_LINES = 15

@@ -29,8 +29,6 @@ LOOPBACK = "127.0.0.1"
 # No machine of these servers has more; a list of indices is no reason to run out of memory.
 MOST_GPUS = 1024
 NAME = "triton-ft"
-# Upstream's image sets it, since NCCL hangs less often (BE v1.4 docker/Dockerfile:69, README.md:167-170).
-NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
 # Upstream starts every server with 1g (BE v1.4 docs/gpt_guide.md:164): NCCL's buffers between GPUs do not fit
 # into the 64 MiB that an engine gives by default.
 SMALLEST_SHARED = 64 * MIB
@@ -245,7 +243,7 @@ def decide(
         request_seconds=needs.request_seconds,
         access=access.style if access else "gpus",
         command=triton.command(image.server, options.nodes),
-        environment=dict(NCCL) if gpus else {},
+        environment=triton.NCCL if gpus else {},
         limits=triton.LIMITS if gpus else {},
         nodes=options.nodes,
     )

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ftbuild import triton
 from ftbuild.client import golden
 from ftbuild.client import server_container as server
 from ftbuild.client.connection import Client, Protocol
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
 # The driver must not hide wrong machine code by compiling PTX.
-ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
+ENVIRONMENT = {**triton.NCCL, "CUDA_DISABLE_PTX_JIT": "1"}
 # Models are loaded as always, and can be unloaded: suite/test_reload.py.
 CONTROL = ("--model-control-mode=explicit", f"--load-model={config_pbtxt.MODEL}")
 

@@ -286,7 +286,7 @@ def test_the_tolerance_is_the_largest_gap_that_counts_as_none(gap: float, right:
     assert (golden.mismatch(row, [5, 2, 9], golden.TOLERANCE["fp16"]) is None) is right
 
 
-def test_no_driver_may_compile_ptx_in_a_tested_server(
+def test_a_tested_server_has_what_a_served_one_has_and_compiles_no_ptx(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
@@ -297,6 +297,7 @@ def test_no_driver_may_compile_ptx_in_a_tested_server(
         given, more = started.pop()
         assert given == ("sha256:1", tmp_path)
         assert more["environment"]["CUDA_DISABLE_PTX_JIT"] == "1"
+        assert more["environment"]["NCCL_LAUNCH_MODE"] == "GROUP"  # as `invoke serve` has it
         assert more["environment"]["CUDA_VISIBLE_DEVICES"] == ",".join("01"[: tensor_para * stages])
         assert len(more["devices"]) == 1
     served.start(replace(task, style=None), Variant("gpt"), tmp_path)
