@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 # The patch of FasterTransformer that serves mixtures of experts.
 EXPERTS = "0460-gpt-experts.patch"
 STAGES_UNANSWERED = (
-    "on GPUs, models over several pipeline stages answered no request (docs/smoke.md, known failures)"
+    "no model over several pipeline stages has answered a request on GPUs yet (docs/smoke.md, known failures)"
 )
 
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # The models answer in milliseconds.
 ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
-# The driver must not hide wrong machine code by compiling PTX.
+# As `invoke serve` sets it; and the driver must not hide wrong machine code by compiling PTX.
 ENVIRONMENT = {**triton.NCCL, "CUDA_DISABLE_PTX_JIT": "1"}
 # Models are loaded as always, and can be unloaded: suite/test_reload.py.
 CONTROL = ("--model-control-mode=explicit", f"--load-model={config_pbtxt.MODEL}")
