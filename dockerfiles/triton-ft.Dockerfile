@@ -160,6 +160,8 @@ EOF
 RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     --mount=type=bind,from=runtime-python,source=/python,target=/from \
     /steps/fixed-times.sh /steps/put.sh /from /
+# For those who start the server by hand: without it no model over two stages of a pipeline answers (ftbuild/triton.py).
+ENV NCCL_LAUNCH_MODE=GROUP
 
 
 FROM serving AS runtime

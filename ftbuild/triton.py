@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 
 from packaging.version import Version
 
@@ -23,8 +24,16 @@ CLOSED_FROM = Version("2.40")
 # NCCL and the Python backend share memory; CUDA pins host memory (Triton 22.12 README, "Run Triton").
 SHARED_MEMORY = "1g"
 LIMITS = {"memlock": -1, "stack": 64 * 2**20}
-# Upstream's image sets it, since NCCL hangs less often (BE v1.4 docker/Dockerfile:69, README.md:167-170).
-NCCL = {"NCCL_LAUNCH_MODE": "GROUP"}
+# NCCL launches a kernel of a communicator once all its ranks in the process launch one, as in upstream's
+# image (BE v1.4 docker/Dockerfile:69). By default each rank launches alone, and its kernel waits on the GPU
+# for the other rank's. That one may never come: since CUDA 12.2 a kernel is loaded at its first launch, and
+# loading waits for the GPU (CUDA Programming Guide, Lazy Loading). On H100s no model over two stages
+# answered then.
+LAUNCH_TOGETHER = {"NCCL_LAUNCH_MODE": "GROUP"}
+# The first and the last of three stages exchange what the second has no part in, and would wait for it (NCCL
+# 2.21 group.cc, doLaunches). So each launches alone, and all kernels are loaded when the server starts.
+LAUNCH_ALONE = {"NCCL_LAUNCH_MODE": "PARALLEL", "CUDA_MODULE_LOADING": "EAGER"}
+MOST_STAGES_TOGETHER = 2
 # Between two requests to the readiness endpoint.
 POLL_SECONDS = 0.2
 SHOWN_LINES = 15
@@ -73,6 +82,11 @@ def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
         f'{_FORGET}; exec {shlex.join(_command(nodes))} {" ".join(options)} "$@"',
         "tritonserver",
     )
+
+
+def launching(stages: int) -> Mapping[str, str]:
+    """Return the environment in which one process computes so many stages of a pipeline (1: all layers)."""
+    return LAUNCH_TOGETHER if stages <= MOST_STAGES_TOGETHER else LAUNCH_ALONE
 
 
 def log_excerpt(*logs: bytes) -> str:

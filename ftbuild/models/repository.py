@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
+from ftbuild import triton
 from ftbuild.config.families import Int8, Vectors
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
@@ -33,8 +34,8 @@ if TYPE_CHECKING:
 
 # The patch of FasterTransformer that serves mixtures of experts.
 EXPERTS = "0460-gpt-experts.patch"
-STAGES_UNANSWERED = (
-    "no model over several pipeline stages has answered a request on GPUs yet (docs/smoke.md, known failures)"
+STAGES_NEVER_RUN = (
+    f"no model over more than {triton.MOST_STAGES_TOGETHER} pipeline stages was ever run on GPUs"
 )
 
 
@@ -168,7 +169,7 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
             vector_models.write(folder, around, weights.folder, options.vectors, tokenizer)
         else:
             ensemble.write(folder, around, tokenizer)
-    warnings = (STAGES_UNANSWERED,) if options.pipeline > 1 else ()
+    warnings = (STAGES_NEVER_RUN,) if options.pipeline > triton.MOST_STAGES_TOGETHER else ()
     gpus = weights.tensor_para * options.pipeline
     return ModelRepository(options.out, (*around, config_pbtxt.MODEL), gpus, warnings)
 

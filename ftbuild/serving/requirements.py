@@ -56,6 +56,13 @@ class Weights:
         """GPUs that one instance computes on."""
         return self.tensor_para * self.pipeline_para
 
+    def stages(self, gpus: int) -> int:
+        """Return how many stages of its pipeline a process computes that has so many GPUs of one node.
+
+        Ranks count the GPUs of a stage first (FT v5.3 transformer_triton_backend.cpp:49-50).
+        """
+        return min(self.pipeline_para, max(1, gpus // self.tensor_para))
+
     def fits(self, gpus: int) -> bool:
         """Return whether the backend starts with that many visible GPUs.
 

@@ -83,6 +83,13 @@ FAULTS = {
             "io.ftbuild.cuda is '99', in the plan '11.8'",
             "invoke build --rebuild",
         ),
+        Fault(
+            "runtime",
+            "ENV NCCL_LAUNCH_MODE=PARALLEL",
+            "environment",
+            "NCCL_LAUNCH_MODE=GROUP is not set",
+            "invoke build --rebuild",
+        ),
         Fault("runtime", "USER root", "user", "the image runs as root", "USER"),
         Fault(
             "runtime",

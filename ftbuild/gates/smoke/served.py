@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 # The models answer in milliseconds.
 ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
-# As `invoke serve` sets it; and the driver must not hide wrong machine code by compiling PTX.
-ENVIRONMENT = {**triton.NCCL, "CUDA_DISABLE_PTX_JIT": "1"}
+# The driver must not hide wrong machine code by compiling PTX.
+ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
 # Models are loaded as always, and can be unloaded: suite/test_reload.py.
 CONTROL = ("--model-control-mode=explicit", f"--load-model={config_pbtxt.MODEL}")
 
@@ -180,10 +180,11 @@ def start(
 
 
 def _environment(task: Job, variant: Variant) -> dict[str, str]:
-    """Return the environment that shows exactly the GPUs of the model.
+    """Return the environment of `invoke serve` that shows exactly the GPUs of the model.
 
     Others must divide evenly (BE v1.4 libfastertransformer.cc:379-392).
     """
     if task.style is None:
         return {}
-    return {**ENVIRONMENT, "CUDA_VISIBLE_DEVICES": ",".join(map(str, range(variant.gpus)))}
+    visible = ",".join(map(str, range(variant.gpus)))
+    return {**ENVIRONMENT, **triton.launching(variant.pipeline_para), "CUDA_VISIBLE_DEVICES": visible}

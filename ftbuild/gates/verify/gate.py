@@ -41,6 +41,7 @@ CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
     ("owners", PRODUCTS, files.owners),
     ("rights", PRODUCTS, files.rights),
     ("user", PRODUCTS, recipe.user),
+    ("environment", PRODUCTS, recipe.environment),
     ("layers", PRODUCTS, recipe.layers),
 )
 

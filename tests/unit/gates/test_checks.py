@@ -314,6 +314,26 @@ def test_every_label_of_the_plan_but_those_of_the_checkout_is_compared(images: D
 
 
 @pytest.mark.parametrize(
+    ("configured", "passes"),
+    [
+        (None, False),
+        ([], False),
+        (["PATH=/bin"], False),
+        (["NCCL_LAUNCH_MODE=PARALLEL"], False),
+        (["PATH=/bin", "NCCL_LAUNCH_MODE=GROUP"], True),
+    ],
+)
+def test_an_image_without_the_launch_mode_of_nccl_fails(
+    images: Described, configured: list[str] | None, passes: bool
+) -> None:
+    images.config = {"Env": configured}
+    if passes:
+        assert only(recipe.environment, images) == Verdict(State.OK, "NCCL_LAUNCH_MODE=GROUP")
+    else:
+        assert failure(recipe.environment, images) == "NCCL_LAUNCH_MODE=GROUP is not set"
+
+
+@pytest.mark.parametrize(
     ("user", "problem"),
     [
         ("1000:1000", None),

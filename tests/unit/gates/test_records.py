@@ -78,6 +78,8 @@ def test_the_checks_are_those_of_the_documentation(plan: Plan) -> None:
         "rights (sdk)",
         "user (runtime)",
         "user (sdk)",
+        "environment (runtime)",
+        "environment (sdk)",
         "layers (runtime)",
         "layers (sdk)",
     ]

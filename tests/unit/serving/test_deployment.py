@@ -165,6 +165,36 @@ def test_a_deployment_has_upstreams_command_and_settings() -> None:
     assert found.shared_memory == 2**30
 
 
+@pytest.mark.parametrize(
+    ("tensor_para", "pipeline_para", "mode"),
+    [(1, 1, "GROUP"), (8, 1, "GROUP"), (4, 2, "GROUP"), (1, 3, "PARALLEL"), (2, 4, "PARALLEL")],
+)
+def test_more_than_two_stages_in_a_process_do_not_wait_for_each_others_launches(
+    tensor_para: int, pipeline_para: int, mode: str
+) -> None:
+    """Ranks that launch alone must have all kernels loaded."""
+    found = decide(weights=replace(WEIGHTS, tensor_para=tensor_para, pipeline_para=pipeline_para))
+    assert found.environment["NCCL_LAUNCH_MODE"] == mode
+    assert found.environment.get("CUDA_MODULE_LOADING") == {"GROUP": None, "PARALLEL": "EAGER"}[mode]
+
+
+@pytest.mark.parametrize(
+    ("tensor_para", "pipeline_para", "gpus", "stages"),
+    [
+        (1, 1, 1, 1),
+        (2, 4, 8, 4),  # one node
+        (2, 4, 4, 2),  # two nodes
+        (8, 2, 8, 1),
+        (16, 2, 8, 1),  # a stage over two nodes
+        (1, 2, 4, 2),  # two instances
+    ],
+)
+def test_the_stages_of_a_process_follow_from_its_gpus(
+    tensor_para: int, pipeline_para: int, gpus: int, stages: int
+) -> None:
+    assert replace(WEIGHTS, tensor_para=tensor_para, pipeline_para=pipeline_para).stages(gpus) == stages
+
+
 def test_weights_for_four_gpus_on_one_are_refused() -> None:
     hint = refused(ConfigError, r"weights for 4 GPUs \(.* 4 x .* 1\) on 1", A100, weights=four())
     assert "--gpus 0,1,2,3" in hint

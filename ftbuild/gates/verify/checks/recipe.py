@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ftbuild import triton
 from ftbuild.engine import container
 from ftbuild.gates.verify import sources
 from ftbuild.gates.verify.images import Images
-from ftbuild.gates.verify.verdict import REBUILD, Verdict, judge
+from ftbuild.gates.verify.verdict import REBUILD, REPORT_BUG, Verdict, judge
 from ftbuild.plan import HOLES_LABELS
 from ftbuild.text.results import State
 from ftbuild.text.units import size
@@ -69,6 +70,14 @@ def user(images: Images, product: str) -> Iterator[Verdict]:
     elif uid not in users.values():
         problems.append(f"the image runs as {name}, who is not in /etc/passwd")
     yield judge(problems, configured, "the last USER of the stage must be 1000:1000")
+
+
+def environment(images: Images, product: str) -> Iterator[Verdict]:
+    """Require the variables without which a server that is started by hand can hang."""
+    configured = images.attributes(images.ids[product])["Config"].get("Env") or ()
+    wanted = [f"{name}={value}" for name, value in triton.LAUNCH_TOGETHER.items()]
+    absent = [text for text in wanted if text not in configured]
+    yield judge((f"{text} is not set" for text in absent), ", ".join(wanted), REPORT_BUG)
 
 
 def layers(images: Images, product: str) -> Iterator[Verdict]:
