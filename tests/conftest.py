@@ -1,7 +1,8 @@
-"""What holds for all tests: Ctrl-C, the order in which files begin, and the number of parallel processes."""
+"""What holds for all tests: Ctrl-C, the order in which files begin, parallel processes, garbage."""
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -41,3 +42,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return 4 if item.path in need_images else 3
 
     items.sort(key=rank)
+
+
+def pytest_collection_finish() -> None:
+    """Keep thousands of tests out of every search for garbage, which took a fifth of the unit tests' time."""
+    gc.collect()
+    gc.freeze()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import gc
 import importlib
 import os
 import resource
@@ -123,7 +124,7 @@ def trials(root: Path, sources: Collection[Path], tests: Sequence[str], traces: 
     here, there = Pipe()
     failed = os.pipe()
     os.set_blocking(failed[0], False)
-    child = os.fork()
+    child = _fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             here.close()
@@ -156,7 +157,7 @@ class _Server:
                 codes, ids, seconds = self.connection.recv()
             except EOFError:
                 os._exit(0)
-            child = os.fork()
+            child = _fork()
             if child == 0:
                 self.connection.close()
                 _limit(seconds)
@@ -202,9 +203,17 @@ def _cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
+def _fork() -> int:
+    """Fork. What the parent has made is no garbage for the child, and is a lot: pytest collects often."""
+    child = os.fork()
+    if child == 0:
+        gc.freeze()
+    return child
+
+
 def _forked(body: Callable[[], int], seconds: float) -> int:
     """Return the exit code of `body` in a child process, which is killed after so much CPU time."""
-    child = os.fork()
+    child = _fork()
     if child == 0:
         with contextlib.suppress(BaseException):
             _limit(seconds)
