@@ -243,15 +243,10 @@ def decide(
         request_seconds=needs.request_seconds,
         access=access.style if access else "gpus",
         command=triton.command(image.server, options.nodes),
-        environment=triton.launching(_stages(needs, len(gpus))) if gpus else {},
+        environment=triton.launching(needs.stages(len(gpus))) if gpus else {},
         limits=triton.LIMITS if gpus else {},
         nodes=options.nodes,
     )
-
-
-def _stages(needs: Needs, gpus: int) -> int:
-    """Return the most stages of one model that a process with so many GPUs computes."""
-    return max((weights.stages(gpus) for weights in needs.weights), default=1)
 
 
 def _refuse_missing(weights: Weights, models: Path | None, device: str) -> None:

@@ -85,6 +85,10 @@ class Needs:
         """The fewest GPUs on which every model fits."""
         return max((weights.gpus for weights in self.weights), default=1)
 
+    def stages(self, gpus: int) -> int:
+        """Return the most stages of one model that a process with so many GPUs of one node computes."""
+        return max((weights.stages(gpus) for weights in self.weights), default=1)
+
     @property
     def request_seconds(self) -> int | None:
         """The longest that a request may take; None where a model sets no limit."""
