@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from benchmarks.harness.figure import Result
-from benchmarks.harness.workspace import Workspace
 from ftbuild.errors import ConfigError
+
+if TYPE_CHECKING:
+    from benchmarks.harness.workspace import Workspace
 
 NAMES = (
     "cold",
@@ -30,8 +32,9 @@ NAMES = (
 class Benchmark(Protocol):
     """A module of benchmarks/topics; the first line of its docstring is its description.
 
-    It may have DEFINITION, the version of how its figures are made of its data (else 1), and `recomputed`,
-    which takes a record and returns it with the figures of that version.
+    It may have DEFINITION, the version of how its figures are made of its data (else 1), `recomputed`, which
+    takes a record and returns it with the figures of that version, and `details`, which returns Markdown that
+    follows the figures.
     """
 
     NAME: str
@@ -63,6 +66,12 @@ def recomputed(result: Result) -> Result:
     """Return a record with the figures that follow from its data today, if its benchmark can make them."""
     make: Callable[[Result], Result] | None = getattr(_module(result.benchmark), "recomputed", None)
     return make(result) if make else result
+
+
+def details(result: Result) -> str:
+    """Return what a benchmark tells of a record beyond its figures, in Markdown; empty: nothing."""
+    tell: Callable[[Result], str] | None = getattr(_module(result.benchmark), "details", None)
+    return tell(result) if tell else ""
 
 
 def _module(name: str) -> ModuleType | None:

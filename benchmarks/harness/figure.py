@@ -104,7 +104,8 @@ class Result:
     """The result of one run of a benchmark; the figures follow from `data`, `charts` are its plots.
 
     `stack` is one of STACKS, `date` is in UTC (ISO 8601). `definition` is the version of how the figures are
-    made of the data, `origin` None in records from before commits and keys were recorded.
+    made of the data, `origin` None in records from before commits and keys were recorded. `subject` is what
+    of several this record of the benchmark is of.
     """
 
     benchmark: str
@@ -116,6 +117,12 @@ class Result:
     charts: tuple[Chart, ...] = ()
     definition: int = 1
     origin: Origin | None = None
+    subject: str = ""
+
+    @property
+    def name(self) -> str:
+        """Return the benchmark, with the subject."""
+        return "-".join(filter(None, (self.benchmark, self.subject)))
 
     @property
     def plots(self) -> dict[str, Chart]:
@@ -129,10 +136,10 @@ class Result:
     @property
     def file(self) -> str:
         """Return the name of the record's file."""
-        return f"{self.benchmark}-{self.stack}.json"
+        return f"{self.name}-{self.stack}.json"
 
     def write(self, folder: Path) -> Path:
-        """Write the record to `<benchmark>-<stack>.json`, atomically."""
+        """Write the record to `<benchmark>[-<subject>]-<stack>.json`, atomically."""
         file = folder / self.file
         files.write_atomic(file, json.dumps(asdict(self), indent=1) + "\n")
         return file

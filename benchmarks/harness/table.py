@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from benchmarks.harness import catalogue
 from benchmarks.harness.figure import Figure, Result, digits
 from benchmarks.harness.origin import Measured, Origin
 from benchmarks.harness.staleness import Verdict
@@ -45,17 +46,20 @@ def markdown(results: Sequence[Result], plots: str, verdicts: Sequence[Verdict])
     """
     found = {result.file: verdict for result, verdict in zip(results, verdicts, strict=True)}
     results = sorted(results, key=_place)
-    rows = [
-        (*TITLES, CURRENT),
-        ["---"] * (len(TITLES) + 1),
-        *((*row, _CURRENT[found[result.file].current]) for result, row in _rows(results)),
-    ]
-    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    rows = [(*row, _CURRENT[found[result.file].current]) for result, row in _rows(results)]
+    details = filter(None, map(catalogue.details, results))
     drawn = [
         f"![{chart.title}]({plots}/{name})" for result in results for name, chart in result.plots.items()
     ]
     origins = [f"{_origin(result)}{_TODAY}{_verdict(found[result.file])}" for result in results]
-    return "\n".join([*lines, "", *origins, "", *drawn])
+    parts = (grid((*TITLES, CURRENT), rows), *details, "\n".join(origins), "\n".join(drawn))
+    return "\n\n".join(parts)
+
+
+def grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown."""
+    lines = (titles, ["---"] * len(titles), *rows)
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
 
 
 def verdicts(results: Sequence[Result], found: Sequence[Verdict]) -> str:
@@ -134,7 +138,7 @@ def _origin(result: Result) -> str:
     if machine.load is not None and machine.load_before is not None:
         loads = f"load {machine.load_before:g} before and {machine.load:g} after"
     where = f"{machine.cores} cores ({machine.processor}), {units.size(machine.memory)}, {loads}"
-    return f"- `{result.benchmark}`, {result.stack} stack: {result.date[:10]}, {where}{_of(result.origin)}"
+    return f"- `{result.name}`, {result.stack} stack: {result.date[:10]}, {where}{_of(result.origin)}"
 
 
 def _of(origin: Origin | None) -> str:

@@ -112,8 +112,9 @@ class Workspace:
         *,
         cells: Iterable[Measured] = (),
         definition: int = 1,
+        subject: str = "",
     ) -> Result:
-        """Return the record of a benchmark that ran here and now, of these cells.
+        """Return the record of a benchmark, of its `subject`, that ran here and now, of these cells.
 
         Its figures are of the first cell unless they name their own.
         """
@@ -129,6 +130,7 @@ class Workspace:
             tuple(charts),
             definition,
             origin,
+            subject,
         )
 
 

@@ -18,7 +18,8 @@ NAME = "inference"
 CELL = "22.12-sm90-open"
 LAYOUT = "gpt"
 # 2: rates and ratios are those of all starts of a server, and the goal is judged by the slowest.
-DEFINITION = 2
+# 3: prompts of several lengths, first tokens, and the limit of the GPU's memory.
+DEFINITION = 3
 _MODULES = ("numpy", "torch", "transformers", "tritonclient")
 
 
@@ -79,6 +80,7 @@ def run(workspace: Workspace) -> Result:
         report.charts(data),
         cells=[measured(plan, {"runtime": image})],
         definition=DEFINITION,
+        subject=data["family"],
     )
 
 
@@ -88,3 +90,11 @@ def recomputed(result: Result) -> Result:
 
     found, drawn = tuple(report.figures(result.data)), tuple(report.charts(result.data))
     return replace(result, figures=found, charts=drawn, definition=DEFINITION)
+
+
+def details(result: Result) -> str:
+    """Return a record's rates as a table in Markdown."""
+    from benchmarks.harness import table
+    from benchmarks.topics.inference import report
+
+    return f"{report.title(result.data)}:\n\n{table.grid(*report.table(result.data))}"

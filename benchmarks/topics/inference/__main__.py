@@ -9,9 +9,10 @@ python -m benchmarks.topics.inference \\
     --folder /srv/root/ftbench --template config.pbtxt --out results \\
     --variant ours --variant nvtx library=/srv/nvtx --variant four-cores cpus=0-3
 python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open --template config.pbtxt \
-    --out results --plain --variant 22.12 --variant 24.10 image=triton_with_ft:24.10-sm90-open-cuda13
+    --out results --no-transformers --variant old --variant new image=triton_with_ft:24.10-sm90-open-cuda13
 python -m benchmarks.topics.inference --image triton_with_ft:22.12-sm90-open --template config.pbtxt \
-    --out results --peer vLLM --peer CTranslate2 --rounds 3
+    --out results --peer vLLM --peer CTranslate2 --rounds 3 --prompts 128 1024 --batches 1 8 32 --way compiled
+python -m benchmarks.topics.inference --family t5 --template t5/config.pbtxt --peer CTranslate2 ...
 """
 
 from __future__ import annotations
@@ -28,13 +29,30 @@ from pathlib import Path
 from benchmarks.harness import origin, table
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
-from benchmarks.topics.inference import DEFINITION, NAME, engine, gpt, job, lacking, llama, report, server
+from benchmarks.topics.inference import (
+    DEFINITION,
+    NAME,
+    engine,
+    gpt,
+    gptj,
+    gptneox,
+    job,
+    lacking,
+    llama,
+    report,
+    server,
+    t5,
+)
 from benchmarks.topics.inference.architecture import Architecture
 from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.server import Launcher, Place, Variant
 from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.text import tables
 
-SHAPES: Mapping[str, type[Architecture]] = {"gpt": gpt.Shape, "llama": llama.Shape}
+SHAPES: Mapping[str, type[Architecture]] = {
+    module.Shape.family: module.Shape for module in (gpt, gptj, gptneox, t5, llama)
+}
+WAYS = {"plain": job.PLAIN, "compiled": job.COMPILED}
 
 
 def variant(words: Sequence[str]) -> Variant:
@@ -98,12 +116,15 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--rounds", type=int, default=2, help="starts of each variant and peer (2)")
     made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
-    made.add_argument("--plain", action="store_true", help="leave out compiled transformers")
+    made.add_argument("--way", action="append", choices=WAYS, help="of transformers (repeatable; all)")
+    made.add_argument("--no-transformers", action="store_true", help="leave transformers out")
+    made.add_argument("--minutes", type=float, help="start no server or engine later than that")
     for name in sorted(set().union(*map(sizes, SHAPES.values()))):
         made.add_argument(f"--{name.replace('_', '-')}", type=int, help="of the model")
-    for name in ("prompt", "answer", "runs", "warm-ups"):
+    for name in ("answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))
         made.add_argument(f"--{name}", type=int, default=default, help="of the workload (%(default)s)")
+    made.add_argument("--prompts", type=int, nargs="+", default=Workload.prompts, help="(%(default)s)")
     made.add_argument("--batches", type=int, nargs="+", default=Workload.batches, help="(%(default)s)")
     origin.add_option(made)
     return made
@@ -121,12 +142,13 @@ def described(options: argparse.Namespace) -> job.Job:
         variants=variants,
         shape=shape(options),
         workload=Workload(
-            options.prompt, options.answer, tuple(options.batches), options.runs, options.warm_ups
+            tuple(options.prompts), options.answer, tuple(options.batches), options.runs, options.warm_ups
         ),
         rounds=options.rounds,
         device=options.device,
-        compiled=not options.plain,
+        ways=[] if options.no_transformers else [WAYS[way] for way in options.way or WAYS],
         peers=tuple(dict.fromkeys(options.peer)),
+        minutes=options.minutes,
     )
 
 
@@ -153,9 +175,11 @@ def main() -> int:
         tuple(report.charts(data)),
         DEFINITION,
         Origin.here(cells),
+        data["family"],
     )
     progress(f"record: {result.write(found.job.out)}")
     print(table.text([result]))
+    print(tables.render(*report.table(data)))
     return 0
 
 

@@ -12,11 +12,12 @@ CHECKPOINT = "checkpoint"
 class Architecture(Protocol):
     """A model with random weights, both as FasterTransformer's files and as a model of transformers.
 
-    A dataclass, whose fields are the numbers that decide its size.
+    A dataclass, whose fields are the numbers that decide its size. `family` is its key in models.yaml.
     """
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     name: ClassVar[str]
+    family: ClassVar[str]
 
     @property
     def end(self) -> int:
@@ -26,6 +27,11 @@ class Architecture(Protocol):
     @property
     def parameters(self) -> int:
         """Return the number of parameters."""
+        ...
+
+    @property
+    def step(self) -> int:
+        """Return the number of parameters that a step of decoding reads: at least once each."""
         ...
 
     def make(self, device: str) -> Any:

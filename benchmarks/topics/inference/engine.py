@@ -13,22 +13,33 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, Protocol
 
 Rows = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The most that is asked for: tokens of a prompt with its answer, and rows of a batch."""
+
+    tokens: int
+    rows: int
+
+
 CONVERTED = "ctranslate2"
 # The part of the GPU's memory that vLLM takes: less than its default, since transformers' model is there.
 MEMORY = 0.6
 
 
 class Engine(Protocol):
-    """An engine that continues prompts of equal length greedily in fp16, and not beyond `longest` tokens."""
+    """An engine that continues prompts of equal length greedily in fp16, and not beyond `sizes`."""
 
     package: str
 
-    def __init__(self, checkpoint: Path, longest: int, device: str) -> None:
+    def __init__(self, checkpoint: Path, sizes: Sizes, device: str) -> None:
         """Load a checkpoint of transformers."""
         ...
 
@@ -50,17 +61,19 @@ class Engine(Protocol):
 class Vllm:
     """vLLM's offline engine, with its defaults: compiled, with CUDA graphs, and FlashAttention where it is.
 
-    Without prefix caching, since every run has the same prompts (vllm.LLM, enable_prefix_caching).
+    Without prefix caching, since every run has the same prompts (vllm.LLM, enable_prefix_caching). It is told
+    the largest batch, so that it captures no graphs for larger ones.
     """
 
     package = "vllm"
 
-    def __init__(self, checkpoint: Path, longest: int, device: str) -> None:
+    def __init__(self, checkpoint: Path, sizes: Sizes, device: str) -> None:
         from vllm import LLM  # type: ignore[import-not-found,unused-ignore]
 
         self._options: dict[str, Any] = {
             "dtype": "float16",
-            "max_model_len": longest,
+            "max_model_len": sizes.tokens,
+            "max_num_seqs": sizes.rows,
             "enable_prefix_caching": False,
             "gpu_memory_utilization": MEMORY,
         }
@@ -86,21 +99,23 @@ class Vllm:
 
 
 class Ctranslate2:
-    """CTranslate2's generator over converted weights; its tokens are words, here the numbers as text."""
+    """CTranslate2 over converted weights; its tokens are words, here the numbers as text."""
 
     package = "ctranslate2"
 
-    def __init__(self, checkpoint: Path, longest: int, device: str) -> None:
+    def __init__(self, checkpoint: Path, sizes: Sizes, device: str) -> None:
         import ctranslate2  # type: ignore[import-not-found,unused-ignore]
 
-        kind = "float16" if device == "cuda" else "float32"
-        self._options = {"compute_type": kind}
+        number = "float16" if device == "cuda" else "float32"
+        self._options = {"compute_type": number}
         folder = str(checkpoint.with_name(CONVERTED))
-        self._generator = ctranslate2.Generator(folder, device=device, **self._options)
+        self._translates = _config(checkpoint).get("is_encoder_decoder", False)
+        kind_of = ctranslate2.Translator if self._translates else ctranslate2.Generator
+        self._model = kind_of(folder, device=device, **self._options)
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Return the options of `Generator`."""
+        """Return the options of `Generator` or `Translator`."""
         return self._options
 
     @staticmethod
@@ -111,13 +126,19 @@ class Ctranslate2:
         )
 
         _write_tokenizer(checkpoint)
+        _name_as_before()
         converter = TransformersConverter(str(checkpoint), load_as_float16=True, low_cpu_mem_usage=True)
         converter.convert(str(checkpoint.with_name(CONVERTED)), quantization="float16", force=True)
 
     def answer(self, prompts: Rows, length: int) -> list[list[int]]:
         """Return the tokens of one call with all prompts."""
         words = [[str(token) for token in row] for row in prompts]
-        found = self._generator.generate_batch(
+        if self._translates:
+            translated = self._model.translate_batch(
+                words, beam_size=1, max_decoding_length=length, min_decoding_length=length
+            )
+            return [[int(word) for word in answer.hypotheses[0]] for answer in translated]
+        found = self._model.generate_batch(
             words, max_length=length, min_length=length, sampling_topk=1, include_prompt_in_result=False
         )
         return [list(answer.sequences_ids[0]) for answer in found]
@@ -141,7 +162,8 @@ def main() -> None:
     )
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("--longest", type=int, default=1024, help="tokens of prompt and answer (1024)")
+    parser.add_argument("--tokens", type=int, default=1024, help="of the longest prompt and answer (1024)")
+    parser.add_argument("--rows", type=int, default=8, help="of the largest batch (8)")
     parser.add_argument("--device", default="cuda", help="cuda, or cpu for a rehearsal")
     parser.add_argument("--prepare", action="store_true", help="only write what the engine needs")
     options = parser.parse_args()
@@ -152,11 +174,25 @@ def main() -> None:
     if options.prepare:
         kind.prepare(options.checkpoint)
     else:
-        serve(kind(options.checkpoint, options.longest, options.device), sys.stdin, replies)
+        sizes = Sizes(options.tokens, options.rows)
+        serve(kind(options.checkpoint, sizes, options.device), sys.stdin, replies)
 
 
 def _say(replies: IO[str], reply: Mapping[str, Any]) -> None:
     print(json.dumps(reply), file=replies, flush=True)
+
+
+def _name_as_before() -> None:
+    """Give GPT-NeoX its names of transformers 4 (CTranslate2 4.8.5 converters/transformers.py:1424, 1433)."""
+    from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
+
+    GPTNeoXConfig.rotary_pct = property(lambda config: config.rope_parameters["partial_rotary_factor"])
+    GPTNeoXForCausalLM.embed_out = property(lambda model: model.lm_head)
+
+
+def _config(checkpoint: Path) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    return found
 
 
 def _write_tokenizer(checkpoint: Path) -> None:
@@ -164,7 +200,7 @@ def _write_tokenizer(checkpoint: Path) -> None:
     from tokenizers.models import WordLevel  # type: ignore[import-untyped,unused-ignore]
     from transformers import PreTrainedTokenizerFast
 
-    config = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    config = _config(checkpoint)
     words = {str(number): number for number in range(config["vocab_size"])}
     end = str(config["eos_token_id"])
     PreTrainedTokenizerFast(
@@ -172,6 +208,7 @@ def _write_tokenizer(checkpoint: Path) -> None:
         bos_token=end,
         eos_token=end,
         unk_token=end,
+        pad_token=str(config.get("pad_token_id") or 0),
     ).save_pretrained(checkpoint)
 
 

@@ -12,19 +12,23 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.topics.inference import peers, server
+from benchmarks.topics.inference import engine, peers, server
 from benchmarks.topics.inference.architecture import CHECKPOINT
 from benchmarks.topics.inference.life import Contender, Life
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, progress, vary
 from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
+from ftbuild.config import loader
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt
+from testing import ROOT
 
 if TYPE_CHECKING:
     from benchmarks.topics.inference.architecture import Architecture
     from benchmarks.topics.inference.server import Launcher, Variant
+    from ftbuild.config.families import Tensors
 
 PLAIN, COMPILED = "transformers", "transformers, compiled"
+CONFIGURATION = ROOT / "buildcfg"
 WEIGHTS_FOLDER, WEIGHTS = "weights", "1-gpu"
 
 
@@ -32,8 +36,9 @@ WEIGHTS_FOLDER, WEIGHTS = "weights", "1-gpu"
 class Job:
     """The measurement: `template` is upstream's config.pbtxt of the model.
 
-    Transformers is compared with the first of `variants`. Each variant is started `rounds` times, and in turn
-    with them each of `peers`, other engines by their names in engine.ENGINES. `out` gets the logs.
+    Transformers, in each of the `ways` PLAIN and COMPILED, is compared with the first of `variants`. Each
+    variant is started `rounds` times, and in turn with them each of `peers`, other engines by their names in
+    engine.ENGINES; nothing is started later than `minutes` after the begin. `out` gets the logs.
     """
 
     launcher: Launcher
@@ -44,8 +49,9 @@ class Job:
     workload: Workload
     rounds: int = 2
     device: str = "cuda"
-    compiled: bool = True
+    ways: Sequence[str] = (PLAIN, COMPILED)
     peers: Sequence[str] = ()
+    minutes: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,13 +71,14 @@ class Found:
 
 def run(job: Job) -> Found:
     """Make the model, measure, and remove the model; ConfigError if its folder exists already."""
+    until = None if job.minutes is None else time.monotonic() + 60 * job.minutes
     folder = job.launcher.place.outside
     if folder.exists():
         raise ConfigError("the folder for the model exists already", where=str(folder), hint="remove it")
     job.out.mkdir(parents=True, exist_ok=True)
     try:
         folder.mkdir(parents=True)
-        return _measured(job, _prepared(job))
+        return _measured(job, _prepared(job), until)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -111,40 +118,53 @@ def _prepared(job: Job) -> Any:
     return model.float() if job.device == "cpu" else model
 
 
-def _measured(job: Job, model: Any) -> Found:
+def _measured(job: Job, model: Any, until: float | None) -> Found:
     first = job.variants[0]
     with server.started(job.launcher, first, job.out / f"{first.name}.log") as running:
         progress(
             f"{first.name}: ready after {running.ready_seconds:.1f} s, cores {running.cores or 'unknown'}"
         )
-        ours = FasterTransformer(FT, running.grpc)
-        sides: list[Side] = [ours, Transformers(PLAIN, model)]
-        if job.compiled:
-            sides.append(Compiled(COMPILED, model))
-        compared = compare(sides, job.workload, job.shape.end)
+        ours = FasterTransformer(FT, running.grpc, _tensors(job))
+        compared = compare([ours, *_transformers(job, model)], job.workload, job.shape.end)
         ours.client.close()
     session = Session(first.name, running.ready_seconds, running.cores, compared.times[FT])
     sessions: list[Session] = []
     failures: dict[str, str] = {}
     if len(contenders := list(_contenders(job))) > 1:
-        sessions, failures = vary(contenders, job.workload, job.shape.end, job.out, job.rounds)
+        sessions, failures = vary(contenders, job.workload, job.shape.end, job.out, job.rounds, until)
     return Found(job, _where(job.device, model), session, compared, sessions, failures)
+
+
+def _transformers(job: Job, model: Any) -> Iterator[Side]:
+    """Yield transformers in each way that is wanted."""
+    if PLAIN in job.ways:
+        yield Transformers(PLAIN, model)
+    if COMPILED in job.ways:
+        yield Compiled(COMPILED, model, job.workload.prompts[0], job.workload.answer)
+
+
+def _tensors(job: Job) -> Tensors:
+    """Return the names of the tensors of the family."""
+    found = loader.load(CONFIGURATION).models.families[job.shape.family].tensors
+    assert found, "each family here answers with tokens"
+    return found
 
 
 def _contenders(job: Job) -> Iterator[Contender]:
     """Yield all variants, then all peers, in the order in which they are first started."""
     for variant in job.variants:
-        yield Contender(variant.name, partial(_served, job.launcher, variant))
-    longest = job.workload.prompt + job.workload.answer
+        yield Contender(variant.name, partial(_served, job, variant))
+    work = job.workload
     for name in job.peers:
-        start = partial(peers.started, name, _checkpoint(job), longest, job.device)
+        sizes = engine.Sizes(work.longest, max(work.batches))
+        start = partial(peers.started, name, _checkpoint(job), sizes, job.device)
         yield Contender(name, start, may_fail=True)
 
 
 @contextlib.contextmanager
-def _served(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Life]:
-    with server.started(launcher, variant, log) as running:
-        side = FasterTransformer(variant.name, running.grpc)
+def _served(job: Job, variant: Variant, log: Path) -> Iterator[Life]:
+    with server.started(job.launcher, variant, log) as running:
+        side = FasterTransformer(variant.name, running.grpc, _tensors(job))
         try:
             yield Life(side, running.ready_seconds, running.cores)
         finally:

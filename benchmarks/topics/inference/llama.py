@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from benchmarks.topics.inference import weights
 from benchmarks.topics.inference.architecture import CHECKPOINT
 from benchmarks.topics.inference.measure import progress
 from ftbuild import models
@@ -22,6 +23,7 @@ class Shape:
     """The size of a LLaMA; the default is that of LLaMA-2 7B (its config.json): 6.74 billion parameters."""
 
     name: ClassVar[str] = "LLaMA"
+    family: ClassVar[str] = "llama"
     layers: int = 32
     hidden: int = 4096
     heads: int = 32
@@ -42,6 +44,11 @@ class Shape:
         layer = 2 * self.hidden * (self.hidden + kv) + 3 * self.hidden * self.inner + 2 * self.hidden
         return self.layers * layer + 2 * self.vocabulary * self.hidden + self.hidden
 
+    @property
+    def step(self) -> int:
+        """Return the number of all but the embedding, of which a step reads a row."""
+        return self.parameters - self.vocabulary * self.hidden
+
     def make(self, device: str) -> Any:
         """Return a LlamaForCausalLM in fp16 with random weights, whose answers never end early."""
         import torch
@@ -59,17 +66,9 @@ class Shape:
             eos_token_id=self.end,
         )
         torch.manual_seed(SEED)
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(torch.float16)
-        try:
-            with torch.device(device):
-                made = LlamaForCausalLM(described).eval()
-        finally:
-            torch.set_default_dtype(before)
+        made = weights.made(LlamaForCausalLM, described, device)
         with torch.no_grad():
             made.lm_head.weight[self.end] = 0
-        made.generation_config.eos_token_id = None
-        made.generation_config.pad_token_id = self.end
         return made
 
     def fill(self, made: Any, folder: Path) -> None:

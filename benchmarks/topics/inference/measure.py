@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,47 +16,81 @@ if TYPE_CHECKING:
 
 FT = "FasterTransformer"
 SEED = 8
-# Seconds of every run, by batch.
-Times = dict[int, list[float]]
+# Seconds of every run, by the name of the request.
+Times = dict[str, list[float]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request: `batch` rows of `prompt` random tokens, each continued by `answer`."""
+
+    prompt: int
+    batch: int
+    answer: int
+
+    @property
+    def name(self) -> str:
+        """Return its name, as in a record."""
+        return f"batch {self.batch}, {self.answer} after {self.prompt}"
+
+    def prompts(self, below: int) -> Prompts:
+        """Return random tokens smaller than `below`, the same in every run."""
+        import numpy as np
+
+        drawn = np.random.default_rng(SEED).integers(0, below, (self.batch, self.prompt))
+        return drawn.astype(np.uint32)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The requests: `answer` tokens after `prompt` random ones, in these batches, `runs` times each."""
+    """The requests: `answer` tokens after prompts of these lengths, in these batches, `runs` times each.
 
-    prompt: int = 128
+    Each also with an answer of one token: the time to the first.
+    """
+
+    prompts: tuple[int, ...] = (128,)
     answer: int = 128
     batches: tuple[int, ...] = (1, 8)
     runs: int = 7
     warm_ups: int = 3
 
-    def prompts(self, batch: int, below: int) -> Prompts:
-        """Return random tokens smaller than `below`, the same in every run."""
-        import numpy as np
+    @property
+    def longest(self) -> int:
+        """Return the number of tokens of the longest prompt with its answer."""
+        return max(self.prompts) + self.answer
 
-        drawn = np.random.default_rng(SEED).integers(0, below, (batch, self.prompt))
-        return drawn.astype(np.uint32)
+    def whole(self) -> Iterator[Request]:
+        """Yield the requests of whole answers, by prompt and batch."""
+        for prompt in self.prompts:
+            for batch in self.batches:
+                yield Request(prompt, batch, self.answer)
+
+    def requests(self) -> Iterator[Request]:
+        """Yield all requests: each one of a whole answer, then that of its first token."""
+        for request in self.whole():
+            yield request
+            yield replace(request, answer=1)
 
 
 @dataclass(frozen=True)
 class Compared:
-    """The comparison: seconds and answers by side and batch, and the reasons of failed sides."""
+    """The comparison: seconds and answers by side and request, and the reasons of failed sides."""
 
     times: Mapping[str, Times]
-    answers: Mapping[str, Mapping[int, list[list[int]]]]
+    answers: Mapping[str, Mapping[str, list[list[int]]]]
     failures: Mapping[str, str]
 
 
 @dataclass(frozen=True)
 class Session:
-    """A life that was measured, of a variant or an engine: the seconds of its answers, and they, by batch."""
+    """A life that was measured, of a variant or an engine: seconds and answers, by request."""
 
     variant: str
     ready_seconds: float
     cores: str
     times: Times = field(default_factory=dict)
     settings: Mapping[str, str] = field(default_factory=dict)
-    answers: Mapping[int, list[list[int]]] = field(default_factory=dict)
+    answers: Mapping[str, list[list[int]]] = field(default_factory=dict)
 
 
 def progress(text: str) -> None:
@@ -70,37 +104,43 @@ def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
     A side that fails is left out from then on; a failure of the first is raised.
     """
     times: dict[str, Times] = {side.name: {} for side in sides}
-    answers: dict[str, dict[int, list[list[int]]]] = {side.name: {} for side in sides}
+    answers: dict[str, dict[str, list[list[int]]]] = {side.name: {} for side in sides}
     failures: dict[str, str] = {}
-    for batch in workload.batches:
-        prompts = workload.prompts(batch, below)
-        able = [side for side in sides if side.name not in failures]
+    for request in workload.requests():
+        prompts = request.prompts(below)
+        asked = [side for side in sides if side.prompt in (None, request.prompt)]
+        able = [side for side in asked if side.name not in failures]
         for side in able:
             try:
-                answers[side.name][batch] = _warm(side, prompts, workload)
+                answers[side.name][request.name] = _warm(side, prompts, request, workload.warm_ups)
             except Exception as failed:
                 if side is sides[0]:
                     raise
-                failures[side.name] = f"batch {batch}: {type(failed).__name__}: {failed}"
+                failures[side.name] = f"{request.name}: {type(failed).__name__}: {failed}"
                 progress(f"{side.name} failed: {failures[side.name]}")
         able = [side for side in able if side.name not in failures]
         for number in range(workload.runs):
             for side in able if number % 2 == 0 else reversed(able):
-                seconds = _timed(partial(side.answer, prompts, workload.answer))
-                times[side.name].setdefault(batch, []).append(seconds)
+                seconds = _timed(partial(side.answer, prompts, request.answer))
+                times[side.name].setdefault(request.name, []).append(seconds)
         for side in able:
-            progress(
-                f"batch {batch}, {side.name}: {', '.join(f'{s:.3f}' for s in times[side.name][batch])} s"
-            )
+            taken = ", ".join(f"{seconds:.3f}" for seconds in times[side.name][request.name])
+            progress(f"{request.name}, {side.name}: {taken} s")
     return Compared(times, answers, failures)
 
 
 def vary(
-    contenders: Sequence[Contender], workload: Workload, below: int, logs: Path, rounds: int
+    contenders: Sequence[Contender],
+    workload: Workload,
+    below: int,
+    logs: Path,
+    rounds: int,
+    until: float | None = None,
 ) -> tuple[list[Session], dict[str, str]]:
     """Measure every contender `rounds` times, each time started anew and alone, in alternating order.
 
-    Returns the sessions, and the reasons of those that failed, by name: they are left out from then on.
+    None is started after the moment `until` of the monotonic clock, or after Ctrl-C. Returns the sessions and
+    the reasons of those that failed, by name: they are left out from then on.
     """
     found: list[Session] = []
     failures: dict[str, str] = {}
@@ -108,8 +148,14 @@ def vary(
         for contender in contenders if number % 2 == 0 else reversed(contenders):
             if contender.name in failures:
                 continue
+            if until is not None and time.monotonic() > until:
+                progress(f"the time is up before start {number + 1} of {contender.name}")
+                return found, failures
             try:
                 found.append(_session(contender, workload, below, logs / f"{contender.name}-{number}.log"))
+            except KeyboardInterrupt:
+                progress(f"interrupted in start {number + 1} of {contender.name}: what was measured is kept")
+                return found, failures
             except Exception as failed:
                 if not contender.may_fail:
                     raise
@@ -136,16 +182,14 @@ def _leading(one: Sequence[int], other: Sequence[int]) -> int:
     return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
-def _warm(side: Side, prompts: Prompts, workload: Workload) -> list[list[int]]:
+def _warm(side: Side, prompts: Prompts, request: Request, warm_ups: int) -> list[list[int]]:
     """Return the answer after the warm-ups; ValueError for too few tokens, which would look fast."""
     start = time.monotonic()
-    for _ in range(workload.warm_ups):
-        found = side.answer(prompts, workload.answer)
-    progress(
-        f"batch {len(prompts)}, {side.name}: {workload.warm_ups} warm-ups in {time.monotonic() - start:.1f} s"
-    )
-    if any(len(row) != workload.answer for row in found):
-        raise ValueError(f"{side.name} gave {[len(row) for row in found]} tokens, not {workload.answer}")
+    for _ in range(warm_ups):
+        found = side.answer(prompts, request.answer)
+    progress(f"{request.name}, {side.name}: {warm_ups} warm-ups in {time.monotonic() - start:.1f} s")
+    if any(len(row) != request.answer for row in found):
+        raise ValueError(f"{side.name} gave {[len(row) for row in found]} tokens, not {request.answer}")
     return found
 
 

@@ -20,6 +20,7 @@ from ftbuild.errors import SmokeError
 from ftbuild.host import shell
 
 if TYPE_CHECKING:
+    from benchmarks.topics.inference.engine import Sizes
     from benchmarks.topics.inference.sides import Prompts
 
 ROOT = Path(__file__).parents[3]
@@ -36,6 +37,8 @@ ENVIRONMENT = {
 
 class Peer:
     """A running engine."""
+
+    prompt = None
 
     def __init__(self, name: str, process: subprocess.Popen[str]) -> None:
         self.name = name
@@ -61,9 +64,10 @@ def prepare(name: str, checkpoint: Path) -> None:
 
 
 @contextlib.contextmanager
-def started(name: str, checkpoint: Path, longest: int, device: str, log: Path) -> Iterator[Life]:
+def started(name: str, checkpoint: Path, sizes: Sizes, device: str, log: Path) -> Iterator[Life]:
     """Start the engine `name`, and end it with the block; SmokeError if it ends first. It logs to `log`."""
-    argv = command(name, checkpoint, f"--longest={longest}", f"--device={device}")
+    limits = (f"--tokens={sizes.tokens}", f"--rows={sizes.rows}")
+    argv = command(name, checkpoint, *limits, f"--device={device}")
     with log.open("wb") as sink:
         start = time.monotonic()
         process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Data of a measurement, and figures and charts that follow from it. Pure.
+"""Data of a measurement, and figures, a table and charts that follow from it. Pure.
 
 A life is one start of a server or of another engine. Its rate is the median of its runs; a rate of several
 lives is their median, with the slowest and the fastest of them.
@@ -13,13 +13,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from benchmarks.harness.chart import Bars
-from benchmarks.harness.figure import Figure, Topic
+from benchmarks.harness.figure import Figure, Topic, digits
 from benchmarks.topics.inference import server
 from benchmarks.topics.inference.job import Found
-from benchmarks.topics.inference.measure import FT, Times, equal_tokens
+from benchmarks.topics.inference.measure import FT, Request, Times, Workload, equal_tokens
 from benchmarks.topics.inference.server import Variant
 
 RATE = "tokens/s"
+# Bytes a second that a GPU reads from its memory (NVIDIA's data sheets of H100 SXM and H200).
+BANDWIDTHS = {"NVIDIA H100 80GB HBM3": 3.35e12, "NVIDIA H200": 4.8e12}
+# The goals: ahead of the others in these batches, and a part of what the memory's bandwidth allows one row.
+AHEAD_IN = (1, 8)
+OF_BANDWIDTH = 0.6
+BYTES = 2  # of a number in fp16
 Data = Mapping[str, Any]
 
 
@@ -49,53 +55,81 @@ class Rate:
 
 def data(found: Found) -> dict[str, Any]:
     """Return all times and the settings of the measurement."""
+    shape = found.job.shape
     return {
         **found.where,
-        "model": found.job.shape.name,
-        "shape": asdict(found.job.shape),
-        "parameters": found.job.shape.parameters,
+        "model": shape.name,
+        "family": shape.family,
+        "shape": asdict(shape),
+        "parameters": shape.parameters,
+        "parameters_of_a_step": shape.step,
         "workload": asdict(found.job.workload),
         "variants": {variant.name: _settings(variant) for variant in found.job.variants},
         "first": asdict(found.first),
         "seconds": found.compared.times,
         "failures": {**found.compared.failures, **found.failures},
-        "equal_tokens": {f"{side}, batch {batch}": equal for side, batch, equal in _equal(found)},
+        "equal_tokens": {side: dict(equal) for side, equal in _equal(found)},
         "peers": list(found.job.peers),
         "sessions": [asdict(replace(session, answers={})) for session in found.sessions],
     }
 
 
 def figures(of: Data) -> Iterator[Figure]:
-    """Yield the rates of all sides, their ratios, equal tokens, time to ready, and the variants."""
-    for batch in of["workload"]["batches"]:
-        yield from _batch(of, batch)
-    for name, equal in of["equal_tokens"].items():
-        side, _, batch = name.rpartition(", ")
-        what = f"{batch}: first tokens equal to those of {side}, median of rows"
-        how = f"measured, greedy, {of['workload']['answer']} tokens a row"
-        yield Figure(Topic.INFERENCE, what, statistics.median(equal), "tokens", None, how)
+    """Yield the part of the memory's bandwidth, the ratios to all other sides, time to ready, and variants.
+
+    The rates themselves are in the table.
+    """
+    for request in _workload(of).whole():
+        yield from _of_bandwidth(of, request)
+        yield from _ratios(of, request)
     ready = Rate.of([_first(of)["ready_seconds"], *_ready(of, _first(of)["variant"])])
     starts = 1 + len(_ready(of, _first(of)["variant"]))
     yield ready.figure(
-        "time to ready", "s", f"measured, median of {starts} starts, weights in the page cache"
+        f"{_size(of)}: time to ready", "s", f"measured, median of {starts} starts, weights in the page cache"
     )
     yield from _variants(of)
 
 
+def table(of: Data) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the titles and the rows of a table: for each request what every side reached.
+
+    That is tokens per second with the slowest and the fastest life, milliseconds to the first token, and how
+    many first tokens are ours, in the median of the rows.
+    """
+    sides = _able(of)
+    titles = ("prompt", "batch", *(_named(of, side) for side in sides))
+    rows = [
+        (str(request.prompt), str(request.batch), *(_cell(of, side, request) for side in sides))
+        for request in _workload(of).whole()
+    ]
+    return titles, rows
+
+
+def title(of: Data) -> str:
+    """Return what the table is of."""
+    work = _workload(of)
+    return f"{_size(of)}, fp16, {work.answer} tokens on one {of['gpu']}"
+
+
 def charts(of: Data) -> list[Bars]:
-    """Return the charts of the sides that answered every batch, and of the variants."""
-    batches = of["workload"]["batches"]
-    sides = {side: [_side(of, side, batch).median for batch in batches] for side in _able(of)}
-    drawn = [_chart(of, "inference", _model(of), sides)]
+    """Return a chart for each length of prompts, of the sides that answered every batch, and of variants."""
+    drawn = []
+    for prompt in _workload(of).prompts:
+        requests = [request for request in _workload(of).whole() if request.prompt == prompt]
+        able = [side for side in _able(of) if all(_answered(of, side, request) for request in requests)]
+        series = {side: [_side(of, side, request).median for request in requests] for side in able}
+        drawn.append(_chart(of, f"inference-{of['family']}-{prompt}", f"{prompt} tokens given", series))
     if len(of["variants"]) > 1:
-        varied = {name: [_together(of, name, batch).median for batch in batches] for name in of["variants"]}
-        drawn.append(_chart(of, "inference-variants", f"Variants of the server, {_model(of)}", varied))
+        first, *_ = _workload(of).prompts
+        requests = [request for request in _workload(of).whole() if request.prompt == first]
+        varied = {name: [_together(of, name, each).median for each in requests] for name in of["variants"]}
+        drawn.append(_chart(of, f"inference-{of['family']}-variants", "variants of the server", varied))
     return drawn
 
 
-def rates(times: Times, batch: int, answer: int) -> list[float]:
-    """Return tokens per second of every run with `batch` rows of `answer` tokens."""
-    return [batch * answer / seconds for seconds in times[batch]]
+def rates(times: Times, request: Request) -> list[float]:
+    """Return tokens per second of every run of a request."""
+    return [request.batch * request.answer / seconds for seconds in times[request.name]]
 
 
 def _settings(variant: Variant) -> dict[str, str]:
@@ -104,95 +138,118 @@ def _settings(variant: Variant) -> dict[str, str]:
     return {**variant.environment, **{name: value for name, value in chosen.items() if value}}
 
 
+def _workload(of: Data) -> Workload:
+    """Return the workload; JSON has its tuples as lists."""
+    work = of["workload"]
+    return Workload(**{**work, "prompts": tuple(work["prompts"]), "batches": tuple(work["batches"])})
+
+
 def _first(of: Data) -> Data:
     first: Data = of["first"]
     return first
 
 
-def _model(of: Data) -> str:
-    """Return the family, which records of the only one that there was do not name."""
-    return str(of.get("model", "GPT"))
-
-
-def _peers(of: Data) -> list[str]:
-    """Return the other engines, which records of before there were any do not name."""
-    return list(of.get("peers", ()))
+def _size(of: Data) -> str:
+    return f"{of['model']} of {of['parameters'] / 1e9:.2f} billion parameters"
 
 
 def _able(of: Data) -> list[str]:
-    return [side for side in (*of["seconds"], *_peers(of)) if side not in of["failures"]]
+    return [side for side in (*of["seconds"], *of["peers"]) if side not in of["failures"]]
 
 
-def _life(of: Data, times: Mapping[Any, list[float]], batch: int) -> float:
-    """Return the rate of one life; JSON has the batches as text."""
-    by_batch = {int(size): seconds for size, seconds in times.items()}
-    return statistics.median(rates(by_batch, batch, of["workload"]["answer"]))
+def _answered(of: Data, side: str, request: Request) -> bool:
+    if side in of["peers"]:
+        return bool(_lives(of, side, request))
+    return request.name in of["seconds"][side]
 
 
-def _lives(of: Data, variant: str, batch: int) -> list[float]:
-    """Return the rate of each server of a variant that was started in turn with the other variants."""
-    sessions = (session for session in of["sessions"] if session["variant"] == variant)
-    return [_life(of, session["times"], batch) for session in sessions]
+def _lives(of: Data, variant: str, request: Request) -> list[float]:
+    """Return the rate of each life of a variant or an engine that was started in turn with the others."""
+    return [
+        statistics.median(rates(session["times"], request))
+        for session in of["sessions"]
+        if session["variant"] == variant
+    ]
 
 
-def _together(of: Data, variant: str, batch: int) -> Rate:
-    return Rate.of(_lives(of, variant, batch))
+def _together(of: Data, variant: str, request: Request) -> Rate:
+    return Rate.of(_lives(of, variant, request))
 
 
-def _side(of: Data, side: str, batch: int) -> Rate:
+def _side(of: Data, side: str, request: Request) -> Rate:
     """Return the rate of a side: of ours and of a peer by its lives, else by the runs of the only one."""
-    if side in _peers(of):
-        return _together(of, side, batch)
-    times = of["seconds"][side]
+    if side in of["peers"]:
+        return _together(of, side, request)
+    runs = rates(of["seconds"][side], request)
     if side == FT:
-        return Rate.of([_life(of, times, batch), *_lives(of, _first(of)["variant"], batch)])
-    by_batch = {int(size): seconds for size, seconds in times.items()}
-    return Rate.of(rates(by_batch, batch, of["workload"]["answer"]))
+        return Rate.of([statistics.median(runs), *_lives(of, _first(of)["variant"], request)])
+    return Rate.of(runs)
 
 
-def _batch(of: Data, batch: int) -> Iterator[Figure]:
-    work, starts = of["workload"], 1 + len(_lives(of, _first(of)["variant"], batch))
-    asked = f"{work['answer']} tokens after {work['prompt']}, {of['gpu']}"
-    lives = f"median of {starts} starts of the server, each the median of {work['runs']} runs"
-    ours = _side(of, FT, batch)
-    peers = [side for side in _peers(of) if _lives(of, side, batch)]
-    answered = [side for side, times in of["seconds"].items() if batch in map(int, times)] + peers
-    size = f"{_model(of)} of {of['parameters'] / 1e9:.2f} billion parameters, fp16"
-    for side in answered:
-        taken = lives if side == FT else f"median of {work['runs']} runs of one process"
-        if side in peers:
-            taken = f"{_version(of, side)}, median of {len(_lives(of, side, batch))} starts, each of its runs"
-        yield _side(of, side, batch).figure(
-            f"{size}, batch {batch}: {side}", RATE, f"measured, {taken}, {asked}"
-        )
-    how = (
-        f"measured, {lives}, the goal judged by the slowest start; {FT} through gRPC and the server, "
-        "its first start in turn with the other"
+def _named(of: Data, side: str) -> str:
+    """Return a side with its version and how often it was started."""
+    one = next(_workload(of).whole())
+    if side == FT:
+        return f"{FT}, {1 + len(_lives(of, _first(of)['variant'], one))} starts"
+    if side in of["peers"]:
+        session = next(session for session in of["sessions"] if session["variant"] == side)
+        return f"{side} {session['settings']['version']}, {len(_lives(of, side, one))} starts"
+    return f"{side} {of['transformers']}" if "transformers" in of else side
+
+
+def _cell(of: Data, side: str, request: Request) -> str:
+    if not _answered(of, side, request):
+        return ""
+    rate, first = _side(of, side, request), replace(request, answer=1)
+    seconds = request.batch / _side(of, side, first).median
+    equal = of["equal_tokens"].get(side, {}).get(request.name)
+    told = f"{digits(rate.median)} ({digits(rate.least)} to {digits(rate.most)}); {digits(1000 * seconds)} ms"
+    return told if equal is None else f"{told}; {statistics.median(equal):g} equal"
+
+
+def _how(of: Data) -> str:
+    starts = 1 + len(_ready(of, _first(of)["variant"]))
+    return (
+        f"measured, median of {starts} starts of the server, each the median of {of['workload']['runs']} "
+        f"runs, through gRPC, {of['gpu']}"
     )
-    for side in answered:
-        if side in peers:
-            ratio = ours.over(_side(of, side, batch))
-            judged = f"measured, {lives}, started in turn with the other, the goal judged by the ends"
-            yield ratio.figure(f"batch {batch}: {RATE} of {FT} / {side}", "", judged, 1.0)
-        elif side != FT:
-            theirs = _side(of, side, batch).median
-            ratio = ours.over(Rate(theirs, theirs, theirs))
-            yield ratio.figure(f"batch {batch}: {RATE} of {FT} / {side}", "", how, 1.0)
 
 
-def _version(of: Data, peer: str) -> str:
-    session = next(session for session in of["sessions"] if session["variant"] == peer)
-    return f"{peer} {session['settings']['version']}"
+def _of_bandwidth(of: Data, request: Request) -> Iterator[Figure]:
+    """Yield the part of the rate at which one row's steps could read their weights once each."""
+    if request.batch != 1 or of["gpu"] not in BANDWIDTHS:
+        return
+    limit = BANDWIDTHS[of["gpu"]] / (BYTES * of["parameters_of_a_step"])
+    how = f"{_how(of)}; limit {digits(limit)} {RATE}, every weight of a step read once"
+    part = _side(of, FT, request).over(Rate(limit, limit, limit))
+    yield part.figure(f"{_size(of)}, {request.name}: {RATE} / limit of the memory", "", how, OF_BANDWIDTH)
+
+
+def _ratios(of: Data, request: Request) -> Iterator[Figure]:
+    """Yield the ratio to each other side: to a peer by the ends of both, to transformers by its median."""
+    ours = _side(of, FT, request)
+    for side in _able(of):
+        if side == FT or not _answered(of, side, request):
+            continue
+        theirs = _side(of, side, request)
+        if side in of["peers"]:
+            judged = f"{_how(of)}; started in turn with {_named(of, side)}; the goal judged by the ends"
+        else:
+            theirs = Rate(theirs.median, theirs.median, theirs.median)
+            judged = f"{_how(of)}; the goal judged by the slowest start, of which the first took turns"
+        goal = 1.0 if request.batch in AHEAD_IN else None
+        what = f"{_size(of)}, {request.name}: {RATE} of {FT} / {side}"
+        yield ours.over(theirs).figure(what, "", judged, goal)
 
 
 def _variants(of: Data) -> Iterator[Figure]:
     """Yield every variant relative to the first, on servers started in turn."""
     first, *others = of["variants"]
     for name in others:
-        for batch in of["workload"]["batches"]:
-            found, shipped = _together(of, name, batch), _together(of, first, batch)
-            how = f"measured, {len(_lives(of, name, batch))} servers each in turn, medians, {of['gpu']}"
-            yield found.over(shipped).figure(f"batch {batch}: {RATE} of {name} / {first}", "", how)
+        for request in _workload(of).whole():
+            found, shipped = _together(of, name, request), _together(of, first, request)
+            how = f"measured, {len(_lives(of, name, request))} servers each in turn, medians, {of['gpu']}"
+            yield found.over(shipped).figure(f"{request.name}: {RATE} of {name} / {first}", "", how)
         ready = Rate.of(_ready(of, name)).over(Rate.of(_ready(of, first)))
         yield ready.figure(f"time to ready of {name} / {first}", "", how)
 
@@ -202,18 +259,17 @@ def _ready(of: Data, variant: str) -> list[float]:
     return [session["ready_seconds"] for session in of["sessions"] if session["variant"] == variant]
 
 
-def _chart(of: Data, name: str, title: str, series: Mapping[str, Sequence[float]]) -> Bars:
+def _chart(of: Data, name: str, of_what: str, series: Mapping[str, Sequence[float]]) -> Bars:
     labels = tuple(f"batch {batch}" for batch in of["workload"]["batches"])
-    size = f"{of['parameters'] / 1e9:.2f} billion parameters"
     bars = {side: tuple(values) for side, values in series.items()}
-    return Bars(name, f"{title}, {size}, fp16, {of['gpu']}", "tokens per second", labels, bars)
+    return Bars(name, f"{title(of)}, {of_what}", "tokens per second", labels, bars)
 
 
-def _equal(found: Found) -> Iterator[tuple[str, int, list[int]]]:
-    """Yield, for every other side and batch, the number of leading tokens that each row shares with ours."""
+def _equal(found: Found) -> Iterator[tuple[str, Iterator[tuple[str, list[int]]]]]:
+    """Yield, for every other side, by request the number of leading tokens that each row shares with ours."""
     ours = found.compared.answers[FT]
     of_peers = {each.variant: each.answers for each in found.sessions if each.variant in found.job.peers}
+    whole = [request.name for request in found.job.workload.whole()]
     for side, answers in {**found.compared.answers, **of_peers}.items():
-        for batch, theirs in answers.items():
-            if side != FT:
-                yield side, batch, equal_tokens(ours[batch], theirs)
+        if side != FT:
+            yield side, ((name, equal_tokens(ours[name], answers[name])) for name in whole if name in answers)

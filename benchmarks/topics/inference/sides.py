@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ftbuild.client.connection import Client
+from ftbuild.client.tensors import ANSWER
 from ftbuild.models.config_pbtxt import MODEL
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from ftbuild.config.families import Tensors
 
     Prompts = np.ndarray[Any, np.dtype[np.uint32]]
 
@@ -20,33 +23,45 @@ class Side(Protocol):
 
     name: str
 
+    @property
+    def prompt(self) -> int | None:
+        """Return the only length of prompts that it is asked with; None: any."""
+        ...
+
     def answer(self, prompts: Prompts, length: int) -> list[list[int]]:
         """Return the `length` tokens after each prompt, in host memory."""
         ...
 
 
 class FasterTransformer:
-    """A client of the server, end to end: gRPC, Triton, backend."""
+    """A client of the server, end to end: gRPC, Triton, backend. `tensors` are those of the family."""
 
-    def __init__(self, name: str, address: str) -> None:
+    prompt = None
+
+    def __init__(self, name: str, address: str, tensors: Tensors) -> None:
         """Connect to the gRPC endpoint `address` (`host:port`)."""
         self.name = name
         self.client = Client(address, "grpc", seconds=ANSWER_SECONDS)
+        self._tensors = tensors
 
     def answer(self, prompts: Prompts, length: int) -> list[list[int]]:
-        """Send one request with all prompts, which `output_ids` repeats (BE v1.4 docs/gpt_guide.md)."""
+        """Send one request with all prompts."""
         import numpy as np
 
         batch, given = prompts.shape
-        values = {"input_lengths": given, "request_output_len": length, "runtime_top_k": 1}
+        named = self._tensors
+        values = {named.prompt_length: given, named.answer_length: length, "runtime_top_k": 1}
         rows = {name: np.full((batch, 1), value, np.uint32) for name, value in values.items()}
-        outputs = self.client.infer(MODEL, {"input_ids": prompts, **rows})
-        tokens: list[list[int]] = outputs["output_ids"][:, 0, given : given + length].tolist()
+        outputs = self.client.infer(MODEL, {named.prompt: prompts, **rows})
+        start = given if named.repeats_prompt else 0
+        tokens: list[list[int]] = outputs[ANSWER][:, 0, start : start + length].tolist()
         return tokens
 
 
 class Transformers:
     """`generate` of transformers, with its key-value cache; no server, no network."""
+
+    prompt: int | None = None
 
     def __init__(self, name: str, model: Any) -> None:
         self.name = name
@@ -65,12 +80,14 @@ class Transformers:
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=length,
                 do_sample=False,
-                **self._options(batch, given, length),
+                **self._options(batch),
             )
-        tokens: list[list[int]] = made[:, given:].tolist()
+        # An encoder's prompt is not in the answer, but the token that the decoder starts with is.
+        start = 1 if self.model.config.is_encoder_decoder else given
+        tokens: list[list[int]] = made[:, start:].tolist()
         return tokens
 
-    def _options(self, batch: int, given: int, length: int) -> dict[str, Any]:
+    def _options(self, batch: int) -> dict[str, Any]:
         return {"use_cache": True}
 
 
@@ -78,19 +95,30 @@ class Compiled(Transformers):
     """The same, compiled: a cache of fixed size lets `generate` use torch.compile and CUDA graphs.
 
     The cache is kept between calls, since its addresses are part of the graphs (transformers' guide
-    "Optimizing inference"), and each batch size is compiled separately.
+    "Optimizing inference"). Each batch size and each length of a cache would be compiled separately, which
+    takes minutes: there is one length, for prompts of `prompt` tokens and answers of `longest`.
     """
 
-    def __init__(self, name: str, model: Any) -> None:
+    def __init__(self, name: str, model: Any, prompt: int, longest: int) -> None:
         super().__init__(name, model)
-        self._caches: dict[tuple[int, int], Any] = {}
+        self.prompt: int = prompt
+        self._longest = longest
+        self._caches: dict[int, Any] = {}
 
-    def _options(self, batch: int, given: int, length: int) -> dict[str, Any]:
-        from transformers import CompileConfig, StaticCache
+    def _options(self, batch: int) -> dict[str, Any]:
+        from transformers import CompileConfig
 
-        key = (batch, given + length)
-        if key not in self._caches:
-            self._caches[key] = StaticCache(config=self.model.config, max_cache_len=given + length)
+        if batch not in self._caches:
+            self._caches[batch] = self._cache()
         else:
-            self._caches[key].reset()
-        return {"past_key_values": self._caches[key], "compile_config": CompileConfig(dynamic=False)}
+            self._caches[batch].reset()
+        return {"past_key_values": self._caches[batch], "compile_config": CompileConfig(dynamic=False)}
+
+    def _cache(self) -> Any:
+        from transformers import EncoderDecoderCache, StaticCache
+
+        config = self.model.config
+        if config.is_encoder_decoder:
+            lengths = (self._longest + 1, self.prompt)  # of the decoder, and what it sees of the prompt
+            return EncoderDecoderCache(*(StaticCache(config=config, max_cache_len=size) for size in lengths))
+        return StaticCache(config=config, max_cache_len=self.prompt + self._longest)

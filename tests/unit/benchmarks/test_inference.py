@@ -2,31 +2,57 @@
 
 import hashlib
 import json
+import math
 import signal
 import sys
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.harness import catalogue
 from benchmarks.harness.figure import Figure, Machine, Result
 from benchmarks.harness.origin import Measured
 from benchmarks.topics import inference
 from benchmarks.topics.inference import __main__ as command_line
-from benchmarks.topics.inference import gpt, job, llama, measure, report, server
+from benchmarks.topics.inference import gpt, gptj, gptneox, job, llama, measure, report, server, t5, weights
+from benchmarks.topics.inference.architecture import Architecture
 from benchmarks.topics.inference.gpt import Shape
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.report import Data
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError, SmokeError
-from ftbuild.models import config_ini, config_pbtxt, weights
+from ftbuild.models import config_pbtxt
+from ftbuild.models import weights as converted
 from ftbuild.models.converters import find_converter
 from testing import ROOT
 
 TINY = Shape(layers=2, hidden=64, heads=2, positions=16, vocabulary=96)
-WORK = Workload(prompt=4, answer=10, batches=(1, 8), runs=2, warm_ups=1)
+TINIES: tuple[Architecture, ...] = (
+    TINY,
+    gptj.Shape(layers=2, hidden=64, heads=2, rotary=16, vocabulary=96),
+    gptneox.Shape(layers=2, hidden=64, heads=2, vocabulary=96),
+    t5.Shape(layers=2, hidden=64, heads=2, head_size=16, inner=96, vocabulary=96),
+)
+FAMILIES: Mapping[str, Any] = {module.Shape.family: module for module in (gpt, gptj, gptneox, t5)}
+DECODER = {"layers": 2, "heads": 2, "hidden": 64, "inner": 256, "vocabulary": 96, "start": 95, "end": 95}
+FACTS = {
+    "gpt": {**DECODER, "positions": 16},
+    "gptj": {**DECODER, "rotary": 16},
+    "gptneox": {**DECODER, "parallel": 1},
+    "t5": {
+        **{**DECODER, "inner": 96, "start": 0},
+        **{"decoder_layers": 2, "head_size": 16, "buckets": 32, "gated": 0},
+    },
+}
+GPU = "NVIDIA H200"
+WORK = Workload(prompts=(4,), answer=10, batches=(1, 8), runs=2, warm_ups=1)
+ONE, EIGHT = (request.name for request in WORK.whole())
+FIRSTS = {f"batch {batch}, 1 after 4": [0.05] for batch in (1, 8)}
+MODEL = "GPT of 1.56 billion parameters"
 # A server that answers its readiness endpoint, prints its options, and ends well on SIGTERM.
 PROGRAM = """
 import http.server, signal, sys
@@ -50,32 +76,29 @@ http.server.HTTPServer(("127.0.0.1", int(port)), Ready).serve_forever()
 
 @dataclass
 class Counting:
-    """A side that answers every prompt with 0, 1, 2, ... (`length` tokens)."""
+    """A side that answers every prompt with 0, 1, 2, ... (at most `most` tokens)."""
 
     name: str
     log: list[str] = field(default_factory=list)
-    length: int = 10
+    most: int = 10
     failure: Exception | None = None
+    prompt: int | None = None
 
     def answer(self, prompts: Sized, length: int) -> list[list[int]]:
         self.log.append(self.name)
         if self.failure:
             raise self.failure
-        return [list(range(self.length)) for _ in range(len(prompts))]
+        return [list(range(min(length, self.most))) for _ in range(len(prompts))]
 
 
-def written(folder: Path, shape: Shape) -> Path:
+def written(folder: Path, shape: Architecture) -> Path:
     """Return config.ini, and a file of the right size for each tensor."""
     made = folder / job.WEIGHTS
-    made.mkdir()
-    with (made / config_ini.FILE).open("w") as file:
-        gpt.config(shape).write(file)
-    for tensor in gpt.tensors(shape):
-        size = 2
-        for length in tensor.size:
-            size *= length
-        with (made / tensor.file).open("wb") as file:
-            file.truncate(size)
+    family = FAMILIES[shape.family]
+    weights.write_config(family.config(shape), made)
+    for each in family.files(shape):
+        with (made / each.name).open("wb") as file:
+            file.truncate(2 * math.prod(each.size))
     return made
 
 
@@ -91,27 +114,34 @@ def found(
     place = Place(Path("/nowhere"), server.INSIDE)
     described = job.Job(Command(place, ()), "", Path(), variants or (server.SHIPPED,), Shape(), WORK)
     first = Session("shipped", 8.0, "0", dict(compared.times[FT]))
-    return job.Found(described, {"gpu": "H200"}, first, compared, sessions)
+    return job.Found(described, {"gpu": GPU}, first, compared, sessions)
 
 
-def test_the_random_gpt_has_all_files_that_models_yaml_expects(tmp_path: Path) -> None:
-    converter = find_converter(loader.load(ROOT / "buildcfg"), "22.12", "gpt")
-    facts = {
-        "layers": TINY.layers,
-        "heads": TINY.heads,
-        "hidden": TINY.hidden,
-        "inner": 4 * TINY.hidden,
-        "positions": TINY.positions,
-        "vocabulary": TINY.vocabulary,
-        "start": TINY.end,
-        "end": TINY.end,
-    }
-    assert list(weights.complaints(written(tmp_path, TINY), converter, facts, 1, "fp16")) == []
+@pytest.mark.parametrize("shape", TINIES, ids=lambda shape: shape.family)
+def test_a_random_model_has_all_files_that_models_yaml_expects(shape: Architecture, tmp_path: Path) -> None:
+    config = loader.load(ROOT / "buildcfg")
+    converter = find_converter(config, "24.10", shape.family)
+    assert (
+        list(converted.complaints(written(tmp_path, shape), converter, FACTS[shape.family], 1, "fp16")) == []
+    )
 
 
-def test_the_default_model_has_about_1_3_billion_parameters_and_a_head_size_that_ft_has() -> None:
-    assert 1.3e9 < Shape().parameters < 1.32e9
-    assert Shape().hidden / Shape().heads == 128
+@pytest.mark.parametrize(
+    ("shape", "billions", "of_a_step"),
+    [
+        (gpt.Shape(), 1.56, 1.56),
+        (gptj.Shape(), 6.05, 5.84),
+        (gptneox.Shape(), 6.86, 6.65),
+        # The decoder without keys and values of the prompt, and the head.
+        (t5.Shape(), 2.85, 1.44),
+    ],
+    ids=lambda value: getattr(value, "family", ""),
+)
+def test_the_default_models_have_the_sizes_that_they_are_named_after(
+    shape: Architecture, billions: float, of_a_step: float
+) -> None:
+    assert shape.parameters == pytest.approx(billions * 1e9, rel=0.003)
+    assert shape.step == pytest.approx(of_a_step * 1e9, rel=0.003)
 
 
 def test_the_default_llama_has_the_6_738_billion_parameters_of_llama_2() -> None:
@@ -127,6 +157,7 @@ def test_the_numbers_of_a_model_are_those_of_its_family(tmp_path: Path) -> None:
         return command_line.described(command_line.parser().parse_args([*words, *options])).shape
 
     assert shape() == Shape()
+    assert shape("--family", "t5", "--head-size", "64") == t5.Shape(head_size=64)
     assert shape("--layers", "3") == Shape(layers=3)
     assert shape("--family", "llama", "--kv-heads", "8") == llama.Shape(kv_heads=8)
     with pytest.raises(ConfigError, match="--kv-heads is no number of a GPT"):
@@ -148,25 +179,34 @@ def test_a_single_request_does_not_wait_for_a_batch(tmp_path: Path) -> None:
 
 def test_sides_take_turns_and_the_first_one_changes() -> None:
     log: list[str] = []
-    measure.compare([Counting("a", log), Counting("b", log)], Workload(4, 10, (1,), 2, 2), 96)
-    assert log == [*"aabb", *"ab", *"ba"]
+    measure.compare([Counting("a", log), Counting("b", log)], Workload((4,), 10, (1,), 2, 2), 96)
+    assert log == [*"aabb", *"ab", *"ba"] * 2  # a whole answer, then its first token
+
+
+def test_a_side_can_be_asked_with_prompts_of_one_length_alone() -> None:
+    log: list[str] = []
+    two = Workload((4, 9), 10, (1,), 1, 1)
+    compared = measure.compare([Counting("a", log), Counting("b", log, prompt=4)], two, 96)
+    assert [len(compared.times[name]) for name in "ab"] == [4, 2]
 
 
 def test_a_failed_side_is_left_out_and_named() -> None:
     sides = [Counting(FT), Counting("plain"), Counting("compiled", failure=RuntimeError("no compiler"))]
     compared = measure.compare(sides, WORK, 96)
-    assert compared.failures == {"compiled": "batch 1: RuntimeError: no compiler"}
-    assert [sorted(compared.times[name]) for name in (FT, "plain", "compiled")] == [[1, 8], [1, 8], []]
+    assert compared.failures == {"compiled": f"{ONE}: RuntimeError: no compiler"}
+    every = [request.name for request in WORK.requests()]
+    assert [list(compared.times[name]) for name in (FT, "plain", "compiled")] == [every, every, []]
     assert sides[2].log == ["compiled"]
 
 
 def test_an_answer_that_is_too_short_ends_the_measurement_of_ours() -> None:
     with pytest.raises(ValueError, match=r"gave \[3\] tokens, not 10"):
-        measure.compare([Counting(FT, length=3)], WORK, 96)
+        measure.compare([Counting(FT, most=3)], WORK, 96)
 
 
 def test_prompts_are_the_same_in_every_run_and_lack_the_end_token() -> None:
-    first, second = (WORK.prompts(8, TINY.end) for _ in range(2))
+    request = measure.Request(prompt=4, batch=8, answer=10)
+    first, second = (request.prompts(TINY.end) for _ in range(2))
     assert (first == second).all()
     assert first.shape == (8, 4)
     assert first.max() < TINY.end
@@ -178,42 +218,47 @@ def test_equal_tokens_are_counted_up_to_the_first_difference() -> None:
 
 def test_ours_is_compared_with_each_variant_of_transformers() -> None:
     times = {
-        FT: {1: [0.1, 0.05, 0.4], 8: [0.2]},
-        "plain": {1: [0.4], 8: [0.4]},
-        "compiled": {1: [0.2], 8: [0.1]},
+        FT: {ONE: [0.1, 0.05, 0.4], EIGHT: [0.2], **FIRSTS},
+        "plain": {ONE: [0.4], EIGHT: [0.4], **FIRSTS},
+        "compiled": {ONE: [0.2], EIGHT: [0.1], **FIRSTS},
     }
-    answers = {name: {1: [[1]], 8: [[1]] * 8} for name in times}
-    figures = list(report.figures(report.data(found(Compared(times, answers, {})))))
-    ratios = [f for f in figures if f.goal is not None]
+    answers = {name: {ONE: [[1]], EIGHT: [[1]] * 8} for name in times}
+    of = report.data(found(Compared(times, answers, {})))
+    ratios = [f for f in report.figures(of) if f" of {FT} / " in f.what]
     assert {f.what: f.value for f in ratios} == pytest.approx(
         {
-            f"batch 1: tokens/s of {FT} / plain": 4,
-            f"batch 1: tokens/s of {FT} / compiled": 2,
-            f"batch 8: tokens/s of {FT} / plain": 2,
-            f"batch 8: tokens/s of {FT} / compiled": 0.5,
+            f"{MODEL}, {ONE}: tokens/s of {FT} / plain": 4,
+            f"{MODEL}, {ONE}: tokens/s of {FT} / compiled": 2,
+            f"{MODEL}, {EIGHT}: tokens/s of {FT} / plain": 2,
+            f"{MODEL}, {EIGHT}: tokens/s of {FT} / compiled": 0.5,
         }
     )
-    assert [f.what for f in ratios if not f.met] == [f"batch 8: tokens/s of {FT} / compiled"]
-    rates = [f.value for f in figures if f.unit == report.RATE]
-    assert rates == pytest.approx([100, 25, 50, 400, 200, 800])
+    assert [f.what for f in ratios if not f.met] == [f"{MODEL}, {EIGHT}: tokens/s of {FT} / compiled"]
+    titles, rows = report.table(of)
+    assert titles == ("prompt", "batch", f"{FT}, 1 starts", "plain", "compiled")
+    assert rows[0] == (
+        *("4", "1", "100 (100 to 100); 50 ms"),
+        *("25 (25 to 25); 50 ms; 1 equal", "50 (50 to 50); 50 ms; 1 equal"),
+    )
 
 
 def lives(*seconds: float) -> Data:
     """Return the data of a server that was started once for each, and of one side that takes 0.2 s."""
-    first, *later = ({1: [taken], 8: [taken]} for taken in seconds)
-    times = {FT: first, "compiled": {1: [0.19, 0.2, 0.3], 8: [0.2]}}
-    answers = {name: {1: [[1]], 8: [[1]] * 8} for name in times}
+    first, *later = ({ONE: [taken], EIGHT: [taken], **FIRSTS} for taken in seconds)
+    times = {FT: first, "compiled": {ONE: [0.19, 0.2, 0.3], EIGHT: [0.2], **FIRSTS}}
+    answers = {name: {ONE: [[1]], EIGHT: [[1]] * 8} for name in times}
     sessions = [Session("shipped", 4, "0", taken) for taken in later]
     return report.data(found(Compared(times, answers, {}), sessions))
 
 
-def ratio(of: Data) -> Figure:
-    (figure,) = (f for f in report.figures(of) if f.what == f"batch 1: tokens/s of {FT} / compiled")
+def only(of: Data, end: str) -> Figure:
+    (figure,) = (f for f in report.figures(of) if f.what.endswith(end))
     return figure
 
 
 def test_a_ratio_is_over_all_starts_of_the_server_and_judged_by_the_slowest() -> None:
-    good, bad = ratio(lives(0.1, 0.125, 0.16)), ratio(lives(0.1, 0.125, 0.25))
+    end = f"{ONE}: tokens/s of {FT} / compiled"
+    good, bad = only(lives(0.1, 0.125, 0.16), end), only(lives(0.1, 0.125, 0.25), end)
     assert [good.value, good.least, good.most] == pytest.approx([1.6, 1.25, 2])
     assert (good.met, bad.met) == (True, False)
     assert bad.value == pytest.approx(1.6)
@@ -221,39 +266,61 @@ def test_a_ratio_is_over_all_starts_of_the_server_and_judged_by_the_slowest() ->
     assert "slowest start" in good.how
 
 
+def test_the_rate_of_one_row_is_compared_with_what_the_memory_of_the_gpu_allows() -> None:
+    """An H200 reads 4.8 TB/s, so the 1.556 billion numbers of a step 1,542 times a second."""
+    part = only(lives(0.1, 0.125, 0.16), "limit of the memory")
+    of_limit = 2 * Shape().step / 4.8e12
+    assert [part.least, part.value, part.most] == pytest.approx(
+        [62.5 * of_limit, 80 * of_limit, 100 * of_limit]
+    )
+    assert (part.goal, part.met) == (0.6, False)
+    unknown = {**lives(0.1), "gpu": "another"}
+    assert not [f for f in report.figures(unknown) if f.what.endswith("limit of the memory")]
+
+
 def test_the_figures_follow_from_what_the_record_holds(tmp_path: Path) -> None:
-    """JSON has the batches as text."""
+    """JSON has tuples as lists."""
     of = lives(0.1, 0.125, 0.16)
     again = json.loads(json.dumps(of))
     assert list(report.figures(again)) == list(report.figures(of))
     assert report.charts(again) == report.charts(of)
-    old = Result("inference", "real", (), Machine("", 1, 1, "", 0.0), "", again)
+    assert report.table(again) == report.table(of)
+    old = Result("inference", "real", (), Machine("", 1, 1, "", 0.0), "", again, subject="gpt")
     assert inference.recomputed(old).figures == tuple(report.figures(of))
+    assert old.file == "inference-gpt-real.json"
+    title, _, head, line, *rows = catalogue.details(old).splitlines()
+    assert title.startswith(f"{MODEL}, fp16, 10 tokens on one {GPU}")
+    assert head.startswith("| prompt | batch | FasterTransformer, 3 starts |")
+    assert set(line) == set("| -")
+    assert len(rows) == 2
 
 
 def test_variants_are_compared_with_the_first_one_by_their_starts() -> None:
-    compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
+    compared = Compared({FT: {ONE: [0.1], EIGHT: [0.1], **FIRSTS}}, {FT: {}}, {})
     sessions = [
-        Session("shipped", 8, "0", {1: [0.2], 8: [0.2]}),
-        Session("shipped", 8, "0", {1: [0.2], 8: [0.4]}),
-        Session("nvtx", 4, "0", {1: [0.4], 8: [0.4]}),
-        Session("nvtx", 4, "0", {1: [0.2], 8: [0.4]}),
+        Session(name, ready, "0", {ONE: [one], EIGHT: [eight], **FIRSTS})
+        for name, ready, one, eight in (
+            ("shipped", 8, 0.2, 0.2),
+            ("shipped", 8, 0.2, 0.4),
+            ("nvtx", 4, 0.4, 0.4),
+            ("nvtx", 4, 0.2, 0.4),
+        )
     ]
     of = report.data(found(compared, sessions, (server.SHIPPED, Variant("nvtx"))))
     values = {f.what: (f.value, f.least, f.most) for f in report.figures(of) if "nvtx" in f.what}
     assert values == {
-        "batch 1: tokens/s of nvtx / shipped": pytest.approx((0.75, 0.5, 1)),
-        "batch 8: tokens/s of nvtx / shipped": pytest.approx((2 / 3, 0.5, 1)),
+        f"{ONE}: tokens/s of nvtx / shipped": pytest.approx((0.75, 0.5, 1)),
+        f"{EIGHT}: tokens/s of nvtx / shipped": pytest.approx((2 / 3, 0.5, 1)),
         "time to ready of nvtx / shipped": pytest.approx((0.5, 0.5, 0.5)),
     }
-    assert [chart.name for chart in report.charts(of)] == ["inference", "inference-variants"]
+    assert [chart.name for chart in report.charts(of)] == ["inference-gpt-4", "inference-gpt-variants"]
 
 
 def test_the_record_names_the_library_of_a_variant(tmp_path: Path) -> None:
     (tmp_path / server.LIBRARY).write_bytes(b"ELF")
-    compared = Compared({FT: {1: [0.1], 8: [0.1]}}, {FT: {}}, {})
+    compared = Compared({FT: {ONE: [0.1], EIGHT: [0.1]}}, {FT: {}}, {})
     variants = (server.SHIPPED, Variant("nvtx", tmp_path, cpus="0-3"))
-    sessions = [Session(v.name, 4, "0", {1: [0.2], 8: [0.4]}) for v in variants]
+    sessions = [Session(v.name, 4, "0", {ONE: [0.2], EIGHT: [0.4]}) for v in variants]
     settings = report.data(found(compared, sessions, variants))["variants"]
     digest = hashlib.sha256(b"ELF").hexdigest()
     assert settings == {"shipped": {}, "nvtx": {"cpus": "0-3", "library": f"sha256:{digest}"}}

@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,7 +22,10 @@ from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.server import Command, Place
 from ftbuild.errors import HostError, SmokeError
 
-WORK = Workload(prompt=4, answer=3, batches=(1, 8), runs=2, warm_ups=1)
+WORK = Workload(prompts=(4,), answer=3, batches=(1, 8), runs=2, warm_ups=1)
+ONE, EIGHT = (request.name for request in WORK.whole())
+FIRSTS = {f"batch {batch}, 1 after 4": [0.05] for batch in (1, 8)}
+SIZES = engine.Sizes(7, 8)
 PROMPTS = np.zeros((2, 4), np.uint32)
 # Answers as an engine's process does; `die` in its arguments: not at all; `once`: a single time.
 PROGRAM = """
@@ -44,6 +48,7 @@ class Counting:
     name: str
     package = "pytest"
     settings: Mapping[str, str]
+    prompt = None
 
     def answer(self, prompts: object, length: int) -> list[list[int]]:
         return [list(range(length)) for _ in prompts]  # type: ignore[attr-defined]
@@ -71,7 +76,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_an_engine_answers_from_its_own_process_and_ends_with_the_block(
     tmp_path: Path, program: list[str]
 ) -> None:
-    with peers.started("vLLM", tmp_path, 7, "cuda", tmp_path / "log") as life:
+    with peers.started("vLLM", tmp_path, SIZES, "cuda", tmp_path / "log") as life:
         assert life.side.answer(PROMPTS, 3) == [[0, 1, 2], [0, 1, 2]]
         assert life.settings == {"version": "1.2", "kind": "fp16"}
         assert 0 < life.ready_seconds < 60
@@ -85,7 +90,7 @@ def test_an_engine_that_does_not_start_is_an_error_and_its_log_is_kept(
     program.append("die")
     with (
         pytest.raises(SmokeError, match="vLLM has ended"),
-        peers.started("vLLM", tmp_path, 7, "cuda", tmp_path / "log"),
+        peers.started("vLLM", tmp_path, SIZES, "cuda", tmp_path / "log"),
     ):
         pass
     assert "no such GPU" in (tmp_path / "log").read_text()
@@ -93,7 +98,7 @@ def test_an_engine_that_does_not_start_is_an_error_and_its_log_is_kept(
 
 def test_an_engine_that_ends_meanwhile_is_an_error(tmp_path: Path, program: list[str]) -> None:
     program.append("once")
-    with peers.started("vLLM", tmp_path, 7, "cuda", tmp_path / "log") as life:
+    with peers.started("vLLM", tmp_path, SIZES, "cuda", tmp_path / "log") as life:
         life.side.answer(PROMPTS, 3)
         with pytest.raises(SmokeError, match="vLLM has ended"):
             life.side.answer(PROMPTS, 3)
@@ -104,7 +109,7 @@ def test_an_engine_that_never_gets_ready_is_killed(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(peers, "command", lambda *_: ["sleep", "600"])
     with (
         pytest.raises(SmokeError, match="has ended"),
-        peers.started("vLLM", tmp_path, 7, "cuda", tmp_path / "log"),
+        peers.started("vLLM", tmp_path, SIZES, "cuda", tmp_path / "log"),
     ):
         pass
 
@@ -163,13 +168,29 @@ def test_an_engine_that_fails_is_left_out_and_named(tmp_path: Path) -> None:
     assert [session.variant for session in sessions] == ["a", "a", "a"]
 
 
+def taking(seconds: float) -> measure.Times:
+    return {ONE: [seconds], EIGHT: [seconds], **FIRSTS}
+
+
+def test_an_interrupted_measurement_keeps_what_it_has(tmp_path: Path) -> None:
+    @contextmanager
+    def interrupted(_: Path) -> Iterator[Life]:
+        raise KeyboardInterrupt
+        yield
+
+    log: list[str] = []
+    both = [contender("a", log), Contender("b", interrupted)]
+    sessions, failures = measure.vary(both, WORK, 96, tmp_path, 3)
+    assert ([session.variant for session in sessions], failures) == (["a"], {})
+
+
 def measured(theirs: list[float], failures: Mapping[str, str] | None = None) -> report.Data:
     """Return data of three starts of ours that take 0.1, 0.2 and 0.25 s, and of one engine."""
-    times = {FT: {1: [0.1], 8: [0.1]}}
-    answers = {FT: {1: [[1, 2, 3]], 8: [[1, 2, 3]] * 8}}
-    ours = [Session("shipped", 4, "0", {1: [taken], 8: [taken]}) for taken in (0.2, 0.25)]
-    one = {1: [[1, 2, 9]], 8: [[1, 9, 9]] * 8}
-    sessions = [Session("vLLM", 9, "", {1: [taken], 8: [taken]}, {"version": "1.2"}, one) for taken in theirs]
+    times = {FT: taking(0.1)}
+    answers = {FT: {ONE: [[1, 2, 3]], EIGHT: [[1, 2, 3]] * 8}}
+    ours = [Session("shipped", 4, "0", taking(seconds)) for seconds in (0.2, 0.25)]
+    one = {ONE: [[1, 2, 9]], EIGHT: [[1, 9, 9]] * 8}
+    sessions = [Session("vLLM", 9, "", taking(seconds), {"version": "1.2"}, one) for seconds in theirs]
     described = job.Job(
         Command(Place(Path("/nowhere"), server.INSIDE), ()),
         "",
@@ -192,19 +213,25 @@ def one(of: report.Data, what: str) -> Figure:
 
 def test_the_ratio_to_an_engine_is_over_all_starts_of_both_and_judged_by_its_worst() -> None:
     of = measured([0.3, 0.4, 0.24])
-    ratio = one(of, f"batch 1: tokens/s of {FT} / vLLM")
+    ratio = one(of, f"{ONE}: tokens/s of {FT} / vLLM")
     assert [ratio.value, ratio.least, ratio.most] == pytest.approx([0.3 / 0.2, 0.24 / 0.25, 0.4 / 0.1])
     assert not ratio.met
-    assert one(measured([0.3, 0.4, 0.26]), f"batch 1: tokens/s of {FT} / vLLM").met
-    rate = one(of, "batch 8: vLLM")
-    assert rate.value == pytest.approx(8 * 3 / 0.3)
-    assert "vLLM 1.2, median of 3 starts" in rate.how
+    assert "vLLM 1.2, 3 starts" in ratio.how
+    assert one(measured([0.3, 0.4, 0.26]), f"{ONE}: tokens/s of {FT} / vLLM").met
+
+
+def test_the_table_has_rate_first_token_and_equal_tokens_of_an_engine() -> None:
+    titles, rows = report.table(measured([0.3, 0.4, 0.25]))
+    assert titles == ("prompt", "batch", f"{FT}, 3 starts", "vLLM 1.2, 3 starts")
+    assert rows == [
+        ("4", "1", "15 (12 to 30); 50 ms", "10 (7.5 to 12); 50 ms; 2 equal"),
+        ("4", "8", "120 (96 to 240); 50 ms", "80 (60 to 96); 50 ms; 1 equal"),
+    ]
 
 
 def test_the_answers_of_an_engine_are_compared_and_not_kept() -> None:
     of = measured([0.3])
-    assert of["equal_tokens"]["vLLM, batch 1"] == [2]
-    assert of["equal_tokens"]["vLLM, batch 8"] == [1] * 8
+    assert of["equal_tokens"]["vLLM"] == {ONE: [2], EIGHT: [1] * 8}
     assert all(not session["answers"] for session in of["sessions"])
 
 
@@ -216,6 +243,16 @@ def test_an_engine_has_a_bar_unless_it_failed() -> None:
     assert list(chart.series) == [FT]
     assert failed["failures"] == {"vLLM": "no wheel"}
     assert not [figure for figure in report.figures(failed) if "vLLM" in figure.what]
+    assert all("vLLM" not in title for title in report.table(failed)[0])
+
+
+def test_nothing_is_started_when_the_time_is_up(tmp_path: Path) -> None:
+    log: list[str] = []
+    both = [contender("a", log), contender("b", log)]
+    sessions, failures = measure.vary(both, WORK, 96, tmp_path, 3, until=time.monotonic() - 1)
+    assert (sessions, failures, log) == ([], {}, [])
+    sessions, _ = measure.vary(both, WORK, 96, tmp_path, 1, until=time.monotonic() + 60)
+    assert log == ["a", "b"]
 
 
 def test_the_figures_of_an_engine_follow_from_what_the_record_holds() -> None:

@@ -1,0 +1,122 @@
+"""Random weights, in the parameters of transformers and in FasterTransformer's files."""
+
+from __future__ import annotations
+
+import configparser
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ftbuild.models import config_ini
+
+if TYPE_CHECKING:
+    import torch
+
+SEED = 20221
+# GPT-2's own (transformers, GPT2Config.initializer_range). GPT-2 scales the last projections of a layer down;
+# here they are not, so that the layers outweigh the embedding and answers do not merely repeat tokens.
+STD = 0.02
+
+
+def same(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor as it is."""
+    return tensor
+
+
+def turned(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a matrix of torch's Linear, [out, in], as [in, out]."""
+    return tensor.T
+
+
+def together(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Return three matrices [out, in] as [in, 3, out]."""
+    import torch
+
+    return torch.stack([query, key, value]).permute(2, 0, 1)
+
+
+@dataclass(frozen=True)
+class File:
+    """A weight file: its size, and the parameters of transformers from which `layout` makes it."""
+
+    name: str
+    size: tuple[int, ...]
+    parameters: tuple[str, ...]
+    layout: Callable[..., torch.Tensor] = same
+
+
+def count(files: Iterable[File]) -> int:
+    """Return the number of parameters in files, of which several may hold the same ones."""
+    seen: set[str] = set()
+    total = 0
+    for file in files:
+        if not seen.issuperset(file.parameters):
+            total += math.prod(file.size)
+        seen.update(file.parameters)
+    return total
+
+
+def norm(file: str, parameter: str, size: int) -> Iterator[File]:
+    """Yield the files of a norm with a scale and a shift."""
+    for part in ("weight", "bias"):
+        yield File(f"{file}.{part}.bin", (size,), (f"{parameter}.{part}",))
+
+
+def draw(made: Any, *, never: Mapping[str, int], seed: int = SEED) -> None:
+    """Draw all parameters of a model: about one in the scales of norms, else about zero.
+
+    `never` names parameters with the row that becomes zero, that of the end token in the head: its logit is
+    zero then, never the greatest. The same seed gives the same weights on the same kind of device.
+    """
+    import torch
+
+    generator = torch.Generator(made.device).manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in made.named_parameters():
+            scale = parameter.dim() == 1 and name.endswith("weight")
+            drawn = torch.randn(parameter.shape, generator=generator, device=made.device) * STD + float(scale)
+            if name in never:
+                drawn[never[name]] = 0
+            parameter.copy_(drawn)
+
+
+def write(made: Any, files: Collection[File], folder: Path) -> None:
+    """Write the files of a model into `folder`."""
+    parameters = dict(made.named_parameters())  # a tied head counts once
+    for file in files:
+        laid = file.layout(*(parameters[name].detach() for name in file.parameters)).contiguous()
+        assert laid.shape == file.size, file
+        laid.cpu().numpy().tofile(folder / file.name)
+    used = {name for file in files for name in file.parameters}
+    assert used == parameters.keys(), f"transformers has more tensors: {parameters.keys() - used}"
+
+
+def write_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> None:
+    """Write config.ini into the new `folder`."""
+    folder.mkdir(parents=True)
+    written = configparser.ConfigParser()
+    written.read_dict(sections)
+    with (folder / config_ini.FILE).open("w", encoding="utf-8") as file:
+        written.write(file)
+
+
+def made(kind: Callable[[Any], Any], described: Any, device: str) -> Any:
+    """Return a model of transformers in fp16, whose weights are not drawn yet and whose answers never end.
+
+    An end token costs transformers a check at every step, so it gets none, to its advantage.
+    """
+    import torch
+
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float16)
+    try:
+        with torch.device(device):
+            model = kind(described).eval()
+    finally:
+        torch.set_default_dtype(before)
+    model.tie_weights()
+    model.generation_config.eos_token_id = None
+    model.generation_config.pad_token_id = described.eos_token_id
+    return model
