@@ -20,6 +20,9 @@ LONGEST = ("test_build.py", "test_nightly.py")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# The commands that tests start would compile every module again, in a third of their time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """Return one more than there are processors: builds and registries are waited for most of the time."""
