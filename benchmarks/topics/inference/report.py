@@ -75,9 +75,9 @@ def data(found: Found) -> dict[str, Any]:
 
 
 def figures(of: Data) -> Iterator[Figure]:
-    """Yield the part of the memory's bandwidth, the ratios to all other sides, time to ready, and variants.
+    """Yield what has a goal, the part of the memory's bandwidth and the ratios, time to ready, and variants.
 
-    The rates themselves are in the table.
+    The rates themselves, also of other batches, are in the table.
     """
     for request in _workload(of).whole():
         yield from _of_bandwidth(of, request)
@@ -227,6 +227,8 @@ def _of_bandwidth(of: Data, request: Request) -> Iterator[Figure]:
 
 def _ratios(of: Data, request: Request) -> Iterator[Figure]:
     """Yield the ratio to each other side: to a peer by the ends of both, to transformers by its median."""
+    if request.batch not in AHEAD_IN:
+        return
     ours = _side(of, FT, request)
     for side in _able(of):
         if side == FT or not _answered(of, side, request):
@@ -237,9 +239,8 @@ def _ratios(of: Data, request: Request) -> Iterator[Figure]:
         else:
             theirs = Rate(theirs.median, theirs.median, theirs.median)
             judged = f"{_how(of)}; the goal judged by the slowest start, of which the first took turns"
-        goal = 1.0 if request.batch in AHEAD_IN else None
         what = f"{_size(of)}, {request.name}: {RATE} of {FT} / {side}"
-        yield ours.over(theirs).figure(what, "", judged, goal)
+        yield ours.over(theirs).figure(what, "", judged, 1.0)
 
 
 def _variants(of: Data) -> Iterator[Figure]:
