@@ -31,7 +31,8 @@ class Step:
     """The median of the steps: nanoseconds, and counts.
 
     `busy` is when any kernel, copy or fill ran. `gpu` holds the nanoseconds of each by its short name,
-    `calls` those of each runtime call of the busiest thread, `counts` how many there were of both.
+    `calls` those of each runtime call of the thread with the most in a step, `counts` how many there were of
+    both.
     """
 
     steps: int
@@ -77,7 +78,9 @@ def median_step(rows: Sequence[Row], layers: int, marker: str = MARKER) -> Step 
     spans = _spans(rows, layers, marker)
     if not spans:
         return None
-    gpu, calls = ([_within(some, *span) for span in spans] for some in _lanes(rows))
+    done, called = _lanes(rows)
+    gpu = [_within(done, *span) for span in spans]
+    calls = [_of_one_thread(_within(called, *span)) for span in spans]
     count = len(spans)
     return Step(
         count,
@@ -100,7 +103,7 @@ def typical_step(rows: Sequence[Row], layers: int, marker: str = MARKER) -> Draw
     usual = statistics.median(end - start for start, end in spans)
     start, end = min(spans, key=lambda span: abs(span[1] - span[0] - usual))
     gpu, calls = ([row for row in some if row.end > start and row.start < end] for some in _lanes(rows))
-    return Drawn(start, end, gpu, calls)
+    return Drawn(start, end, gpu, _of_one_thread(calls))
 
 
 def _spans(rows: Sequence[Row], layers: int, marker: str) -> list[tuple[int, int]]:
@@ -112,10 +115,14 @@ def _spans(rows: Sequence[Row], layers: int, marker: str) -> list[tuple[int, int
 
 
 def _lanes(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
-    """Return what the GPU did, and the calls of the busiest thread."""
-    thread = Counter(row.place for row in rows if row.kind == CALL).most_common(1)
-    called = [row for row in rows if row.kind == CALL and thread and row.place == thread[0][0]]
-    return [row for row in rows if row.kind != CALL], called
+    """Return what the GPU did, and what was called."""
+    return [row for row in rows if row.kind != CALL], [row for row in rows if row.kind == CALL]
+
+
+def _of_one_thread(calls: Sequence[Row]) -> list[Row]:
+    """Return the calls of the thread that made the most: in each start of a server another one decodes."""
+    threads = Counter(row.place for row in calls).most_common(1)
+    return [row for row in calls if row.place == threads[0][0]]
 
 
 def _within(rows: Sequence[Row], start: int, end: int) -> Sequence[Row]:

@@ -118,7 +118,7 @@ def charts(of: Data) -> list[Bars]:
         requests = [request for request in _workload(of).whole() if request.prompt == prompt]
         able = [side for side in _able(of) if all(_answered(of, side, request) for request in requests)]
         series = {side: [_side(of, side, request).median for request in requests] for side in able}
-        drawn.append(_chart(of, f"inference-{of['family']}-{prompt}", f"{prompt} tokens given", series))
+        drawn.append(_chart(of, f"inference-{of['family']}-{prompt}", f"prompts of {prompt}", series))
     if len(of["variants"]) > 1:
         first, *_ = _workload(of).prompts
         requests = [request for request in _workload(of).whole() if request.prompt == first]
@@ -263,7 +263,7 @@ def _ready(of: Data, variant: str) -> list[float]:
 def _chart(of: Data, name: str, of_what: str, series: Mapping[str, Sequence[float]]) -> Bars:
     labels = tuple(f"batch {batch}" for batch in of["workload"]["batches"])
     bars = {side: tuple(values) for side, values in series.items()}
-    return Bars(name, f"{title(of)}, {of_what}", "tokens per second", labels, bars)
+    return Bars(name, f"{_size(of)}, {of_what}, {of['gpu']}", "tokens per second", labels, bars)
 
 
 def _equal(found: Found) -> Iterator[tuple[str, Iterator[tuple[str, list[int]]]]]:

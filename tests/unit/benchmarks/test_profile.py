@@ -52,6 +52,16 @@ def test_the_time_between_two_answers_is_no_step() -> None:
     assert step.duration == 100
 
 
+def test_a_server_that_is_started_again_decodes_in_another_thread() -> None:
+    again = [line.replace("\t7\t", "\t9\t") for line in trace(5, begin=90_000)]
+    rows = steps.read([*trace(5), *again])
+    step, one = steps.median_step(rows, layers=2), steps.typical_step(rows, layers=2)
+    assert step is not None
+    assert one is not None
+    assert step.counts["cudaLaunchKernel_v7000"] == 4
+    assert len(one.calls) == 4
+
+
 @pytest.mark.parametrize("steps_made", [0, 1])
 def test_a_trace_without_two_steps_has_no_median(steps_made: int) -> None:
     assert steps.median_step(steps.read(trace(steps_made)), layers=2) is None
