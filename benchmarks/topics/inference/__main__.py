@@ -46,7 +46,7 @@ from benchmarks.topics.inference import (
 from benchmarks.topics.inference.architecture import Architecture
 from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.server import Launcher, Place, Variant
-from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted
 from ftbuild.text import tables
 
 SHAPES: Mapping[str, type[Architecture]] = {
@@ -94,6 +94,25 @@ def shape(options: argparse.Namespace) -> Architecture:
     return of(**given)
 
 
+def workload(options: argparse.Namespace, model: Architecture) -> Workload:
+    """Return the requests that the options select; ConfigError for texts longer than `model` takes."""
+    asked = Workload(
+        tuple(options.prompts), options.answer, tuple(options.batches), options.runs, options.warm_ups
+    )
+    positions = getattr(model, "positions", asked.longest)
+    if asked.longest > positions:
+        what = f"{max(asked.prompts)} tokens with an answer of {asked.answer} are more than {positions}"
+        raise ConfigError(f"--prompts: {what}", hint=f"--positions {asked.longest}")
+    return asked
+
+
+def count(text: str) -> int:
+    """Return a number of at least one; ValueError for any other text."""
+    if (number := int(text)) < 1:
+        raise ValueError(f"{number} is less than 1")
+    return number
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser; options of model and workload are named by the fields of shapes and Workload."""
     made = argparse.ArgumentParser(
@@ -114,18 +133,18 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
     )
-    made.add_argument("--rounds", type=int, default=2, help="starts of each variant and peer (2)")
+    made.add_argument("--rounds", type=count, default=2, help="starts of each variant and peer (2)")
     made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
     made.add_argument("--way", action="append", choices=WAYS, help="of transformers (repeatable; all)")
     made.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     made.add_argument("--minutes", type=float, help="start no server or engine later than that")
     for name in sorted(set().union(*map(sizes, SHAPES.values()))):
-        made.add_argument(f"--{name.replace('_', '-')}", type=int, help="of the model")
+        made.add_argument(f"--{name.replace('_', '-')}", type=count, help="of the model")
     for name in ("answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))
-        made.add_argument(f"--{name}", type=int, default=default, help="of the workload (%(default)s)")
-    made.add_argument("--prompts", type=int, nargs="+", default=Workload.prompts, help="(%(default)s)")
-    made.add_argument("--batches", type=int, nargs="+", default=Workload.batches, help="(%(default)s)")
+        made.add_argument(f"--{name}", type=count, default=default, help="of the workload (%(default)s)")
+    made.add_argument("--prompts", type=count, nargs="+", default=Workload.prompts, help="(%(default)s)")
+    made.add_argument("--batches", type=count, nargs="+", default=Workload.batches, help="(%(default)s)")
     origin.add_option(made)
     return made
 
@@ -135,15 +154,16 @@ def described(options: argparse.Namespace) -> job.Job:
     variants = tuple(map(variant, options.variant or [[server.SHIPPED.name]]))
     if options.server and (given := [each.name for each in variants if each.image]):
         raise ConfigError(f"--variant {given[0]}: --server runs no image", hint="--image, or no image=")
+    if not options.template.is_file():
+        raise ConfigError("--template: there is no such file", where=str(options.template))
+    model = shape(options)
     return job.Job(
         launcher=launcher(options),
         template=options.template.read_text(encoding="utf-8"),
         out=options.out,
         variants=variants,
-        shape=shape(options),
-        workload=Workload(
-            tuple(options.prompts), options.answer, tuple(options.batches), options.runs, options.warm_ups
-        ),
+        shape=model,
+        workload=workload(options, model),
         rounds=options.rounds,
         device=options.device,
         ways=[] if options.no_transformers else [WAYS[way] for way in options.way or WAYS],
@@ -163,6 +183,9 @@ def main() -> int:
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
+    except KeyboardInterrupt:
+        progress("interrupted before the first server was measured: there is no record")
+        return Interrupted.exit_code
     data = report.data(found)
     cells = cells or [cell for variant in found.job.variants if (cell := found.job.launcher.cell(variant))]
     result = Result(

@@ -24,7 +24,7 @@ from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.report import Data
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
 from ftbuild.config import loader
-from ftbuild.errors import ConfigError, SmokeError
+from ftbuild.errors import ConfigError, Interrupted, SmokeError
 from ftbuild.models import config_pbtxt
 from ftbuild.models import weights as converted
 from ftbuild.models.converters import find_converter
@@ -162,6 +162,55 @@ def test_the_numbers_of_a_model_are_those_of_its_family(tmp_path: Path) -> None:
     assert shape("--family", "llama", "--kv-heads", "8") == llama.Shape(kv_heads=8)
     with pytest.raises(ConfigError, match="--kv-heads is no number of a GPT"):
         shape("--kv-heads", "8")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--prompts", "2000"), "--prompts: 2000 tokens with an answer of 128 are more than 2048"),
+        (("--family", "gptj", "--positions", "100"), "128 tokens with an answer of 128 are more than 100"),
+        (("--template", "/nowhere"), "--template: there is no such file"),
+        (("--prompts", "0"), "argument --prompts: invalid count value: '0'"),
+        (("--batches", "1", "-8"), "argument --batches: invalid count value: '-8'"),
+        (("--rounds", "many"), "argument --rounds: invalid count value: 'many'"),
+        (("--runs", "0"), "argument --runs: invalid count value: '0'"),
+        (("--minutes", "soon"), "argument --minutes: invalid float value: 'soon'"),
+    ],
+)
+def test_wrong_options_end_with_2_and_a_message_before_anything_is_made(
+    options: tuple[str, ...],
+    complaint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "config.pbtxt").touch()
+    words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["inference", *words, *options])
+    monkeypatch.setattr(command_line, "lacking", lambda *_: None)
+    with pytest.raises(SystemExit) as ended:
+        sys.exit(command_line.main())
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert complaint in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_ctrl_c_before_anything_is_measured_ends_without_a_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_: job.Job) -> job.Found:
+        raise KeyboardInterrupt
+
+    (tmp_path / "config.pbtxt").touch()
+    words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["inference", *words])
+    monkeypatch.setattr(command_line, "lacking", lambda *_: None)
+    monkeypatch.setattr(job, "run", interrupted)
+    assert command_line.main() == Interrupted.exit_code
+    assert "there is no record" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_single_request_does_not_wait_for_a_batch(tmp_path: Path) -> None:
