@@ -52,8 +52,8 @@ def run(workspace: Workspace) -> Result:
     """Measure the image of the selected cell as it is served."""
     from benchmarks.harness.workspace import measured
     from benchmarks.topics.inference import job, report, server
-    from benchmarks.topics.inference.gpt import Shape
     from benchmarks.topics.inference.measure import Workload
+    from benchmarks.topics.inference.models.gpt import Shape
     from ftbuild.engine import daemon, gpu
     from ftbuild.models import config_pbtxt, repository
 

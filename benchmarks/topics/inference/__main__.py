@@ -21,7 +21,7 @@ import argparse
 import shlex
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,29 +29,14 @@ from pathlib import Path
 from benchmarks.harness import origin, table
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
-from benchmarks.topics.inference import (
-    DEFINITION,
-    NAME,
-    engine,
-    gpt,
-    gptj,
-    gptneox,
-    job,
-    lacking,
-    llama,
-    report,
-    server,
-    t5,
-)
-from benchmarks.topics.inference.architecture import Architecture
+from benchmarks.topics.inference import DEFINITION, NAME, engine, job, lacking, report, server
 from benchmarks.topics.inference.measure import Workload, progress
+from benchmarks.topics.inference.models import FAMILIES
+from benchmarks.topics.inference.models.architecture import Architecture
 from benchmarks.topics.inference.server import Launcher, Place, Variant
 from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted
 from ftbuild.text import tables
 
-SHAPES: Mapping[str, type[Architecture]] = {
-    module.Shape.family: module.Shape for module in (gpt, gptj, gptneox, t5, llama)
-}
 WAYS = {"plain": job.PLAIN, "compiled": job.COMPILED}
 
 
@@ -86,8 +71,8 @@ def sizes(of: type[Architecture]) -> set[str]:
 
 def shape(options: argparse.Namespace) -> Architecture:
     """Return the model that the options select; ConfigError for a number that its family lacks."""
-    of = SHAPES[options.family]
-    every = set().union(*map(sizes, SHAPES.values()))
+    of = FAMILIES[options.family]
+    every = set().union(*map(sizes, FAMILIES.values()))
     given = {name: value for name in every if (value := getattr(options, name)) is not None}
     if foreign := sorted(given.keys() - sizes(of)):
         raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
@@ -125,7 +110,7 @@ def parser() -> argparse.ArgumentParser:
     how.add_argument("--server", metavar="COMMAND", help="run this; it gets tritonserver's options")
     made.add_argument("--access", choices=list(server.DEVICES), default="cdi", help="how --image gets GPUs")
     made.add_argument("--template", type=Path, required=True, help="upstream's config.pbtxt of the model")
-    made.add_argument("--family", choices=SHAPES, default="gpt", help="of the model (%(default)s)")
+    made.add_argument("--family", choices=FAMILIES, default="gpt", help="of the model (%(default)s)")
     made.add_argument("--out", type=Path, required=True, help="folder for the record and the servers' logs")
     made.add_argument("--folder", type=Path, help="folder to make for the model; removed at the end")
     made.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
@@ -138,7 +123,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--way", action="append", choices=WAYS, help="of transformers (repeatable; all)")
     made.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     made.add_argument("--minutes", type=float, help="start no server or engine later than that")
-    for name in sorted(set().union(*map(sizes, SHAPES.values()))):
+    for name in sorted(set().union(*map(sizes, FAMILIES.values()))):
         made.add_argument(f"--{name.replace('_', '-')}", type=count, help="of the model")
     for name in ("answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))

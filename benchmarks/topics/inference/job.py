@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.topics.inference import engine, peers, server
-from benchmarks.topics.inference.architecture import CHECKPOINT
 from benchmarks.topics.inference.life import Contender, Life
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, progress, vary
+from benchmarks.topics.inference.models.architecture import CHECKPOINT
 from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError
@@ -23,7 +23,7 @@ from ftbuild.models import config_ini, config_pbtxt
 from testing import ROOT
 
 if TYPE_CHECKING:
-    from benchmarks.topics.inference.architecture import Architecture
+    from benchmarks.topics.inference.models.architecture import Architecture
     from benchmarks.topics.inference.server import Launcher, Variant
     from ftbuild.config.families import Tensors
 

@@ -5,10 +5,9 @@ import json
 import math
 import signal
 import sys
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,11 @@ from benchmarks.harness.figure import Figure, Machine, Result
 from benchmarks.harness.origin import Measured
 from benchmarks.topics import inference
 from benchmarks.topics.inference import __main__ as command_line
-from benchmarks.topics.inference import gpt, gptj, gptneox, job, llama, measure, report, server, t5, weights
-from benchmarks.topics.inference.architecture import Architecture
-from benchmarks.topics.inference.gpt import Shape
+from benchmarks.topics.inference import job, measure, report, server
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
+from benchmarks.topics.inference.models import gpt, gptj, gptneox, llama, t5, weights
+from benchmarks.topics.inference.models.architecture import Architecture
+from benchmarks.topics.inference.models.gpt import Shape
 from benchmarks.topics.inference.report import Data
 from benchmarks.topics.inference.server import Command, Image, Place, Variant
 from ftbuild.config import loader
@@ -31,13 +31,13 @@ from ftbuild.models.converters import find_converter
 from testing import ROOT
 
 TINY = Shape(layers=2, hidden=64, heads=2, positions=16, vocabulary=96)
-TINIES: tuple[Architecture, ...] = (
+Tiny = gpt.Shape | gptj.Shape | gptneox.Shape | t5.Shape
+TINIES: tuple[Tiny, ...] = (
     TINY,
     gptj.Shape(layers=2, hidden=64, heads=2, rotary=16, vocabulary=96),
     gptneox.Shape(layers=2, hidden=64, heads=2, vocabulary=96),
     t5.Shape(layers=2, hidden=64, heads=2, head_size=16, inner=96, vocabulary=96),
 )
-FAMILIES: Mapping[str, Any] = {module.Shape.family: module for module in (gpt, gptj, gptneox, t5)}
 DECODER = {"layers": 2, "heads": 2, "hidden": 64, "inner": 256, "vocabulary": 96, "start": 95, "end": 95}
 FACTS = {
     "gpt": {**DECODER, "positions": 16},
@@ -91,12 +91,11 @@ class Counting:
         return [list(range(min(length, self.most))) for _ in range(len(prompts))]
 
 
-def written(folder: Path, shape: Architecture) -> Path:
+def written(folder: Path, shape: Tiny) -> Path:
     """Return config.ini, and a file of the right size for each tensor."""
     made = folder / job.WEIGHTS
-    family = FAMILIES[shape.family]
-    weights.write_config(family.config(shape), made)
-    for each in family.files(shape):
+    weights.write_config(shape.config(), made)
+    for each in shape.files():
         with (made / each.name).open("wb") as file:
             file.truncate(2 * math.prod(each.size))
     return made
@@ -118,7 +117,7 @@ def found(
 
 
 @pytest.mark.parametrize("shape", TINIES, ids=lambda shape: shape.family)
-def test_a_random_model_has_all_files_that_models_yaml_expects(shape: Architecture, tmp_path: Path) -> None:
+def test_a_random_model_has_all_files_that_models_yaml_expects(shape: Tiny, tmp_path: Path) -> None:
     config = loader.load(ROOT / "buildcfg")
     converter = find_converter(config, "24.10", shape.family)
     assert (

@@ -16,9 +16,9 @@ import pytest
 from benchmarks.harness.figure import Figure
 from benchmarks.topics.inference import __main__ as command_line
 from benchmarks.topics.inference import engine, job, measure, peers, report, server
-from benchmarks.topics.inference.gpt import Shape
 from benchmarks.topics.inference.life import Contender, Life
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
+from benchmarks.topics.inference.models.gpt import Shape
 from benchmarks.topics.inference.server import Command, Place
 from ftbuild.errors import HostError, SmokeError
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
-from benchmarks.topics.inference import weights
-from benchmarks.topics.inference.architecture import CHECKPOINT
 from benchmarks.topics.inference.measure import progress
+from benchmarks.topics.inference.models import weights
+from benchmarks.topics.inference.models.architecture import CHECKPOINT
 from ftbuild import models
 from ftbuild.host import shell
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import configparser
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ftbuild.models import config_ini
 
@@ -45,6 +46,41 @@ class File:
     size: tuple[int, ...]
     parameters: tuple[str, ...]
     layout: Callable[..., torch.Tensor] = same
+
+
+class Drawn(ABC):
+    """A model whose weights are drawn here, into transformers and into FasterTransformer's files.
+
+    Its last token ends an answer. In the parameters `head` its row is zero, so its logit is zero: never the
+    greatest.
+    """
+
+    vocabulary: int
+    head: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def files(self) -> Iterator[File]:
+        """Yield all files for one GPU."""
+
+    @abstractmethod
+    def config(self) -> Mapping[str, Mapping[str, object]]:
+        """Return the sections of config.ini."""
+
+    @property
+    def end(self) -> int:
+        """Return the end token."""
+        return self.vocabulary - 1
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of parameters."""
+        return count(self.files())
+
+    def fill(self, made: Any, folder: Path) -> None:
+        """Draw all weights into the model `made` of transformers, and write them into the new `folder`."""
+        write_config(self.config(), folder)
+        draw(made, never=dict.fromkeys(self.head, self.end))
+        write(made, list(self.files()), folder)
 
 
 def count(files: Iterable[File]) -> int:
