@@ -83,10 +83,8 @@ def figures(of: Data) -> Iterator[Figure]:
         yield from _of_bandwidth(of, request)
         yield from _ratios(of, request)
     ready = Rate.of([_first(of)["ready_seconds"], *_ready(of, _first(of)["variant"])])
-    starts = 1 + len(_ready(of, _first(of)["variant"]))
-    yield ready.figure(
-        f"{_size(of)}: time to ready", "s", f"measured, median of {starts} starts, weights in the page cache"
-    )
+    how = f"measured, median of {_starts(of)} starts, weights in the page cache"
+    yield ready.figure(f"{_size(of)}: time to ready", "s", how)
     yield from _variants(of)
 
 
@@ -119,10 +117,10 @@ def charts(of: Data) -> list[Bars]:
         able = [side for side in _able(of) if all(_answered(of, side, request) for request in requests)]
         series = {side: [_side(of, side, request).median for request in requests] for side in able}
         drawn.append(_chart(of, f"inference-{of['family']}-{prompt}", f"prompts of {prompt}", series))
-    if len(of["variants"]) > 1:
+    if variants := _varied(of):
         first, *_ = _workload(of).prompts
         requests = [request for request in _workload(of).whole() if request.prompt == first]
-        varied = {name: [_together(of, name, each).median for each in requests] for name in of["variants"]}
+        varied = {name: [_together(of, name, each).median for each in requests] for name in variants}
         drawn.append(_chart(of, f"inference-{of['family']}-variants", "variants of the server", varied))
     return drawn
 
@@ -154,7 +152,17 @@ def _size(of: Data) -> str:
 
 
 def _able(of: Data) -> list[str]:
-    return [side for side in (*of["seconds"], *of["peers"]) if side not in of["failures"]]
+    """Return the sides that did not fail; a peer also needs to have been started."""
+    started = {session["variant"] for session in of["sessions"]}
+    sides = (*of["seconds"], *(peer for peer in of["peers"] if peer in started))
+    return [side for side in sides if side not in of["failures"]]
+
+
+def _varied(of: Data) -> list[str]:
+    """Return the variants that were started in turn with each other; none where the time was up before."""
+    started = {session["variant"] for session in of["sessions"]}
+    varied = [name for name in of["variants"] if name in started]
+    return varied if len(varied) > 1 else []
 
 
 def _answered(of: Data, side: str, request: Request) -> bool:
@@ -188,12 +196,11 @@ def _side(of: Data, side: str, request: Request) -> Rate:
 
 def _named(of: Data, side: str) -> str:
     """Return a side with its version and how often it was started."""
-    one = next(_workload(of).whole())
     if side == FT:
-        return f"{FT}, {1 + len(_lives(of, _first(of)['variant'], one))} starts"
+        return f"{FT}, {_starts(of)} starts"
     if side in of["peers"]:
-        session = next(session for session in of["sessions"] if session["variant"] == side)
-        return f"{side} {session['settings']['version']}, {len(_lives(of, side, one))} starts"
+        session, *more = (session for session in of["sessions"] if session["variant"] == side)
+        return f"{side} {session['settings']['version']}, {1 + len(more)} starts"
     return f"{side} {of['transformers']}" if "transformers" in of else side
 
 
@@ -207,10 +214,14 @@ def _cell(of: Data, side: str, request: Request) -> str:
     return told if equal is None else f"{told}; {statistics.median(equal):g} equal"
 
 
+def _starts(of: Data) -> int:
+    """Return how often the first variant's server was started."""
+    return 1 + len(_ready(of, _first(of)["variant"]))
+
+
 def _how(of: Data) -> str:
-    starts = 1 + len(_ready(of, _first(of)["variant"]))
     return (
-        f"measured, median of {starts} starts of the server, each the median of {of['workload']['runs']} "
+        f"measured, median of {_starts(of)} starts of the server, each the median of {of['workload']['runs']} "
         f"runs, through gRPC, {of['gpu']}"
     )
 
@@ -245,7 +256,9 @@ def _ratios(of: Data, request: Request) -> Iterator[Figure]:
 
 def _variants(of: Data) -> Iterator[Figure]:
     """Yield every variant relative to the first, on servers started in turn."""
-    first, *others = of["variants"]
+    if not (variants := _varied(of)):
+        return
+    first, *others = variants
     for name in others:
         for request in _workload(of).whole():
             found, shipped = _together(of, name, request), _together(of, first, request)

@@ -95,8 +95,8 @@ class Compiled(Transformers):
     """The same, compiled: a cache of fixed size lets `generate` use torch.compile and CUDA graphs.
 
     The cache is kept between calls, since its addresses are part of the graphs (transformers' guide
-    "Optimizing inference"). Each batch size and each length of a cache would be compiled separately, which
-    takes minutes: there is one length, for prompts of `prompt` tokens and answers of `longest`.
+    "Optimizing inference"). Each batch size and each length of a cache would be compiled separately, for
+    some 40 seconds: there is one length, for prompts of `prompt` tokens and answers of `longest`.
     """
 
     def __init__(self, name: str, model: Any, prompt: int, longest: int) -> None:

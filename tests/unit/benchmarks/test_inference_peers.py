@@ -246,6 +246,15 @@ def test_an_engine_has_a_bar_unless_it_failed() -> None:
     assert all("vLLM" not in title for title in report.table(failed)[0])
 
 
+def test_what_was_not_started_before_the_time_was_up_is_left_out() -> None:
+    of = measured([])
+    assert report.table(of)[0] == ("prompt", "batch", f"{FT}, 3 starts")
+    assert not [figure for figure in report.figures(of) if "vLLM" in figure.what]
+    alone = {**of, "variants": {"shipped": {}, "nvtx": {}}}
+    assert not [figure for figure in report.figures(alone) if "nvtx" in figure.what]
+    assert [chart.name for chart in report.charts(alone)] == ["inference-gpt-4"]
+
+
 def test_nothing_is_started_when_the_time_is_up(tmp_path: Path) -> None:
     log: list[str] = []
     both = [contender("a", log), contender("b", log)]
