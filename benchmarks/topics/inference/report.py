@@ -220,10 +220,8 @@ def _starts(of: Data) -> int:
 
 
 def _how(of: Data) -> str:
-    return (
-        f"measured, median of {_starts(of)} starts of the server, each the median of {of['workload']['runs']} "
-        f"runs, through gRPC, {of['gpu']}"
-    )
+    of_each = f"each the median of {of['workload']['runs']} runs"
+    return f"measured, median of {_starts(of)} starts of the server, {of_each}, through gRPC, {of['gpu']}"
 
 
 def _of_bandwidth(of: Data, request: Request) -> Iterator[Figure]:
