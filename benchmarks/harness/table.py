@@ -12,6 +12,7 @@ from benchmarks.harness.origin import Measured, Origin
 from benchmarks.harness.staleness import Verdict
 from ftbuild.errors import ConfigError
 from ftbuild.host import files
+from ftbuild.text import markdown as md
 from ftbuild.text import tables, units
 
 TITLES = ("Topic", "Stack", "What", "Figure", "Goal", "Met", "How it was taken")
@@ -58,8 +59,7 @@ def markdown(results: Sequence[Result], plots: str, verdicts: Sequence[Verdict])
 
 def grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table in Markdown."""
-    lines = (titles, ["---"] * len(titles), *rows)
-    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in lines)
+    return md.table(titles, ([cell.replace("|", "\\|") for cell in row] for row in rows))
 
 
 def verdicts(results: Sequence[Result], found: Sequence[Verdict]) -> str:

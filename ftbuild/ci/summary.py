@@ -9,15 +9,14 @@ from ftbuild.errors import FtbuildError
 from ftbuild.gates import evidence, records
 from ftbuild.gates.report import SMOKE, VERIFY, Gate
 from ftbuild.plan import Plan
+from ftbuild.text.markdown import table
 
 TITLES = ("Cell", "Key", "Verify", "Smoke")
 
 
 def markdown(plans: Iterable[Plan], work: Path) -> str:
     """Return a table with the results of both gates per cell, from the records in the work folder."""
-    rows = [_row(plan, plan.folder(work)) for plan in plans]
-    lines = [TITLES, ("---",) * len(TITLES), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return table(TITLES, (_row(plan, plan.folder(work)) for plan in plans))
 
 
 def _row(plan: Plan, folder: Path) -> tuple[str, ...]:

@@ -111,30 +111,27 @@ def from_json(text: str) -> tuple[Entry, ...]:
 
 def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
     """Return two tables: the image for each GPU, and all images."""
-    gpus = [_row(name, *_best(fit)) for name, fit in _by_gpu(entries, sms).items()]
+    gpus = [(name, *_best(fit)) for name, fit in _by_gpu(entries, sms).items()]
     images = [
-        _row(
+        (
             f"`{e.tag}`",
             *map(markdown.escaped, (e.product, e.server, e.cuda, e.driver, e.base, e.tried)),
             f"`{e.digest}`",
         )
         for e in entries
     ]
+    titles = ("Tag", "Kind", "Server", "CUDA", "Driver from", "Base", "Run on", "Digest")
     return "\n".join(
         [
             "# Images",
             "",
             "## Which image for my GPU?",
             "",
-            _row("Compute capability", "Image", "Driver from", "Pull"),
-            _row(*["---"] * 4),
-            *gpus,
+            markdown.table(("Compute capability", "Image", "Driver from", "Pull"), gpus),
             "",
             "## All images",
             "",
-            _row("Tag", "Kind", "Server", "CUDA", "Driver from", "Base", "Run on", "Digest"),
-            _row(*["---"] * 8),
-            *images,
+            markdown.table(titles, images),
             "",
         ]
     )
@@ -152,10 +149,6 @@ def _by_gpu(entries: Sequence[Entry], sms: Iterable[Sm]) -> dict[str, list[Entry
 
 def _best(fit: Sequence[Entry]) -> tuple[str, str, str]:
     return (f"`{fit[0].tag}`", fit[0].driver, f"`{fit[0].pull}`") if fit else ("none", "", "")
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:

@@ -9,7 +9,7 @@ from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.report.sanitize import cleaned, clip, first_line
 from ftbuild.text import units
-from ftbuild.text.markdown import code, escaped
+from ftbuild.text.markdown import code, escaped, row
 from ftbuild.text.results import worst_first
 
 # GitHub's limit for one step's summary (docs.github.com, "Step isolation and limits").
@@ -81,7 +81,7 @@ def _trouble(cell: CellRecord, lines: int, width: int) -> str:
 def _table(run: NightlyRun) -> str:
     place = ("| Builder", "|---") if run.builders else ("", "")
     rows = [f"| Cell | State {place[0]}| Time | Pull | Detail |", f"|---|---{place[1]}|---:|---|---|"]
-    rows += [f"| {' | '.join(_row(cell, with_builder=bool(run.builders)))} |" for cell in run.cells]
+    rows += [row(_row(cell, with_builder=bool(run.builders))) for cell in run.cells]
     return "\n".join(rows)
 
 
@@ -102,7 +102,7 @@ def _builders(run: NightlyRun) -> str:
     for builder in run.builders:
         built = ", ".join(wording.built_on(run, builder))
         cells = (builder.name, builder.driver, str(builder.jobs), built, first_line(wording.fate(builder)))
-        rows.append(f"| {' | '.join(map(escaped, cells))} |")
+        rows.append(row(map(escaped, cells)))
     return "\n".join(rows)
 
 
@@ -110,7 +110,7 @@ def _audit(run: NightlyRun) -> str:
     rows = ["| Check | State | Detail |", "|---|---|---|"]
     for finding in worst_first(run.audit):
         cells = (escaped(finding.check), escaped(finding.state), escaped(first_line(finding.detail)))
-        rows.append(f"| {' | '.join(cells)} |")
+        rows.append(row(cells))
     return "\n".join(rows)
 
 
