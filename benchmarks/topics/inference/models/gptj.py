@@ -26,11 +26,6 @@ class Shape(Drawn):
     positions: int = 2048
     vocabulary: int = 50400
 
-    @property
-    def step(self) -> int:
-        """Return the number of all but the embedding, of which a step reads a row."""
-        return self.parameters - self.vocabulary * self.hidden
-
     def make(self, device: str) -> Any:
         """Return a GPTJForCausalLM of this shape in fp16."""
         from transformers import GPTJConfig, GPTJForCausalLM

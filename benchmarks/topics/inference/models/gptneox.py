@@ -31,11 +31,6 @@ class Shape(Drawn):
     positions: int = 2048
     vocabulary: int = 50432
 
-    @property
-    def step(self) -> int:
-        """Return the number of all but the embedding, of which a step reads a row."""
-        return self.parameters - self.vocabulary * self.hidden
-
     def make(self, device: str) -> Any:
         """Return a GPTNeoXForCausalLM of this shape in fp16."""
         from transformers import GPTNeoXConfig, GPTNeoXForCausalLM

@@ -55,6 +55,7 @@ class Drawn(ABC):
     greatest.
     """
 
+    hidden: int
     vocabulary: int
     head: ClassVar[tuple[str, ...]]
 
@@ -75,6 +76,11 @@ class Drawn(ABC):
     def parameters(self) -> int:
         """Return the number of parameters."""
         return count(self.files())
+
+    @property
+    def step(self) -> int:
+        """Return the number of all but the embedding, of which a step reads a row."""
+        return self.parameters - self.vocabulary * self.hidden
 
     def fill(self, made: Any, folder: Path) -> None:
         """Draw all weights into the model `made` of transformers, and write them into the new `folder`."""
