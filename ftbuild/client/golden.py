@@ -22,9 +22,13 @@ PROMPTS = (
     (180, 20, 180),
     (61, 62, 64, 68, 76, 92, 124, 188, 60),
 )
+# Longer than the 255 tokens up to which one block computes a head's attention (patches/ft/0470), and no
+# multiple of the 64 tokens that a block of a prompt's attention takes (patches/ft/0471).
+LONG_PROMPT = tuple((7 * place * place + 3 * place) % 251 + 1 for place in range(300))
 CASES: Mapping[str, Mapping[str, Any]] = {
     "one": {"prompts": PROMPTS[:1], "length": LENGTH, "beams": 1},
     "eight": {"prompts": PROMPTS, "length": LENGTH, "beams": 1},
+    "long": {"prompts": (LONG_PROMPT,), "length": LENGTH, "beams": 1},
     "beams": {"prompts": PROMPTS[4:5], "length": LENGTH, "beams": BEAMS},
 }
 # Allowed error of fp16 against the fp32 reference for one token, in natural logarithms of probabilities. fp16

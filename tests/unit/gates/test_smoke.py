@@ -117,7 +117,7 @@ def test_a_server_that_malformed_requests_let_take_the_gpu_fails() -> None:
 
 def test_the_reference_script_gets_every_case() -> None:
     cases = json.loads(golden.questions())["cases"]
-    assert list(cases) == ["one", "eight", "beams"]
+    assert list(cases) == ["one", "eight", "long", "beams"]
     assert cases["one"] == {"prompts": [[71, 3, 12, 200, 41]], "length": 16, "beams": 1}
     assert cases["beams"] == {"prompts": [[17, 34, 51, 68, 85, 102, 119]], "length": 16, "beams": 4}
 
@@ -266,12 +266,13 @@ def test_a_damaged_manifest_of_models_is_as_none(tmp_path: Path, manifest: str) 
 
 
 def test_the_questions_are_those_that_the_models_are_drawn_for() -> None:
-    """Eight prompts of unequal length, with tokens that every model knows, and the greedy and beam cases."""
+    """Eight prompts of unequal length and a long one, of tokens that all models know; greedily, by beams."""
     assert [len(prompt) for prompt in golden.PROMPTS] == [5, 3, 12, 4, 7, 8, 3, 9]
-    assert all(0 < token < 256 for prompt in golden.PROMPTS for token in prompt)
+    assert len(golden.LONG_PROMPT) == 300
+    assert all(0 < token < 256 for prompt in (*golden.PROMPTS, golden.LONG_PROMPT) for token in prompt)
     assert {
         name: (len(case["prompts"]), case["length"], case["beams"]) for name, case in golden.CASES.items()
-    } == {"one": (1, 16, 1), "eight": (8, 16, 1), "beams": (1, 16, 4)}
+    } == {"one": (1, 16, 1), "eight": (8, 16, 1), "long": (1, 16, 1), "beams": (1, 16, 4)}
     assert digest_of(golden.PROMPTS) == "728fbacf68d8"
 
 

@@ -36,7 +36,7 @@ def log_prob(served: Served, prompt: Tokens) -> tuple[list[int], float]:
 
 
 @pytest.mark.variants(dtypes=(*DTYPES, INT8))
-@pytest.mark.parametrize("case", ["one", "eight"])
+@pytest.mark.parametrize("case", ["one", "eight", "long"])
 def test_answers_are_the_references(served: Served, client: Client, case: str) -> None:
     served.check(case, served.ask(prompts(case), client=client, runtime_top_k=1))
 

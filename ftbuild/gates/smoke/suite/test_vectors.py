@@ -24,7 +24,7 @@ AT_ONCE, REQUESTS = 8, 40
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
-@pytest.mark.parametrize("case", ["one", "eight"])
+@pytest.mark.parametrize("case", ["one", "eight", "long"])
 def test_answers_are_the_references(embedder: Embedder, client: Client, case: str) -> None:
     embedder.check(case, embedder.ask(prompts(case), client=client))
 
