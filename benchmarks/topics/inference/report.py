@@ -83,7 +83,7 @@ def figures(of: Data) -> Iterator[Figure]:
         yield from _of_bandwidth(of, request)
         yield from _ratios(of, request)
     ready = Rate.of([_first(of)["ready_seconds"], *_ready(of, _first(of)["variant"])])
-    how = f"measured, median of {_starts(of)} starts, weights in the page cache"
+    how = f"measured, median of {_counted(_starts(of))}, weights in the page cache"
     yield ready.figure(f"{_size(of)}: time to ready", "s", how)
     yield from _variants(of)
 
@@ -194,13 +194,17 @@ def _side(of: Data, side: str, request: Request) -> Rate:
     return Rate.of(runs)
 
 
+def _counted(starts: int) -> str:
+    return "1 start" if starts == 1 else f"{starts} starts"
+
+
 def _named(of: Data, side: str) -> str:
     """Return a side with its version and how often it was started."""
     if side == FT:
-        return f"{FT}, {_starts(of)} starts"
+        return f"{FT}, {_counted(_starts(of))}"
     if side in of["peers"]:
         session, *more = (session for session in of["sessions"] if session["variant"] == side)
-        return f"{side} {session['settings']['version']}, {1 + len(more)} starts"
+        return f"{side} {session['settings']['version']}, {_counted(1 + len(more))}"
     return f"{side} {of['transformers']}" if "transformers" in of else side
 
 
@@ -221,7 +225,7 @@ def _starts(of: Data) -> int:
 
 def _how(of: Data) -> str:
     of_each = f"each the median of {of['workload']['runs']} runs"
-    return f"measured, median of {_starts(of)} starts of the server, {of_each}, through gRPC, {of['gpu']}"
+    return f"measured, median of {_counted(_starts(of))} of the server, {of_each}, through gRPC, {of['gpu']}"
 
 
 def _of_bandwidth(of: Data, request: Request) -> Iterator[Figure]:

@@ -283,7 +283,7 @@ def test_ours_is_compared_with_each_variant_of_transformers() -> None:
     )
     assert [f.what for f in ratios if not f.met] == [f"{MODEL}, {EIGHT}: tokens/s of {FT} / compiled"]
     titles, rows = report.table(of)
-    assert titles == ("prompt", "batch", f"{FT}, 1 starts", "plain", "compiled")
+    assert titles == ("prompt", "batch", f"{FT}, 1 start", "plain", "compiled")
     assert rows[0] == (
         *("4", "1", "100 (100 to 100); 50 ms"),
         *("25 (25 to 25); 50 ms; 1 equal", "50 (50 to 50); 50 ms; 1 equal"),
