@@ -27,7 +27,7 @@ Matrix = list[list[float]]
 
 VOCAB_SIZE = 258  # 256 bytes, start, end
 START_ID, END_ID = 256, 257
-POSITIONS = 128
+POSITIONS = 512
 HEADS, HEAD_SIZE, LAYERS = 2, 8, 2
 HIDDEN = HEADS * HEAD_SIZE
 # With this seed no two tokens tie for the best, and greedy answers take a dozen tokens to repeat themselves.

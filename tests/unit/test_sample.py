@@ -79,7 +79,7 @@ def tensors(folder: Path) -> dict[str, tuple[list[int], tuple[float, ...]]]:
 
 
 @pytest.mark.parametrize(
-    ("family", "positions"), [("gpt", 128), ("gptj", None), ("gptneox", None), ("t5", None)]
+    ("family", "positions"), [("gpt", 512), ("gptj", None), ("gptneox", None), ("t5", None)]
 )
 def test_the_script_alone_writes_a_checkpoint_and_the_answers(
     family: str, positions: int | None, reference: ModuleType, tmp_path: Path
