@@ -5,14 +5,12 @@ They are whole in the patch, so this needs none of upstream's sources.
 
 from __future__ import annotations
 
-import os
-import subprocess
 from itertools import product
 from pathlib import Path
 
 import pytest
 
-from testing import ROOT, needs
+from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0470-split-attention.patch"
 CHANGED = "+++ b/src/fastertransformer/kernels/decoder_masked_multihead_attention.cu\n"
@@ -32,25 +30,16 @@ def added(header: str) -> str:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler, folder = needs.program("g++"), tmp_path_factory.mktemp("split_attention")
+    folder = tmp_path_factory.mktemp("split_attention")
     (folder / "added.inc").write_text(added(CHANGED) + "\n")
-    made = folder / "split_attention"
-    flags = ["-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
-    subprocess.run(
-        [compiler, *flags, f"-I{folder}", str(PROGRAM / "split_attention.cc"), "-o", str(made)], check=True
-    )
-    return made
+    return patch_programs.compiled(PROGRAM / "split_attention.cc", folder / "split_attention", folder)
 
 
 def spread(
     program: Path, sms: int, batch: int, heads: int, size: int, *timesteps: int, **environment: str
 ) -> list[tuple[int, int]]:
     """Return for each step the blocks of a head, and the length by which the launcher chooses threads."""
-    words = [str(word) for word in (sms, batch, heads, size, *timesteps)]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FT_")}
-    done = subprocess.run(
-        [program, *words], env={**clean, **environment}, capture_output=True, text=True, check=True
-    )
+    done = patch_programs.run(program, sms, batch, heads, size, *timesteps, **environment)
     return [(int(blocks), int(length)) for blocks, length in map(str.split, done.stdout.splitlines())]
 
 

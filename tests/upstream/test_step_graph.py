@@ -5,13 +5,12 @@ The class is whole in the patch, so this needs none of upstream's sources.
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from testing import ROOT, needs
+from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0450-step-graphs.patch"
 HEADER = "src/fastertransformer/utils/step_graph.h"
@@ -23,23 +22,15 @@ FEWEST = 12
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    compiler, folder = needs.program("g++"), tmp_path_factory.mktemp("step_graph")
+    folder = tmp_path_factory.mktemp("step_graph")
     subprocess.run(["git", "apply", f"--include={HEADER}", str(PATCH)], cwd=folder, check=True)
-    made = folder / "step_graph"
-    flags = ["-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined"]
-    read = [f"-I{PROGRAM}", f"-I{folder}", str(PROGRAM / "step_graph.cc")]
-    subprocess.run([compiler, *flags, *read, "-o", str(made)], check=True)
-    return made
+    return patch_programs.compiled(PROGRAM / "step_graph.cc", folder / "step_graph", PROGRAM, folder)
 
 
 def run(program: Path, *requests: tuple[int, int, int, str], **environment: str) -> tuple[list[str], str]:
     """Return what became of each step of the requests (first, last, beams, fault), and the warnings."""
-    words = [str(word) for request in requests for word in request]
-    clean = {name: value for name, value in os.environ.items() if not name.startswith("FT_")}
-    done = subprocess.run(
-        [program, *words], env={**clean, **environment}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    words = [word for request in requests for word in request]
+    done = patch_programs.run(program, *words, **environment)
     *steps, left = done.stdout.splitlines()
     assert left == LEFT
     return steps, done.stderr

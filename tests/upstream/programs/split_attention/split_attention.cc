@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define __global__
-
 static int sms;
 
 constexpr int MAX_SPLIT_BLOCKS = 2048;

@@ -1,0 +1,27 @@
+"""Small C++ programs around what a patch adds to FasterTransformer: warnings are errors, sanitizers watch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+from testing import needs
+
+_FLAGS = ("-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+
+
+def compiled(source: Path, made: Path, *includes: Path) -> Path:
+    """Compile a program to the file `made`; skip without a compiler."""
+    folders = [f"-I{folder}" for folder in includes]
+    subprocess.run([needs.program("g++"), *_FLAGS, *folders, str(source), "-o", str(made)], check=True)
+    return made
+
+
+def run(program: Path, *words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it with no variable of FasterTransformer but those given; it must end well."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("FT_")}
+    command = [str(program), *map(str, words)]
+    done = subprocess.run(command, env={**clean, **environment}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done
