@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
 from testing import needs
 
 _FLAGS = ("-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+
+
+def added(patch: Path, file: str) -> str:
+    """Return the lines that a patch adds to a file of upstream's."""
+    _, _, rest = patch.read_text().partition(f"+++ b/{file}\n")
+    hunks, *_ = re.split(r"\n(?:--- a/|diff --git )", rest)
+    return "\n".join(line[1:] for line in hunks.splitlines() if line.startswith("+")) + "\n"
+
+
+def unpack(patch: Path, file: str, folder: Path) -> None:
+    """Write a file that a patch adds as a whole to `folder`, by its path in upstream's tree."""
+    subprocess.run(["git", "apply", f"--include={file}", str(patch)], cwd=folder, check=True)
 
 
 def compiled(source: Path, made: Path, *includes: Path) -> Path:

@@ -13,25 +13,20 @@ import pytest
 from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0470-split-attention.patch"
-CHANGED = "+++ b/src/fastertransformer/kernels/decoder_masked_multihead_attention.cu\n"
-HEADER = "+++ b/src/fastertransformer/kernels/decoder_masked_multihead_attention.h\n"
+SWITCH = (ROOT / "patches/ft/0450-step-graphs.patch", "src/fastertransformer/utils/env_switch.h")
+CHANGED = "src/fastertransformer/kernels/decoder_masked_multihead_attention.cu"
+HEADER = "src/fastertransformer/kernels/decoder_masked_multihead_attention.h"
 PROGRAM = Path(__file__).parent / "programs/split_attention"
 MOST_BLOCKS = 2048
 # Multiprocessors of an H100, an A100 and an L4.
 GPUS = (132, 108, 58)
 
 
-def added(header: str) -> str:
-    """Return the lines that the patch adds to one file."""
-    _, _, rest = PATCH.read_text().partition(header)
-    hunks, _, _ = rest.partition("\n--- a/")
-    return "\n".join(line[1:] for line in hunks.splitlines() if line.startswith("+"))
-
-
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("split_attention")
-    (folder / "added.inc").write_text(added(CHANGED) + "\n")
+    (folder / "added.inc").write_text(patch_programs.added(PATCH, CHANGED))
+    patch_programs.unpack(*SWITCH, folder)
     return patch_programs.compiled(PROGRAM / "split_attention.cc", folder / "split_attention", folder)
 
 
@@ -49,7 +44,7 @@ def threads(length: int) -> int:
 
 
 def test_the_bound_of_the_buffers_is_the_programs() -> None:
-    assert f"constexpr int MAX_SPLIT_BLOCKS = {MOST_BLOCKS};" in added(HEADER)
+    assert f"constexpr int MAX_SPLIT_BLOCKS = {MOST_BLOCKS};" in patch_programs.added(PATCH, HEADER)
 
 
 def test_one_row_of_few_heads_fills_the_gpu(program: Path) -> None:

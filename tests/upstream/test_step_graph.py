@@ -5,7 +5,6 @@ The class is whole in the patch, so this needs none of upstream's sources.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0450-step-graphs.patch"
-HEADER = "src/fastertransformer/utils/step_graph.h"
+HEADERS = ("src/fastertransformer/utils/step_graph.h", "src/fastertransformer/utils/env_switch.h")
 PROGRAM = Path(__file__).parent / "programs/step_graph"
 LEFT = "left 0"
 # Fewer steps than these are not worth a graph; the header says so.
@@ -23,7 +22,8 @@ FEWEST = 12
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("step_graph")
-    subprocess.run(["git", "apply", f"--include={HEADER}", str(PATCH)], cwd=folder, check=True)
+    for header in HEADERS:
+        patch_programs.unpack(PATCH, header, folder)
     return patch_programs.compiled(PROGRAM / "step_graph.cc", folder / "step_graph", PROGRAM, folder)
 
 
