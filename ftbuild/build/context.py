@@ -71,9 +71,7 @@ def sources(
     fetch.fetch_release(config, release, cache, sms=sms, report=report)
     with files.atomic_folder(folder / SOURCES, durable=False) as partial:
         trees = {source.repository: partial / source.path for source in wanted}
-        for repository, tree in sorted(trees.items(), key=lambda item: item[1]):
-            report(f"exporting {repository} {plan.source(repository).commit[:12]}")
-            fetch.export(config, release, repository, cache, tree, sms=sms, report=report)
+        fetch.export_all(config, release, trees, cache, sms=sms, report=report)
         patched.apply(config, release, trees, cache, report)
         for tree in trees.values():
             _open(partial, *tree.relative_to(partial).parts)

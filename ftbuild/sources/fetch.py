@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import groupby
 from pathlib import Path
+from typing import TypeVar
 
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, PatchError, PinError
@@ -16,6 +19,11 @@ from ftbuild.sources.patches.series import Entry
 from ftbuild.sources.repositories import backports, read_backport, read_diff, snapshot_of, store_of
 from ftbuild.sources.store import Store
 from ftbuild.text.reporter import Reporter
+
+T = TypeVar("T")
+
+# Enough for the servers of all repositories; what reads the cache is held up by processors before.
+_THREADS = 16
 
 
 def fetch_release(
@@ -30,8 +38,7 @@ def fetch_release(
         _fetch_beside(config, release, cache, sms, report)
         for repository in config.sources.built(release):
             _require_tree(config, release, repository, store_of(config, repository, cache))
-        for entry in backports(config, [release]):
-            backport_diff(config, entry, cache, report=report)
+        entry_diffs(config, list(backports(config, [release])), cache, report=report)
 
 
 def _fetch_beside(config: Config, release: str, cache: Path, sms: Collection[Sm], report: Reporter) -> None:
@@ -39,17 +46,21 @@ def _fetch_beside(config: Config, release: str, cache: Path, sms: Collection[Sm]
     wanted = {
         name: list(wanted_objects(config, name, [release], sms)) for name in config.sources.repositories
     }
-    with ThreadPoolExecutor(len(wanted)) as pool:
-        running = [
-            pool.submit(store_of(config, name, cache).obtain, some, report)
-            for name, some in wanted.items()
-            if some
-        ]
+    _beside(
+        [partial(store_of(config, name, cache).obtain, some, report) for name, some in wanted.items() if some]
+    )
+
+
+def _beside(calls: Sequence[Callable[[], T]]) -> list[T]:
+    """Return what the calls return, made side by side; the first failure, or Ctrl-C, ends the others."""
+    with ThreadPoolExecutor(max(1, min(len(calls), _THREADS))) as pool:
+        running = [pool.submit(call) for call in calls]
         try:
-            for done in running:
-                done.result()
-        except KeyboardInterrupt:
-            shell.interrupt()
+            return [done.result() for done in running]
+        except BaseException as ended:
+            pool.shutdown(wait=False, cancel_futures=True)
+            if isinstance(ended, KeyboardInterrupt):
+                shell.interrupt()
             raise
 
 
@@ -79,9 +90,41 @@ def export(
         destination.chmod(0o755)  # as git makes those inside: it may end up in an image, whatever the umask
 
 
+def export_all(
+    config: Config,
+    release: str,
+    trees: Mapping[str, Path],
+    cache: Path,
+    *,
+    sms: Collection[Sm] = (),
+    report: Reporter = print,
+) -> None:
+    """Write the verified trees of sources into their folders, side by side; submodules after what holds them.
+
+    Raises ConfigError as `export` does.
+    """
+
+    def write(repository: str) -> None:
+        report(f"exporting {repository} {pinned(config, release, repository).commit[:12]}")
+        export(config, release, repository, cache, trees[repository], sms=sms, report=report)
+
+    def depth(repository: str) -> int:
+        return sum(tree in trees[repository].parents for tree in trees.values())
+
+    for _, same in groupby(sorted(trees, key=depth), depth):
+        _beside([partial(write, repository) for repository in same])
+
+
 def entry_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:
     """Return the diff of a series entry: its own, or that of the commit it names."""
     return entry.diff if entry.commit is None else backport_diff(config, entry, cache, report=report)
+
+
+def entry_diffs(
+    config: Config, entries: Sequence[Entry], cache: Path, *, report: Reporter = print
+) -> list[bytes]:
+    """Return the diffs of series entries, in their order."""
+    return _beside([partial(entry_diff, config, entry, cache, report=report) for entry in entries])
 
 
 def backport_diff(config: Config, entry: Entry, cache: Path, *, report: Reporter = print) -> bytes:

@@ -105,6 +105,7 @@ class Objects:
     def __init__(self, folder: Path) -> None:
         """The repository need not exist yet."""
         self.folder = folder
+        self._parents_of: dict[str, tuple[str, ...]] = {}
 
     def holds(self, wanted: Pinned) -> bool:
         """Return whether every object of `wanted` is here."""
@@ -284,8 +285,11 @@ class Objects:
 
     def _parents(self, commit: str) -> tuple[str, ...]:
         """Return the parents written in the commit: git itself shows none where the history is cut."""
-        header = self.git("cat-file", "commit", commit).stdout.split("\n\n")[0]
-        return tuple(line.split()[1] for line in header.splitlines() if line.startswith("parent "))
+        if commit not in self._parents_of:
+            header = self.git("cat-file", "commit", commit).stdout.split("\n\n")[0]
+            parents = (line.split()[1] for line in header.splitlines() if line.startswith("parent "))
+            self._parents_of[commit] = tuple(parents)
+        return self._parents_of[commit]
 
 
 def is_commit(ref: str) -> bool:

@@ -23,8 +23,8 @@ def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, 
         wanted = series.applicable(entries, version) if component in trees else ()
         if wanted:
             report(f"patching {component} {version} ({len(wanted)} entries)")
-        for entry in wanted:
-            diff = fetch.entry_diff(config, entry, cache, report=report)
+        diffs = fetch.entry_diffs(config, wanted, cache, report=report)
+        for entry, diff in zip(wanted, diffs, strict=True):
             series.apply(trees[component], entry, diff, version=version)
 
 

@@ -264,6 +264,26 @@ def test_a_tree_is_not_written_over_the_files_of_another_one(world: World) -> No
     assert {file.name: file.read_bytes() for file in taken.iterdir()} == before
 
 
+def test_a_submodule_is_written_into_the_tree_that_holds_it(world: World, tmp_path: Path) -> None:
+    """Named before it, and written side by side with others."""
+    world.lock()
+    trees = {"cutlass": tmp_path / "written/ft/3rdparty/cutlass", "ft": tmp_path / "written/ft"}
+    fetch.export_all(world.config, "22.12", trees, world.cache, report=quiet)
+    assert (trees["ft"] / "src" / "a.cc").is_file()
+    assert any(trees["cutlass"].iterdir())
+
+
+def test_of_trees_side_by_side_none_is_written_over_files(world: World, tmp_path: Path) -> None:
+    world.lock()
+    taken = tmp_path / "written/cutlass"
+    taken.mkdir(parents=True)
+    (taken / "mine").touch()
+    trees = {"cutlass": taken, "ft": tmp_path / "written/ft"}
+    with pytest.raises(ConfigError, match="would be written over files of another repository"):
+        fetch.export_all(world.config, "22.12", trees, world.cache, report=quiet)
+    assert [file.name for file in taken.iterdir()] == ["mine"]
+
+
 def test_the_users_umask_does_not_decide_the_modes_of_a_tree(world: World) -> None:
     world.lock()
     before = os.umask(0o077)
