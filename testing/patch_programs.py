@@ -7,7 +7,11 @@ import re
 import subprocess
 from pathlib import Path
 
-from testing import needs
+from testing import ROOT, needs
+
+STEP_GRAPHS = ROOT / "patches/ft/0450-step-graphs.patch"
+# What reads the variables that turn a patch off, from the first of these patches.
+ENV_SWITCH = "src/fastertransformer/utils/env_switch.h"
 
 _FLAGS = ("-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
 
@@ -19,7 +23,7 @@ def added(patch: Path, file: str) -> str:
     return "\n".join(line[1:] for line in hunks.splitlines() if line.startswith("+")) + "\n"
 
 
-def unpack(patch: Path, file: str, folder: Path) -> None:
+def unpack(file: str, patch: Path, folder: Path) -> None:
     """Write a file that a patch adds as a whole to `folder`, by its path in upstream's tree."""
     subprocess.run(["git", "apply", f"--include={file}", str(patch)], cwd=folder, check=True)
 

@@ -52,10 +52,10 @@ def _fetch_beside(config: Config, release: str, cache: Path, sms: Collection[Sm]
 
 
 def _beside(calls: Sequence[Callable[[], T]]) -> list[T]:
-    """Return what the calls return, made side by side; the first failure, or Ctrl-C, ends the others."""
+    """Return what the calls return, made side by side. After a failure no other starts; Ctrl-C ends all."""
     with ThreadPoolExecutor(max(1, min(len(calls), _THREADS))) as pool:
-        running = [pool.submit(call) for call in calls]
         try:
+            running = [pool.submit(call) for call in calls]
             return [done.result() for done in running]
         except BaseException as ended:
             pool.shutdown(wait=False, cancel_futures=True)

@@ -285,7 +285,7 @@ class Objects:
 
     def _parents(self, commit: str) -> tuple[str, ...]:
         """Return the parents written in the commit: git itself shows none where the history is cut."""
-        if commit not in self._parents_of:
+        if commit not in self._parents_of:  # asked for several times, and each is a process
             header = self.git("cat-file", "commit", commit).stdout.split("\n\n")[0]
             parents = (line.split()[1] for line in header.splitlines() if line.startswith("parent "))
             self._parents_of[commit] = tuple(parents)

@@ -609,11 +609,18 @@ def fetching(world: World) -> subprocess.Popen[str]:
 
 
 @pytest.fixture
-def slow(world: World, git_config: Path) -> Path:
+def held(world: World) -> Path:
+    """A file; while it is there, `slow` transfers do not end."""
+    return world.root / "held"
+
+
+@pytest.fixture
+def slow(world: World, held: Path, git_config: Path) -> Path:
     """Makes every transfer take half a second and note itself in the returned file."""
     log = world.root / "transfers"
     hook = world.root / "hook"
-    hook.write_text(f'#!/bin/sh\necho transfer >> {log}\nsleep 0.5\nexec "$@"\n')
+    wait = f"while [ -e {held} ]; do sleep 0.1; done; sleep 0.5"
+    hook.write_text(f'#!/bin/sh\necho transfer >> {log}\n{wait}\nexec "$@"\n')
     hook.chmod(0o755)
     with git_config.open("a") as file:
         file.write(f"[uploadpack]\n packObjectsHook = {hook}\n")
@@ -621,15 +628,20 @@ def slow(world: World, git_config: Path) -> Path:
 
 
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGINT])
-def test_a_fetch_that_was_ended_half_way_is_taken_up(world: World, slow: Path, sign: signal.Signals) -> None:
+def test_a_fetch_that_was_ended_half_way_is_taken_up(
+    world: World, slow: Path, held: Path, sign: signal.Signals
+) -> None:
     world.lock()
     shutil.rmtree(world.cache)
     slow.unlink()
+    held.touch()  # on a busy machine half a second may be over before the signal comes
     with fetching(world) as child:
-        assert until(lambda: child.poll() is not None or slow.exists())
-        assert child.poll() is None, child.communicate()[0]
+        started = until(lambda: child.poll() is not None or slow.exists())
         child.send_signal(sign)
-        child.communicate(timeout=100)
+        held.unlink()
+        said, _ = child.communicate(timeout=100)
+    assert started, said
+    assert child.returncode == -sign, said
     store = next((world.cache / "git").glob("ft-*.git"))
     (store / "config.lock").write_text("")  # of an end at an even worse moment
     world.fetch()

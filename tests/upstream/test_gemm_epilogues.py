@@ -13,7 +13,6 @@ from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0480-activation-in-gemm.patch"
 CHANGED = "src/fastertransformer/utils/cublasMMWrapper.cc"
-SWITCH = (ROOT / "patches/ft/0450-step-graphs.patch", "src/fastertransformer/utils/env_switch.h")
 PROGRAM = Path(__file__).parent / "programs/gemm_epilogues"
 # cublasLt.h of CUDA 12 and cublas_api.h.
 DEFAULT, RELU_BIAS, GELU_BIAS = 1, 6, 36
@@ -27,7 +26,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gemm_epilogues")
     _, method = patch_programs.added(PATCH, CHANGED).split("\n", 1)
     (folder / "added.inc").write_text(method)
-    patch_programs.unpack(*SWITCH, folder)
+    patch_programs.unpack(patch_programs.ENV_SWITCH, patch_programs.STEP_GRAPHS, folder)
     return patch_programs.compiled(PROGRAM / "gemm_epilogues.cc", folder / "gemm_epilogues", folder)
 
 

@@ -13,7 +13,6 @@ import pytest
 from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0470-split-attention.patch"
-SWITCH = (ROOT / "patches/ft/0450-step-graphs.patch", "src/fastertransformer/utils/env_switch.h")
 CHANGED = "src/fastertransformer/kernels/decoder_masked_multihead_attention.cu"
 HEADER = "src/fastertransformer/kernels/decoder_masked_multihead_attention.h"
 PROGRAM = Path(__file__).parent / "programs/split_attention"
@@ -26,7 +25,7 @@ GPUS = (132, 108, 58)
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("split_attention")
     (folder / "added.inc").write_text(patch_programs.added(PATCH, CHANGED))
-    patch_programs.unpack(*SWITCH, folder)
+    patch_programs.unpack(patch_programs.ENV_SWITCH, patch_programs.STEP_GRAPHS, folder)
     return patch_programs.compiled(PROGRAM / "split_attention.cc", folder / "split_attention", folder)
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from testing import ROOT, patch_programs
+from testing import patch_programs
 
-PATCH = ROOT / "patches/ft/0450-step-graphs.patch"
-HEADERS = ("src/fastertransformer/utils/step_graph.h", "src/fastertransformer/utils/env_switch.h")
+HEADER = "src/fastertransformer/utils/step_graph.h"
 PROGRAM = Path(__file__).parent / "programs/step_graph"
 LEFT = "left 0"
 # Fewer steps than these are not worth a graph; the header says so.
@@ -22,8 +21,8 @@ FEWEST = 12
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("step_graph")
-    for header in HEADERS:
-        patch_programs.unpack(PATCH, header, folder)
+    for header in (HEADER, patch_programs.ENV_SWITCH):
+        patch_programs.unpack(header, patch_programs.STEP_GRAPHS, folder)
     return patch_programs.compiled(PROGRAM / "step_graph.cc", folder / "step_graph", PROGRAM, folder)
 
 
