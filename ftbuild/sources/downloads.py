@@ -73,8 +73,8 @@ def fetch_all(
     wanted = {download.sha256: download for download in downloads}
     fetcher = _Fetcher(cache, report, ca)
     with _writable(cache), fetcher.http, ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {sha256: pool.submit(fetcher.fetch, download) for sha256, download in wanted.items()}
         try:
+            running = {sha256: pool.submit(fetcher.fetch, download) for sha256, download in wanted.items()}
             for done in wait(running.values(), return_when=FIRST_EXCEPTION).done:
                 done.result()
             return {sha256: done.result() for sha256, done in running.items()}
