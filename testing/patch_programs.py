@@ -9,9 +9,7 @@ from pathlib import Path
 
 from testing import ROOT, needs
 
-STEP_GRAPHS = ROOT / "patches/ft/0450-step-graphs.patch"
-# What reads the variables that turn a patch off, from the first of these patches.
-ENV_SWITCH = "src/fastertransformer/utils/env_switch.h"
+_HEADERS = ROOT / "patches/ft/0450-step-graphs.patch"
 
 _FLAGS = ("-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
 
@@ -23,9 +21,12 @@ def added(patch: Path, file: str) -> str:
     return "\n".join(line[1:] for line in hunks.splitlines() if line.startswith("+")) + "\n"
 
 
-def unpack(file: str, patch: Path, folder: Path) -> None:
-    """Write a file that a patch adds as a whole to `folder`, by its path in upstream's tree."""
-    subprocess.run(["git", "apply", f"--include={file}", str(patch)], cwd=folder, check=True)
+def unpack_headers(folder: Path) -> None:
+    """Write the headers that patches add as a whole into `folder`, by their paths in upstream's tree.
+
+    One has the graph of a step, one reads the variables that turn patches off.
+    """
+    subprocess.run(["git", "apply", "--include=*/utils/*.h", str(_HEADERS)], cwd=folder, check=True)
 
 
 def compiled(source: Path, made: Path, *includes: Path) -> Path:

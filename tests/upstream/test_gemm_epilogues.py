@@ -26,7 +26,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("gemm_epilogues")
     _, method = patch_programs.added(PATCH, CHANGED).split("\n", 1)
     (folder / "added.inc").write_text(method)
-    patch_programs.unpack(patch_programs.ENV_SWITCH, patch_programs.STEP_GRAPHS, folder)
+    patch_programs.unpack_headers(folder)
     return patch_programs.compiled(PROGRAM / "gemm_epilogues.cc", folder / "gemm_epilogues", folder)
 
 

@@ -25,7 +25,7 @@ GPUS = (132, 108, 58)
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("split_attention")
     (folder / "added.inc").write_text(patch_programs.added(PATCH, CHANGED))
-    patch_programs.unpack(patch_programs.ENV_SWITCH, patch_programs.STEP_GRAPHS, folder)
+    patch_programs.unpack_headers(folder)
     return patch_programs.compiled(PROGRAM / "split_attention.cc", folder / "split_attention", folder)
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from testing import patch_programs
 
-HEADER = "src/fastertransformer/utils/step_graph.h"
 PROGRAM = Path(__file__).parent / "programs/step_graph"
 LEFT = "left 0"
 # Fewer steps than these are not worth a graph; the header says so.
@@ -21,8 +20,7 @@ FEWEST = 12
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("step_graph")
-    for header in (HEADER, patch_programs.ENV_SWITCH):
-        patch_programs.unpack(header, patch_programs.STEP_GRAPHS, folder)
+    patch_programs.unpack_headers(folder)
     return patch_programs.compiled(PROGRAM / "step_graph.cc", folder / "step_graph", PROGRAM, folder)
 
 

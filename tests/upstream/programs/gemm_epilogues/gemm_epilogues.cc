@@ -40,32 +40,40 @@ constexpr int CUBLAS_WORKSPACE_SIZE = 1 << 25;
 static int            left   = 0;
 static cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
 
-static cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t)
+template<typename T>
+static cublasStatus_t make(T** made, T value)
 {
-    *made = new Product;
+    *made = new T(value);
     ++left;
     return CUBLAS_STATUS_SUCCESS;
+}
+
+template<typename T>
+static cublasStatus_t destroy(T* made)
+{
+    delete made;
+    --left;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+static cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* made, cublasComputeType_t, cudaDataType_t)
+{
+    return make(made, Product());
 }
 
 static cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t made)
 {
-    delete made;
-    --left;
-    return CUBLAS_STATUS_SUCCESS;
+    return destroy(made);
 }
 
 static cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* made, cudaDataType_t, int rows, int columns, int)
 {
-    *made = new Matrix{rows, columns};
-    ++left;
-    return CUBLAS_STATUS_SUCCESS;
+    return make(made, Matrix{rows, columns});
 }
 
 static cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t made)
 {
-    delete made;
-    --left;
-    return CUBLAS_STATUS_SUCCESS;
+    return destroy(made);
 }
 
 static void cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t   product,
