@@ -110,10 +110,13 @@ def run(
     recorder.write()
     interrupted = False
     slots = [share for share in schedule.shares for _ in range(share.budget.cells)]
+    auditing: Future[Sequence[CheckResult]] | None = None
+    working: list[Future[None]] = []
     with ThreadPoolExecutor(len(slots) + 1) as pool:
-        auditing = pool.submit(hooks.audit) if hooks.audit else None
-        working = [pool.submit(serve, share) for share in slots]
         try:
+            auditing = pool.submit(hooks.audit) if hooks.audit else None
+            for share in slots:
+                working.append(pool.submit(serve, share))
             for done in as_completed(working):
                 done.result()
         except KeyboardInterrupt:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +106,25 @@ def test_a_command_that_a_signal_ended_was_not_run(night: Night) -> None:
     done = night.run()
     assert outcomes(done)["22.12-sm80"] == (State.SKIPPED, Reason.NOT_RUN)
     assert done.exit_code == 130
+
+
+def test_ctrl_c_while_builders_are_given_cells_ends_the_commands_and_is_recorded(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, calls, ended = ThreadPoolExecutor.submit, count(1), []
+
+    def interrupted(pool: ThreadPoolExecutor, *call: Any) -> Future[Any]:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return submit(pool, *call)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", interrupted)
+    monkeypatch.setattr(shell, "interrupt", lambda: ended.append("all"))
+    done = night.run(parallel=2)
+    assert (done.exit_code, ended) == (130, ["all"])
+    last = history.last(night.work)
+    assert last is not None
+    assert last[1] == done
 
 
 @pytest.mark.parametrize(
