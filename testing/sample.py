@@ -57,6 +57,16 @@ def copy_of_sample(parent: Path, image: str = "") -> Path:
     return folder
 
 
+def copy_of_real(parent: Path, image: str) -> Path:
+    """Copy the configuration of the real sources below `parent`, with another name for its images."""
+    folder = parent / "buildcfg"
+    shutil.copytree(ROOT / "buildcfg", folder, ignore=shutil.ignore_patterns(SAMPLE.name))
+    for named in ("dockerfiles", "patches", "ftbuild"):
+        (parent / named).symlink_to(ROOT / named)
+    rename_images(folder, image)
+    return folder
+
+
 def rename_images(folder: Path, image: str) -> None:
     """Give the images of a copied configuration another name."""
     matrix = folder / "matrix.yaml"

@@ -132,7 +132,10 @@ class Machine:
         context.stage(
             self.workspace.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
         )
-        context.wheels(plan, context.WHEEL_STAGES, cache_folder(), folder, ca=host.ca, report=to_stderr)
+        stages = [
+            stage for stage in context.WHEEL_STAGES if stage in (context.TOOLCHAIN, *self.workspace.trees)
+        ]
+        context.wheels(plan, stages, cache_folder(), folder, ca=host.ca, report=to_stderr)
         dockerfile = folder / "recipe" / "Dockerfile"
         recipe = _own_caches(dockerfile.read_text(), self.name)
         if script:

@@ -9,15 +9,11 @@ Before each measurement the sources get a new patch, as for `benchmarks.tools.ni
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
 
-import pytest
-
-from benchmarks.tools.nightly import Workspace, measure, options, prepared, record, summary
+from benchmarks.tools.nightly import Workspace, measure, options, prepared, record, summary, without_traceback
 from ftbuild.engine.builders import ENGINE
-from ftbuild.host.shell import CommandFailed
 from testing.engines import engine
 
 FAR = "ftbuild-far"
@@ -44,20 +40,16 @@ def _night(workspace: Workspace, *arguments: str) -> None:
 
 def main() -> None:
     """Measure, and print a table and JSON."""
-    chosen = options(__doc__, CELLS)
-    try:
-        with (
-            prepared(chosen.cells, chosen.jobs) as workspace,
-            tempfile.TemporaryDirectory(prefix="ftbuild-engine-") as folder,
-            engine(Path(folder), "ftb-bench", "192.0.2.193/26", tls=True) as far,
-        ):
-            far.add_context(FAR, Path(workspace.variables["DOCKER_CONFIG"]))
-            two_engines(workspace, "")  # carries the base over
-            rounds = measure(workspace, chosen.rounds, (two_engines, one_engine))
-    except CommandFailed as failed:
-        sys.exit(str(failed))
-    except pytest.skip.Exception as missing:  # registry or engine cannot be started
-        sys.exit(str(missing))
+    chosen = options(__doc__, CELLS).parse_args()
+    with (
+        without_traceback(),
+        prepared(chosen.cells or CELLS, chosen.jobs) as workspace,
+        tempfile.TemporaryDirectory(prefix="ftbuild-engine-") as folder,
+        engine(Path(folder), "ftb-bench", "192.0.2.193/26", tls=True) as far,
+    ):
+        far.add_context(FAR, Path(workspace.variables["DOCKER_CONFIG"]))
+        two_engines(workspace, "")  # carries the base over
+        rounds = measure(workspace, chosen.rounds, (two_engines, one_engine))
     print(summary(rounds, two_engines, one_engine))
     print(record(workspace, rounds, two_engines, one_engine))
 

@@ -1,10 +1,12 @@
 """A nightly run against the same cells built, tested and published one after the other.
 
     python -m benchmarks.tools.nightly --rounds 3
+    python -m benchmarks.tools.nightly --real --rounds 1     # empties the engine's build cache
 
 Both sides run ftbuild's commands on a copy of the sample stack, with a registry on loopback. Before each
 measurement the sources get a new patch, so that no layer and no object of FasterTransformer comes from a
-cache.
+cache. Of the real stack, the cells are built and verified only, each side from an empty build cache; base
+images, sources and Python packages are there before.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -29,20 +32,41 @@ from ftbuild import matrix
 from ftbuild.cli import demo
 from ftbuild.config import loader
 from ftbuild.engine import daemon
-from ftbuild.host.shell import CommandFailed
+from ftbuild.errors import FtbuildError, Interrupted
+from ftbuild.host import shell
 from ftbuild.sm import sm_list
 from ftbuild.text import tables
+from ftbuild.text.reporter import to_stderr
 from testing import ROOT, registries
 from testing.nightly import IMAGE, copied, new_to_every_cache, patch, repatch
-from testing.sample import command, environment
+from testing.sample import command, copy_of_real, environment
+
+if TYPE_CHECKING:
+    import docker
 
 CELLS = ("22.07-sm80", "22.12-sm80", "22.12-sm86")
+# Each of them has been built and verified before (buildcfg/bases.yaml), so none fails here.
+REAL_CELLS = (
+    "22.12-sm90-open",
+    "22.07-sm90-open",
+    "22.03-sm90-open",
+    "22.03-sm86-open",
+    "22.03-sm80-open",
+    "22.03-sm75-open",
+)
+REAL_BASE = "open"
+# The user's own images of the same cells stay as they are.
+REAL_IMAGE = "triton_with_ft_benchmark"
 PATCH = "9000-new-to-every-cache.patch"
 
 
 @dataclass(frozen=True)
 class Workspace:
-    """The workspace of both sides: configuration, work folder, registry, cells and compile jobs."""
+    """The workspace of both sides: configuration, work folder, cells and compile jobs.
+
+    Without a registry cells are built and verified only. `renew` makes all that is measured new to every
+    cache.
+    """
 
     config: Path
     work: Path
@@ -50,15 +74,17 @@ class Workspace:
     variables: Mapping[str, str]
     cells: tuple[matrix.Cell, ...]
     jobs: int
+    renew: Callable[[], None]
 
     def invoke(self, *arguments: str) -> None:
-        """Run a command; CommandFailed unless it succeeds."""
+        """Run a command, and say how long it took; CommandFailed unless it succeeds."""
         argv = command(*arguments, "--config", str(self.config))
-        timed(argv, env=environment(self.work, **self.variables))
+        used = timed(argv, env=environment(self.work, **self.variables))
+        to_stderr(f"{used.wall:.1f} s: invoke {shell.display(arguments)}")
 
-    def renew(self) -> None:
-        """Make the sources new to all caches, the same for all cells of a release."""
-        repatch(self.config, PATCH, new_to_every_cache())
+    def repository(self, name: str) -> str:
+        """Return a part of the registry, empty without one."""
+        return f"{self.registry}/{name}" if self.registry else ""
 
 
 # Seconds of both sides by name, measured right after each other.
@@ -66,19 +92,23 @@ Round = Mapping[str, float]
 Side = Callable[[Workspace, str], None]
 
 
-def nightly_run(workspace: Workspace, registry: str) -> None:
+def nightly_run(workspace: Workspace, repository: str) -> None:
     """Run all cells in one nightly run with one budget."""
+    bases = dict.fromkeys(cell.base for cell in workspace.cells)
     chosen = [word for cell in workspace.cells for word in ("--cell", cell.id)]
-    workspace.invoke("nightly", *chosen, "--jobs", str(workspace.jobs), "--no-audit", "--registry", registry)
+    chosen += [word for base in bases for word in ("--base", base)]
+    until = ["--registry", repository] if repository else ["--no-smoke"]
+    workspace.invoke("nightly", *chosen, "--jobs", str(workspace.jobs), "--no-audit", *until)
 
 
-def one_by_one(workspace: Workspace, registry: str) -> None:
+def one_by_one(workspace: Workspace, repository: str) -> None:
     """Build, test and publish the same cells, one after the other."""
     for cell in workspace.cells:
         chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), "--base", cell.base]
         workspace.invoke("build", *chosen, "--jobs", str(workspace.jobs), "--progress", "plain")
-        workspace.invoke("smoke", *chosen)
-        workspace.invoke("publish", *chosen, "--registry", registry)
+        if repository:
+            workspace.invoke("smoke", *chosen)
+            workspace.invoke("publish", *chosen, "--registry", repository)
 
 
 def measure(workspace: Workspace, rounds: int, sides: Sequence[Side]) -> list[Round]:
@@ -89,9 +119,9 @@ def measure(workspace: Workspace, rounds: int, sides: Sequence[Side]) -> list[Ro
         for side in sides if number % 2 == 0 else reversed(sides):
             workspace.renew()
             start = time.monotonic()
-            side(workspace, f"{workspace.registry}/{side.__name__}-{number}".replace("_", "-"))
+            side(workspace, workspace.repository(f"{side.__name__}-{number}".replace("_", "-")))
             seconds[side.__name__] = time.monotonic() - start
-            print(f"round {number + 1}: {side.__name__} {seconds[side.__name__]:.1f} s", file=sys.stderr)
+            to_stderr(f"round {number + 1}: {side.__name__} {seconds[side.__name__]:.1f} s")
         found.append(seconds)
     return found
 
@@ -140,34 +170,81 @@ def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
             patch(config, ">=5.2", PATCH, new_to_every_cache())
             table = matrix.select(loader.load(config), cells=cells)
             count = jobs or int(client.info()["NCPU"])
-            yield Workspace(config, folder / "work", registry.host, registry.environment, table, count)
+
+            def renew() -> None:
+                """Make the sources new to all caches, the same for all cells of a release."""
+                repatch(config, PATCH, new_to_every_cache())
+
+            yield Workspace(config, folder / "work", registry.host, registry.environment, table, count, renew)
     finally:
         shutil.rmtree(folder)
-        for image in client.images.list(name=IMAGE):
-            for tag in image.tags:
-                client.images.remove(tag, force=True)
+        _remove_images(client, IMAGE)
 
 
-def options(about: str | None, cells: Sequence[str]) -> argparse.Namespace:
+@contextmanager
+def prepared_real(cells: Sequence[str], jobs: int | None, work: Path | None) -> Iterator[Workspace]:
+    """Yield a workspace of the real sources; all goes at the end but a work folder that is given."""
+    client = daemon.connect()
+    with tempfile.TemporaryDirectory(prefix="ftbuild-benchmark-") as folder:
+        config = copy_of_real(Path(folder), REAL_IMAGE)
+        table = matrix.select(loader.load(config), cells=cells, bases=[REAL_BASE])
+        in_turn = tuple(sorted(table, key=lambda cell: cells.index(cell.id) if cell.id in cells else -1))
+        count = jobs or int(client.info()["NCPU"])
+
+        def renew() -> None:
+            """Remove what the other side has built: images, and the engine's whole build cache."""
+            _remove_images(client, REAL_IMAGE)
+            shell.run(["docker", "buildx", "prune", "--all", "--force"])
+
+        try:
+            yield Workspace(config, work or Path(folder) / "work", "", {}, in_turn, count, renew)
+        finally:
+            _remove_images(client, REAL_IMAGE)
+
+
+def _remove_images(client: docker.DockerClient, name: str) -> None:
+    for image in client.images.list(name=name):
+        for tag in image.tags:
+            client.images.remove(tag, force=True)
+
+
+@contextmanager
+def without_traceback() -> Iterator[None]:
+    """End the program with a sentence when a command fails, something is not installed, or on Ctrl-C."""
+    try:
+        yield
+    except (FtbuildError, pytest.skip.Exception) as problem:
+        sys.exit(str(problem))
+    except KeyboardInterrupt:
+        to_stderr("interrupted: only the commands that ended were measured")
+        sys.exit(Interrupted.exit_code)
+
+
+def options(about: str | None, cells: Sequence[str]) -> argparse.ArgumentParser:
     """Return the options of a benchmark of nights."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--cells", nargs="+", default=cells, help="cells of the sample stack, 22.07 or later")
+    parser.add_argument("--cells", nargs="+", help=f"cells (default: {' '.join(cells)}), of 22.07 or later")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each side")
     parser.add_argument("--jobs", type=int, help="compile jobs, the same for both sides (default: cores)")
-    return parser.parse_args()
+    return parser
 
 
 def main() -> None:
     """Measure, and print a table and JSON."""
-    chosen = options(__doc__, CELLS)
-    try:
-        with prepared(chosen.cells, chosen.jobs) as workspace:
-            nightly_run(workspace, f"{workspace.registry}/warm-up")  # pushes the base's layers
-            rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
-    except CommandFailed as failed:
-        sys.exit(str(failed))
-    except pytest.skip.Exception as missing:  # the registry is not installed
-        sys.exit(str(missing))
+    parser = options(__doc__, CELLS)
+    parser.add_argument("--real", action="store_true", help=f"the real stack: {' '.join(REAL_CELLS)}")
+    parser.add_argument("--work", type=Path, help="with --real: a work folder, which is kept")
+    chosen = parser.parse_args()
+    if chosen.work and not chosen.real:
+        parser.error("--work: only with --real")
+    with without_traceback():
+        if chosen.real:
+            with prepared_real(chosen.cells or REAL_CELLS, chosen.jobs, chosen.work) as workspace:
+                rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
+        else:
+            with prepared(chosen.cells or CELLS, chosen.jobs) as workspace:
+                nightly_run(workspace, workspace.repository("warm-up"))  # pushes the base's layers
+                rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
     print(summary(rounds, nightly_run, one_by_one))
     print(record(workspace, rounds, nightly_run, one_by_one))
 

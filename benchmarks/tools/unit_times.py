@@ -1,36 +1,42 @@
 """Measured times of a cell's compile units, stored beside the results for replays.
 
-    python -m benchmarks.tools.unit_times NAME backend=LOG pyt=LOG --about 'measured on ...' --jobs 4 \\
-        --key KEY --slots backend=SLOTS.TSV pyt=SLOTS.TSV --statements backend=BUILD.NINJA pyt=BUILD.NINJA
-    python -m benchmarks.tools.unit_times NAME --jobs 2 --seconds cold-real.json     # adds to what is stored
+    python -m benchmarks.tools.unit_times --cell 22.12-sm90-open --jobs 16
 
-LOG is the .ninja_log of a cold build; slots.tsv has the times of compiles that waited for a slot, and their
-CPU seconds. NAME is the cell, with a suffix if the sources are not those of the checkout:
-`22.12-sm90-open-unsplit`. The statements give ninja's own order; without them it is the order in which units
-started. The second form adds the CPU seconds that the record of the benchmark `cold` holds of that compile.
+Compiles the backend tree of the cell from empty caches, as the benchmark `wall` does, and stores start, end
+and CPU seconds of each unit, without the time that it waited for a slot, in the order of ninja's build
+statements.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path, PurePath
 
 from benchmarks.harness import compiles
-from benchmarks.harness.figure import Result
-from ftbuild.errors import ConfigError
+from benchmarks.harness.figure import Machine
+from benchmarks.harness.run import BenchOptions
+from benchmarks.harness.workspace import REAL_CELL, Workspace
+from ftbuild.config.recipe import STEPS
+from ftbuild.errors import FtbuildError
 from ftbuild.host.files import write_atomic
 from ftbuild.nightly import ninja
 from ftbuild.nightly.record import Unit
 from testing import ROOT
 
 FOLDER = ROOT / "benchmarks" / "results" / "units"
-ROUNDING_SECONDS = 0.02
 _SUFFIX = ".tsv"
-_ABOUT, _JOBS, _KEY = "# ", "# jobs: ", "# key: "
+_ABOUT, _CELL, _JOBS, _KEY = "# ", "# cell: ", "# jobs: ", "# key: "
 _STATEMENT = re.compile(r"^build (.+?): ", re.M)
+# The program that puts the slowest sources first; the statements are kept as they were before.
+_REORDER = "/steps/heaviest.py "
+_STATEMENTS = "statements.ninja"
 
 
 @dataclass(frozen=True)
@@ -45,15 +51,18 @@ Trees = Mapping[str, Sequence[Timed]]
 
 @dataclass(frozen=True)
 class Times:
-    """A measured compile: where and how, the units of each tree in ninja's order, jobs, the cell's key.
-
-    `jobs` is None and `key` empty if they were not recorded.
-    """
+    """A measured compile: where and when, the units of each tree in ninja's order, jobs, cell and its key."""
 
     about: str
     trees: Trees
-    jobs: int | None = None
-    key: str = ""
+    jobs: int
+    cell: str
+    key: str
+
+    @property
+    def name(self) -> str:
+        """Return the name under which the times are stored."""
+        return f"{self.cell}-{self.jobs}-jobs"
 
     @property
     def wall(self) -> float:
@@ -66,32 +75,36 @@ class Times:
         return [unit.cpu for units in self.trees.values() for unit in units if unit.cpu is not None]
 
 
-def names() -> list[str]:
-    """Return the names of all stored times."""
-    return sorted(file.name.removesuffix(_SUFFIX) for file in FOLDER.glob(f"*{_SUFFIX}"))
+def stored() -> list[Times]:
+    """Return all stored times, by cell and jobs."""
+    return sorted(map(read, FOLDER.glob(f"*{_SUFFIX}")), key=lambda times: (times.cell, times.jobs))
 
 
-def read(name: str) -> Times:
+def read(file: Path) -> Times:
     """Return stored times."""
-    lines = (FOLDER / (name + _SUFFIX)).read_text(encoding="utf-8").splitlines()
-    notes = [line for line in lines if line.startswith(_ABOUT)]
-    jobs, key = (next((n.removeprefix(k) for n in notes if n.startswith(k)), "") for k in (_JOBS, _KEY))
+    lines = file.read_text(encoding="utf-8").splitlines()
+    about, cell, jobs, key = lines[:4]
     trees: dict[str, list[Timed]] = {}
-    for line in lines[len(notes) :]:
+    for line in lines[4:]:
         tree, start, end, output, *cpu = line.split("\t")
         seconds = float(cpu[0]) if cpu else None
         trees.setdefault(tree, []).append(Timed(float(start), float(end), output, seconds))
-    return Times(notes[0].removeprefix(_ABOUT), trees, int(jobs) if jobs else None, key)
+    return Times(
+        about.removeprefix(_ABOUT),
+        trees,
+        int(jobs.removeprefix(_JOBS)),
+        cell.removeprefix(_CELL),
+        key.removeprefix(_KEY),
+    )
 
 
-def write(name: str, times: Times) -> Path:
+def write(times: Times) -> Path:
     """Write lines about the measurement, then one per unit: tree, start, end, output, known CPU seconds."""
-    notes = [f"{_ABOUT}{times.about}"]
-    notes += [f"{_JOBS}{times.jobs}"] if times.jobs else []
-    notes += [f"{_KEY}{times.key}"] if times.key else []
+    notes = [f"{_ABOUT}{times.about}", f"{_CELL}{times.cell}", f"{_JOBS}{times.jobs}", f"{_KEY}{times.key}"]
     lines = [_line(tree, unit) for tree, units in times.trees.items() for unit in units]
-    write_atomic(FOLDER / (name + _SUFFIX), "\n".join([*notes, *lines, ""]))
-    return FOLDER / (name + _SUFFIX)
+    file = FOLDER / (times.name + _SUFFIX)
+    write_atomic(file, "\n".join([*notes, *lines, ""]))
+    return file
 
 
 def _line(tree: str, unit: Timed) -> str:
@@ -99,17 +112,21 @@ def _line(tree: str, unit: Timed) -> str:
     return "\t".join([tree, f"{unit.start:.3f}", f"{unit.end:.3f}", unit.output, *cpu])
 
 
-def with_seconds(trees: Trees, seconds: Mapping[str, float]) -> Trees:
-    """Return the units with the CPU seconds of each output; ConfigError if they are of another compile."""
-    lasted = {unit.output: unit.end - unit.start for units in trees.values() for unit in units}
-    # A compiler has one thread, and both clocks are rounded.
-    foreign = (output for output, cpu in seconds.items() if cpu > lasted.get(output, 0.0) + ROUNDING_SECONDS)
-    if output := next(foreign, ""):
-        raise ConfigError(f"the seconds are of another compile: {output} did not take so long there")
-    return {
-        tree: [replace(unit, cpu=seconds.get(unit.output, unit.cpu)) for unit in units]
-        for tree, units in trees.items()
-    }
+def measured(workspace: Workspace) -> Times:
+    """Compile the workspace's cell from empty caches; BuildError with the reason if it fails."""
+    plan = workspace.plan()
+    script = (ROOT / "dockerfiles" / STEPS / "compile.sh").read_text()
+    keep = f'cp "$build/build.ninja" "$info/{_STATEMENTS}"\n{_REORDER}'
+    found = compiles.Machine(workspace).compile(plan, script=script.replace(_REORDER, keep))
+    trees = {tree.name: _units(tree) for tree in sorted(found.figures.iterdir())}
+    machine, today = Machine.here(), datetime.now(UTC).date().isoformat()
+    about = f"tree {', '.join(trees)}, {machine.cores} cores ({machine.processor}), {today}"
+    return Times(about, trees, workspace.jobs, plan.cell.id, plan.key)
+
+
+def _units(tree: Path) -> list[Timed]:
+    ran = without_waiting(ninja.units((tree / "ninja_log").read_text()), (tree / "slots.tsv").read_text())
+    return in_order(ran, (tree / _STATEMENTS).read_text())
 
 
 def without_waiting(units: Iterable[Unit], slots: str) -> list[Timed]:
@@ -142,39 +159,21 @@ def in_order(units: Sequence[Timed], statements: str) -> list[Timed]:
     return sorted(units, key=key)
 
 
-def main() -> None:
-    """Store the times from logs, or add to those that are stored."""
+def main() -> int:
+    """Compile, and store the times; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("name")
-    parser.add_argument("logs", nargs="*", metavar="TREE=LOG")
-    parser.add_argument("--about", help="jobs, machine, date")
-    parser.add_argument("--jobs", type=int, help="compile jobs at a time")
-    parser.add_argument("--key", help="input key of the cell")
-    parser.add_argument("--slots", nargs="*", default=[], metavar="TREE=SLOTS.TSV")
-    parser.add_argument("--statements", nargs="*", default=[], metavar="TREE=BUILD.NINJA")
-    parser.add_argument("--seconds", type=Path, metavar="RECORD", help="of the benchmark cold, same compile")
+    parser.add_argument("--cell", default=REAL_CELL, help=f"default: {REAL_CELL}")
+    parser.add_argument("--jobs", type=int, default=2, help="compile jobs at a time (default: 2)")
     options = parser.parse_args()
-    old = None if options.logs else read(options.name)
-    trees: dict[str, Sequence[Timed]] = dict(old.trees) if old else {}
-    slots = _texts(options.slots)
-    for tree, text in _texts(options.logs).items():
-        trees[tree] = without_waiting(ninja.units(text), slots.get(tree, ""))
-    for tree, text in _texts(options.statements).items():
-        trees[tree] = in_order(trees[tree], text)
-    found = Times(options.about or "", trees, options.jobs, options.key or "")
-    if old:
-        found = Times(options.about or old.about, trees, options.jobs or old.jobs, options.key or old.key)
-    if options.seconds:
-        found = replace(found, trees=with_seconds(found.trees, Result.read(options.seconds).data["ours"]))
-    if not found.about:
-        parser.error("--about: where and how it was measured")
-    print(write(options.name, found))
-
-
-def _texts(files: Sequence[str]) -> dict[str, str]:
-    """Return the text by tree for arguments of the form TREE=FILE."""
-    return {tree: Path(file).read_text(encoding="utf-8") for tree, file in (f.split("=", 1) for f in files)}
+    try:
+        with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
+            wanted = BenchOptions(real=True, cell=[options.cell], jobs=options.jobs)
+            print(write(measured(wanted.workspace(Path(work), at_end))))
+    except FtbuildError as failure:
+        print(failure, file=sys.stderr)
+        return failure.exit_code
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,7 +6,6 @@ comes out there is what all replays are divided by.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -34,29 +33,28 @@ ORDERS: Mapping[str, Order] = {
     "all by weight": replay.heaviest_first,
 }
 LIMIT, MEASURED = "limit", "measured"
-_CELL = re.compile(r"[\d.]+-sm\d+")
 
 
 @dataclass(frozen=True)
 class Replays:
     """Replays of a measured compile: seconds by order and jobs, as they come out of the replay.
 
-    `same` are those of the replay with the jobs of the measured compile, None if these were not recorded.
+    `same` are those of the replay with the jobs of the measured compile.
     """
 
     times: Times
     compilers: Compilers
     walls: Mapping[str, Mapping[int, float]]
-    same: float | None
+    same: float
 
     @property
-    def checked(self) -> float | None:
+    def checked(self) -> float:
         """Return what the replay with the measured compile's jobs is of its wall time."""
-        return None if self.same is None else self.same / self.times.wall
+        return self.same / self.times.wall
 
     def corrected(self, order: str, jobs: int) -> float:
         """Return the seconds of a replay, by which the measured compile would have come out right."""
-        return self.walls[order][jobs] / (self.checked or 1.0)
+        return self.walls[order][jobs] / self.checked
 
     def limits(self) -> dict[int, float]:
         """Return the limit for each number of jobs."""
@@ -65,25 +63,26 @@ class Replays:
 
 def needs(workspace: Workspace) -> str | None:
     """Require unit times, which exist for the real sources only."""
-    return None if cells() else f"no unit times of a cell in {unit_times.FOLDER}"
+    return None if unit_times.stored() else f"no unit times in {unit_times.FOLDER}"
 
 
 def run(workspace: Workspace) -> Result:
-    """Replay every cell with stored times, which are those of the real sources in any case."""
-    found = {name: replayed(unit_times.read(name)) for name in cells()}
+    """Replay every compile with stored times, which are those of the real sources in any case."""
+    found = [replayed(times) for times in unit_times.stored()]
+    cells = dict.fromkeys((times.cell, times.key) for times in unit_times.stored())
     return replace(workspace, real=True).result(
         NAME,
         every(found),
         data(found),
         charts(found),
-        cells=[Measured(name, of.times.key) for name, of in found.items()],
+        cells=[Measured(*cell) for cell in cells],
         definition=DEFINITION,
     )
 
 
 def recomputed(result: Result) -> Result:
     """Return the record with what follows from the stored unit times today; they are its raw data."""
-    found = {name: replayed(unit_times.read(name)) for name in cells()}
+    found = [replayed(times) for times in unit_times.stored()]
     return replace(
         result,
         figures=tuple(every(found)),
@@ -93,16 +92,11 @@ def recomputed(result: Result) -> Result:
     )
 
 
-def cells() -> list[str]:
-    """Return the cells with stored times, without those of upstream's recipe."""
-    return [name for name in unit_times.names() if _CELL.match(name)]
-
-
 def replayed(times: Times) -> Replays:
     """Return the replays in each order with each number of jobs."""
     trees = forest(times)
     walls = {name: {jobs: replay.wall(trees, jobs, order) for jobs in JOBS} for name, order in ORDERS.items()}
-    same = replay.wall(trees, times.jobs, ORDERS[BUILT]) if times.jobs else None
+    same = replay.wall(trees, times.jobs, ORDERS[BUILT])
     return Replays(times, Compilers.of(times.compilers), walls, same)
 
 
@@ -111,37 +105,34 @@ def forest(times: Times) -> list[Tree]:
     return [replay.tasks(units) for units in times.trees.values()]
 
 
-def every(found: Mapping[str, Replays]) -> list[Figure]:
-    """Return the figures of all cells."""
-    return [replace(figure, of=name) for name, of in found.items() for figure in figures(of)]
+def every(found: Sequence[Replays]) -> list[Figure]:
+    """Return the figures of all compiles."""
+    return [replace(figure, of=replays.times.cell) for replays in found for figure in figures(replays)]
 
 
 def figures(found: Replays) -> Iterator[Figure]:
-    """Yield wall time against the limit: as measured, the check of the replay, and replays corrected by it.
+    """Yield wall time against the limit: as measured, the check of the replay, and replays with more jobs.
 
     The goal is for the build's order.
     """
-    times, jobs, checked = found.times, found.times.jobs, found.checked
-    if jobs and checked and found.same:
-        how = f"measured: {times.about}"
-        yield wall.figure(f"{jobs} jobs", times.wall, found.compilers, jobs, how, wall.GOAL)
-        what = f"{jobs} jobs: wall of the replay ({found.same:.0f} s) / measured ({times.wall:.0f} s)"
-        how = f"simulated: list schedule of the unit times of the measured compile; {times.about}"
-        yield Figure(Topic.WALL, what, checked, "", None, how)
-        note = f"/ {checked:.3f}, which it is of the measured wall time with {jobs} jobs"
-    else:
-        note = "not checked, for want of the jobs of the measured compile"
-    for shown in (count for count in SHOWN if count != jobs):
+    times, jobs = found.times, found.times.jobs
+    how = f"measured: {times.about}"
+    yield wall.figure(f"{jobs} jobs", times.wall, found.compilers, jobs, how, wall.GOAL)
+    what = f"{jobs} jobs: wall of the replay ({found.same:.0f} s) / measured ({times.wall:.0f} s)"
+    how = f"simulated: list schedule of the unit times of the measured compile; {times.about}"
+    yield Figure(Topic.WALL, what, found.checked, "", None, how)
+    note = f"/ {found.checked:.3f}, which it is of the measured wall time with {jobs} jobs"
+    for shown in (count for count in SHOWN if count > jobs):
         for order in (PLAIN, BUILT):
             how = f"simulated: list schedule of unit times {note}; {times.about}"
             goal, seconds = wall.GOAL if order == BUILT else None, found.corrected(order, shown)
             yield wall.figure(f"{shown} jobs, {order}", seconds, found.compilers, shown, how, goal)
 
 
-def data(found: Mapping[str, Replays]) -> dict[str, Any]:
+def data(found: Sequence[Replays]) -> dict[str, Any]:
     """Return the replays as they came out, the measured compile, and the longest units, as JSON has them."""
     return {
-        name: {
+        of.times.name: {
             "measured": {"jobs": of.times.jobs, "wall": of.times.wall, "replayed": of.same},
             "compilers": of.compilers.total,
             "longest compiler": of.compilers.longest,
@@ -151,7 +142,7 @@ def data(found: Mapping[str, Replays]) -> dict[str, Any]:
             },
             "longest": longest(forest(of.times)),
         }
-        for name, of in found.items()
+        for of in found
     }
 
 
@@ -161,35 +152,50 @@ def longest(trees: Sequence[Tree], count: int = 12) -> list[list[str | float]]:
     return [[task.name, task.seconds] for task in units[:count]]
 
 
-def charts(found: Mapping[str, Replays]) -> list[Lines]:
-    """Return the charts of each cell's orders, absolute and relative to the limit."""
-    return [drawn for name, of in found.items() for drawn in (chart(name, of), distance(name, of))]
+def charts(found: Sequence[Replays]) -> list[Lines]:
+    """Return the charts of each compile's orders, absolute and relative to the limit."""
+    return [drawn for of in found for drawn in (chart(of), distance(of))]
 
 
 def curves(found: Replays) -> dict[str, dict[int, float]]:
     """Return the seconds of each curve by jobs: the limit, the corrected replays, and the measured point."""
     replays = {order: {jobs: found.corrected(order, jobs) for jobs in JOBS} for order in ORDERS}
-    point = {MEASURED: {found.times.jobs: found.times.wall}} if found.times.jobs else {}
-    return {LIMIT: found.limits(), **replays, **point}
+    return {LIMIT: found.limits(), **replays, MEASURED: {found.times.jobs: found.times.wall}}
 
 
-def distance(name: str, found: Replays) -> Lines:
+def distance(found: Replays) -> Lines:
     """Return the chart of wall time relative to the limit, against jobs."""
     series = {
         curve: tuple((float(jobs), seconds / found.compilers.limit(jobs)) for jobs, seconds in points.items())
         for curve, points in curves(found).items()
     }
-    title = f"Compiling {name}: wall time / limit against jobs, replayed and corrected"
-    return Lines(f"distance-{name}", title, "jobs", "wall time / limit", series, across_by_powers=True)
+    return Lines(
+        f"distance-{found.times.name}",
+        f"{_title(found)}: wall time / limit",
+        "jobs",
+        "wall time / limit",
+        series,
+        across_by_powers=True,
+    )
 
 
-def chart(name: str, found: Replays) -> Lines:
+def chart(found: Replays) -> Lines:
     """Return the chart of wall time against jobs."""
     series = {
         curve: tuple((float(jobs), seconds) for jobs, seconds in points.items())
         for curve, points in curves(found).items()
     }
-    title = f"Compiling {name}: wall time against jobs, replayed and corrected"
     return Lines(
-        f"schedule-{name}", title, "jobs", "seconds", series, across_by_powers=True, up_by_powers=True
+        f"schedule-{found.times.name}",
+        f"{_title(found)}: wall time",
+        "jobs",
+        "seconds",
+        series,
+        across_by_powers=True,
+        up_by_powers=True,
     )
+
+
+def _title(found: Replays) -> str:
+    times = found.times
+    return f"Compiling {times.cell}, measured with {times.jobs} jobs, replayed and corrected"

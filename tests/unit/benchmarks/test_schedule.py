@@ -16,7 +16,6 @@ from benchmarks.tools.replay import Task
 from benchmarks.tools.unit_times import Timed, Times
 from benchmarks.topics import schedule
 from benchmarks.topics import wall as topic
-from ftbuild.errors import ConfigError
 from ftbuild.nightly.record import Unit
 
 # Two jobs: each compiler waits a tenth for its slot, and the link comes after both.
@@ -30,6 +29,8 @@ MEASURED = Times(
         ]
     },
     jobs=2,
+    cell="a-cell",
+    key="0123456789ab",
 )
 
 
@@ -85,14 +86,20 @@ def test_a_replay_is_checked_against_the_measured_compile_and_corrected_by_it() 
     (row,) = (f for f in schedule.figures(found) if f.what.startswith("16 jobs, the build's order"))
     assert row.value == pytest.approx(4.8 / 0.96 / 3.9)
     assert "/ 0.960" in row.how
-    curves = {line.name: line.series for line in schedule.charts({"a-cell": found})}
-    assert curves["schedule-a-cell"][schedule.MEASURED] == ((2.0, 5.0),)
+    curves = {line.name: line.series for line in schedule.charts([found])}
+    assert curves["schedule-a-cell-2-jobs"][schedule.MEASURED] == ((2.0, 5.0),)
 
 
-def test_a_replay_whose_compile_has_no_known_jobs_says_that_it_was_not_checked() -> None:
-    rows = list(schedule.figures(schedule.replayed(replace(MEASURED, jobs=None))))
-    assert {row.what.split()[0] for row in rows} == {"2", "16", "64"}
-    assert all("not checked" in row.how and row.how.startswith("simulated") for row in rows)
+def test_replays_are_of_more_jobs_than_were_measured() -> None:
+    rows = list(schedule.figures(schedule.replayed(replace(MEASURED, jobs=16))))
+    assert [row.how.partition(":")[0] for row in rows] == ["measured", *["simulated"] * 3]
+    assert {row.what.split()[0] for row in rows if "replay" not in row.what} == {"16", "64"}
+
+
+def test_figures_name_the_cell_of_each_compile() -> None:
+    both = [schedule.replayed(times) for times in (MEASURED, replace(MEASURED, jobs=16))]
+    assert {figure.of for figure in schedule.every(both)} == {"a-cell"}
+    assert list(schedule.data(both)) == ["a-cell-2-jobs", "a-cell-16-jobs"]
 
 
 def test_the_goal_of_a_replay_is_for_the_builds_order() -> None:
@@ -103,26 +110,16 @@ def test_the_goal_of_a_replay_is_for_the_builds_order() -> None:
 
 def test_unit_times_round_trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unit_times, "FOLDER", tmp_path)
-    for name, times in (
-        ("a-cell", replace(MEASURED, key="0123456789ab")),
-        ("old", replace(MEASURED, jobs=None)),
-    ):
-        unit_times.write(name, times)
-        assert unit_times.read(name) == times
-    assert unit_times.names() == ["a-cell", "old"]
+    both = [MEASURED, replace(MEASURED, jobs=16, about="measured elsewhere")]
+    for times in reversed(both):
+        unit_times.write(times)
+    assert unit_times.stored() == both
+    assert {file.name for file in tmp_path.iterdir()} == {"a-cell-2-jobs.tsv", "a-cell-16-jobs.tsv"}
 
 
 def test_unit_times_know_the_wall_time_and_the_compilers() -> None:
     assert MEASURED.wall == 5.0
     assert MEASURED.compilers == [3.9, 1.9]
-
-
-def test_seconds_of_another_compile_are_refused() -> None:
-    added = unit_times.with_seconds(MEASURED.trees, {"a.dir/a.cu.o": 3.5})
-    assert [unit.cpu for unit in added["backend"]] == [3.5, 1.9, None]
-    for foreign in ({"c.o": 1.0}, {"a.dir/a.cu.o": 4.5}):
-        with pytest.raises(ConfigError, match="of another compile"):
-            unit_times.with_seconds(MEASURED.trees, foreign)
 
 
 def compiles(*seconds: float) -> list[Task]:

@@ -72,6 +72,13 @@ def test_without_history_cells_with_more_sms_start_first(config: Config) -> None
     assert ids(budget.longest_first(plans, [])) == ["22.12-sm80_86", "22.12-sm70", "22.12-sm86", "22.12-sm80"]
 
 
+def test_of_cells_without_history_those_of_the_newest_release_start_first(config: Config) -> None:
+    plans = [plan_of(config, triton, "80") for triton in ("22.03", "22.12", "22.07")]
+    assert ids(budget.longest_first(plans, [])) == ["22.12-sm80", "22.07-sm80", "22.03-sm80"]
+    known = remembering({"22.03-sm80": 40.0})
+    assert ids(budget.longest_first(plans, [known])) == ["22.12-sm80", "22.07-sm80", "22.03-sm80"]
+
+
 def ids(plans: Sequence[Plan]) -> list[str]:
     return [plan.cell.id for plan in plans]
 
