@@ -18,6 +18,7 @@ from pathlib import Path
 
 from benchmarks.harness import catalogue, plots, renewal, table
 from benchmarks.harness.catalogue import Benchmark
+from benchmarks.harness.counts import at_least_one
 from benchmarks.harness.figure import Result, load_now
 from benchmarks.harness.workspace import Workspace
 from ftbuild.cli import demo
@@ -122,8 +123,8 @@ def main() -> int:
     parser.add_argument("--config", type=Path, help="configuration folder (default: by --real)")
     parser.add_argument("--base", help="image to build on")
     parser.add_argument("--cell", action="append", default=[], help="glob on cell ids (repeatable)")
-    parser.add_argument("--jobs", type=int, default=2, help="compile jobs at a time (default: 2)")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="repetitions of quick measurements")
+    parser.add_argument("--jobs", type=at_least_one, default=2, help="compile jobs at a time (default: 2)")
+    parser.add_argument("--rounds", type=at_least_one, default=ROUNDS, help="repeated quick measurements")
     parser.add_argument("--out", type=Path, default=OUT, help="folder for records and plots")
     parser.add_argument("--list", action="store_true", help="show the benchmarks and stop")
     parser.add_argument("--table", type=Path, metavar="FOLDER", help="update README.md from records")

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from benchmarks.harness.counts import at_least_one
 from benchmarks.harness.workspace import timed
 from ftbuild import matrix
 from ftbuild.cli import demo
@@ -188,7 +189,6 @@ def prepared_real(cells: Sequence[str], jobs: int | None, work: Path | None) -> 
     with tempfile.TemporaryDirectory(prefix="ftbuild-benchmark-") as folder:
         config = copy_of_real(Path(folder), REAL_IMAGE)
         table = matrix.select(loader.load(config), cells=cells, bases=[REAL_BASE])
-        in_turn = tuple(sorted(table, key=lambda cell: cells.index(cell.id) if cell.id in cells else -1))
         count = jobs or int(client.info()["NCPU"])
 
         def renew() -> None:
@@ -197,7 +197,7 @@ def prepared_real(cells: Sequence[str], jobs: int | None, work: Path | None) -> 
             shell.run(["docker", "buildx", "prune", "--all", "--force"])
 
         try:
-            yield Workspace(config, work or Path(folder) / "work", "", {}, in_turn, count, renew)
+            yield Workspace(config, work or Path(folder) / "work", "", {}, table, count, renew)
         finally:
             _remove_images(client, REAL_IMAGE)
 
@@ -223,16 +223,20 @@ def without_traceback() -> Iterator[None]:
 def options(about: str | None, cells: Sequence[str]) -> argparse.ArgumentParser:
     """Return the options of a benchmark of nights."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--cells", nargs="+", help=f"cells (default: {' '.join(cells)}), of 22.07 or later")
-    parser.add_argument("--rounds", type=int, default=3, help="measurements of each side")
-    parser.add_argument("--jobs", type=int, help="compile jobs, the same for both sides (default: cores)")
+    parser.add_argument(
+        "--cells", nargs="+", help=f"cells of the sample stack, 22.07 or later ({' '.join(cells)})"
+    )
+    parser.add_argument("--rounds", type=at_least_one, default=3, help="measurements of each side")
+    parser.add_argument("--jobs", type=at_least_one, help="compile jobs of both sides (default: cores)")
     return parser
 
 
 def main() -> None:
     """Measure, and print a table and JSON."""
     parser = options(__doc__, CELLS)
-    parser.add_argument("--real", action="store_true", help=f"the real stack: {' '.join(REAL_CELLS)}")
+    parser.add_argument(
+        "--real", action="store_true", help=f"cells of the real stack ({' '.join(REAL_CELLS)})"
+    )
     parser.add_argument("--work", type=Path, help="with --real: a work folder, which is kept")
     chosen = parser.parse_args()
     if chosen.work and not chosen.real:

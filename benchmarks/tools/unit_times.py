@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path, PurePath
 
 from benchmarks.harness import compiles
+from benchmarks.harness.counts import at_least_one
 from benchmarks.harness.figure import Machine
 from benchmarks.harness.run import BenchOptions
 from benchmarks.harness.workspace import REAL_CELL, Workspace
@@ -163,7 +164,7 @@ def main() -> int:
     """Compile, and store the times; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--cell", default=REAL_CELL, help=f"default: {REAL_CELL}")
-    parser.add_argument("--jobs", type=int, default=2, help="compile jobs at a time (default: 2)")
+    parser.add_argument("--jobs", type=at_least_one, default=2, help="compile jobs at a time (default: 2)")
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
