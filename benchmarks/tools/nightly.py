@@ -241,14 +241,15 @@ def main() -> None:
     chosen = parser.parse_args()
     if chosen.work and not chosen.real:
         parser.error("--work: only with --real")
-    with without_traceback():
-        if chosen.real:
-            with prepared_real(chosen.cells or REAL_CELLS, chosen.jobs, chosen.work) as workspace:
-                rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
-        else:
-            with prepared(chosen.cells or CELLS, chosen.jobs) as workspace:
-                nightly_run(workspace, workspace.repository("warm-up"))  # pushes the base's layers
-                rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
+    stack = (
+        prepared_real(chosen.cells or REAL_CELLS, chosen.jobs, chosen.work)
+        if chosen.real
+        else prepared(chosen.cells or CELLS, chosen.jobs)
+    )
+    with without_traceback(), stack as workspace:
+        if workspace.registry:
+            nightly_run(workspace, workspace.repository("warm-up"))  # pushes the base's layers
+        rounds = measure(workspace, chosen.rounds, (nightly_run, one_by_one))
     print(summary(rounds, nightly_run, one_by_one))
     print(record(workspace, rounds, nightly_run, one_by_one))
 

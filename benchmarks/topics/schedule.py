@@ -69,7 +69,7 @@ def needs(workspace: Workspace) -> str | None:
 def run(workspace: Workspace) -> Result:
     """Replay every compile with stored times, which are those of the real sources in any case."""
     found = [replayed(times) for times in unit_times.stored()]
-    cells = dict.fromkeys((times.cell, times.key) for times in unit_times.stored())
+    cells = dict.fromkeys((of.times.cell, of.times.key) for of in found)
     return replace(workspace, real=True).result(
         NAME,
         every(found),
