@@ -83,11 +83,12 @@ def serve(
         if detach:
             report(f"to stop it: invoke serve --stop --name {deployment.name}")
             return
-        report("Ctrl-C ends it; its log:")
     except BaseException:
         stop(container)
         raise
     try:
+        # Whoever has read this may press Ctrl-C at once.
+        report("Ctrl-C ends it; its log:")
         for line in follow(container):
             report(line)
         refuse_dead(container, "by itself")

@@ -136,6 +136,21 @@ def test_ctrl_c_ends_a_foreground_server(
     assert wanted.name not in names(client)
 
 
+def test_ctrl_c_as_soon_as_it_is_offered_ends_the_server_too(
+    client: docker.DockerClient, wanted: Deployment, sample_image: Image
+) -> None:
+    said: list[str] = []
+
+    def press(line: str) -> None:
+        said.append(line)
+        if line.startswith("Ctrl-C ends it"):
+            raise KeyboardInterrupt
+
+    launch.serve(client, wanted, sample_image, press)
+    assert said[-1] == f"stopping {wanted.name}"
+    assert wanted.name not in names(client)
+
+
 def test_ctrl_c_while_loading_leaves_nothing(
     client: docker.DockerClient, wanted: Deployment, sample_image: Image, monkeypatch: pytest.MonkeyPatch
 ) -> None:
