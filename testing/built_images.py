@@ -1,8 +1,9 @@
-"""Cells whose images an engine has, as their labels tell."""
+"""Images that an engine has: their tags, and the cells that they are of, as their labels tell."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ftbuild import matrix
 from ftbuild.cli import selection
@@ -10,6 +11,21 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import FtbuildError
 from ftbuild.plan import LABELS, Plan, make_plan
 from ftbuild.sm import sm_list
+
+if TYPE_CHECKING:
+    import docker
+
+
+def tags(client: docker.DockerClient, image: str) -> set[str]:
+    """Return the tags under the name of an image; what they mean may have other names, too."""
+    listed = {tag for found in client.images.list(name=image) for tag in found.tags}
+    return {tag for tag in listed if tag.startswith(f"{image}:")}
+
+
+def remove(client: docker.DockerClient, image: str, keep: Collection[str] = ()) -> None:
+    """Remove the tags under the name of an image but those to `keep`; what has other names stays."""
+    for tag in tags(client, image).difference(keep):
+        client.images.remove(tag, force=True)
 
 
 def plans(config: Config, labels: Iterable[Mapping[str, str]]) -> list[Plan]:

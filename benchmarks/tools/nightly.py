@@ -38,12 +38,12 @@ from ftbuild.host import shell
 from ftbuild.sm import sm_list
 from ftbuild.text import tables
 from ftbuild.text.reporter import to_stderr
-from testing import ROOT, registries
+from testing import ROOT, built_images, registries
 from testing.nightly import IMAGE, copied, new_to_every_cache, patch, repatch
 from testing.sample import command, copy_of_real, environment
 
 if TYPE_CHECKING:
-    import docker
+    pass
 
 CELLS = ("22.07-sm80", "22.12-sm80", "22.12-sm86")
 # Each of them has been built and verified before (buildcfg/bases.yaml), so none fails here.
@@ -179,7 +179,7 @@ def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
             yield Workspace(config, folder / "work", registry.host, registry.environment, table, count, renew)
     finally:
         shutil.rmtree(folder)
-        _remove_images(client, IMAGE)
+        built_images.remove(client, IMAGE)
 
 
 @contextmanager
@@ -193,19 +193,13 @@ def prepared_real(cells: Sequence[str], jobs: int | None, work: Path | None) -> 
 
         def renew() -> None:
             """Remove what the other side has built: images, and the engine's whole build cache."""
-            _remove_images(client, REAL_IMAGE)
+            built_images.remove(client, REAL_IMAGE)
             shell.run(["docker", "buildx", "prune", "--all", "--force"])
 
         try:
             yield Workspace(config, work or Path(folder) / "work", "", {}, table, count, renew)
         finally:
-            _remove_images(client, REAL_IMAGE)
-
-
-def _remove_images(client: docker.DockerClient, name: str) -> None:
-    for image in client.images.list(name=name):
-        for tag in image.tags:
-            client.images.remove(tag, force=True)
+            built_images.remove(client, REAL_IMAGE)
 
 
 @contextmanager

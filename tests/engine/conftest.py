@@ -22,7 +22,7 @@ from ftbuild.host import shell
 from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
 from ftbuild.sources import downloads
-from testing import ROOT, needs, once
+from testing import ROOT, built_images, needs, once
 from testing.registries import (  # noqa: F401  fixtures
     basic_registry,
     faulty_registry,
@@ -146,12 +146,6 @@ def invoked(work: Path, *arguments: str, **extra: str) -> subprocess.CompletedPr
     )
 
 
-def tags(client: docker.DockerClient, image: str) -> set[str]:
-    """Return the tags under the name of an image; what they mean may have other names, too."""
-    listed = {tag for found in client.images.list(name=image) for tag in found.tags}
-    return {tag for tag in listed if tag.startswith(f"{image}:")}
-
-
 @pytest.fixture(scope="session")
 def base(client: docker.DockerClient, sample_repositories: None, shared: Path, work: Path) -> Iterator[None]:
     """The open base, which stays on the machine."""
@@ -168,15 +162,14 @@ def base(client: docker.DockerClient, sample_repositories: None, shared: Path, w
 def built(client: docker.DockerClient, base: None, shared: Path, work: Path) -> Iterator[Plan]:
     """The sample cell 22.12-sm80, built once for all tests, which leave it as it is."""
     image = sample_plan().image
-    before = tags(client, image)
+    before = built_images.tags(client, image)
 
     def make() -> None:
         done = invoked(work, *build_arguments(SAMPLE, "--rebuild"))
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
 
     def remove() -> None:
-        for tag in tags(client, image) - before:
-            client.images.remove(tag, force=True)
+        built_images.remove(client, image, keep=before)
 
     with once.made(shared, "built", make, remove):
         yield sample_plan()
@@ -217,8 +210,7 @@ def sample_copy(
     folder = copy_of_sample(tmp_path, image)
     use_small_base(folder)
     yield folder
-    for tag in tags(client, image):
-        client.images.remove(tag, force=True)
+    built_images.remove(client, image)
 
 
 @pytest.fixture

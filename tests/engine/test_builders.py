@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.registry.client import Repository
-from testing import registries
+from testing import built_images, registries
 from testing.engines import Engine, engine
 from testing.nightly import GONE_SECONDS, Ended, Place, copied
 from testing.registries import Registry
 from testing.waiting import until
 
-from .conftest import new_cache, tags
+from .conftest import new_cache
 
 if TYPE_CHECKING:
     import docker
@@ -54,8 +54,7 @@ def registry(
 ) -> Iterator[Registry]:
     with registries.plain(tmp_path_factory.mktemp("builders-registry")) as running:
         yield running
-    for tag in tags(client, IMAGE):
-        client.images.remove(tag, force=True)
+    built_images.remove(client, IMAGE)
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,8 @@ from ftbuild.cli.demo import ask, model_repository
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.client import server_container
 from ftbuild.config import loader
+from testing import built_images
 from testing.sample import Invoke, copy_of_sample
-
-from .conftest import tags
 
 if TYPE_CHECKING:
     import docker
@@ -29,8 +28,7 @@ def folder(client: docker.DockerClient, tmp_path: Path) -> Iterator[Path]:
     """The sample configuration, with a name of its own for the images; the base stays on the machine."""
     image = f"ftbuild-test-{uuid.uuid4().hex[:12]}"
     yield copy_of_sample(tmp_path, image)
-    for tag in tags(client, image):
-        client.images.remove(tag, force=True)
+    built_images.remove(client, image)
 
 
 def test_cuda_13_compiles_for_a_blackwell_gpu_alone_and_what_it_made_passes_verify_and_serves(

@@ -23,7 +23,7 @@ from ftbuild.nightly import history
 from ftbuild.plan import LABELS
 from ftbuild.publishing import remote_image
 from ftbuild.registry.client import Repository
-from testing import registries
+from testing import built_images, registries
 from testing.chance import SEED, kills, share
 from testing.nightly import (
     IMAGE,
@@ -40,8 +40,6 @@ from testing.registries import Registry
 from testing.sample import sample_plan, wrong_token
 from testing.waiting import until
 from tests.unit.nightly.test_notify import Hook, serving
-
-from .conftest import tags
 
 if TYPE_CHECKING:
     import docker
@@ -122,8 +120,7 @@ def tidy_images(client: docker.DockerClient, sample_repositories: None) -> Itera
     yield
     for container in left_containers(client):
         container.remove(force=True)
-    for tag in tags(client, IMAGE):
-        client.images.remove(tag, force=True)
+    built_images.remove(client, IMAGE)
 
 
 def left_containers(client: docker.DockerClient) -> list[Container]:
