@@ -216,7 +216,7 @@ def _schedule(request: Request, options: NightlyOptions, info: Mapping[str, Any]
     if run.registry:
         repository = names.resolve(run.registry, options.stage, config.matrix.image).repository
         settled = _complete(plans, repository, run.registry, options) | settled
-    ordered = budget.longest_first([p for p in plans if p.cell.id not in settled], run.past)
+    ordered = budget.order_of_start([p for p in plans if p.cell.id not in settled], run.past)
     fail_fast = options.fail_fast
     return Schedule(run, ordered, shares, settled, fail_fast=fail_fast, tested=frozenset(tested)), folder
 

@@ -57,26 +57,43 @@ def test_the_longest_cell_starts_first(config: Config) -> None:
     plans = [plan_of(config, sm=sm) for sm in ("70", "80", "86")]
     old = remembering({"22.12-sm70": 900.0, "22.12-sm80": 1.0})
     new = remembering({"22.12-sm70": 10.0, "22.12-sm80": 30.0, "22.12-sm86": 20.0})
-    assert ids(budget.longest_first(plans, [old, new])) == ["22.12-sm80", "22.12-sm86", "22.12-sm70"]
+    assert ids(budget.order_of_start(plans, [old, new])) == ["22.12-sm80", "22.12-sm86", "22.12-sm70"]
 
 
 def test_a_cell_without_history_is_estimated_by_its_sms(config: Config) -> None:
     plans = [plan_of(config, sm=sm) for sm in ("70", "80", "80,86", "86")]
     known = remembering({"22.12-sm70": 40.0, "22.12-sm80": 50.0})
-    assert ids(budget.longest_first(plans, [known]))[0] == "22.12-sm80_86"
-    assert ids(budget.longest_first(plans, [known]))[-1] == "22.12-sm70"
+    assert ids(budget.order_of_start(plans, [known]))[0] == "22.12-sm80_86"
+    assert ids(budget.order_of_start(plans, [known]))[-1] == "22.12-sm70"
 
 
 def test_without_history_cells_with_more_sms_start_first(config: Config) -> None:
     plans = [plan_of(config, sm=sm) for sm in ("70", "86", "80,86", "80")]
-    assert ids(budget.longest_first(plans, [])) == ["22.12-sm80_86", "22.12-sm70", "22.12-sm86", "22.12-sm80"]
+    assert ids(budget.order_of_start(plans, [])) == [
+        "22.12-sm80_86",
+        "22.12-sm70",
+        "22.12-sm86",
+        "22.12-sm80",
+    ]
 
 
 def test_of_cells_without_history_those_of_the_newest_release_start_first(config: Config) -> None:
     plans = [plan_of(config, triton, "80") for triton in ("22.03", "22.12", "22.07")]
-    assert ids(budget.longest_first(plans, [])) == ["22.12-sm80", "22.07-sm80", "22.03-sm80"]
+    assert ids(budget.order_of_start(plans, [])) == ["22.12-sm80", "22.07-sm80", "22.03-sm80"]
     known = remembering({"22.03-sm80": 40.0})
-    assert ids(budget.longest_first(plans, [known])) == ["22.12-sm80", "22.07-sm80", "22.03-sm80"]
+    assert ids(budget.order_of_start(plans, [known])) == ["22.12-sm80", "22.07-sm80", "22.03-sm80"]
+
+
+def test_one_cell_of_each_release_starts_before_all_others(config: Config) -> None:
+    cells = (("22.12", "80"), ("22.12", "86"), ("22.07", "80"), ("22.07", "86"), ("22.03", "80"))
+    plans = [plan_of(config, triton, sm) for triton, sm in cells]
+    expected = ["22.12-sm80", "22.07-sm80", "22.03-sm80", "22.12-sm86", "22.07-sm86"]
+    assert ids(budget.order_of_start(plans, [])) == expected
+    known = remembering(
+        {"22.12-sm80": 70.0, "22.12-sm86": 60.0, "22.07-sm80": 40.0, "22.07-sm86": 50.0, "22.03-sm80": 1.0}
+    )
+    expected = ["22.12-sm80", "22.07-sm86", "22.03-sm80", "22.12-sm86", "22.07-sm80"]
+    assert ids(budget.order_of_start(plans, [known])) == expected
 
 
 def ids(plans: Sequence[Plan]) -> list[str]:
