@@ -35,6 +35,7 @@ FOLDER = ROOT / "benchmarks" / "results" / "units"
 _SUFFIX = ".tsv"
 _ABOUT, _CELL, _JOBS, _KEY = "# ", "# cell: ", "# jobs: ", "# key: "
 _STATEMENT = re.compile(r"^build (.+?): ", re.M)
+COMPILE = ROOT / "dockerfiles" / STEPS / "compile.sh"
 # The program that puts the slowest sources first; the statements are kept as they were before.
 _REORDER = "/steps/heaviest.py "
 _STATEMENTS = "statements.ninja"
@@ -116,13 +117,16 @@ def _line(tree: str, unit: Timed) -> str:
 def measured(workspace: Workspace) -> Times:
     """Compile the workspace's cell from empty caches; BuildError with the reason if it fails."""
     plan = workspace.plan()
-    script = (ROOT / "dockerfiles" / STEPS / "compile.sh").read_text()
-    keep = f'cp "$build/build.ninja" "$info/{_STATEMENTS}"\n{_REORDER}'
-    found = compiles.Machine(workspace).compile(plan, script=script.replace(_REORDER, keep))
+    found = compiles.Machine(workspace).compile(plan, script=keeping_statements(COMPILE.read_text()))
     trees = {tree.name: _units(tree) for tree in sorted(found.figures.iterdir())}
     machine, today = Machine.here(), datetime.now(UTC).date().isoformat()
     about = f"tree {', '.join(trees)}, {machine.cores} cores ({machine.processor}), {today}"
     return Times(about, trees, workspace.jobs, plan.cell.id, plan.key)
+
+
+def keeping_statements(script: str) -> str:
+    """Return the script of a compile that also keeps build.ninja as CMake has written it."""
+    return script.replace(_REORDER, f'cp "$build/build.ninja" "$info/{_STATEMENTS}"\n{_REORDER}')
 
 
 def _units(tree: Path) -> list[Timed]:

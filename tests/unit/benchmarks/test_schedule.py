@@ -185,6 +185,15 @@ def test_waiting_for_a_slot_does_not_count_as_compiling() -> None:
     assert found == [Timed(5.5, 9.0, "a.o", 3.4), Timed(9.0, 10.0, "a.a")]
 
 
+def test_a_measured_compile_keeps_the_statements_before_they_are_reordered() -> None:
+    script = unit_times.COMPILE.read_text()
+    lines = unit_times.keeping_statements(script).splitlines()
+    (reorders,) = (number for number, line in enumerate(lines) if line.startswith("/steps/heaviest.py "))
+    kept = lines.pop(reorders - 1)
+    assert kept.split()[:2] == ["cp", '"$build/build.ninja"']
+    assert lines == script.splitlines()
+
+
 def test_units_follow_the_statements_and_new_ones_their_target() -> None:
     statements = (
         "build b.dir/b.o: CC b.c\n  X = 1\nbuild a.dir/a.o | x: CC a.c\nbuild lib.so: LINK a.dir/a.o\n"
