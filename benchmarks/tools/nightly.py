@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -41,9 +40,6 @@ from ftbuild.text.reporter import to_stderr
 from testing import ROOT, built_images, registries
 from testing.nightly import IMAGE, copied, new_to_every_cache, patch, repatch
 from testing.sample import command, copy_of_real, environment
-
-if TYPE_CHECKING:
-    pass
 
 CELLS = ("22.07-sm80", "22.12-sm80", "22.12-sm86")
 # Each of them has been built and verified before (buildcfg/bases.yaml), so none fails here.

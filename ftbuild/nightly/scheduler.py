@@ -1,4 +1,4 @@
-"""The scheduler of a nightly run: all cells within the budgets of its builders, longest first.
+"""The scheduler of a nightly run: all cells in their order, within the budgets of its builders.
 
 Whichever of them fail, the others go on. A cell goes to the builder that is free; one whose builder is lost
 goes to another. The report is rewritten after each cell, so that a killed run leaves a correct one, which can
