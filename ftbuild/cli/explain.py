@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from ftbuild.cmake import Tree
@@ -13,6 +14,8 @@ from ftbuild.sm import sm_set_id
 from ftbuild.text.tables import render
 
 Row = tuple[str, str, str]
+# A terminal would wrap each row of a table at the longest one. `--format json` has the whole labels.
+LABEL_CHARACTERS = 100
 
 
 def matrix(config: Config, table: Matrix) -> str:
@@ -53,7 +56,7 @@ def plan(plan: Plan) -> str:
         ("patches", _patches(plan)),
         *((f"cmake: {tree.name}", _options(tree)) for tree in plan.trees),
         ("recipe", ((f.role, f.sha256[:12], str(f.path)) for f in plan.files)),
-        ("labels", ((name, value, "plan") for name, value in plan.labels("runtime").items())),
+        ("labels", _labels(plan)),
     )
     return "\n".join(
         f"\n{title}\n{render(('what', 'value', 'from'), list(rows), header=False)}"
@@ -94,3 +97,8 @@ def _options(tree: Tree) -> Iterator[Row]:
     yield "targets", " ".join(tree.targets), "ftbuild/cmake.py"
     for option in tree.options:
         yield option.name, option.value, option.source
+
+
+def _labels(plan: Plan) -> Iterator[Row]:
+    for name, value in plan.labels("runtime").items():
+        yield name, textwrap.shorten(value, LABEL_CHARACTERS, placeholder=" ..."), "plan"

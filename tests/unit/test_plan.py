@@ -315,6 +315,13 @@ def test_the_plan_for_people_says_where_each_value_comes_from(config: Config) ->
     assert "the tag decides" in text
 
 
+def test_a_long_label_does_not_widen_the_plan_for_people(config: Config) -> None:
+    lines = explain.plan(plan_of(config)).splitlines()
+    patches = next(line for line in lines if line.startswith("io.ftbuild.patches "))
+    assert re.search(r" ft/0010-\S+ ft/\S+ .*\.\.\. +plan$", patches)
+    assert max(map(len, lines)) < 250
+
+
 def test_the_plan_for_programs_is_json(config: Config) -> None:
     data = json.loads(json.dumps(plan_of(config).as_dict()))
     assert data["cell"] == "22.12-sm80"
