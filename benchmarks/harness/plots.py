@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
@@ -26,6 +27,8 @@ _STYLE: Any = {
 }
 _LINE_STYLES = ("k:", "-o", "--s", "-.^", "-v")
 _INCHES_WIDE = 7.0
+# As many of the title's characters as fit into that width: what is beyond it is cut off.
+_TITLE_CHARACTERS = 80
 # Of the things in a chart of spans, by their order.
 _COLOURS = ("#3b6ea5", "#d08c3f", "#6a9f58", "#bbbbbb", "#1f3a57", "#a05195", "#c0504d", "#7f7f7f")
 
@@ -43,7 +46,8 @@ def draw(results: Iterable[Result], folder: Path) -> list[Path]:
         for result in results:
             for name, chart in result.plots.items():
                 canvas = Canvas(figsize=(_INCHES_WIDE, _height(chart)), layout="constrained")
-                canvas.suptitle(f"{chart.title} ({result.stack} stack)", x=0.01, ha="left")
+                title = textwrap.fill(f"{chart.title} ({result.stack} stack)", _TITLE_CHARACTERS)
+                canvas.suptitle(title, x=0.01, ha="left")
                 _spans(canvas, chart) if isinstance(chart, Spans) else _one(canvas.add_subplot(), chart)
                 files.append(folder / name)
                 canvas.savefig(files[-1], metadata={"Date": None})

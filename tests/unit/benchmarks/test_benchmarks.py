@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -120,6 +121,21 @@ def test_the_plots_of_the_same_record_are_the_same_bytes(tmp_path: Path) -> None
     assert [file.name for file in drawn[0]] == ["startup-sample.svg", "walls-sample.svg"]
     assert [file.read_bytes() for file in drawn[0]] == [file.read_bytes() for file in drawn[1]]
     assert "seconds" in drawn[0][0].read_text()
+
+
+def test_a_long_title_is_within_its_plot(tmp_path: Path) -> None:
+    needs.package("matplotlib")
+    from benchmarks.harness import plots
+
+    title = "One step of decoding, 24.10-sm90-open-cuda13: GPT of 1.56 billion parameters, one row, H100"
+    charts = (Bars("long", title, "seconds", ("--list",), {"wall": (0.2,)}),)
+    (drawn,) = plots.draw([replace(result(figure(0.2)), charts=charts)], tmp_path)
+    inches = re.search(r'width="([0-9.]+)pt"', drawn.read_text())
+    texts = re.findall(r"<text[^>]*>([^<]+)</text>", drawn.read_text())
+    assert inches is not None
+    assert " ".join(texts).count(f"{title} (sample stack)") == 1
+    # Half of a point's size is what a letter of the plots' font takes at least.
+    assert max(map(len, texts)) * 10.8 / 2 <= float(inches[1])
 
 
 @pytest.mark.parametrize(
