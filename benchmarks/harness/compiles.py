@@ -233,10 +233,11 @@ def cpu(times: str) -> tuple[float, float]:
 
 
 def jobs(log: str) -> Iterator[Job]:
-    """Parse the log of `steps/slot.py`."""
+    """Parse the log of `steps/slot.py`; without what is not in the build's folder, as the storage's probe."""
     for line in log.splitlines():
         start, end, slot, output, seconds, memory = line.split("\t")
-        yield Job(int(start) / 1000, int(end) / 1000, output, float(seconds), int(memory), int(slot))
+        if not Path(output).is_absolute():
+            yield Job(int(start) / 1000, int(end) / 1000, output, float(seconds), int(memory), int(slot))
 
 
 def is_device_link(output: str) -> bool:

@@ -54,6 +54,12 @@ def test_a_line_of_a_slot_is_a_job() -> None:
     assert job.seconds == 2.5
 
 
+def test_the_probe_of_a_shared_storage_is_no_unit() -> None:
+    probe = "900\t910\t0\t/tmp/tmp.WV8lnJEKJs/probe.o\t0.01\t20111360\n"
+    (job,) = compiles.jobs(probe + "1000\t3500\t1\tsrc/a.cu.o\t2.25\t1048576\n")
+    assert job.output == "src/a.cu.o"
+
+
 @pytest.mark.parametrize(
     ("intervals", "expected"),
     [([(0, 10), (2, 5)], 10), ([(0, 4), (3, 8)], 8), ([(0, 2), (5, 6)], 3), ([], 0)],
