@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
+from benchmarks.harness import files
 from benchmarks.harness.wall import Compilers
 from benchmarks.harness.workspace import Workspace
 from ftbuild.build import bake, base, context
@@ -238,6 +239,10 @@ def jobs(log: str) -> Iterator[Job]:
         start, end, slot, output, seconds, memory = line.split("\t")
         if not Path(output).is_absolute():
             yield Job(int(start) / 1000, int(end) / 1000, output, float(seconds), int(memory), int(slot))
+
+
+# The type of such a log on a command line.
+LOG = files.holding("a log of slots", lambda file: list(jobs(file.read_text())))
 
 
 def is_device_link(output: str) -> bool:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ftbuild.errors import ConfigError, HostError
+from ftbuild.errors import HostError
 from ftbuild.host.git import git
 from testing import ROOT
 
@@ -90,10 +90,10 @@ def labelled(labels: Mapping[str, str], product: str, image: str) -> Measured | 
 
 
 def named(text: str) -> Measured:
-    """Return the cell that `CELL`, `CELL@KEY` or `CELL@KEY@IMAGE` names; ConfigError for anything else."""
+    """Return the cell that `CELL`, `CELL@KEY` or `CELL@KEY@IMAGE` names, for argparse."""
     cell, *rest = text.split("@", 2)
     if not cell or not all(rest):
-        raise ConfigError(f"{text!r} is no cell", hint="for instance 22.12-sm90-open@e51d443926a0")
+        raise argparse.ArgumentTypeError(f"{text!r} is no cell, as 22.12-sm90-open@e51d443926a0 is one")
     key, image = (*rest, "", "")[:2]
     return Measured(cell, key, {"runtime": image} if image else {})
 
@@ -103,9 +103,4 @@ def add_option(parser: argparse.ArgumentParser) -> None:
     described = (
         "what was measured, CELL[@KEY[@IMAGE ID]] (repeatable): without its key the record's age is unknown"
     )
-    parser.add_argument("--cell", action="append", default=[], metavar="CELL@KEY", help=described)
-
-
-def given(cells: Sequence[str]) -> tuple[Measured, ...]:
-    """Return the cells that `--cell` names."""
-    return tuple(map(named, cells))
+    parser.add_argument("--cell", action="append", default=[], type=named, metavar="CELL@KEY", help=described)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterable
-from pathlib import Path
 
 from benchmarks.harness import compiles
 from benchmarks.harness.compiles import Job
@@ -31,7 +30,7 @@ def sources(jobs: Iterable[Job]) -> dict[str, float]:
 def main() -> None:
     """Print the names as lines of the module, or with their seconds."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("logs", nargs="+", type=Path, metavar="SLOTS")
+    parser.add_argument("logs", nargs="+", type=compiles.LOG, metavar="SLOTS")
     parser.add_argument("--seconds", action="store_true", help="one a line, with its seconds")
     options = parser.parse_args()
     found = sources(job for log in options.logs for job in compiles.jobs(log.read_text()))

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.harness import origin, smoked
+from benchmarks.harness import files, origin, smoked
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.origin import Measured
@@ -142,13 +142,15 @@ def chart(points: Sequence[Point]) -> Lines:
 
 def main() -> None:
     """Measure with the job of a smoke test, and write the record."""
+    from ftbuild.gates.smoke import job
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("job", type=Path, metavar="JOB")
+    parser.add_argument("job", type=files.holding("a job of the smoke suite", job.read), metavar="JOB")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    cells = origin.given(options.cell) or smoked.cells(options.job.parent)
+    cells = tuple(options.cell) or smoked.cells(options.job.parent)
     print(_result(workspace, options.job, cells).write(options.out))
 
 

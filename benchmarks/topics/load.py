@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import origin, smoked
+from benchmarks.harness import files, origin, smoked
 from benchmarks.harness.chart import Lines
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.origin import Measured
@@ -111,13 +111,14 @@ def _worst(answers: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
 def main() -> None:
     """Write the record of a load on another machine."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("loads", nargs="+", type=Path, metavar="LOAD")
+    load = files.holding("a load of the smoke suite", lambda file: summary(json.loads(file.read_text())))
+    parser.add_argument("loads", nargs="+", type=load, metavar="LOAD")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--of", required=True, help="cell and GPU, which the files do not name")
     origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    cells = origin.given(options.cell) or smoked.cells(options.loads[0].parent)
+    cells = tuple(options.cell) or smoked.cells(options.loads[0].parent)
     found = _result(workspace, options.loads, options.of, cells)
     print(found.write(options.out))
 

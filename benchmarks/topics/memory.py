@@ -111,13 +111,13 @@ def limited(name: str, limit: int) -> Iterator[Path]:
 def main() -> None:
     """Write the record of builds that ran elsewhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("logs", nargs="+", type=Path, metavar="SLOTS")
+    parser.add_argument("logs", nargs="+", type=compiles.LOG, metavar="SLOTS")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     origin.add_option(parser)
     options = parser.parse_args()
     found = [job for log in options.logs for job in compiles.jobs(log.read_text())]
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    data, cells = {"heaviest": heaviest(found)}, origin.given(options.cell)
+    data, cells = {"heaviest": heaviest(found)}, tuple(options.cell)
     print(workspace.result(NAME, peaks(found), data, cells=cells).of_files().write(options.out))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.harness import builds
+from benchmarks.harness import builds, files
 from benchmarks.harness.builds import Build
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Result, Topic
@@ -193,7 +193,8 @@ def _part(cost: Cost, tree: str, endings: tuple[str, ...]) -> float:
 def main() -> None:
     """Write the record of builds that ran elsewhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path, metavar="BUILD", help=".ftbuild/CELL/KEY")
+    build = files.holding("a finished build", builds.read)
+    parser.add_argument("folders", nargs="+", type=build, metavar="BUILD", help=".ftbuild/CELL/KEY")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)

@@ -81,16 +81,19 @@ def _read(trace: Path, layers: int, marker: str) -> tuple[Step, Drawn] | None:
 
 
 def _named(argument: str) -> tuple[str, Path]:
-    """Parse `TRACE` or `NAME=TRACE`."""
+    """Parse `TRACE` or `NAME=TRACE`, for argparse."""
     name, equals, trace = argument.partition("=")
-    return (name, Path(trace)) if equals else (ONLY, Path(argument))
+    found = Path(trace if equals else argument)
+    if not found.is_file():
+        raise argparse.ArgumentTypeError(f"{found}: there is no such file")
+    return (name if equals else ONLY), found
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=profile.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("traces", nargs="+", metavar="[NAME=]TRACE")
+    parser.add_argument("traces", nargs="+", type=_named, metavar="[NAME=]TRACE")
     parser.add_argument("--layers", type=int, required=True, help="of the model")
     parser.add_argument("--marker", default=steps.MARKER, help="kernel of each layer (%(default)s)")
     parser.add_argument("--of", required=True, help="cell, model and GPU, which the trace does not name")
@@ -103,7 +106,7 @@ def main() -> int:
     """Return the exit code."""
     parser = _parser()
     options = parser.parse_args()
-    traces = dict(map(_named, options.traces))
+    traces = dict(options.traces)
     if len(traces) < len(options.traces):
         parser.error("each of several traces needs a name of its own, NAME=TRACE")
     found: dict[str, Step] = {}
@@ -128,7 +131,7 @@ def main() -> int:
             timeline.chart(drawn, {name: title(name, step) for name, step in found.items()}, options.of),
             chart(found, options.of),
         ],
-        cells=origin.given(options.cell),
+        cells=tuple(options.cell),
     ).of_files()
     print(result.write(options.out))
     plots.draw_if_possible([result], options.out)

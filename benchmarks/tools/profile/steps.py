@@ -54,11 +54,11 @@ class Drawn:
 
 
 def read(lines: Iterable[str]) -> list[Row]:
-    """Return the rows of a trace by their start; a last line that was cut is left out."""
+    """Return the rows of a trace by their start, without lines that are none, as a last one that was cut."""
     rows = []
     for line in lines:
         parts = line.rstrip("\n").split("\t", 4)
-        if len(parts) == 5 and line.endswith("\n"):
+        if len(parts) == 5 and all(map(str.isdecimal, parts[1:4])) and line.endswith("\n"):
             kind, start, end, place, name = parts
             rows.append(Row(kind, int(start), int(end), int(place), name))
     return sorted(rows, key=lambda row: row.start)

@@ -163,7 +163,7 @@ def main() -> int:
     try:
         if missing := lacking(*(engine.ENGINES[name].package for name in dict.fromkeys(options.peer))):
             raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
-        cells, before = list(origin.given(options.cell)), load_now()
+        cells, before = list(options.cell), load_now()
         found = job.run(described(options))
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)

@@ -194,17 +194,20 @@ def test_two_traces_are_drawn_one_below_the_other(
 
 
 def test_two_traces_need_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        sys, "argv", ["profile", "a", "b", "--layers", "2", "--of", "x", "--out", str(tmp_path)]
-    )
+    traces = [tmp_path / "a", tmp_path / "b"]
+    for trace in traces:
+        trace.touch()
+    options = ["--layers", "2", "--of", "x", "--out", str(tmp_path / "out")]
+    monkeypatch.setattr(sys, "argv", ["profile", *map(str, traces), *options])
     with pytest.raises(SystemExit):
         command_line.main()
 
 
+@pytest.mark.parametrize("content", ["", "kernel\t1\t2\n", "kernel\tx\ty\tz\tname\n", "\0\t\0\n"])
 def test_a_trace_without_steps_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    content: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "trace").touch()
+    (tmp_path / "trace").write_text(content)
     options = ["--layers", "2", "--of", "x", "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", ["profile", str(tmp_path / "trace"), *options])
     assert command_line.main() == 2
