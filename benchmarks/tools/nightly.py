@@ -214,7 +214,7 @@ def options(about: str | None, cells: Sequence[str]) -> argparse.ArgumentParser:
     """Return the options of a benchmark of nights."""
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument(
-        "--cells", nargs="+", help=f"cells of the sample stack, 22.07 or later ({' '.join(cells)})"
+        "--cells", nargs="+", help=f"default: {' '.join(cells)}; of the sample stack from 22.07 on"
     )
     parser.add_argument("--rounds", type=at_least_one, default=3, help="measurements of each side")
     parser.add_argument("--jobs", type=at_least_one, help="compile jobs of both sides (default: cores)")
@@ -225,7 +225,7 @@ def main() -> None:
     """Measure, and print a table and JSON."""
     parser = options(__doc__, CELLS)
     parser.add_argument(
-        "--real", action="store_true", help=f"cells of the real stack ({' '.join(REAL_CELLS)})"
+        "--real", action="store_true", help=f"cells of the real stack (default: {' '.join(REAL_CELLS)})"
     )
     parser.add_argument("--work", type=Path, help="with --real: a work folder, which is kept")
     chosen = parser.parse_args()

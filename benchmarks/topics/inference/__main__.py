@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.harness import origin, table
+from benchmarks.harness.counts import at_least_one
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
 from benchmarks.topics.inference import DEFINITION, NAME, engine, job, lacking, report, server
@@ -91,13 +92,6 @@ def workload(options: argparse.Namespace, model: Architecture) -> Workload:
     return asked
 
 
-def count(text: str) -> int:
-    """Return a number of at least one; ValueError for any other text."""
-    if (number := int(text)) < 1:
-        raise ValueError(f"{number} is less than 1")
-    return number
-
-
 def parser() -> argparse.ArgumentParser:
     """Return the parser; options of model and workload are named by the fields of shapes and Workload."""
     made = argparse.ArgumentParser(
@@ -118,18 +112,24 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
     )
-    made.add_argument("--rounds", type=count, default=2, help="starts of each variant and peer (2)")
+    made.add_argument("--rounds", type=at_least_one, default=2, help="starts of each variant and peer (2)")
     made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
     made.add_argument("--way", action="append", choices=WAYS, help="of transformers (repeatable; all)")
     made.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     made.add_argument("--minutes", type=float, help="start no server or engine later than that")
     for name in sorted(set().union(*map(sizes, FAMILIES.values()))):
-        made.add_argument(f"--{name.replace('_', '-')}", type=count, help="of the model")
+        made.add_argument(f"--{name.replace('_', '-')}", type=at_least_one, help="of the model")
     for name in ("answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))
-        made.add_argument(f"--{name}", type=count, default=default, help="of the workload (%(default)s)")
-    made.add_argument("--prompts", type=count, nargs="+", default=Workload.prompts, help="(%(default)s)")
-    made.add_argument("--batches", type=count, nargs="+", default=Workload.batches, help="(%(default)s)")
+        made.add_argument(
+            f"--{name}", type=at_least_one, default=default, help="of the workload (%(default)s)"
+        )
+    made.add_argument(
+        "--prompts", type=at_least_one, nargs="+", default=Workload.prompts, help="(%(default)s)"
+    )
+    made.add_argument(
+        "--batches", type=at_least_one, nargs="+", default=Workload.batches, help="(%(default)s)"
+    )
     origin.add_option(made)
     return made
 
