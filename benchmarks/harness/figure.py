@@ -14,6 +14,7 @@ from typing import Any
 from benchmarks.harness import chart
 from benchmarks.harness.chart import Chart
 from benchmarks.harness.origin import Origin
+from ftbuild.errors import ConfigError
 from ftbuild.host import files
 
 STACKS = ("sample", "real")
@@ -146,8 +147,15 @@ class Result:
 
     @classmethod
     def read(cls, file: Path) -> Result:
-        """Read a record that `write` made; an older one lacks the newer fields."""
-        values = json.loads(file.read_text(encoding="utf-8"))
+        """Read a record that `write` made; an older one lacks the newer fields. Else ConfigError."""
+        try:
+            return cls._of(json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, LookupError, TypeError, AttributeError) as damage:
+            hint = "measure it again, or take it from git"
+            raise ConfigError(f"this is no record: {damage!r}", where=str(file), hint=hint) from damage
+
+    @classmethod
+    def _of(cls, values: dict[str, Any]) -> Result:
         figures = tuple(Figure(**figure) for figure in values.pop("figures"))
         charts = tuple(map(chart.read, values.pop("charts")))
         machine, origin = Machine(**values.pop("machine")), values.pop("origin", None)

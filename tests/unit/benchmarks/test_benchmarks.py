@@ -100,6 +100,15 @@ def test_updating_the_readme_changes_only_the_block(tmp_path: Path) -> None:
     assert "![Start-up](results/startup-sample.svg)" in once
 
 
+@pytest.mark.parametrize("content", ["", "{", "{}", "[]", "[1]", '{"figures": [{}]}', "\0", '"x"'])
+def test_a_damaged_record_is_refused_by_its_name(content: str, tmp_path: Path) -> None:
+    record = tmp_path / "startup-real.json"
+    record.write_text(content)
+    with pytest.raises(ConfigError, match="this is no record") as refused:
+        Result.read(record)
+    assert refused.value.where == str(record)
+
+
 def test_a_readme_without_the_block_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "README.md").write_text("nothing")
     with pytest.raises(ConfigError, match="no block"):
