@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("logs", nargs="+", type=compiles.LOG, metavar="SLOTS")
     parser.add_argument("--seconds", action="store_true", help="one a line, with its seconds")
     options = parser.parse_args()
-    found = sources(job for log in options.logs for job in compiles.jobs(log.read_text()))
+    found = sources(job for log in options.logs for job in log)
     if options.seconds:
         print("\n".join(f"{seconds:7.1f}  {name}" for name, seconds in found.items()))
     else:

@@ -54,8 +54,10 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Measure the models of the cell's smoke test."""
+    from ftbuild.gates.smoke import job
+
     file = _job_file(workspace)
-    return _result(workspace, file, smoked.cells(file.parent) or (measured(workspace.plan()),))
+    return _result(workspace, job.read(file), smoked.cells(file.parent) or (measured(workspace.plan()),))
 
 
 def _job_file(workspace: Workspace) -> Path:
@@ -65,10 +67,8 @@ def _job_file(workspace: Workspace) -> Path:
     return workspace.plan().folder(work_folder()) / gate.JOB
 
 
-def _result(workspace: Workspace, file: Path, cells: Iterable[Measured]) -> Result:
-    from ftbuild.gates.smoke import job
-
-    points = measure(job.read(file))
+def _result(workspace: Workspace, task: Job, cells: Iterable[Measured]) -> Result:
+    points = measure(task)
     data = {"points": list(map(asdict, points))}
     return workspace.result(NAME, figures(points), data, [chart(points)], cells=cells)
 
@@ -145,13 +145,15 @@ def main() -> None:
     from ftbuild.gates.smoke import job
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("job", type=files.holding("a job of the smoke suite", job.read), metavar="JOB")
+    read = files.holding("a job of the smoke suite", lambda file: (file, job.read(file)))
+    parser.add_argument("job", type=read, metavar="JOB")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    cells = tuple(options.cell) or smoked.cells(options.job.parent)
-    print(_result(workspace, options.job, cells).write(options.out))
+    file, task = options.job
+    cells = tuple(options.cell) or smoked.cells(file.parent)
+    print(_result(workspace, task, cells).write(options.out))
 
 
 if __name__ == "__main__":

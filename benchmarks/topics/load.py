@@ -41,15 +41,24 @@ def run(workspace: Workspace) -> Result:
     """Read what is beside the cell's record."""
     plan = workspace.plan()
     cells = smoked.cells(plan.folder(work_folder())) or (measured(plan),)
-    return _result(workspace, _files(workspace), plan.cell.id, cells)
+    return _result(workspace, map(_read, _files(workspace)), plan.cell.id, cells)
 
 
 def _files(workspace: Workspace) -> list[Path]:
     return sorted(workspace.plan().folder(work_folder()).glob(f"{LOADS}*.json"))
 
 
-def _result(workspace: Workspace, files: Iterable[Path], of: str, cells: Sequence[Measured]) -> Result:
-    loads = {f"{of} {file.stem.removeprefix(LOADS)}": json.loads(file.read_text()) for file in files}
+def _read(file: Path) -> tuple[Path, Load]:
+    """Return the file with its load; raise what `summary` raises for anything else."""
+    load = json.loads(file.read_text())
+    summary(load)
+    return file, load
+
+
+def _result(
+    workspace: Workspace, found: Iterable[tuple[Path, Load]], of: str, cells: Sequence[Measured]
+) -> Result:
+    loads = {f"{of} {file.stem.removeprefix(LOADS)}": load for file, load in found}
     data = {name: summary(load) for name, load in loads.items()}
     return workspace.result(NAME, figures(loads), data, charts(loads), cells=cells).of_files()
 
@@ -111,14 +120,14 @@ def _worst(answers: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
 def main() -> None:
     """Write the record of a load on another machine."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    load = files.holding("a load of the smoke suite", lambda file: summary(json.loads(file.read_text())))
+    load = files.holding("a load of the smoke suite", _read)
     parser.add_argument("loads", nargs="+", type=load, metavar="LOAD")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     parser.add_argument("--of", required=True, help="cell and GPU, which the files do not name")
     origin.add_option(parser)
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    cells = tuple(options.cell) or smoked.cells(options.loads[0].parent)
+    cells = tuple(options.cell) or smoked.cells(options.loads[0][0].parent)
     found = _result(workspace, options.loads, options.of, cells)
     print(found.write(options.out))
 

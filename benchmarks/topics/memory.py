@@ -115,7 +115,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     origin.add_option(parser)
     options = parser.parse_args()
-    found = [job for log in options.logs for job in compiles.jobs(log.read_text())]
+    found = [job for log in options.logs for job in log]
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
     data, cells = {"heaviest": heaviest(found)}, tuple(options.cell)
     print(workspace.result(NAME, peaks(found), data, cells=cells).of_files().write(options.out))

@@ -77,7 +77,7 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Read what the builds of the selected cells have left, else of all."""
-    return _result(workspace, _folders(workspace))
+    return _result(workspace, [builds.read(folder) for folder in _folders(workspace)])
 
 
 def _folders(workspace: Workspace) -> list[Path]:
@@ -87,8 +87,7 @@ def _folders(workspace: Workspace) -> list[Path]:
     return [plan.folder(work_folder()) for plan in workspace.plans("*") if compiled(plan)]
 
 
-def _result(workspace: Workspace, folders: Sequence[Path]) -> Result:
-    found = [builds.read(folder) for folder in folders]
+def _result(workspace: Workspace, found: Sequence[Build]) -> Result:
     return workspace.result(
         NAME,
         list(figures(found)),
@@ -194,11 +193,11 @@ def main() -> None:
     """Write the record of builds that ran elsewhere."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     build = files.holding("a finished build", builds.read)
-    parser.add_argument("folders", nargs="+", type=build, metavar="BUILD", help=".ftbuild/CELL/KEY")
+    parser.add_argument("builds", nargs="+", type=build, metavar="BUILD", help=".ftbuild/CELL/KEY")
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    print(_result(workspace, options.folders).write(options.out))
+    print(_result(workspace, options.builds).write(options.out))
 
 
 if __name__ == "__main__":
