@@ -96,11 +96,10 @@ def obstacles(
     checkpoint: Checkpoint, described: CheckpointConfig, converter: Converter, gpus: int
 ) -> list[str]:
     """Return the reasons why a converter would write wrong weights for that many GPUs, if any."""
-    assumptions = [described.assumes, converter.assumes, *([converter.assumes_split] if gpus > 1 else [])]
     found = [
         f"{key} is {untrusted.shown(value)}; the converter and FasterTransformer assume "
         + " or ".join(str(value) for value in known if value is not None or len(known) == 1)
-        for assumed in assumptions
+        for assumed in (described.assumes, converter.assumes)
         for key, known in assumed.items()
         if (value := _setting(checkpoint.settings, key)) not in known
     ]
