@@ -111,7 +111,6 @@ class Converter(Model):
     assumes: Settings = Field(
         default={}, description="values of config.json's keys (null: absent) that it can convert"
     )
-    assumes_split: Settings = Field(default={}, description="the same, for several GPUs")
     fixed: Mapping[Identifier, Formula | Natural] = Field(
         default={}, description="facts to which it gives a value of its own, whatever the checkpoint has"
     )

@@ -37,7 +37,7 @@ def found(
     return [
         *checkpoint.odd,
         *settings.contradictions(checkpoint.settings, described),
-        *_assumptions(checkpoint.settings, models, described, converter, gpus, ignored),
+        *_assumptions(checkpoint.settings, models, described, converter, ignored),
         *_unknown(checkpoint.settings, models, described, converter, ignored),
         *_fixed(checkpoint.facts, converter),
         *_sizes(checkpoint, described, version),
@@ -54,11 +54,9 @@ def _assumptions(
     models: ModelsConfig,
     described: CheckpointConfig,
     converter: Converter,
-    gpus: int,
     ignored: Collection[str],
 ) -> Iterator[str]:
-    split = [converter.assumes_split] if gpus > 1 else []
-    for assumed in [*settings.assumed(models, described, converter), *split]:
+    for assumed in settings.assumed(models, described, converter):
         for key, known in assumed.items():
             value = settings.value(written, key)
             if value in known or (key.partition(".")[0] == CODE and CODE in ignored):
