@@ -2,9 +2,9 @@
 
     PYTHON testing/key_effects.py FILE.json
 
-PYTHON has torch and transformers. The file gets, for each family, a small configuration and every change of one
-key that this transformers computes other numbers with; it keeps what other versions of transformers found. Tests
-take it from there (tests/unit/models/test_key_effects.py), so that they need neither.
+PYTHON has torch and transformers. The file gets, for each family, a small configuration and every
+change of one key that this transformers computes other numbers with; it keeps what other versions of
+transformers found. Tests take it from there (tests/unit/models/test_key_effects.py): they need neither.
 """
 
 from __future__ import annotations
@@ -36,12 +36,16 @@ FAMILIES: Mapping[str, tuple[str, str, str, dict[str, Any]]] = {
         "hidden_size": 64, "ffn_dim": 96, "num_hidden_layers": 2, "num_attention_heads": 2,
         "max_position_embeddings": 32, "word_embed_proj_dim": 64, **IDS,
     }),
-    "bloom": ("bloom", "BloomForCausalLM", "BloomConfig", {"hidden_size": 64, "n_layer": 2, "n_head": 2, **IDS}),
+    "bloom": ("bloom", "BloomForCausalLM", "BloomConfig", {
+        "hidden_size": 64, "n_layer": 2, "n_head": 2, **IDS,
+    }),
     "mpt": ("mpt", "MptForCausalLM", "MptConfig", {
         "d_model": 64, "n_layers": 2, "n_heads": 2, "max_seq_len": 32, "attn_config": ATTENTION, **IDS,
     }),
     "gptj": ("gptj", "GPTJForCausalLM", "GPTJConfig", {**GPT2, "rotary_dim": 8}),
-    "codegen": ("codegen", "CodeGenForCausalLM", "CodeGenConfig", {**GPT2, "n_head": 4, "n_embd": 128, "rotary_dim": 8}),
+    "codegen": ("codegen", "CodeGenForCausalLM", "CodeGenConfig", {
+        **GPT2, "n_head": 4, "n_embd": 128, "rotary_dim": 8,
+    }),
     "gptneox": ("gpt_neox", "GPTNeoXForCausalLM", "GPTNeoXConfig", {
         "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 2,
         "max_position_embeddings": 32, **IDS,
@@ -80,21 +84,44 @@ MORE: Mapping[str, tuple[Any, ...]] = {
     "attn_config": tuple(
         {**ATTENTION, **change}
         for change in (
-            {"alibi": False}, {"alibi_bias_max": 4}, {"clip_qkv": 0.1}, {"softmax_scale": 0.3}, {"qk_ln": True},
-            {"prefix_lm": True}, {"attn_uses_sequence_id": True}, {"attn_type": "multiquery_attention"},
-            {"kv_n_heads": 1}, {"rope": True}, {"sliding_window_size": 4},
+            {"alibi": False}, {"alibi_bias_max": 4}, {"clip_qkv": 0.1}, {"softmax_scale": 0.3},
+            {"qk_ln": True}, {"prefix_lm": True}, {"attn_uses_sequence_id": True},
+            {"attn_type": "multiquery_attention"}, {"kv_n_heads": 1}, {"rope": True},
+            {"sliding_window_size": 4},
         )
     ),
 }  # fmt: skip
 # Of no configuration's own, but read by some version or some model of transformers.
-ELSEWHERE = {
-    "head_dim": None, "rope_theta": None, "partial_rotary_factor": None, "rope_parameters": None, "rope_scaling": None,
-    "scale_decoder_outputs": None, "tie_word_embeddings": None, "attention_bias": None, "mlp_bias": None,
-    "num_key_value_heads": None, "n_inner": None, "pruned_heads": None, "chunk_size_feed_forward": None,
-    "quantization_config": None, "is_decoder": None, "add_cross_attention": None, "position_embedding_type": None,
-    "layer_norm_epsilon": None, "layer_norm_eps": None, "rms_norm_eps": None, "hidden_size": None,
-    "num_attention_heads": None, "num_hidden_layers": None, "d_kv": None, "dense_act_fn": None, "is_gated_act": None,
-}  # fmt: skip
+ELSEWHERE = dict.fromkeys(
+    [
+        "head_dim",
+        "rope_theta",
+        "partial_rotary_factor",
+        "rope_parameters",
+        "rope_scaling",
+        "scale_decoder_outputs",
+        "tie_word_embeddings",
+        "attention_bias",
+        "mlp_bias",
+        "num_key_value_heads",
+        "n_inner",
+        "pruned_heads",
+        "chunk_size_feed_forward",
+        "quantization_config",
+        "is_decoder",
+        "add_cross_attention",
+        "position_embedding_type",
+        "layer_norm_epsilon",
+        "layer_norm_eps",
+        "rms_norm_eps",
+        "hidden_size",
+        "num_attention_heads",
+        "num_hidden_layers",
+        "d_kv",
+        "dense_act_fn",
+        "is_gated_act",
+    ]
+)
 # As far as fp32 rounds what one and the same model computes in another order.
 SAME = 1e-6
 
@@ -107,7 +134,9 @@ def changes(base: Mapping[str, Any], usual: Mapping[str, Any]) -> Iterator[tuple
             tried += [not value]
         elif isinstance(value, int | float):
             tried += (
-                [value * 2, value * 100] if isinstance(value, float) else [value * 2, value + 1, value // 2]
+                [value * 2, value * 100, 1e-3]
+                if isinstance(value, float)
+                else [value * 2, value + 1, value // 2]
             )
         elif isinstance(value, str):
             tried += TEXTS
@@ -166,9 +195,11 @@ def effects(family: str) -> Iterator[tuple[str, Any]]:
 
 def main(file: Path) -> None:
     """Add what the installed transformers computes to the file."""
+    import torch
     import transformers
 
     warnings.simplefilter("ignore")
+    torch.set_num_threads(1)  # such small models wait for threads more than they compute
     transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     known = json.loads(file.read_text()) if file.is_file() else {}
     for family, (model_type, _, _, base) in FAMILIES.items():
@@ -186,13 +217,17 @@ def main(file: Path) -> None:
             ],
         }
         print(family, len(known[family]["changes"]))
-    lines = []
+    file.write_text(_text(known))
+
+
+def _text(known: Mapping[str, Any]) -> str:
+    """Return JSON with a line for each change."""
+    families = []
     for family, content in known.items():
-        rows = ",\n".join("   " + json.dumps(each) for each in content["changes"])
-        lines.append(
-            f' {json.dumps(family)}: {{\n  "base": {json.dumps(content["base"])},\n  "changes": [\n{rows}\n  ]}}'
-        )
-    file.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+        rows = ",\n".join(f"   {json.dumps(each)}" for each in content["changes"])
+        base = json.dumps(content["base"])
+        families.append(f' {json.dumps(family)}: {{\n  "base": {base},\n  "changes": [\n{rows}\n  ]}}')
+    return "{\n" + ",\n".join(families) + "\n}\n"
 
 
 if __name__ == "__main__":

@@ -168,8 +168,8 @@ class Head(Model):
 class CheckpointConfig(Model):
     """The numbers of a family in config.json of its Hugging Face checkpoints.
 
-    Every key of config.json must be known: it is carried over (`facts`, `reals`, `carried`), has a value with
-    which FasterTransformer computes (`assumes`, `derived`, `equal`), or changes no answer (`neutral`).
+    Every key of config.json must be known: it is carried over (`facts`, `reals`), has a value with which
+    FasterTransformer computes (`assumes`, `derived`, `equal`), or changes no answer (`neutral`).
     """
 
     model_types: tuple[Text, ...] = Field(min_length=1, description="values of its key model_type")
@@ -195,9 +195,6 @@ class CheckpointConfig(Model):
         default={}, description="fact -> the fact, or the number, that must divide it"
     )
     head: Head | None = Field(default=None, description="null: not compared")
-    carried: tuple[SettingKey, ...] = Field(
-        default=(), description="keys whose values every converter writes into config.ini by itself"
-    )
     neutral: tuple[SettingPattern, ...] = Field(
         default=(), description="keys that change nothing of what is computed, besides those of all families"
     )

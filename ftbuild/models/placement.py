@@ -142,8 +142,8 @@ def place(
     """Return where the checkpoint in `folder` fits, over at most `most` GPUs; `here` are this machine's.
 
     `ignored` are keys of its config.json that change nothing. Raises ConfigError as
-    `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or its positions are fewer
-    than the tokens of a request.
+    `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or its positions are
+    fewer than the tokens of a request.
     """
     allocated = _rules(config, family)
     request = conversion.ConversionRequest(family, folder, out=folder, ignored=tuple(ignored))

@@ -56,7 +56,8 @@ def contradictions(settings: Settings, described: CheckpointConfig) -> Iterator[
     for alias, key in described.aliases.items():
         one, other = value(settings, alias), value(settings, key)
         if one is not None and other is not None and one != other:
-            yield f"{key} is {untrusted.shown(other)}, and {alias}, another name of it, {untrusted.shown(one)}"
+            shown = untrusted.shown(other), untrusted.shown(one)
+            yield f"{key} is {shown[0]}, and {alias}, another name of it, {shown[1]}"
     for key, derived in described.derived.items():
         found, of = value(settings, key), value(settings, derived.of)
         allowed = derived.values.get(str(of)) if of is not None else None
@@ -80,7 +81,7 @@ def unknown(
     settings: Settings, models: ModelsConfig, described: CheckpointConfig, converter: Converter
 ) -> list[str]:
     """Return the keys that may change what is computed, for all that is known here."""
-    named = {"model_type", *described.aliases, *described.derived, *described.texts, *described.carried}
+    named = {"model_type", *described.aliases, *described.derived, *described.texts}
     named |= {key for keys in assumed(models, described, converter) for key in keys}
     named |= {derived.of for derived in described.derived.values()}
     for alternatives in (*described.facts.values(), *described.reals.values()):

@@ -217,8 +217,9 @@ def gptj_like(
 def gptneox(t: Tensors, gpus: int, heads: int, *, parallel: bool = True) -> dict[str, Array]:
     """GPT-NeoX stores [out, in], the rows of query_key_value by head, then query, key, value.
 
-    With the parallel residual FT adds the two output biases on every GPU before it sums over them, so each holds its
-    share of the sum; else it adds them to that sum (FT v5.3 GptNeoXContextDecoder.cc:416-432, 466-473).
+    With the parallel residual FT adds the two output biases on every GPU before it sums over them, so each
+    holds its share of the sum; else it adds them to that sum (FT v5.3 GptNeoXContextDecoder.cc:416-432,
+    466-473).
     """
     found = {
         "wte": t["gpt_neox.embed_in.weight"],

@@ -32,9 +32,8 @@ def write(folder: Path, settings: Mapping[str, Any], **tensors: np.ndarray[Any, 
     folder.mkdir(exist_ok=True)
     header, data = {}, b""
     for name, tensor in (tensors or {"x": OTHER}).items():
-        header[name] = {
-            "dtype": "F32", "shape": list(tensor.shape), "data_offsets": [len(data), len(data) + tensor.nbytes]
-        }  # fmt: skip
+        place = [len(data), len(data) + tensor.nbytes]
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": place}
         data += tensor.tobytes()
     written = json.dumps(header).encode()
     (folder / "model.safetensors").write_bytes(struct.pack("<Q", len(written)) + written + data)
