@@ -82,7 +82,7 @@ class Result:
         counts = ", ".join(f"{name} {count}" for name, count in sorted(self.sent.items()))
         ends = ", ".join(f"{name} {count}" for name, count in sorted(self.ended.items()))
         lines = [f"{sum(self.sent.values())} requests in {self.seconds:.0f} s: {counts}", f"ended: {ends}"]
-        return "\n".join([*lines, f"deaths: {len(self.deaths)}", *map(str, self.deaths)])
+        return "\n".join([*lines, f"deaths: {len(self.deaths)}"])
 
 
 def all_but(http: Sequence[str] = (), grpc: Sequence[str] = ()) -> Kinds:
@@ -104,19 +104,19 @@ def run(
 ) -> Result:
     """Send so many requests of each protocol to servers of an image; a new one follows each death.
 
-    `until` is a moment of the monotonic clock after which no batch begins. The requests of a seed are the same
-    at each run.
+    `until` is a moment of the monotonic clock after which no batch begins. A seed makes the same requests at
+    each run.
     """
     result, rng, start = Result(), random.Random(seed), time.monotonic()
     left = dict(counts)
     while any(left.values()) and time.monotonic() < until:
-        with _server(image) as server:
+        with running(image) as server:
             while any(left.values()) and time.monotonic() < until:
                 protocol = rng.choices(list(left), list(left.values()))[0]
                 batch = [(protocol, rng.getrandbits(48)) for _ in range(min(BATCH, left[protocol]))]
                 left[protocol] -= len(batch)
                 _send_all(server, batch, kinds, result)
-                wrong = _wrong(server)
+                wrong = fault(server)
                 if wrong:
                     break
             else:
@@ -131,10 +131,10 @@ def run(
 
 def replay(image: str, sent: Sequence[Sent], kinds: Kinds = Kinds()) -> str:
     """Send requests one after the other to a new server; return what is wrong then, "" for nothing."""
-    with _server(image) as server:
+    with running(image) as server:
         for one in sent:
             _send(server, one, kinds)
-        wrong = _wrong(server)
+        wrong = fault(server)
         return f"{wrong}\n{server.log_excerpt()}" if wrong else ""
 
 
@@ -156,7 +156,7 @@ def _made(sent: Sent, kinds: Kinds) -> Attempt | Call:
 
 
 @contextlib.contextmanager
-def _server(image: str) -> Iterator[Server]:
+def running(image: str) -> Iterator[Server]:
     """Run a server; one whose Python backend does not come up on a busy machine gets another try."""
     with tempfile.TemporaryDirectory(prefix="ftbuild-hostile-") as scratch, contextlib.ExitStack() as stack:
         repository = models.write(Path(scratch))
@@ -184,10 +184,10 @@ def _send(server: Server, sent: Sent, kinds: Kinds) -> tuple[str, str]:
     if isinstance(made, Call):
         return f"gRPC {made.kind}", _call(server.grpc, made)
     address = server.http if sent[0] == HTTP else server.grpc
-    return f"{'HTTP' if sent[0] == HTTP else 'gRPC'} {made.kind}", _attempt(address, made)
+    return f"{'HTTP' if sent[0] == HTTP else 'gRPC'} {made.kind}", exchange(address, made)
 
 
-def _attempt(address: str, attempt: Attempt) -> str:
+def exchange(address: str, attempt: Attempt) -> str:
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS) as connection:
@@ -251,7 +251,7 @@ def _call(address: str, call: Call) -> str:
     return "OK"
 
 
-def _wrong(server: Server) -> str:
+def fault(server: Server) -> str:
     """Return what is wrong with a server: it has ended, is silent, or answers a right request wrongly."""
     deadline = time.monotonic() + ALIVE_SECONDS
     asked = http_requests.infer()
@@ -273,14 +273,14 @@ def _wrong(server: Server) -> str:
 
 
 def _guilty(image: str, batch: Sequence[Sent], kinds: Kinds, log: str) -> Death:
-    """Find what ended a server: the first request after which another one is gone, and whether it was alone."""
-    with _server(image) as server:
+    """Find what ended a server: the first request after which another one is gone, perhaps alone."""
+    with running(image) as server:
         for number, sent in enumerate(batch):
             _send(server, sent, kinds)
             # A client that does not wait for an answer is not told when its request has been read.
             time.sleep(SETTLE_SECONDS)
             if _gone(server):
-                log = f"{_wrong(server)}\n{server.log_excerpt()}"
+                log = f"{fault(server)}\n{server.log_excerpt()}"
                 alone = replay(image, [sent], kinds)
                 return Death([sent], alone, kinds) if alone else Death(batch[number::-1], log, kinds)
     return Death(batch, log, kinds)

@@ -19,12 +19,17 @@ Headers = list[tuple[str, str]]
 # No more than this is ever sent at once, so that a campaign loads a server by what it says, not by its size.
 MOST_BYTES = 6 * 2**20
 NUMBERS = (
-    "", " ", "0", "-0", "1", "-1", "+1", "00012", "1.5", "1e3", "0x10", "abc", "1 2", "1,1", "2147483647", "2147483648",
-    "-2147483649", "4294967295", "4294967296", "9223372036854775807", "9223372036854775808", "18446744073709551615",
-    "18446744073709551616", "99999999999", "-99999999999", "9" * 21, "9" * 400, "nan", "inf", "\x0b1", "\u0661",
+    "", " ", "0", "-0", "1", "-1", "+1", "00012", "1.5", "1e3", "0x10", "abc", "1 2", "1,1", "2147483647",
+    "2147483648",
+    "-2147483649", "4294967295", "4294967296", "9223372036854775807", "9223372036854775808",
+    "18446744073709551615",
+    "18446744073709551616", "99999999999", "-99999999999", "9" * 21, "9" * 400, "nan", "inf", "\x0b1",
+    "\u0661",
 )  # fmt: skip
+_VALUES: Sequence[Any] = (0, 1, -1, True, "1", 2**31, 2**63, 2**64 - 1, 1.5, None, [], {})
 _METHODS = (
-    "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PATCH", "PROPFIND", "MKCOL", "LOCK",
+    "GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "TRACE", "CONNECT", "PATCH", "PROPFIND", "MKCOL",
+    "LOCK",
     "get", "PRI", "", "A" * 40, "POST\t", "\x00GET",
 )  # fmt: skip
 _VERSIONS = (
@@ -49,7 +54,8 @@ _CONTENT_TYPES = (
 _WEIGHTS = ("1", "0", "0.5", "-1", "1e400", "1e-400", "nan", "inf", "", "x", "9" * 400)
 _ENDPOINTS = (
     "/v2", "/v2/health/live", "/v2/health/ready", "/v2/models/stats", "/v2/logging", "/v2/trace/setting",
-    "/v2/repository/index", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/metrics", "/", "/favicon.ico",
+    "/v2/repository/index", "/v2/systemsharedmemory/status", "/v2/cudasharedmemory/status", "/metrics", "/",
+    "/favicon.ico",
 )  # fmt: skip
 _OF_MODELS = (
     "",
@@ -63,7 +69,8 @@ _OF_MODELS = (
     "/x",
 )
 NAMES = (
-    *models.NAMES, "missing", "..", "%2e%2e", "%00", "%", "a" * 300, "a" * 9000, "é", "a b", "a?b", "a#b", "{}", "-1", "",
+    *models.NAMES, "missing", "..", "%2e%2e", "%00", "%", "a" * 300, "a" * 9000, "é", "a b", "a?b", "a#b",
+    "{}", "-1", "",
 )  # fmt: skip
 MODEL_VERSIONS = ("1", "0", "-1", "2", "99999999999999999999", "9223372036854775808", "1.0", "", "abc")
 FILES = ("/tmp/x", "/etc/passwd", "../../x", "", "x" * 5000, "/dev/full", "\x00")
@@ -151,21 +158,19 @@ def _spoilt_json(rng: random.Random) -> Made:
 
 def _with_options(rng: random.Random, content: dict[str, Any]) -> dict[str, Any]:
     """Add parameters that the protocol knows, with likely and unlikely values."""
-    values: Callable[[], Any] = lambda: rng.choice(
-        (0, 1, -1, True, "1", 2**31, 2**63, 2**64 - 1, 1.5, None, [], {})
-    )
     names = (
-        "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output", "triton_x",
+        "sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output",
+        "triton_x",
         "x" * 300, "",
     )  # fmt: skip
     if rng.random() < 0.5:
-        content["parameters"] = {rng.choice(names): values() for _ in range(rng.choice((1, 2, 5)))}
+        content["parameters"] = {rng.choice(names): rng.choice(_VALUES) for _ in range(rng.choice((1, 2, 5)))}
     for place in rng.sample([*content["inputs"], *content["outputs"]], rng.choice((0, 1, 2))):
         option = rng.choice(("binary_data", "binary_data_size", "classification", "shared_memory_region"))
         place["parameters"] = {
-            option: values(),
-            "shared_memory_byte_size": values(),
-            "shared_memory_offset": values(),
+            option: rng.choice(_VALUES),
+            "shared_memory_byte_size": rng.choice(_VALUES),
+            "shared_memory_offset": rng.choice(_VALUES),
         }
     if rng.random() < 0.2:
         rng.choice(content["inputs"])["shape"] = [
@@ -210,7 +215,8 @@ def _odd_headers(rng: random.Random) -> Made:
     known = {
         "Content-Type": _CONTENT_TYPES,
         "Content-Encoding": ("gzip", "deflate", "identity", "br", "", "gzip, gzip", "x" * 5000),
-        "Accept-Encoding": tuple(f"{name};q={weight}" for name in ("gzip", "deflate", "identity", "*") for weight in _WEIGHTS),
+        "Accept-Encoding": tuple(f"{name};q={weight}" for name in ("gzip", "deflate", "identity",
+        "*") for weight in _WEIGHTS),
         "Transfer-Encoding": ("chunked", "Chunked", "chunked, chunked", "identity", "gzip, chunked", "x"),
         "Connection": ("close", "keep-alive", "Upgrade", "x", "close, keep-alive"),
         "Expect": ("100-continue", "x"),
@@ -391,7 +397,8 @@ def _settings(rng: random.Random) -> Made:
     }  # fmt: skip
     if "trace" in path:
         content = {
-            "trace_level": ["TIMESTAMPS"], "trace_rate": rng.choice(NUMBERS), "trace_count": rng.choice(NUMBERS),
+            "trace_level": ["TIMESTAMPS"], "trace_rate": rng.choice(NUMBERS),
+            "trace_count": rng.choice(NUMBERS),
             "log_frequency": rng.choice(NUMBERS), "trace_file": rng.choice(FILES), "trace_mode": "triton",
         }  # fmt: skip
     method = rng.choice(("GET", "POST", "POST", "POST"))
