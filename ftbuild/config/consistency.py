@@ -151,6 +151,11 @@ def _holes(config: Config) -> Iterator[Contradiction]:
         if hole.bulletin not in config.holes.bulletins:
             message = f"{name} names the bulletin {hole.bulletin!r}, which is not described"
             yield Contradiction(holes.FILE, (*keys, "bulletin"), message)
+        for patch in hole.cured_by:
+            series, _, entry = patch.partition("/")
+            if entry not in config.patches.ranges.get(series, {}):
+                message = f"{name} is cured by {patch}, which patches.yaml does not list"
+                yield Contradiction(holes.FILE, (*keys, "cured_by"), message)
         component = config.holes.components.get(hole.component)
         if component is None:
             message = f"{name} is about {hole.component!r}, which is not described"
