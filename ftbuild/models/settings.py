@@ -92,19 +92,22 @@ def unknown(
     if described.head:
         named.add(TIED)
     neutral = (*models.neutral, *described.neutral)
-    return sorted(_unknown(settings, named, neutral, ""))
+    return sorted(_unknown(settings, named, neutral, models, ""))
 
 
-def _unknown(found: Settings, named: Iterable[str], neutral: Iterable[str], outer: str) -> Iterator[str]:
+def _unknown(
+    found: Settings, named: Iterable[str], neutral: Iterable[str], models: ModelsConfig, outer: str
+) -> Iterator[str]:
     for key, content in found.items():
         full = f"{outer}{key}"
         inside = [name for name in named if name.startswith(f"{full}.")]
         if isinstance(content, dict) and inside:
-            yield from _unknown(content, named, neutral, f"{full}.")
+            yield from _unknown(content, named, neutral, models, f"{full}.")
         elif not (
             full in named
             or content in (None, {}, [])
             # An object of transformers' own repeats keys that every configuration has.
+            or (outer and content in models.assumes.get(key, ()))
             or any(fnmatch.fnmatchcase(name, known) for name in {full, key} for known in neutral)
         ):
             yield full

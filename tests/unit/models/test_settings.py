@@ -243,6 +243,8 @@ def test_mpt_as_it_was_published_is_known(config: Config, tmp_path: Path) -> Non
         "tokenizer_name": "x",
     }  # fmt: skip
     assert planned(config, "mpt", write(tmp_path / "hf", published))
+    saved = {**more, "model_type": "", "is_encoder_decoder": False, "return_dict": True, "dtype": None}
+    assert planned(config, "mpt", write(tmp_path / "hf", {**published, "attn_config": saved}))
     clipped = {**published, "attn_config": {**more, "clip_qkv": 6, "kv_n_heads": 1, "sinks": 4}}
     what = refusal(config, "mpt", write(tmp_path / "hf", clipped))
     for reason in ("attn_config.clip_qkv is 6", "attn_config.kv_n_heads is 1", "attn_config.sinks = 4"):
