@@ -358,6 +358,13 @@ class Family(Model):
         )
 
 
+class ExtraModel(Model):
+    """A model of a family, beside the family's own, that the reference makes for the smoke test."""
+
+    family: Name
+    ft: SpecifierText = Field(default=">=0", description="FasterTransformer versions that convert it")
+
+
 class ModelsConfig(Model):
     """models.yaml: the model families, from checkpoint to tensors."""
 
@@ -371,11 +378,28 @@ class ModelsConfig(Model):
     neutral: tuple[SettingPattern, ...] = Field(
         description="keys of config.json that change nothing of what any family computes"
     )
+    extra: Mapping[Name, ExtraModel] = Field(default={}, description="more models that the reference makes")
     families: Mapping[Name, Family]
+
+    @model_validator(mode="after")
+    def _extra_models_have_families(self) -> Self:
+        for name, model in self.extra.items():
+            if model.family not in self.families or name in self.families:
+                raise ValueError(f"extra.{name}: {model.family} is no family, or {name} is one")
+        return self
 
     def served(self, version: str) -> tuple[str, ...]:
         """Return the families whose checkpoints from Hugging Face FasterTransformer `version` converts."""
         return tuple(name for name, family in self.families.items() if family.converter(version))
+
+    def extra_models(self, version: str) -> Mapping[str, str]:
+        """Return the family of each extra model that FasterTransformer `version` converts, by its name."""
+        served = self.served(version)
+        return {
+            name: model.family
+            for name, model in self.extra.items()
+            if model.family in served and version in SpecifierSet(model.ft)
+        }
 
     def template(self, family: str) -> str:
         """Return the family whose models of upstream serve `family`: itself, or that of `served_as`."""

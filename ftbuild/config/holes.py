@@ -148,8 +148,8 @@ def known(
     """Return what is known of an image.
 
     `contents` are package URLs without a version -> version, `local` is whether its base is built here,
-    `patches` are those that it was compiled with, as `component/file`. A version that is none (PEP 440) counts
-    as affected, since nothing speaks for the opposite.
+    `patches` are those that it was compiled with, as `component/file`. A version that is none (PEP 440)
+    counts as affected, since nothing speaks for the opposite.
     """
     found = sorted(_statements(config, contents, local, patches), key=lambda each: (-each.score, each.id))
     return Known(config.known, tuple(found))
