@@ -16,7 +16,8 @@ import pytest
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, tokenization
+from ftbuild.models import config_ini, config_pbtxt, repository, tokenization
+from ftbuild.models import tokenizer as tokenizer_of_checkpoint
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from testing import bytelevel, needs
@@ -101,7 +102,7 @@ def options(tmp_path: Path) -> RepositoryOptions:
         family="gptj",
         weights=converted(tmp_path / "weights", "gptj", GPTJ, gpus=2),
         out=tmp_path / "models",
-        tokenizer=bytelevel.write(tmp_path / "checkpoint"),
+        tokenizer=bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50256}),
     )
 
 
@@ -191,6 +192,7 @@ def test_a_repository_is_complete_and_names_no_folder_outside(options: Repositor
     assert files == {
         "ensemble/config.pbtxt", "ensemble/1/.keep",
         "preprocessing/config.pbtxt", "preprocessing/1/model.py", "preprocessing/1/texts.py",
+        "preprocessing/1/declared.py", "postprocessing/1/declared.py",
         "preprocessing/1/tokenizer/tokenizer.json",
         "fastertransformer/config.pbtxt", "fastertransformer/1/2-gpu/config.ini",
         "fastertransformer/1/2-gpu/model.wte.bin",
@@ -546,7 +548,7 @@ def test_a_llama_tokenizer_begins_prompts_but_no_words_with_its_first_token(
     texts: ModuleType, tmp_path: Path
 ) -> None:
     folder = write_llama_tokenizer(tmp_path / "tokenizer")
-    assert [file.name for file in ensemble.tokenizer_files(folder)] == ["tokenizer.json"]
+    assert [file.name for file in tokenizer_of_checkpoint.files(folder)] == ["tokenizer.json"]
     tokenizer = texts.load(folder)
     hi, newline = 263, 3 + 10
     ids, lengths = texts.prompts(tokenizer, rows("Hi", "Hi\n"), 0)
@@ -568,7 +570,7 @@ def test_gpt2s_older_files_give_the_same_tokens(texts: ModuleType, tmp_path: Pat
     (tmp_path / "vocab.json").write_text(json.dumps({"#": 0, "$": 1, "#$": 2, "<|endoftext|>": 3}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n# $\n")
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<b>": 5, "<a>": 4}))
-    assert [file.name for file in ensemble.tokenizer_files(tmp_path)] == [
+    assert [file.name for file in tokenizer_of_checkpoint.files(tmp_path)] == [
         "vocab.json", "merges.txt", "added_tokens.json",
     ]  # fmt: skip
     tokenizer = texts.load(tmp_path)
