@@ -59,8 +59,9 @@ class Tokenizer:
     """A tokenizer as the library loads it, and what its files say of it.
 
     `vocabulary` are the tokens of the model that it is, `ids` these and all that are added to it, also those
-    that no file has and transformers adds. `begins` and `ends` are the ids that it puts around a text;
-    `content` is tokenizer.json, empty where there is none.
+    that no file has and transformers adds. `begins` and `ends` are the ids that it puts around a text, which
+    are those of `around` where the class decides that, and not tokenizer.json. `content` is this file, empty
+    where there is none.
     """
 
     folder: Path
@@ -70,6 +71,7 @@ class Tokenizer:
     vocabulary: Mapping[str, int]
     ids: Mapping[str, int]
     claims: Sequence[Claim]
+    around: tuple[Sequence[str], Sequence[str]] | None
     begins: Sequence[int]
     ends: Sequence[int]
 
@@ -130,6 +132,7 @@ def read(folder: Path) -> Tokenizer:
     try:
         said = declared.read(folder)
         claims += _claims_of_config(folder, said)
+        around = said.around(bool(content))
     except _MALFORMED as broken:
         what = f"not a tokenizer: {untrusted.sentence(broken)}"
         raise ConfigError(what, where=str(folder / CONFIG), hint=ANOTHER) from broken
@@ -137,8 +140,9 @@ def read(folder: Path) -> Tokenizer:
         raise ConfigError(untrusted.sentence(refused), where=str(file), hint=SAVE)
     listed = [claim.token for claim in claims if claim.file == WHOLE]
     ids = _given(vocabulary, [*listed, *_added_later(folder, said, listed)])
-    begins, ends = _around(content, said, ids)
-    return Tokenizer(folder, file, content, said, vocabulary, ids, claims, begins, ends)
+    return Tokenizer(
+        folder, file, content, said, vocabulary, ids, claims, around, *_around(content, around, ids)
+    )
 
 
 def _names_class(folder: Path) -> bool:
@@ -205,18 +209,13 @@ def _given(vocabulary: Mapping[str, int], added: Iterable[str]) -> dict[str, int
 
 
 def _around(
-    content: Mapping[str, Any], said: Declared, ids: Mapping[str, int]
+    content: Mapping[str, Any], around: tuple[list[str], list[str]] | None, ids: Mapping[str, int]
 ) -> tuple[list[int], list[int]]:
     """Return the ids that are put in front of a text and behind it."""
-    if said.kind in declared.TEMPLATES:
-        begin, end = said.flag("add_bos_token", declared.TEMPLATES[said.kind]), said.flag("add_eos_token")
-    elif content:
+    if around is None:
         return template(content)
-    else:
-        begin, end = said.flag("add_bos_token"), False
-    bos, eos = said.text("bos_token"), said.text("eos_token")
-    first = [ids[bos]] if begin and bos in ids else []
-    return first, [ids[eos]] if end and eos in ids else []
+    first, last = around
+    return [ids[token] for token in first], [ids[token] for token in last]
 
 
 def template(content: Mapping[str, Any]) -> tuple[list[int], list[int]]:

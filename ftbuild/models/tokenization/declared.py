@@ -110,6 +110,23 @@ class Declared:
         """Return the text of a special token, None where there is none."""
         return self.special[attribute].content if attribute in self.special else None
 
+    def around(self, whole: bool) -> tuple[list[str], list[str]] | None:
+        """Return the tokens that the class puts in front of a text and behind it; None: tokenizer.json does.
+
+        Raises ValueError where it has none to put there.
+        """
+        if self.kind not in TEMPLATES and (whole or not self.flag("add_bos_token")):
+            return None
+        begins = self.flag("add_bos_token", TEMPLATES.get(self.kind or "", False))
+        ends = self.kind in TEMPLATES and self.flag("add_eos_token")
+        return self._listed("bos_token", begins), self._listed("eos_token", ends)
+
+    def _listed(self, attribute: str, wanted: bool) -> list[str]:
+        text = self.text(attribute)
+        if wanted and text is None:
+            raise ValueError(f"{CONFIG} puts a {attribute} around each text, and there is none")
+        return [text] if wanted and text is not None else []
+
     def obstacle(self, whole: bool) -> str | None:
         """Return why no tokenizer can be made of the files, if so; `whole`: tokenizer.json is among them."""
         if not whole and self.kind not in (None, *BYTE_LEVEL):
@@ -147,9 +164,9 @@ def read(folder: Path) -> Declared:
             number: Token(text, special=text in names, normalized=text not in names)
             for text, number in read_object(folder / ADDED).items()
         }
-        held = {entry["id"]: _token(entry) for entry in _held(folder)}
+        held = [(entry["id"], _token(entry)) for entry in _held(folder)]
         added.update(held)
-        forms = {token.content: token for token in held.values()}
+        forms = {token.content: token for _, token in held}
     base = kind or ("" if whole else GPT2)
     special = {}
     for name, value in {**_NAMED.get(base, {}), **written}.items():

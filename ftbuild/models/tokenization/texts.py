@@ -25,9 +25,9 @@ _NO_WORD, _NO_TOKEN = -1, 0
 
 
 def load(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a checkpoint as transformers does: tokenizer.json, or vocab.json and merges.txt.
+    """Load a checkpoint's tokenizer as transformers does: tokenizer.json, or vocab.json and merges.txt.
 
-    Raises ValueError, or what the library raises, for files that are no tokenizer or contradict each other.
+    Raises ValueError, or what the library raises, for files that are none, or contradict each other.
     """
     found = declared.read(folder)
     whole = (folder / declared.TOKENIZER).is_file()
@@ -37,14 +37,16 @@ def load(folder: Path) -> Tokenizer:
     # Training may have left lengths in the file; prompts are neither cut nor padded to them.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    begins = found.text("bos_token")
-    if not whole and found.flag("add_bos_token") and not _has(tokenizer, found, begins):
-        raise ValueError(f"{declared.CONFIG} lets prompts begin with {begins!r}, which is no token")
+    around = found.around(whole)
+    if around is not None:
+        _require_tokens(tokenizer, found, around)
     there = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     tokenizer.add_tokens([_added(token) for token in found.to_add(there)])
     if not whole:
         _require_ids(tokenizer, found)
     tokenizer.encode_special_tokens = found.flag("split_special_tokens")
+    if around is not None:
+        tokenizer.post_processor = _template(tokenizer, *around)
     _follow(tokenizer, found, whole)
     return tokenizer
 
@@ -67,9 +69,15 @@ def _require_ids(tokenizer: Tokenizer, found: declared.Declared) -> None:
             raise ValueError(f"the added token {token.content!r} shall have the id {number}, and got {given}")
 
 
-def _has(tokenizer: Tokenizer, found: declared.Declared, token: str | None) -> bool:
+def _require_tokens(
+    tokenizer: Tokenizer, found: declared.Declared, around: tuple[Sequence[str], Sequence[str]]
+) -> None:
+    """Raise ValueError for a token around each text that no file has: it would get an id all the same."""
     named = {each.content for each in found.added.values()}
-    return token is not None and (token in named or tokenizer.token_to_id(token) is not None)
+    for verb, tokens in zip(("begin", "end"), around):  # noqa: B905 (Python 3.8)
+        for token in tokens:
+            if token not in named and tokenizer.token_to_id(token) is None:
+                raise ValueError(f"{declared.CONFIG} lets prompts {verb} with {token!r}, which is no token")
 
 
 def _added(token: declared.Token) -> AddedToken:
@@ -88,22 +96,10 @@ def _follow(tokenizer: Tokenizer, found: declared.Declared, whole: bool) -> None
         _set_prefix(tokenizer)
     elif kind in declared.BERT:
         _normalize(tokenizer, found)
-    if kind in declared.TEMPLATES:
-        begin, end = found.flag("add_bos_token", declared.TEMPLATES[kind]), found.flag("add_eos_token")
-        tokenizer.post_processor = _template(tokenizer, found, begin, end)
-    elif not whole and found.flag("add_bos_token"):
-        tokenizer.post_processor = _template(tokenizer, found, True, False)
 
 
-def _template(tokenizer: Tokenizer, found: declared.Declared, begin: bool, end: bool) -> Any:
-    """Return what puts a first and a last token around a text; ValueError where there is no such token."""
-    around = []
-    for attribute, wanted in (("bos_token", begin), ("eos_token", end)):
-        text = found.text(attribute) if wanted else None
-        if wanted and (text is None or tokenizer.token_to_id(text) is None):
-            raise ValueError(f"prompts have {attribute} around them, and {text!r} is no token")
-        around.append([text] if text is not None else [])
-    first, last = around
+def _template(tokenizer: Tokenizer, first: Sequence[str], last: Sequence[str]) -> Any:
+    """Return what puts tokens in front of a text, and behind it."""
     special = [(text, tokenizer.token_to_id(text)) for text in dict.fromkeys([*first, *last])]
     single = [*first, "$A", *last]
     return processors.TemplateProcessing(single=single, pair=[*single, "$B"], special_tokens=special)
