@@ -105,10 +105,8 @@ def _of_ids(found: Tokenizer) -> Iterator[str]:
     if found.around is None:
         for name, ids in tokenizer.template_ids(found.content).items():
             if ids != [found.ids.get(name)]:
-                yield (
-                    f"{WHOLE} has {untrusted.shown(name)} as {found.ids.get(name)}, and around a text as {ids}: "
-                    + _LIKEWISE
-                )
+                there = f"{untrusted.shown(name)} as {found.ids.get(name)}"
+                yield f"{WHOLE} has {there}, and puts it around a text as {ids}: {_LIKEWISE}"
 
 
 def _other(found: Tokenizer, file: str) -> str:

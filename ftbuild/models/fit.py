@@ -61,8 +61,8 @@ def of_checkpoint(family: str, facts: Mapping[str, int]) -> Model:
 def check(folder: Path, model: Model) -> tuple[str, ...]:
     """Return warnings about the tokenizer in `folder` with a model; ConfigError when the two do not fit."""
     found = tokenizer.read(folder)
-    _require_rows(found, model)
     contradictions.require_none(found)
+    _require_rows(found, model)
     return tuple(dict.fromkeys([*contradictions.warnings(found), *_warnings(found, model)]))
 
 
@@ -121,10 +121,8 @@ def _of_around(found: Tokenizer, model: Model) -> Iterator[str]:
     front, behind = _AROUND.get(model.family, (False, False))
     for place, needed, there in (("in front of", front, found.begins), ("behind", behind, found.ends)):
         if needed and not there:
-            yield (
-                f"{model.family} was trained with a token {place} every text; this tokenizer puts none there, in "
-                "transformers neither"
-            )
+            trained = f"{model.family} was trained with a token {place} every text"
+            yield f"{trained}; this tokenizer puts none there, in transformers neither"
 
 
 def _of_end(found: Tokenizer, model: Model, end: int) -> Iterator[str]:

@@ -22,7 +22,17 @@ from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError
 from ftbuild.host import files
-from ftbuild.models import config_ini, config_pbtxt, ensemble, fit, int8, tokenizer, untrusted, vector_models
+from ftbuild.models import (
+    config_ini,
+    config_pbtxt,
+    ensemble,
+    fit,
+    int8,
+    sentence,
+    tokenizer,
+    untrusted,
+    vector_models,
+)
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.gpu_memory import COMPUTES_INT8
 from ftbuild.models.vector_models import Pooling
@@ -274,7 +284,16 @@ def _vectors(
     if options.tokenizer is not None:
         read = tokenizer.files(options.tokenizer)
         warnings = fit.check(options.tokenizer, fit.of_weights(weights))
-    return vector_models.configs(bare, weights, options.vectors, options.pooling), read, warnings
+    width = vector_models.width(weights, options.vectors)
+    pooling, differing = vector_models.as_said(options.pooling, _said(weights, options.tokenizer), width)
+    configs = vector_models.configs(bare, weights, options.vectors, pooling)
+    return configs, read, (*warnings, *differing)
+
+
+def _said(weights: config_ini.ConvertedModel, checkpoint: Path | None) -> sentence.Sentence | None:
+    """Return what the checkpoint says of its vectors: its own files, or what the conversion carried."""
+    found = sentence.read(checkpoint) if checkpoint else None
+    return found or sentence.carried(weights)
 
 
 def _require_parent(out: Path) -> None:

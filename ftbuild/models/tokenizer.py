@@ -118,6 +118,11 @@ def files(folder: Path) -> list[Path]:
     )
 
 
+def is_in(folder: Path) -> bool:
+    """Return whether there is a tokenizer in a folder."""
+    return any(all((folder / name).is_file() for name in names) for names in TOKENIZERS)
+
+
 def read(folder: Path) -> Tokenizer:
     """Read the tokenizer in `folder`; ConfigError when there is none, or it is malformed or unknown."""
     there = files(folder)
