@@ -11,8 +11,9 @@ from ftbuild.models import config_ini, config_pbtxt, ensemble, vector_models
 from ftbuild.registry import reference
 from ftbuild.serving import tokenizers
 from ftbuild.serving.requirements import Needs
-from ftbuild.serving.tokenizers import TEXTS as TOKENIZER
 
+# Where a repository has the tokenizer, with the chat template of the checkpoint.
+TOKENIZER = tokenizers.TEXTS
 # The port in the container; 8000 to 8002 are the server's.
 PORT = 8003
 HEALTH = "/health"

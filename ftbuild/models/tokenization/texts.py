@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-if __package__:
+if TYPE_CHECKING or __package__:
     from ftbuild.models.tokenization import declared
 else:  # beside a model.py, in a repository
     import declared

@@ -386,6 +386,7 @@ def test_where_transformers_takes_a_side_a_warning_names_both(case: str, tmp_pat
 def test_nothing_is_said_of_files_that_agree(tmp_path: Path) -> None:
     files = {
         "tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": NAMED, "added_tokens": SPECIAL,
-        "special_tokens_map": {"eos_token": "</s>"}, "generation_config": {"eos_token_id": [10]}, "config": {"eos_token_id": 10},
+        "special_tokens_map": {"eos_token": "</s>"}, "generation_config": {"eos_token_id": [10]},
+        "config": {"eos_token_id": 10},
     }  # fmt: skip
     assert fit.check(written(tmp_path / "tokenizer", files), MODEL) == ()

@@ -11,16 +11,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-from transformers.utils import logging
+import transformers
 
-logging.set_verbosity_error()
+transformers.logging.set_verbosity_error()
 
 
 def answers(folder: Path, texts: list[str]) -> list[Any] | None:
     """Return what transformers makes of the texts."""
     try:
-        tokenizer = AutoTokenizer.from_pretrained(str(folder))
+        tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder))
     except Exception:
         return None
     found = []
