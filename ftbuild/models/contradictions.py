@@ -21,10 +21,18 @@ def require_none(found: Tokenizer) -> None:
     """Raise ConfigError for files of which no tokenizer can be made that is surely the model's."""
     _require_unique(found)
     for claim in found.claims:
-        if claim.counts and found.ids[claim.token] != claim.number and not _is_held(found, claim.token):
+        given = found.ids.get(claim.token)
+        if claim.counts and given is None:
+            raise ConfigError(
+                f"{claim.file} gives the id {claim.number} to several tokens, {untrusted.shown(claim.token)} "
+                "among them",
+                where=str(found.folder / claim.file),
+                hint=ANOTHER,
+            )
+        if claim.counts and given != claim.number and not _is_held(found, claim.token):
             raise ConfigError(
                 f"{claim.file} gives {untrusted.shown(claim.token)} the id {claim.number}, and it would get "
-                f"{found.ids[claim.token]}: an added token gets the id that it has in the vocabulary, or the "
+                f"{given}: an added token gets the id that it has in the vocabulary, or the "
                 "next free one",
                 where=str(found.folder / claim.file),
                 hint="put the token into the vocabulary of tokenizer.json, with the id that the model knows",

@@ -135,6 +135,11 @@ REFUSED: Mapping[str, tuple[Files, Model, str]] = {
         Model("gpt", 20, 1, 10, "c"),
         "gives '</s>' the id 12, and it would get 10",
     ),
+    "two tokens of added_tokens.json with one id": (
+        {"vocab": SMALL, "added_tokens": {"<x>": 12, "<y>": 12}},
+        Model("gpt", 20, 1, 10, "c"),
+        "gives the id 12 to several tokens, '<x>' among them",
+    ),
     "a gap in added_tokens_decoder": (
         {
             "tokenizer": whole(SMALL, SPECIAL),

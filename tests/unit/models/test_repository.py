@@ -20,6 +20,7 @@ from ftbuild.models import config_ini, config_pbtxt, repository, tokenization
 from ftbuild.models import tokenizer as tokenizer_of_checkpoint
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
+from ftbuild.serving import requirements, tokenizers
 from testing import bytelevel, needs
 from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE
@@ -293,6 +294,31 @@ def test_a_tokenizer_of_another_model_is_refused(options: RepositoryOptions, tmp
     too_many = bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50400})
     with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):
         repository.make(TEMPLATES, replace(options, tokenizer=too_many))
+
+
+def test_what_contradicts_is_told_and_the_files_that_decide_are_served(options: RepositoryOptions) -> None:
+    assert options.tokenizer is not None
+    (options.tokenizer / "special_tokens_map.json").write_text('{"eos_token": "!"}')
+    (options.tokenizer / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    made = repository.make(TEMPLATES, options)
+    assert [
+        one for one in made.warnings if "config.ini" in one and "special_tokens_map.json is 33 ('!')" in one
+    ]
+    assert [one for one in made.warnings if "generation_config.json (eos_token_id) at 5" in one]
+    beside = {file.name for file in (made.folder / "preprocessing/1/tokenizer").iterdir()}
+    assert beside == {"tokenizer.json", "special_tokens_map.json"}
+
+
+def test_a_server_compares_the_tokenizer_of_its_repository(options: RepositoryOptions) -> None:
+    made = repository.make(TEMPLATES, options)
+    place = made.folder / tokenizers.TEXTS
+    assert tokenizers.warnings(made.folder, requirements.read(made.folder)) == ()
+    (place / "special_tokens_map.json").write_text('{"eos_token": "!"}')
+    (one,) = tokenizers.warnings(made.folder, requirements.read(made.folder))
+    assert "special_tokens_map.json is 33 ('!')" in one
+    bytelevel.write(place, {"<|endoftext|>": 50400})
+    with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):
+        tokenizers.warnings(made.folder, requirements.read(made.folder))
 
 
 def test_a_release_without_ensembles_serves_token_ids(options: RepositoryOptions) -> None:
