@@ -58,6 +58,7 @@ def warnings(found: Tokenizer) -> Iterator[str]:
         for flag, place in _PLACES.items():
             yield from _of_around(found, flag, place)
         yield from _of_text(found)
+        yield from _of_beginning(found)
 
 
 def _require_unique(found: Tokenizer) -> None:
@@ -131,6 +132,16 @@ def _of_class(found: Tokenizer) -> Iterator[str]:
         yield (
             f"transformers reads {WHOLE} with its class {untrusted.plain(kind)}, which may change it: it is "
             "taken as it is"
+        )
+
+
+def _of_beginning(found: Tokenizer) -> Iterator[str]:
+    kind = found.declared.kind or ""
+    if found.around is None and declared.TEMPLATES.get(kind):
+        first = untrusted.shown(found.declared.text("bos_token"))
+        yield (
+            f"transformers' {kind} puts {first} in front of every text, which is no token of {WHOLE}: {WHOLE} "
+            "decides what comes there"
         )
 
 

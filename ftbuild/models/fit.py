@@ -136,7 +136,7 @@ def _of_end(found: Tokenizer, model: Model, end: int) -> Iterator[str]:
             f"{_source(found, 'eos_token')} is {found.shown(named)}: the former is used, as by transformers; "
             "answers may stop early, or run on"
         )
-    if text is None and not _is_special(found, end):
+    if named is None and not _is_special(found, end):
         yield (
             f"{model.source} ends answers at token {found.shown(end)}, which is no special token of the "
             "tokenizer: they may stop early, or run on"

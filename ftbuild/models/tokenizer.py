@@ -137,7 +137,8 @@ def read(folder: Path) -> Tokenizer:
     try:
         said = declared.read(folder)
         claims += _claims_of_config(folder, said)
-        around = said.around(bool(content))
+        known = {*vocabulary, *(claim.token for claim in claims if claim.counts)}
+        around = said.around(bool(content), known.__contains__)
     except _MALFORMED as broken:
         what = f"not a tokenizer: {untrusted.sentence(broken)}"
         raise ConfigError(what, where=str(folder / CONFIG), hint=ANOTHER) from broken

@@ -7,7 +7,7 @@ class, tokenization_utils_base.py, _from_pretrained, which file counts, and the 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,16 +110,21 @@ class Declared:
         """Return the text of a special token, None where there is none."""
         return self.special[attribute].content if attribute in self.special else None
 
-    def around(self, whole: bool) -> tuple[list[str], list[str]] | None:
+    def around(self, whole: bool, has: Callable[[str], bool]) -> tuple[list[str], list[str]] | None:
         """Return the tokens that the class puts in front of a text and behind it; None: tokenizer.json does.
 
-        Raises ValueError where it has none to put there.
+        So it does, too, where the class would put a token there that no file names and that the tokenizer has
+        not (`has`). Raises ValueError where there is none to put there.
         """
         if self.kind not in TEMPLATES and (whole or not self.flag("add_bos_token")):
             return None
         begins = self.flag("add_bos_token", TEMPLATES.get(self.kind or "", False))
         ends = self.kind in TEMPLATES and self.flag("add_eos_token")
-        return self._listed("bos_token", begins), self._listed("eos_token", ends)
+        first = self._listed("bos_token", begins)
+        is_default = not {"add_bos_token", "bos_token"} & {*self.options, *self.sources}
+        if whole and is_default and not all(map(has, first)):
+            return None
+        return first, self._listed("eos_token", ends)
 
     def _listed(self, attribute: str, wanted: bool) -> list[str]:
         text = self.text(attribute)

@@ -37,9 +37,15 @@ def load(folder: Path) -> Tokenizer:
     # Training may have left lengths in the file; prompts are neither cut nor padded to them.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    around = found.around(whole)
-    if around is not None:
-        _require_tokens(tokenizer, found, around)
+    named = {token.content for token in found.added.values()}
+
+    def has(token: str) -> bool:
+        return token in named or tokenizer.token_to_id(token) is not None
+
+    around = found.around(whole, has)
+    for verb, tokens in zip(("begin", "end"), around or ()):  # noqa: B905 (Python 3.8)
+        if lacking := [token for token in tokens if not has(token)]:
+            raise ValueError(f"{declared.CONFIG} lets prompts {verb} with {lacking[0]!r}, which is no token")
     there = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     tokenizer.add_tokens([_added(token) for token in found.to_add(there)])
     if not whole:
@@ -67,17 +73,6 @@ def _require_ids(tokenizer: Tokenizer, found: declared.Declared) -> None:
     for number, token in found.added.items():
         if (given := tokenizer.token_to_id(token.content)) != number:
             raise ValueError(f"the added token {token.content!r} shall have the id {number}, and got {given}")
-
-
-def _require_tokens(
-    tokenizer: Tokenizer, found: declared.Declared, around: tuple[Sequence[str], Sequence[str]]
-) -> None:
-    """Raise ValueError for a token around each text that no file has: it would get an id all the same."""
-    named = {each.content for each in found.added.values()}
-    for verb, tokens in zip(("begin", "end"), around):  # noqa: B905 (Python 3.8)
-        for token in tokens:
-            if token not in named and tokenizer.token_to_id(token) is None:
-                raise ValueError(f"{declared.CONFIG} lets prompts {verb} with {token!r}, which is no token")
 
 
 def _added(token: declared.Token) -> AddedToken:

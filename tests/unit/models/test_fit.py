@@ -153,8 +153,11 @@ REFUSED: Mapping[str, tuple[Files, Model, str]] = {
         MODEL,
         "puts '<t>' around a text",
     ),
-    "LLaMA's class without its beginning": (
-        {"tokenizer": whole({"a": 0}, {}), "tokenizer_config": {"tokenizer_class": "LlamaTokenizer"}},
+    "LLaMA's class without the beginning that it is told": (
+        {
+            "tokenizer": whole({"a": 0}, {}),
+            "tokenizer_config": {"tokenizer_class": "LlamaTokenizer", "add_bos_token": True},
+        },
         Model("gptneox", 12, 1, 0, "c"),
         "puts '<s>' around a text",
     ),
@@ -176,6 +179,11 @@ REFUSED: Mapping[str, tuple[Files, Model, str]] = {
     ),
 }
 WARNED: Mapping[str, tuple[Files, Model, tuple[str, ...]]] = {
+    "LLaMA's class without its beginning": (
+        {"tokenizer": whole({"a": 0, "b": 1}, {"b": 1}), "config": {"model_type": "llama"}},
+        Model("gptneox", 12, None, 1, "config.ini"),
+        ("LlamaTokenizer puts '<s>' in front of every text, which is no token of tokenizer.json",),
+    ),
     "another end in the tokenizer": (
         {"tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": {**NAMED, "eos_token": "<s>"}},
         MODEL,
