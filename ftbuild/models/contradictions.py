@@ -140,8 +140,8 @@ def _of_beginning(found: Tokenizer) -> Iterator[str]:
     if found.around is None and declared.TEMPLATES.get(kind):
         first = untrusted.shown(found.declared.text("bos_token"))
         yield (
-            f"transformers' {kind} puts {first} in front of every text, which is no token of {WHOLE}: {WHOLE} "
-            "decides what comes there"
+            f"transformers' {kind} puts {first} in front of every text, which is no token of {WHOLE}: the "
+            "latter decides what comes there"
         )
 
 
