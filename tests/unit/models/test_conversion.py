@@ -362,7 +362,9 @@ def test_a_release_that_can_is_named(config: Config, make: Make) -> None:
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_without_the_parallel_residual_there_is_no_sum_of_biases(config: Config, make: Make, gpus: int) -> None:
+def test_without_the_parallel_residual_there_is_no_sum_of_biases(
+    config: Config, make: Make, gpus: int
+) -> None:
     files = planned(config, "gptneox", make("gptneox", use_parallel_residual=False), gpus=gpus).files
     assert not [name for name in files if name.endswith("bias.sum.bin")]
 
