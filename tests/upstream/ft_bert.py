@@ -14,7 +14,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
-EPSILON = 1e-6  # models/bert/Bert.h:42
 
 
 class Bert:
@@ -28,6 +27,7 @@ class Bert:
         self._gpus = int(folder.name.removesuffix("-gpu"))
         self._heads, self._size = int(self._ini["head_num"]), int(self._ini["size_per_head"])
         self._hidden, self._inner = self._heads * self._size, int(self._ini["inter_size"])
+        self._epsilon = float(self._ini.get("layer_norm_eps", "1e-6"))  # patches/ft/0491
 
     def states(self, states: Array, lengths: Array) -> Array:
         """The output_hidden_state [batch, longest, hidden] of an input_hidden_state and sequence_lengths."""
@@ -47,7 +47,7 @@ class Bert:
 
     def _norm(self, name: str, x: Array) -> Array:
         centred = x - x.mean(-1, keepdims=True)
-        normed: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + EPSILON)
+        normed: Array = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + self._epsilon)
         return normed * self._file(f"{name}.weight", self._hidden) + self._file(f"{name}.bias", self._hidden)
 
     def _attention(self, of: str, x: Array, lengths: Array, gpu: int) -> Any:

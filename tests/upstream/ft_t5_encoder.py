@@ -14,7 +14,6 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 DTYPES = {"fp32": np.float32, "fp16": np.float16}
-EPSILON = 1e-6  # models/t5/T5Encoder.h:57
 MAX_DISTANCE = 128  # triton_backend/t5-encoder/T5EncoderTritonModel.cc:135
 
 
@@ -32,6 +31,7 @@ class T5Encoder:
         self._heads, self._size = int(self._ini["num_heads"]), int(self._ini["d_kv"])
         self._hidden, self._inner = int(self._ini["d_model"]), int(self._ini["d_ff"])
         self._buckets = int(self._ini["relative_attention_num_buckets_or_max_pos_seq_len"])
+        self._epsilon = float(self._ini.get("layer_norm_epsilon", "1e-6"))  # patches/ft/0492
 
     def states(self, ids: Array, lengths: Array) -> Array:
         """The output_hidden_state [batch, longest, hidden] of input_ids and sequence_length."""
@@ -48,7 +48,7 @@ class T5Encoder:
 
     def _norm(self, name: str, x: Array) -> Array:
         """kernels/layernorm_kernels.cu, generalT5LayerNorm: no mean is subtracted, nothing added."""
-        normed: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + EPSILON)
+        normed: Array = x / np.sqrt((x**2).mean(-1, keepdims=True) + self._epsilon)
         return normed * self._file(f"{name}.weight", self._hidden)
 
     def _attention(self, of: str, x: Array, lengths: Array, gpu: int) -> Any:

@@ -25,7 +25,7 @@ from ftbuild.models import conversion, converters, weights
 from ftbuild.models.conversion import ConversionRequest
 from testing import mesh_checkpoint, needs
 
-from . import ft_gpt
+from . import ft_gpt, ft_gptneox
 from .conversions import Array, Tensors, TorchWorker, carry_out
 
 ALIBI = Path(__file__).parent / "programs" / "alibi_slopes.cc"
@@ -218,8 +218,7 @@ def gptneox(t: Tensors, gpus: int, heads: int, *, parallel: bool = True) -> dict
     """GPT-NeoX stores [out, in], the rows of query_key_value by head, then query, key, value.
 
     With the parallel residual FT adds the two output biases on every GPU before it sums over them, so each
-    holds its share of the sum; else it adds them to that sum (FT v5.3 GptNeoXContextDecoder.cc:416-432,
-    466-473).
+    holds its share of the sum; else it adds them to that sum (FT v5.3 GptNeoXContextDecoder.cc:416-432).
     """
     found = {
         "wte": t["gpt_neox.embed_in.weight"],
@@ -440,6 +439,24 @@ def test_without_the_parallel_residual_each_bias_is_whole(
     order = order_of("gptneox", folder, tmp_path, gpus=gpus)
     made = carry_out(conversion.plan_conversion(config, release, order), worker, tree(release), tmp_path)
     require_equal(made, gptneox(tensors, gpus, 4, parallel=False))
+
+
+def test_a_serial_gptneox_answers_alike_on_any_number_of_gpus(
+    config: Config,
+    worker: TorchWorker,
+    tree: Callable[[str], Path],
+    checkpoint: Callable[[str], tuple[Path, Tensors]],
+    tmp_path: Path,
+) -> None:
+    folder, _ = checkpoint("gptneox-serial")
+    logits = []
+    for gpus in (1, 2, 4):
+        order = order_of("gptneox", folder, tmp_path / str(gpus), gpus=gpus)
+        planned = conversion.plan_conversion(config, "22.12", order)
+        made = carry_out(planned, worker, tree("22.12"), tmp_path / str(gpus))
+        logits.append(ft_gptneox.GptNeoX(made).logits([3, 1, 4, 1, 5]))
+    for found in logits[1:]:
+        np.testing.assert_allclose(found, logits[0], rtol=0, atol=1e-5 * np.abs(logits[0]).max())
 
 
 def test_a_gated_t5_is_refused_where_its_converter_would_lose_weights(

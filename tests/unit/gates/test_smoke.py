@@ -18,7 +18,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.records import Demand
-from ftbuild.gates.smoke import gate, job, junit, memory, models, served
+from ftbuild.gates.smoke import gate, job, junit, memory, models, served, spoiled
 from ftbuild.gates.smoke.job import Job, Model, Variant
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
@@ -385,3 +385,39 @@ def test_bf16_is_tested_where_release_and_gpu_compute_in_it(config: Config) -> N
     assert gate._model(config, newer, "gptneox", [ampere]).bf16
     assert not gate._model(config, newer, "gptneox", [ampere, turing]).bf16
     assert not gate._model(config, older, "gptneox", [ampere]).bf16
+
+
+def test_extra_models_are_tested_only_where_a_test_asks_for_them(config: Config) -> None:
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["90"]))
+    tested = gate.tested_models(config, plan, ())
+    extra = config.models.extra_models("5.3")
+    assert {"gpt-initialised", "gptneox-serial", "mpt-head-112", "mt5"} <= set(extra)
+    both = {**tested, **{name: replace(tested[family], family=family) for name, family in extra.items()}}
+    found = Job("sha256:1", Path(), both, "gpus", ["GPU"])
+    assert set(found.names()) | set(found.names(vectors=True)) == set(tested)
+    assert set(found.names(extra=True)) | set(found.names(vectors=True, extra=True)) == set(extra)
+    assert found.family(Variant("mt5")) == "t5"
+    assert found.family(Variant("t5")) == "t5"
+
+
+def test_a_release_makes_the_extra_models_that_it_converts(config: Config) -> None:
+    assert set(config.models.extra_models("5.0")) == {"gpt-initialised"}
+    assert "gptneox-serial" in config.models.extra_models("5.2")
+
+
+def test_a_spoiled_copy_of_a_model_has_one_wrong_file(tmp_path: Path) -> None:
+    weights = tmp_path / "1-gpu"
+    weights.mkdir()
+    norm = "model.final_layernorm.weight.bin"
+    for name in (norm, "model.wte.bin"):
+        (weights / name).write_bytes(bytes(64))
+    spoiled.write(tmp_path / "models", 'name: "fastertransformer"\n', weights)
+    sizes = {
+        name: {file.name: file.stat().st_size for file in (tmp_path / "models" / name / "1/1-gpu").iterdir()}
+        for name in spoiled.WRONG
+    }
+    assert sizes["cut"] == {norm: 60, "model.wte.bin": 64}
+    assert sizes["missing"] == {"model.wte.bin": 64}
+    assert sizes["too-long"] == {norm: 128, "model.wte.bin": 64}
+    assert (weights / norm).stat().st_size == 64
+    assert 'name: "cut"' in (tmp_path / "models/cut/config.pbtxt").read_text()
