@@ -182,7 +182,7 @@ def _send(server: Server, sent: Sent, kinds: Kinds) -> tuple[str, str]:
     """Send one request, and return its kind and how it ended."""
     made = _made(sent, kinds)
     if isinstance(made, Call):
-        return f"gRPC {made.kind}", _call(server.grpc, made)
+        return f"gRPC {made.kind}", call(server.grpc, made)
     address = server.http if sent[0] == HTTP else server.grpc
     return f"{'HTTP' if sent[0] == HTTP else 'gRPC'} {made.kind}", exchange(address, made)
 
@@ -225,20 +225,20 @@ def _answer(connection: socket.socket) -> str:
 _OPTIONS = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_message_length", -1)]
 
 
-def _call(address: str, call: Call) -> str:
+def call(address: str, asked: Call) -> str:
     with grpc.insecure_channel(address, options=_OPTIONS) as channel:
-        path = f"{grpc_calls.SERVICE}{call.method}"
-        asked: Any = {"timeout": CALL_SECONDS, "metadata": call.metadata}
+        path = f"{grpc_calls.SERVICE}{asked.method}"
+        options: Any = {"timeout": CALL_SECONDS, "metadata": asked.metadata}
         try:
-            if call.streams:
-                answers = channel.stream_stream(path)(iter(call.messages), **asked)
+            if asked.streams:
+                answers = channel.stream_stream(path)(iter(asked.messages), **options)
             else:
-                answers = channel.unary_unary(path).future(call.messages[0], **asked)
-            if call.cancel_after is not None:
-                time.sleep(call.cancel_after)
+                answers = channel.unary_unary(path).future(asked.messages[0], **options)
+            if asked.cancel_after is not None:
+                time.sleep(asked.cancel_after)
                 answers.cancel()
                 return "cancelled"
-            if call.streams:
+            if asked.streams:
                 for _ in answers:
                     pass
             else:

@@ -113,8 +113,11 @@ def _text(text: str) -> bytes:
 
 
 def _infer(rng: random.Random) -> Any:
-    """Return a right request for inference."""
-    model = rng.choice(models.NAMES)
+    return infer(rng, rng.choice(models.NAMES))
+
+
+def infer(rng: random.Random, model: str) -> Any:
+    """Return a right request for inference, its tensors in one of both forms."""
     asked = service_pb2.ModelInferRequest(model_name=model, id="1")
     content = http_requests.infer(model, None if model == models.STEPS else rng.choice((1, 2)))
     in_contents = rng.random() < 0.5

@@ -103,7 +103,7 @@ def infer(model: str = models.ECHO, batch: int | None = 1) -> dict[str, Any]:
     """Return a right request for inference, as JSON."""
     shape = [2] if batch is None else [batch, 2]
     count = 2 * (batch or 1)
-    data = {"TEXT": ["a", "b"], "WHOLE": [3, 1], "REAL": [0.5, -1.5]}
+    data: dict[str, list[Any]] = {"TEXT": ["a", "b"], "WHOLE": [3, 1], "REAL": [0.5, -1.5]}
     names = {models.STEPS: ("TEXT", "WHOLE"), models.TWICE: ("TEXT",)}.get(model, tuple(models.INPUTS))
     inputs = [
         {"name": name, "datatype": models.INPUTS[name][0], "shape": shape, "data": data[name] * (count // 2)}

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 SEED = 1
 SECONDS = 60 * (MINUTES or 1)
+# mpirun, the first process, would not wait until the server has stopped.
+STOP = "for each in /proc/[0-9]*; do grep -qx tritonserver $each/comm && kill -TERM ${each#/proc/}; done"
 # More than a server answers in that time.
 MANY = {HTTP: 10**6, GRPC: 10**6, FRAMES: 10**5}
 # What 2.51 is not ended by: right requests, and those that are refused before anything is computed from them.
@@ -91,10 +93,21 @@ def test_headers_without_end_close_their_connection(compiled_server: str) -> Non
         assert campaign.fault(server) == ""
 
 
+def test_a_stream_may_ask_models_with_one_answer_and_with_many(compiled_server: str) -> None:
+    """gRPC takes one write at a time, and a second one ended the server."""
+    asked = [grpc_calls.infer(random.Random(1), model) for model in (models.STEPS, models.ECHO) * 5]
+    sent = [each.SerializeToString() for each in asked]
+    with campaign.running(compiled_server) as server:
+        for _ in range(50):
+            call = grpc_calls.Call(0, "mixed", "ModelStreamInfer", sent)
+            assert campaign.call(server.grpc, call) == "OK"
+        assert campaign.fault(server) == ""
+
+
 def test_a_python_model_ends_without_a_fatal_error(compiled_server: str) -> None:
     with campaign.running(compiled_server) as server:
         container = server.container.get_wrapped_container()
-        container.kill("SIGTERM")
+        container.exec_run(["sh", "-c", STOP])
         container.wait()
         log = b"".join(server.container.get_logs()).decode("utf-8", "replace")
     assert log.count("finalized") == len((models.ECHO, models.SEQUENCE))
