@@ -134,6 +134,17 @@ def select_with_excluded(
     return Matrix(possible, tuple(Excluded(cell, why) for cell, why in reasons.items() if why))
 
 
+def entry(config: Config, triton: str, sms: Iterable[int], base: str) -> Cell | Excluded:
+    """Return one cell by what identifies it, with the reasons if it cannot exist.
+
+    Raises ConfigError for a release, an SM or a base that does not exist.
+    """
+    _releases(config, [triton])
+    cell = _cell(config, triton, _sm_set(config, sm_list(sms)), base)
+    reasons = tuple(_reasons(config, cell))
+    return Excluded(cell, reasons) if reasons else cell
+
+
 def as_json(config: Config, table: Matrix, not_built: Sequence[NotBuiltHere] = ()) -> str:
     """Return the matrix for programs: `cells`, `excluded` with reasons, and images that are data only."""
     excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
