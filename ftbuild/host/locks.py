@@ -12,6 +12,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ftbuild.errors import HostError
+from ftbuild.host import marker
 from ftbuild.text.reporter import Reporter
 
 NAME = "lock"
@@ -48,6 +49,7 @@ def cell(folder: Path, report: Reporter, *, patience: float | None = None) -> It
     """
     seconds = SECONDS if patience is None else patience
     folder.mkdir(parents=True, exist_ok=True)
+    marker.put(folder)
     busy = "another command works on this cell"
     with ExitStack() as lock:
         try:

@@ -41,9 +41,10 @@ def last(work: Path) -> tuple[Path, NightlyRun] | None:
 
 
 def forget(work: Path) -> None:
-    """Delete all but the newest `KEPT` runs."""
+    """Delete all but the newest `KEPT` runs, but nothing that is no report of ours, or lies behind a link."""
     for folder in folders(work)[:-KEPT]:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.is_symlink() and any(_readable([folder])):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _readable(folders: list[Path]) -> Iterator[NightlyRun]:
