@@ -65,9 +65,8 @@ def _taking_context(function: Body) -> Callable[..., int | None]:
 def _guarded(body: Callable[[], int | None]) -> int:
     """Return the exit code; a failure becomes a message on standard error."""
     streams.prepare()
-    signals.end_as_on_ctrl_c()
     try:
-        with failures.reported():
+        with signals.ending(), failures.reported():
             return body() or 0
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)

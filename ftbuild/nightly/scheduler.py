@@ -112,22 +112,25 @@ def run(
     slots = [share for share in schedule.shares for _ in range(share.budget.cells)]
     auditing: Future[Sequence[CheckResult]] | None = None
     working: list[Future[None]] = []
-    with ThreadPoolExecutor(len(slots) + 1) as pool:
-        try:
-            auditing = pool.submit(hooks.audit) if hooks.audit else None
-            for share in slots:
-                working.append(pool.submit(serve, share))
-            for done in as_completed(working):
-                done.result()
-        except KeyboardInterrupt:
-            interrupted = True
-            hooks.report("interrupted: stopping the running commands")
-            context.stop.set()
-            waiting.close()
-            shell.interrupt()
-            wait(working)
-        if auditing and not interrupted:
+    pool = ThreadPoolExecutor(len(slots) + 1)
+    try:
+        auditing = pool.submit(hooks.audit) if hooks.audit else None
+        for share in slots:
+            working.append(pool.submit(serve, share))
+        for done in as_completed(working):
+            done.result()
+        if auditing:
             recorder.audited(_findings(auditing))
+    except KeyboardInterrupt:
+        interrupted = True
+        hooks.report("interrupted: stopping the running commands")
+        context.stop.set()
+        waiting.close()
+        shell.interrupt()
+        wait(working)
+    finally:
+        # After an interrupt nobody waits for a server that the audit asks.
+        pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
     for turn in waiting.left():
         recorder.enter(_given_up(turn))
     return recorder.write() if interrupted else recorder.close(options.smoke and not options.allow_unsmoked)
