@@ -19,7 +19,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import builders, buildx, daemon, orphans
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.gates.smoke import gate
-from ftbuild.host import shell
+from ftbuild.host import locks, shell
 from ftbuild.matrix import Excluded, Matrix
 from ftbuild.nightly import budget, history, notify, resuming, scheduler
 from ftbuild.nightly import builders as nightly_builders
@@ -152,7 +152,9 @@ def _alone(lock: Path) -> Iterator[None]:
             yield
     except Timeout as busy:
         raise HostError(
-            "another nightly run is active on this machine", where=str(lock), hint="wait until it has ended"
+            f"another nightly run is active on this machine{locks.holder(lock)}",
+            where=str(lock),
+            hint="wait until it has ended",
         ) from busy
 
 

@@ -113,7 +113,9 @@ def find(
     best = equally_good(candidates, access.gpus if access else (), config.bases.default)
     if len(best) > 1:
         others = ", ".join(image.name for image in best[1:])
-        report(f"{best[0].name} is taken, by fewest SMs, then by name; {others} would do, too (--sm, --image)")
+        report(
+            f"{best[0].name} is taken, by fewest SMs, then by name; {others} would do, too (--sm, --image)"
+        )
     return best[0], access
 
 
