@@ -62,7 +62,9 @@ def publish(
     selection: Selection,
     target: Target,
     signing: Signing,
-    dry_run: Annotated[bool, "say what is missing in the registry and stop"] = False,
+    dry_run: Annotated[
+        bool, "say what is missing in the registry, and what would be refused, and stop"
+    ] = False,
     format: Format = "human",  # noqa: A002
 ) -> int:
     """Publish the tested images of every selected cell; what the registry has already is left alone.
@@ -71,20 +73,15 @@ def publish(
     """
     from ftbuild.config import loader
     from ftbuild.errors import worst
-    from ftbuild.publishing import outcomes, status
+    from ftbuild.publishing import outcomes, preview
     from ftbuild.publishing import publish as publishing
     from ftbuild.publishing.session import Options
     from ftbuild.publishing.signing import signer
-    from ftbuild.registry.client import Repository
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
     names = target.names(config)
-    if dry_run:
-        found = status.query(planned, Repository(names.repository))
-        print(outcomes.actions_as_json(found) if format == "json" else outcomes.actions_table(found))
-        return 0
     options = Options(
         names,
         work_folder(),
@@ -93,6 +90,12 @@ def publish(
         signing.force,
         signing.allow_shared_cache,
     )
+    if dry_run:
+        found = preview.preview(planned, options, report=reporter.to_stderr)
+        print(outcomes.actions_as_json(found) if format == "json" else outcomes.actions_table(found))
+        for refused in (entry for entry in found if entry.error):
+            reporter.to_stderr(f"[{refused.plan.cell.id}] would be refused: {refused.error}")
+        return worst(entry.exit_code for entry in found)
     ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
     outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)
     print(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
