@@ -248,8 +248,8 @@ def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> tuple[i
 
 def interrupted_on_a_terminal(text: bytes, folder: Path, work: Path, **extra: str) -> int:
     """Start a build on a terminal, press Ctrl-C once it shows `text`, and return the exit code."""
-    arguments = command(*build_arguments(folder, "--rebuild"))
-    with terminals.started(arguments, ROOT, environment(work, **extra)) as terminal:
+    arguments = ["tty" if word == "plain" else word for word in build_arguments(folder, "--rebuild")]
+    with terminals.started(command(*arguments), ROOT, environment(work, **extra)) as terminal:
         assert until(lambda: terminal.time_of(text), 100)
         pressed = terminal.press(terminals.CTRL_C)
         code = terminal.process.wait(100)

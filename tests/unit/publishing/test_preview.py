@@ -1,4 +1,4 @@
-"""The dry run of `invoke publish`: it refuses what the real run refuses, in the same words, and only reads."""
+"""The dry run of `invoke publish` refuses what the real run refuses, in its words, and only reads."""
 
 from __future__ import annotations
 
