@@ -68,6 +68,7 @@ def nightly(
         audit=audit,
         allow_unsmoked=signing.allow_unsmoked,
         allow_shared_cache=signing.allow_shared_cache,
+        allow_dirty=signing.allow_dirty,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
         force=signing.force,

@@ -50,6 +50,7 @@ class Signing:
         bool,
         "publish what was compiled with CCACHE_REMOTE_STORAGE: every machine that writes there is trusted",
     ] = False
+    allow_dirty: Annotated[bool, "publish what was built from files that are not committed"] = False
     sign_key: Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"] = (
         None
     )
@@ -89,6 +90,7 @@ def publish(
         signer(signing.sign_key, signing.sign_log),
         signing.force,
         signing.allow_shared_cache,
+        signing.allow_dirty,
     )
     if dry_run:
         found = preview.preview(planned, options, report=reporter.to_stderr)

@@ -75,6 +75,7 @@ class NightlyOptions:
     audit: bool = True
     allow_unsmoked: bool = False
     allow_shared_cache: bool = False
+    allow_dirty: bool = False
     sign_key: str | None = None
     sign_log: bool = True
     force: bool = False
@@ -353,6 +354,7 @@ def _cell_options(request: Request, options: NightlyOptions, registry: str) -> C
             *(["--force"] if options.force else []),
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
             *(["--allow-shared-cache"] if options.allow_shared_cache else []),
+            *(["--allow-dirty"] if options.allow_dirty else []),
         ],
         allow_unsmoked=options.allow_unsmoked,
         shares_gpu=gate.needs_gpu(request.config),

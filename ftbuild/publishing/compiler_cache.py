@@ -7,14 +7,6 @@ from collections.abc import Mapping
 from ftbuild.build.bake import CACHE_LABEL
 from ftbuild.errors import PublishError
 from ftbuild.plan import Plan
-from ftbuild.publishing.attestations import Candidate
-from ftbuild.publishing.session import PublishSession
-
-
-def require_allowed(session: PublishSession, candidate: Candidate) -> None:
-    """Raise PublishError for a staged image that may not be published; see `require`."""
-    labels = session.staging.config(candidate.image.image).labels
-    require(candidate.plan, candidate.product, labels, allowed=session.options.allow_shared_cache)
 
 
 def require(plan: Plan, product: str, labels: Mapping[str, str], *, allowed: bool) -> None:

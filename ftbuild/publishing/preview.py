@@ -10,7 +10,7 @@ from ftbuild.errors import FtbuildError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import failures
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import compiler_cache, gates, names, pinned, publish, tagging, trust
+from ftbuild.publishing import committed, compiler_cache, gates, names, pinned, publish, tagging, trust
 from ftbuild.publishing.session import Options, PublishSession, local_ids
 from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.text.reporter import Reporter, prefixed
@@ -96,3 +96,4 @@ def _require_tested(session: PublishSession, plan: Plan) -> None:
                 raise PublishError(f"{plan.tag(product)} has gone", hint="invoke build")
             labels = found.labels
         compiler_cache.require(plan, product, labels, allowed=session.options.allow_shared_cache)
+        committed.require(plan, product, labels, allowed=session.options.allow_dirty)

@@ -15,7 +15,17 @@ from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, compiler_cache, gates, names, pinned, tagging, trust, untested
+from ftbuild.publishing import (
+    attestations,
+    committed,
+    compiler_cache,
+    gates,
+    names,
+    pinned,
+    tagging,
+    trust,
+    untested,
+)
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -203,7 +213,10 @@ def _publish_unsmoked(
 def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
     """Attest a staged image, set its immutable tag, and return the digest; a tag that is set stays."""
     product = candidate.product
-    compiler_cache.require_allowed(session, candidate)
+    labels = session.staging.config(candidate.image.image).labels
+    options = session.options
+    compiler_cache.require(candidate.plan, product, labels, allowed=options.allow_shared_cache)
+    committed.require(candidate.plan, product, labels, allowed=options.allow_dirty)
     if there := session.repository.head(candidate.tag):
         trust.require_same(session.repository, there.digest, candidate)
         return there.digest

@@ -10,7 +10,8 @@ import pytest
 
 from ftbuild.build import bake
 from ftbuild.gates.report import VERIFY
-from ftbuild.plan import Plan, Revision
+from ftbuild.plan import DIRTY, Plan, Revision
+from ftbuild.publishing import committed
 from tests.unit.publishing import test_trust
 from tests.unit.publishing.shelf import Shelf
 from tests.unit.publishing.test_trust import forget_moving
@@ -61,6 +62,10 @@ def compiled_with_a_shared_cache(shelf: Shelf, cell: Plan) -> None:
     shelf.tested(cell, **{bake.CACHE_LABEL: "remote"})
 
 
+def built_from_uncommitted_files(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell, **{committed.REVISION: "a" * 40 + DIRTY})
+
+
 def tested(shelf: Shelf, cell: Plan) -> None:
     shelf.tested(cell)
 
@@ -76,6 +81,8 @@ SITUATIONS: list[tuple[Situation, dict[str, bool], str]] = [
     (another_image_is_tested, {}, "refused"),
     (compiled_with_a_shared_cache, {}, "refused"),
     (compiled_with_a_shared_cache, {"allow_shared_cache": True}, "push, attest, set all tags"),
+    (built_from_uncommitted_files, {}, "refused"),
+    (built_from_uncommitted_files, {"allow_dirty": True}, "push, attest, set all tags"),
     (newer_is_published, {}, "refused"),
     (newer_is_published, {"force": True}, "push, attest, set all tags"),
     (one_more, {}, "refused"),
