@@ -14,13 +14,15 @@ from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.text.terminal import quoted
 
+_OF_PUBLISHING = ("stage", "allow_shared_cache", "allow_dirty", "sign_key", "sign_log", "force")
+
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftbuild.matrix import Matrix
     from ftbuild.nightly.builders import Wanted
 
 
-@command()
+@command(needs=dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")))
 def nightly(
     selection: Selection,
     target: Target,

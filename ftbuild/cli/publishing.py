@@ -132,7 +132,7 @@ def _staging(selection: Selection, target: Target) -> tuple[list[Plan], Options]
     return plans(config, selection), Options(target.names(config), work_folder())
 
 
-@command()
+@command(beside={"registry": ["index"]})
 def which(
     registry: Registry = DEFAULT_REGISTRY,
     index: Annotated[

@@ -137,7 +137,12 @@ def _decided(
     return resolve.to_write(config, image.choice(), options)
 
 
-@command("serve.docker", default=True)
+@command(
+    "serve.docker",
+    default=True,
+    needs={"openai_port": ["openai"]},
+    beside={"stop": ["logs", "dry_run"], "logs": ["dry_run"], "detach": ["stop", "logs", "dry_run"]},
+)
 def serve(
     image: ImageOptions,
     server: ServerOptions,
@@ -185,7 +190,7 @@ def serve(
     return 0
 
 
-@command("serve.compose")
+@command("serve.compose", needs={"openai_port": ["openai"]})
 def compose(
     image: ImageOptions,
     server: ServerOptions,
@@ -204,7 +209,7 @@ def compose(
     return _write(renderer.render(decided), out)
 
 
-@command("serve.k8s")
+@command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
 def k8s(
     image: ImageOptions,
     server: ServerOptions,
@@ -311,7 +316,7 @@ def sif(
     return 0
 
 
-@command()
+@command(needs={"source": ["bleu"], "target": ["bleu"], "threshold": ["bleu"]})
 def client_test(
     model: Annotated[str, "model family, for instance gptneox"],
     http: Annotated[
