@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -19,6 +20,7 @@ from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.not_built import NotBuiltHere
 from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id
 
+_ID = re.compile(r"(?P<triton>[^-]+)-sm(?P<sms>\d+(?:_\d+)*)(?:-(?P<base>.+))?")
 NEVER = "built, never run"
 NEVER_BUILT = "never built"
 
@@ -83,13 +85,14 @@ def select(
     `bases` names bases (none: the default one), each with the releases that it carries, `triton` releases
     (none: all), `sms` holds one value per image, either an SM (`80`) or several in
     one image (`80,86`); none means the default SMs of each release. `cells` are globs on cell ids and
-    select among all possible single-SM cells. Raises ConfigError for a value that does not exist or that
+    select among all possible single-SM cells. One that matches none of them selects among those of every
+    base, if none is named, and as an id any cell. Raises ConfigError for a value that does not exist or that
     names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
     """
     table = make_matrix(config, *bases)
     releases = _releases(config, triton)
     if cells:
-        chosen = _by_glob(config, table, cells)
+        chosen = _by_glob(config, table, cells, bases)
         wanted = {_sm_set(config, text) for text in sms}
         chosen = [c for c in chosen if c.triton in releases and (not wanted or c.sms in wanted)]
     else:
@@ -127,11 +130,29 @@ def select_with_excluded(
         )
         if _matches(cell := _cell(config, release, group, base), cells)
     )
+    missing = [glob for glob in cells if not any(_matches(cell, [glob]) for cell in candidates)]
+    candidates |= dict.fromkeys(
+        cell
+        for glob in missing
+        for cell in _elsewhere(config, glob, bases)
+        if cell.triton in _releases(config, triton) and (not sms or cell.sms in groups)
+    )
     reasons = {cell: tuple(_reasons(config, cell)) for cell in candidates}
     possible = tuple(cell for cell in candidates if not reasons[cell])
     if not possible:
         raise _nothing()
     return Matrix(possible, tuple(Excluded(cell, why) for cell, why in reasons.items() if why))
+
+
+def entry(config: Config, triton: str, sms: Iterable[int], base: str) -> Cell | Excluded:
+    """Return one cell by what identifies it, with the reasons if it cannot exist.
+
+    Raises ConfigError for a release, an SM or a base that does not exist.
+    """
+    _releases(config, [triton])
+    cell = _cell(config, triton, _sm_set(config, sm_list(sms)), base)
+    reasons = tuple(_reasons(config, cell))
+    return Excluded(cell, reasons) if reasons else cell
 
 
 def as_json(config: Config, table: Matrix, not_built: Sequence[NotBuiltHere] = ()) -> str:
@@ -244,17 +265,37 @@ def _defaults(config: Config, release: str) -> list[tuple[Sm, ...]]:
     return [(sm,) for sm in config.matrix.releases[release].default_sms]
 
 
-def _by_glob(config: Config, table: Matrix, globs: Sequence[str]) -> list[Cell]:
+def _by_glob(config: Config, table: Matrix, globs: Sequence[str], bases: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
     for glob in globs:
         if found := [c for c in table.cells if _matches(c, [glob])]:
             chosen += found
         elif refused := [e for e in table.excluded if _matches(e.cell, [glob])]:
             raise _excluded(config, refused[0].cell, refused[0].reasons, table)
+        elif others := _elsewhere(config, glob, bases):
+            chosen += [cell for cell in others if not any(_reasons(config, cell))] or others
         else:
             known = ", ".join(c.id for c in table.cells)
             raise ConfigError(f"no cell is called {glob!r}", hint=f"cells: {known}")
     return chosen
+
+
+def _elsewhere(config: Config, glob: str, bases: Sequence[str]) -> list[Cell]:
+    """Return the cells of every base, if none is named, that a glob matches, else the one whose id it is.
+
+    They may be impossible.
+    """
+    names = tuple(bases) or tuple(config.bases.bases)
+    everywhere = make_matrix(config, *names)
+    cells = (*everywhere.cells, *(entry.cell for entry in everywhere.excluded))
+    if found := [cell for cell in cells if _matches(cell, [glob])]:
+        return found
+    named = _ID.fullmatch(glob)
+    if named is None or named["triton"] not in config.matrix.releases:
+        return []
+    base = named["base"] or config.bases.default
+    sms = _sm_set(config, named["sms"])
+    return [_cell(config, named["triton"], sms, base)] if base in names else []
 
 
 def _refuse_excluded(config: Config, cell: Cell, table: Matrix, *, by_default: bool) -> None:

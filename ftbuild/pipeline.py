@@ -89,7 +89,11 @@ def _outcome(cell: CellBuild, session: PublishSession | None) -> Outcome:
 
 def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
     plan, options = cell.plan, cell.options
-    if not options.rebuild and all(daemon.image(cell.client, plan.tag(product)) for product in PRODUCTS):
+
+    def is_made() -> bool:
+        return not options.rebuild and all(daemon.image(cell.client, plan.tag(name)) for name in PRODUCTS)
+
+    if is_made():
         cell.report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
         _accept(cell)
         return "present"
@@ -99,7 +103,7 @@ def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
         _build_elsewhere(cell, session)
     else:
         _require_base_at_hand(cell)
-        run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)))
+        run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)), is_made=is_made)
         _accept(cell)
     cell.report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built"

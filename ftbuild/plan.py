@@ -45,9 +45,15 @@ COMPONENTS = ("ft", "backend")
 PLACES = ("ft", "backend", "repo-core-src", "common", "triton-backend")
 
 
+DIRTY = "-dirty"
+
+
 @dataclass(frozen=True)
 class Revision:
-    """The revision of this repository for labels; never part of the input key."""
+    """The revision of this repository for labels; never part of the input key.
+
+    `commit` ends with `DIRTY` where files that make images are not those of the commit.
+    """
 
     commit: str
     time: str

@@ -61,10 +61,10 @@ class Place:
         return replace(self, cells=cells)
 
     def start(self, *more: str, audit: bool = False) -> subprocess.Popen[str]:
-        """Start a run."""
+        """Start a run, also from a checkout with changes."""
         chosen = [word for cell in self.cells for word in ("--cell", cell)]
         options = ["--config", str(self.config), "--registry", self.registry, *chosen, *more]
-        options += [] if audit else ["--no-audit"]
+        options += ["--allow-dirty"] if audit else ["--allow-dirty", "--no-audit"]
         return subprocess.Popen(
             command("nightly", *options),
             cwd=ROOT,

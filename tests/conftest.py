@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testing.skips import pytest_terminal_summary  # noqa: F401  a hook
+pytest_plugins = ["testing.skips", "testing.tidiness"]
 
 ENGINE = Path(__file__).parent / "engine"
 # They last longest, so they begin first.

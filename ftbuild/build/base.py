@@ -11,7 +11,7 @@ from ftbuild.build import bake, context, os_layer, packages
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, daemon
 from ftbuild.errors import HostError
-from ftbuild.host import disk
+from ftbuild.host import disk, locks
 from ftbuild.plan import Plan, PlannedBase
 from ftbuild.sources import downloads
 from ftbuild.sources.debian import archive
@@ -49,18 +49,39 @@ def ensure(
     # A local base is made in the engine, and every image is verified there.
     for builder in dict.fromkeys((builders.ENGINE, host.builder or builders.ENGINE)):
         builders.require_platform(builder, base.platform)
-    present = all(daemon.image(client, name) for name in (base.serving, base.devel))
-    if present and not rebuild:
+    if _is_present(client, plan) and not rebuild:
         return
     if base.local is None:
         registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
         return
-    disk.require(work, LOCAL_BASE_BYTES, f"base {base.name}")
+    folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
+    with locks.cell(folder, report, f"base {base.name}") as waited:
+        if waited and not rebuild and _is_present(client, plan):
+            return
+        _make(client, config, plan, host, folder, cache, report)
+
+
+def _is_present(client: docker.DockerClient, plan: Plan) -> bool:
+    return all(daemon.image(client, name) for name in (plan.base.serving, plan.base.devel))
+
+
+def _make(
+    client: docker.DockerClient,
+    config: Config,
+    plan: Plan,
+    host: bake.Host,
+    folder: Path,
+    cache: Path,
+    report: Reporter,
+) -> None:
+    """Build a local base in its folder."""
+    base = plan.base
+    assert base.local is not None
+    disk.require(folder, LOCAL_BASE_BYTES, f"base {base.name}")
     assert base.debian is not None
     report(f"base {base.name}: building {base.serving} (a few minutes, once)")
     downloads.fetch_all(archive.downloads(base.debian), cache, report, ca=host.ca)
     os_image = os_layer.ensure(client, base.debian, base.architecture, base.local.os_image, cache, report)
-    folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
     job = bake.Job(folder, bake.base_definition(plan, os_image, host))
     packages.stage(base.debian, cache, folder / packages.CONTEXT)
     roles = [context.SERVER]

@@ -7,7 +7,6 @@ lock of the cell's folder or by a container, is left alone.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from ftbuild.build.bake import OLD_SETTINGS
-from ftbuild.host import files, locks
+from ftbuild.host import files, locks, marker
 from ftbuild.host.garbage import Garbage, size
 from ftbuild.plan import KEY_DIGITS, Plan
 
@@ -54,10 +53,13 @@ def old(seen: Iterable[tuple[str, float]], current: Collection[str], keep: int) 
 
 
 def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
-    """Yield the work folders of old keys, and what killed or older versions left in the others."""
+    """Yield the work folders of old keys, and what killed or older versions left in the others.
+
+    Only folders that carry our mark are looked at, and none through a link.
+    """
     current = current_keys(plans)
-    for cell in sorted(path for path in work.glob("*") if path.is_dir()):
-        keyed = [path for path in cell.iterdir() if path.is_dir() and _KEY.fullmatch(path.name)]
+    for cell in sorted(path for path in work.glob("*") if path.is_dir() and not path.is_symlink()):
+        keyed = [path for path in cell.iterdir() if _KEY.fullmatch(path.name) and marker.is_on(path)]
         found = old(((path.name, path.stat().st_mtime) for path in keyed), current, keep)
         for folder in sorted(keyed):
             if folder.name in found:
@@ -83,7 +85,8 @@ def _drop(folder: Path) -> str | None:
     """Remove a folder while holding its lock, by another name: nobody finds half of it."""
     gone = folder.with_name(f".{folder.name}.removed{files.PARTIAL}")
     problem = _locked(folder, partial(folder.rename, gone))
-    shutil.rmtree(gone, ignore_errors=True)
+    if problem is None:
+        marker.remove(gone)
     return problem
 
 

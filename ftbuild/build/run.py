@@ -88,12 +88,22 @@ def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes:
     )
 
 
-def run_job(cell: CellBuild, job: bake.Job, *, stage_more: Callable[[], None] = lambda: None) -> None:
+def run_job(
+    cell: CellBuild,
+    job: bake.Job,
+    *,
+    stage_more: Callable[[], None] = lambda: None,
+    is_made: Callable[[], bool] = lambda: False,
+) -> None:
     """Stage the folder of a cell, call `stage_more` to add to it, and run the job there.
 
-    Raises HostError if another command works on the cell.
+    Another command that works on the cell is waited for; if `is_made` says so, it has done the job. Raises
+    HostError if that takes too long.
     """
-    with locks.cell(job.folder, cell.report, patience=locks.BUILD_SECONDS):
+    with locks.cell(job.folder, cell.report) as waited:
+        if waited and is_made():
+            cell.report("the other command has built it")
+            return
         online = bake.compiles_online()
         plan, options, report = cell.plan, cell.options, cell.report
         context.stage(cell.config, plan, options.cache, job.folder, online=online, report=report)

@@ -67,6 +67,11 @@ class Option:
         """The option as typed, for instance `--dry-run`."""
         return "--" + self.name.replace("_", "-")
 
+    def is_given(self, values: Mapping[str, Any]) -> bool:
+        """Return whether one of the parsed values is this option's, and not its default."""
+        value = values.get(self.name, self.default)
+        return bool(value) if self.repeatable else value != self.default
+
     def parse(self, text: str) -> Any:
         """Return the value of a text; ConfigError when it does not fit the type."""
         if not text:

@@ -62,7 +62,7 @@ def matrix(
     return 0
 
 
-@command()
+@command(needs={"format": ["dry_run"]})
 def build(
     selection: Selection,
     dry_run: DryRun = False,
@@ -195,7 +195,7 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
     return done.exit_code()
 
 
-@command()
+@command(beside={"any_gpu": ["prepare"]})
 def smoke(
     selection: Selection,
     format: Format = "human",  # noqa: A002

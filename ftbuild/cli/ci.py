@@ -30,7 +30,9 @@ class CiOptions:
     cron: Annotated[str, "when nightly runs begin, in UTC (GitHub only)"] = CRON
 
 
-@command("dev.ci")
+@command(
+    "dev.ci", beside={"check": ["dry_run", "summary"], "dry_run": ["summary"], "out": ["dry_run", "summary"]}
+)
 def ci(
     selection: Selection,
     files: CiOptions,

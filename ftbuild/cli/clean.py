@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ftbuild.plan import Plan
 
 
-@command()
+@command(needs={"stage": ["registry"]})
 def clean(
     config: ConfigFolder = CONFIG,
     keep: Annotated[

@@ -3,25 +3,56 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from invoke.tasks import Task
 
 from ftbuild.cli import streams
-from ftbuild.cli.arguments import signature
-from ftbuild.errors import FtbuildError, Interrupted
+from ftbuild.cli.arguments import Option, Signature, signature
+from ftbuild.errors import ConfigError, FtbuildError, Interrupted
 from ftbuild.host import failures, signals
 
 Body = Callable[..., int | None]
 
 
+@dataclass(frozen=True)
+class Idle:
+    """When options of a command do nothing: without any of the others they need, or beside another one.
+
+    All by their names in Python.
+    """
+
+    needs: Mapping[str, Sequence[str]]
+    beside: Mapping[str, Sequence[str]]
+
+    def refuse(self, signature: Signature, values: Mapping[str, Any]) -> None:
+        """Raise ConfigError for an option that was given and does nothing."""
+        options = {option.name: option for option in signature.options}
+        given = {name for name, option in options.items() if option.is_given(values)}
+        for name in given & self.needs.keys():
+            wanted = [options[other] for other in self.needs[name]]
+            if not any(values.get(other.name, other.default) for other in wanted):
+                flags = " or ".join(other.flag for other in wanted)
+                raise _idle(options[name], f"without {flags}")
+        for name in given & self.beside.keys():
+            for other in self.beside[name]:
+                if other in given:
+                    raise _idle(options[name], f"beside {options[other].flag}")
+
+
+def _idle(option: Option, when: str) -> ConfigError:
+    return ConfigError(f"{option.flag} does nothing {when}", hint=f"leave {option.flag} out")
+
+
 class Command(Task):  # type: ignore[type-arg]  # generic in Invoke's stubs only
     """A task whose options are the parameters of a typed function; see `arguments.signature`."""
 
-    def __init__(self, function: Body, path: str, default: bool) -> None:
+    def __init__(self, function: Body, path: str, default: bool, idle: Idle) -> None:
         """`path` is the full name, for instance `serve.compose`; `default`: its collection's name runs it."""
         self.function = function
+        self.idle = idle
         self.signature = signature(function)
         self.path = path
         super().__init__(
@@ -41,13 +72,28 @@ class Command(Task):  # type: ignore[type-arg]  # generic in Invoke's stubs only
     def __call__(self, *args: Any, **values: Any) -> None:
         """Run the function; end with its exit code unless it is 0."""
         self.times_called += 1
-        if code := _guarded(lambda: self.function(**self.signature.arguments(values))):
+        if code := _guarded(lambda: self._run(values)):
             raise SystemExit(code)
 
+    def _run(self, values: Mapping[str, Any]) -> int | None:
+        self.idle.refuse(self.signature, values)
+        return self.function(**self.signature.arguments(values))
 
-def command(path: str = "", *, default: bool = False) -> Callable[[Body], Command]:
-    """Make a typed function a command, by default of the function's name with dashes."""
-    return lambda function: Command(function, path or function.__name__.replace("_", "-"), default)
+
+def command(
+    path: str = "",
+    *,
+    default: bool = False,
+    needs: Mapping[str, Sequence[str]] | None = None,
+    beside: Mapping[str, Sequence[str]] | None = None,
+) -> Callable[[Body], Command]:
+    """Make a typed function a command, by default of the function's name with dashes.
+
+    An option that does nothing is refused: one in `needs` without any of the others named there, one in
+    `beside` together with one of those.
+    """
+    idle = Idle(needs or {}, beside or {})
+    return lambda function: Command(function, path or function.__name__.replace("_", "-"), default, idle)
 
 
 def _taking_context(function: Body) -> Callable[..., int | None]:
@@ -65,9 +111,8 @@ def _taking_context(function: Body) -> Callable[..., int | None]:
 def _guarded(body: Callable[[], int | None]) -> int:
     """Return the exit code; a failure becomes a message on standard error."""
     streams.prepare()
-    signals.end_as_on_ctrl_c()
     try:
-        with failures.reported():
+        with signals.ending(), failures.reported():
             return body() or 0
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import MOST_JOBS, CaBundle, setting, work_folder
+from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.text.terminal import quoted
 
+_OF_PUBLISHING = ("stage", "allow_shared_cache", "allow_dirty", "sign_key", "sign_log", "force")
+
 if TYPE_CHECKING:
+    from ftbuild.config.schema import Config
+    from ftbuild.matrix import Matrix
     from ftbuild.nightly.builders import Wanted
 
 
-@command()
+@command(needs=dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")))
 def nightly(
     selection: Selection,
     target: Target,
@@ -31,7 +36,9 @@ def nightly(
         int | None, Range(1), "cells at a time, on each builder (default: from the jobs)"
     ] = None,
     resume: Annotated[
-        bool, "resume the last nightly run: what passed there with the same inputs is left alone"
+        bool,
+        "resume the last nightly run, all of its cells or those that are selected: what passed there with "
+        "the same inputs is left alone",
     ] = False,
     fail_fast: Annotated[bool, "begin no further cell after one has failed"] = False,
     smoke: Annotated[bool, "test on the GPU"] = True,
@@ -45,19 +52,13 @@ def nightly(
     dry_run: Annotated[bool, "print the builders with their jobs, and the cells, and stop"] = False,
 ) -> int:
     """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
-    from ftbuild import matrix
     from ftbuild.config import loader
     from ftbuild.nightly import run as nightly_run
 
-    config = loader.load(selection.config)
-    table = matrix.select_with_excluded(
-        config,
-        triton=selection.triton,
-        sms=selection.sm,
-        cells=selection.cell,
-        bases=selection.base,
-    )
-    request = nightly_run.Request(config, table, selection.words(), revision(), work_folder(), cache_folder())
+    work = work_folder()
+    config = loader.load(_configuration(selection, work) if resume else selection.config)
+    table = None if resume and not selection.words() else _table(config, selection)
+    request = nightly_run.Request(config, table, selection.words(), revision(), work, cache_folder())
     options = nightly_run.NightlyOptions(
         registry=target.registry,
         stage=target.stage,
@@ -69,6 +70,7 @@ def nightly(
         audit=audit,
         allow_unsmoked=signing.allow_unsmoked,
         allow_shared_cache=signing.allow_shared_cache,
+        allow_dirty=signing.allow_dirty,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
         force=signing.force,
@@ -80,6 +82,22 @@ def nightly(
         nightly_run.show(request, options)
         return 0
     return nightly_run.execute(request, options).exit_code
+
+
+def _configuration(selection: Selection, work: Path) -> Path:
+    """Return the configuration of the run to resume; ConfigError if another one is named."""
+    from ftbuild.nightly import resuming
+
+    named = None if selection.config == CONFIG else selection.config
+    return resuming.configuration(work, ROOT, named) or selection.config
+
+
+def _table(config: Config, selection: Selection) -> Matrix:
+    from ftbuild import matrix
+
+    return matrix.select_with_excluded(
+        config, triton=selection.triton, sms=selection.sm, cells=selection.cell, bases=selection.base
+    )
 
 
 def _wanted(words: Sequence[str]) -> list[Wanted]:

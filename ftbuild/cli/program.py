@@ -18,6 +18,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 from invoke.util import helpline
 
+from ftbuild.cli import help as help_flags
 from ftbuild.cli import streams
 from ftbuild.cli.command import Command
 from ftbuild.errors import ConfigError
@@ -73,6 +74,7 @@ def _with_usage_errors(
     def checked(program: Any) -> None:
         streams.prepare()
         try:
+            _help(program)
             check(program)
             original(program)
         except ParseError as wrong:
@@ -83,6 +85,19 @@ def _with_usage_errors(
             raise
 
     return checked
+
+
+def _help(program: Any) -> None:
+    """Print the help that is asked for anywhere on the command line, and end."""
+    words = program.argv[1:]
+    if not help_flags.is_asked(words):
+        return
+    program.parser = program._make_parser()
+    name = help_flags.subject(words, program.parser.contexts)
+    if name is None:
+        return  # Invoke's own help, or a complaint about what is no command
+    program.print_task_help(name)
+    raise Exit
 
 
 def _with_readable_settings(original: Callable[..., None]) -> Callable[..., None]:

@@ -50,6 +50,7 @@ class Signing:
         bool,
         "publish what was compiled with CCACHE_REMOTE_STORAGE: every machine that writes there is trusted",
     ] = False
+    allow_dirty: Annotated[bool, "publish what was built from files that are not committed"] = False
     sign_key: Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"] = (
         None
     )
@@ -62,7 +63,9 @@ def publish(
     selection: Selection,
     target: Target,
     signing: Signing,
-    dry_run: Annotated[bool, "say what is missing in the registry and stop"] = False,
+    dry_run: Annotated[
+        bool, "say what is missing in the registry, and what would be refused, and stop"
+    ] = False,
     format: Format = "human",  # noqa: A002
 ) -> int:
     """Publish the tested images of every selected cell; what the registry has already is left alone.
@@ -71,20 +74,15 @@ def publish(
     """
     from ftbuild.config import loader
     from ftbuild.errors import worst
-    from ftbuild.publishing import outcomes, status
+    from ftbuild.publishing import outcomes, preview
     from ftbuild.publishing import publish as publishing
     from ftbuild.publishing.session import Options
     from ftbuild.publishing.signing import signer
-    from ftbuild.registry.client import Repository
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
     names = target.names(config)
-    if dry_run:
-        found = status.query(planned, Repository(names.repository))
-        print(outcomes.actions_as_json(found) if format == "json" else outcomes.actions_table(found))
-        return 0
     options = Options(
         names,
         work_folder(),
@@ -92,7 +90,14 @@ def publish(
         signer(signing.sign_key, signing.sign_log),
         signing.force,
         signing.allow_shared_cache,
+        signing.allow_dirty,
     )
+    if dry_run:
+        found = preview.preview(planned, options, report=reporter.to_stderr)
+        print(outcomes.actions_as_json(found) if format == "json" else outcomes.actions_table(found))
+        for refused in (entry for entry in found if entry.error):
+            reporter.to_stderr(f"[{refused.plan.cell.id}] would be refused: {refused.error}")
+        return worst(entry.exit_code for entry in found)
     ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
     outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)
     print(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
@@ -127,7 +132,7 @@ def _staging(selection: Selection, target: Target) -> tuple[list[Plan], Options]
     return plans(config, selection), Options(target.names(config), work_folder())
 
 
-@command()
+@command(beside={"registry": ["index"]})
 def which(
     registry: Registry = DEFAULT_REGISTRY,
     index: Annotated[

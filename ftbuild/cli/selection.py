@@ -11,8 +11,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.options import CONFIG, ROOT, BaseNames, ConfigFolder, Releases, setting
 
+# What decides, or writes, the files of an image.
+_MAKING_IMAGES = ("buildcfg", "dockerfiles", "ftbuild", "patches", "sample", "tasks.py")
+
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
+    from ftbuild.host.shell import Result
     from ftbuild.matrix import Cell
     from ftbuild.plan import Plan, Revision
 
@@ -54,28 +58,35 @@ def plans(config: Config, selection: Selection) -> list[Plan]:
     return [make_plan(config, cell, checkout) for cell in selection.cells(config)]
 
 
+def _git(*arguments: str) -> Result:
+    """Ask git about this checkout, which may be another user's: its Python code runs here all the same."""
+    from ftbuild.host import shell
+
+    settings = ["-c", f"safe.directory={ROOT}", "-c", "core.fsmonitor=false", "--no-optional-locks"]
+    return shell.run(["git", *settings, "-C", str(ROOT), *arguments], check=False, timeout=20)
+
+
 @functools.cache
 def revision() -> Revision:
-    """Return commit and time of this checkout.
+    """Return commit and time of this checkout, and whether the files that make images differ from it.
 
     `SOURCE_DATE_EPOCH` (reproducible-builds.org, seconds since 1970) overrides the time. Raises ConfigError
     when it is not a number.
     """
     from ftbuild.errors import ConfigError, HostError
-    from ftbuild.host import shell
-    from ftbuild.plan import Revision
+    from ftbuild.plan import DIRTY, Revision
     from ftbuild.text.reporter import to_stderr
 
-    log = ""
+    log = dirty = ""
     with contextlib.suppress(HostError):  # a machine that only tests or serves needs no git
-        # The checkout may belong to another user, whose Python code runs here all the same.
-        trusted = f"safe.directory={ROOT}"
-        command = ["git", "-c", trusted, "-C", str(ROOT), "log", "-1", "--format=%H %cI"]
-        answer = shell.run(command, check=False, timeout=20)
+        answer = _git("log", "-1", "--format=%H %cI")
         log = answer.stdout
         if answer.code and (ROOT / ".git").exists():
             cause = (answer.stderr.strip() or "no answer").splitlines()[0]
             to_stderr(f"labels will lack the revision of this checkout: {cause}")
+        # A label must not name a commit that the files are not of.
+        changes = _git("status", "--porcelain", "--untracked-files=all", "--", *_MAKING_IMAGES)
+        dirty = DIRTY if log and (changes.code or changes.stdout.strip()) else ""
     commit, _, time = log.strip().partition(" ")
     if epoch := setting("SOURCE_DATE_EPOCH"):
         try:
@@ -84,4 +95,4 @@ def revision() -> Revision:
             raise ConfigError(
                 f"SOURCE_DATE_EPOCH must be a number of seconds since 1970, not {epoch!r}"
             ) from None
-    return Revision(commit or "unknown", time or "1970-01-01T00:00:00+00:00")
+    return Revision(f"{commit}{dirty}" or "unknown", time or "1970-01-01T00:00:00+00:00")

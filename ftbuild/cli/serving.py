@@ -145,7 +145,12 @@ def _warned(decided: deployment.Deployment) -> deployment.Deployment:
     return decided
 
 
-@command("serve.docker", default=True)
+@command(
+    "serve.docker",
+    default=True,
+    needs={"openai_port": ["openai"]},
+    beside={"stop": ["logs", "dry_run"], "logs": ["dry_run"], "detach": ["stop", "logs", "dry_run"]},
+)
 def serve(
     image: ImageOptions,
     server: ServerOptions,
@@ -194,7 +199,7 @@ def serve(
     return 0
 
 
-@command("serve.compose")
+@command("serve.compose", needs={"openai_port": ["openai"]})
 def compose(
     image: ImageOptions,
     server: ServerOptions,
@@ -213,7 +218,7 @@ def compose(
     return _write(renderer.render(decided), out)
 
 
-@command("serve.k8s")
+@command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
 def k8s(
     image: ImageOptions,
     server: ServerOptions,
@@ -320,7 +325,7 @@ def sif(
     return 0
 
 
-@command()
+@command(needs={"source": ["bleu"], "target": ["bleu"], "threshold": ["bleu"]})
 def client_test(
     model: Annotated[str, "model family, for instance gptneox"],
     http: Annotated[

@@ -12,7 +12,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 
-@command()
+@command(beside={"upgrade": ["check"]})
 def lock(
     config: ConfigFolder = CONFIG,
     check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
@@ -101,7 +101,7 @@ def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # no
     return job.exit_code(found)
 
 
-@command("audit.holes")
+@command("audit.holes", beside={name: ["sbom"] for name in ("triton", "sm", "cell", "base")})
 def audit_holes(
     selection: Selection,
     database: Annotated[

@@ -39,6 +39,7 @@ def unittest(
     from ftbuild.gates import runner
     from ftbuild.gates.subject import Subject
     from ftbuild.gates.unittests import gate, image
+    from ftbuild.host import locks
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
@@ -52,7 +53,10 @@ def unittest(
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
         subject = Subject(client, config, plan, plan.folder(options.work), options.cache, report)
         made = image.ensure(subject, options)
-        return None if prepare else gate.run(subject, made)
+        if prepare:
+            return None
+        with locks.cell(subject.folder, report):
+            return gate.run(subject, made)
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)

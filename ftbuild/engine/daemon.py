@@ -7,6 +7,7 @@ start-up time than the rest of the program.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 import uuid
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import FtbuildError, HostError
 from ftbuild.host import process
+from ftbuild.host.redaction import redact
 
 if TYPE_CHECKING:
     import docker
@@ -46,12 +48,31 @@ def connect() -> docker.DockerClient:
         client.ping()
         client.api.timeout = WORK_SECONDS
     except (DockerException, ValueError) as silent:  # ValueError: a port in DOCKER_HOST that is none
+        if _is_denied(silent):
+            raise HostError(
+                "this user may not use the Docker Engine",
+                where=_reason(silent),
+                hint="sudo usermod -aG docker USER, then log in again; or run the command as root",
+            ) from silent
+        named = os.environ.get("DOCKER_HOST")
         raise HostError(
             "no Docker Engine answers",
             where=_reason(silent),
-            hint="start it (systemctl start docker), set DOCKER_HOST, or run ./bootstrap, which installs one",
+            hint=f"start the one at DOCKER_HOST={redact(named)}, or unset that variable"
+            if named
+            else "start it (systemctl start docker), set DOCKER_HOST, or run ./bootstrap, which installs one",
         ) from silent
     return client
+
+
+def _is_denied(failure: BaseException | None) -> bool:
+    """Return whether a user's rights are the cause: the SDK and requests wrap it in errors of their own."""
+    while failure is not None:
+        if isinstance(failure, PermissionError):
+            return True
+        wrapped = next((argument for argument in failure.args if isinstance(argument, BaseException)), None)
+        failure = failure.__cause__ or failure.__context__ or wrapped
+    return False
 
 
 def keeps_attestations(info: Mapping[str, Any]) -> bool:

@@ -18,6 +18,7 @@ _FILE_SYSTEM = {
         "ENAMETOOLONG",
     )
 }  # fmt: skip
+_WRITABLE = "change its rights, or use another place (FTBUILD_WORK and FTBUILD_CACHE name our own folders)"
 
 
 @contextmanager
@@ -41,7 +42,8 @@ def _unusable(failure: OSError) -> HostError:
     where = None if failure.filename is None else str(failure.filename)
     if disk.is_full(failure):
         return disk.full(Path(where or "."))
-    return HostError(f"cannot use a file or folder: {failure.strerror}", where=where)
+    hint = _WRITABLE if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else None
+    return HostError(f"cannot use a file or folder: {failure.strerror}", where=where, hint=hint)
 
 
 def _is_interrupted(failure: BaseException) -> bool:

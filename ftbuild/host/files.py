@@ -1,8 +1,8 @@
 """Atomic writes: a crash leaves the old file or folder, or the whole new one.
 
 Everything is written in a folder of its own beside its place, `.<name>.<random>.partial`, brought to the disk
-and renamed. The writer holds a lock on that folder, so that the next write of the same name can tell what a
-killed one has left, and removes it.
+and renamed. That folder is marked as ours, and the writer holds a lock on it, so that the next write of the
+same name can tell what a killed one has left, and removes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import errno
 import fcntl
 import glob
 import os
-import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ftbuild.errors import HostError
-from ftbuild.host import disk
+from ftbuild.host import disk, marker
 
 PARTIAL = ".partial"
 # File systems that cannot bring a file or folder to the disk say one of these (fsync(2)).
@@ -90,14 +89,14 @@ def workplace(path: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        shutil.rmtree(place, ignore_errors=True)
+        marker.remove(place)
         os.close(descriptor)
 
 
 def remove_leftovers(folder: Path, name: str = "*") -> None:
     """Remove what killed writers of `name` (default: of anything) have left in `folder`."""
     for place in _unlocked(folder, name):
-        shutil.rmtree(place, ignore_errors=True)
+        marker.remove(place)
 
 
 def leftovers(folder: Path) -> list[Path]:
@@ -106,9 +105,11 @@ def leftovers(folder: Path) -> list[Path]:
 
 
 def _unlocked(folder: Path, name: str = "*") -> Iterator[Path]:
-    """Yield the workplaces that no writer holds, each locked meanwhile."""
+    """Yield the workplaces that no writer holds, each locked meanwhile; others have the same names."""
     pattern = name if name == "*" else glob.escape(name)
     for place in folder.glob(f".{pattern}.*{PARTIAL}"):
+        if not marker.is_on(place):
+            continue
         with contextlib.suppress(OSError), _opened(place) as descriptor:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield place
@@ -124,6 +125,7 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
                 with contextlib.suppress(OSError):  # without locks, nothing is ever taken for a leftover
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 place.stat()
+                marker.put(place)
             except BaseException:
                 os.close(descriptor)
                 raise

@@ -12,47 +12,66 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ftbuild.errors import HostError
+from ftbuild.host import marker, shell
 from ftbuild.text.reporter import Reporter
 
 NAME = "lock"
-# A gate or a publication waits for another one; a build, which takes longer, is not waited for by the next.
+# How long a command waits for another one on the same cell, of whatever kind both are.
 SECONDS = 600.0
-BUILD_SECONDS = 10.0
+_LOCKS, _PROC = Path("/proc/locks"), Path("/proc")
 
 
 @contextmanager
-def held(file: Path, report: Reporter, waiting: str, *, patience: float = -1) -> Iterator[None]:
-    """Hold the lock `file`; report `waiting` when another process has it, and wait up to `patience` seconds.
+def held(file: Path, report: Reporter, waiting: str, *, patience: float = -1) -> Iterator[bool]:
+    """Hold the lock `file`, and yield whether another process had it.
 
-    Less than 0: as long as it takes; 0: no wait, nothing reported. Raises filelock's Timeout.
+    Then `waiting` is reported, with the other process, and waited for up to `patience` seconds. Less than 0:
+    as long as it takes; 0: no wait, nothing reported. Raises filelock's Timeout.
     """
-    lock = FileLock(file)
+    lock, waited = FileLock(file), False
     try:
         lock.acquire(timeout=0)
     except Timeout:
         if not patience:
             raise
-        report(waiting)
+        waited = True
+        report(f"{waiting}{holder(file)}")
         lock.acquire(timeout=patience)
     try:
-        yield
+        yield waited
     finally:
         lock.release()
 
 
 @contextmanager
-def cell(folder: Path, report: Reporter, *, patience: float | None = None) -> Iterator[None]:
-    """Hold the lock of a cell's folder; HostError when another command keeps it longer than `patience`.
+def cell(folder: Path, report: Reporter, what: str = "this cell") -> Iterator[bool]:
+    """Hold the lock of the folder of a cell, or of `what` it is; yield whether another command had it.
 
-    That is in seconds, and `SECONDS` by default.
+    HostError when that keeps it longer than `SECONDS`.
     """
-    seconds = SECONDS if patience is None else patience
     folder.mkdir(parents=True, exist_ok=True)
-    busy = "another command works on this cell"
+    marker.put(folder)
+    busy = f"another command works on {what}"
     with ExitStack() as lock:
         try:
-            waiting = f"{busy}: waiting up to {seconds:g} s"
-            lock.enter_context(held(folder / NAME, report, waiting, patience=seconds))
+            waiting = f"{busy}: waiting up to {SECONDS:g} s for it"
+            waited = lock.enter_context(held(folder / NAME, report, waiting, patience=SECONDS))
         except Timeout as late:
-            raise HostError(busy, where=str(folder), hint="wait until it has ended") from late
-        yield
+            by = holder(folder / NAME)
+            raise HostError(f"{busy}{by}", where=str(folder), hint="wait until it has ended") from late
+        yield waited
+
+
+def holder(file: Path) -> str:
+    """Return the process that holds a lock, as ` (process 1234: invoke build)`; empty where it is not known.
+
+    By the kernel's list of locks, which names those of this machine (proc(5), /proc/locks).
+    """
+    try:
+        inode = str(file.stat().st_ino)
+        lines = [line.split() for line in _LOCKS.read_text().splitlines()]
+        (pid,) = {words[4] for words in lines if words[1] == "FLOCK" and words[5].split(":")[-1] == inode}
+        words = (_PROC / pid / "cmdline").read_text(errors="replace").split("\0")
+    except (OSError, ValueError, IndexError):
+        return ""
+    return f" (process {pid}: {shell.display([*filter(None, words)])})"

@@ -1,7 +1,8 @@
 """Programs and their processes: argument lists, log files, timeouts, Ctrl-C for the whole process group.
 
 Every child runs in a session of its own, so that an interrupt reaches its whole tree (git's helpers,
-buildx's plugin) and nothing is left running behind the user's back.
+buildx's plugin) and nothing is left running behind the user's back. While one ends, its output is read on:
+a program that cannot write does not end.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Lock, Thread
@@ -31,8 +32,11 @@ from ftbuild.host.redaction import redact
 from ftbuild.text import terminal
 
 Environment = Mapping[str, str | None]
-GRACE_SECONDS = 10.0
+# What a program has, after each signal, to end; together less than a user waits after Ctrl-C.
+_ENDINGS = ((signal.SIGINT, 2.0), (signal.SIGTERM, 1.0), (signal.SIGKILL, 0.5))
 POLL_SECONDS = 0.2
+_GONE_POLL_SECONDS = 0.02
+_PROC = Path("/proc")
 _running: set[subprocess.Popen[str]] = set()
 _stopped = Event()
 # Held while a command is started: `interrupt` ends it or prevents it, and never misses it.
@@ -142,13 +146,14 @@ def stream_terminal(
     main_fd, child_fd = pty.openpty()
     with contextlib.suppress(termios.error):
         termios.tcsetwinsize(child_fd, termios.tcgetwinsize(sys.stdout.fileno()))
-    with log.open("a", encoding="utf-8") as sink, _start(argv, cwd=cwd, env=env, tty=child_fd) as process:
-        os.close(child_fd)
+    with contextlib.ExitStack() as opened:
+        opened.callback(os.close, main_fd)
+        sink = opened.enter_context(log.open("a", encoding="utf-8"))
+        process = opened.enter_context(_start(argv, cwd=cwd, env=env, tty=(main_fd, child_fd)))
         for line in _lines(_read_all(main_fd, process)):
             text = redact(line.decode("utf-8", "surrogateescape"))
             _write_all(sys.stdout.fileno(), text.encode("utf-8", "surrogateescape"))
             sink.write(terminal.clean(text.encode("utf-8", "replace").decode()))
-    os.close(main_fd)
     return process.returncode
 
 
@@ -190,10 +195,11 @@ def _start(
     env: Environment | None,
     stdin: bool = False,
     merge: bool = False,
-    tty: int | None = None,
+    tty: tuple[int, int] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    out: int | IO[str] = subprocess.PIPE if tty is None else tty
-    error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty
+    """Start a program, and end it when the block raises; `tty` are the ends of a terminal, ours and its."""
+    out: int | IO[str] = subprocess.PIPE if tty is None else tty[1]
+    error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty[1]
     which(argv[0])
     variables = {k: v for k, v in {**os.environ, **(env or {})}.items() if v is not None}
     redaction.remember_environment(variables)
@@ -202,19 +208,23 @@ def _start(
         with _starting:
             if _stopped.is_set():
                 raise Interrupted(f"{argv[0]} is not run any more")
-            process = subprocess.Popen(
-                [*_pdeathsig(), *argv],
-                cwd=cwd,
-                env=variables,
-                stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
-                stdout=out,
-                stderr=error,
-                text=True,
-                encoding="utf-8",
-                errors="replace",
-                start_new_session=True,
-                umask=0o022,  # what children write ends up in images; the user's must not decide its modes
-            )
+            try:
+                process = subprocess.Popen(
+                    [*_pdeathsig(), *argv],
+                    cwd=cwd,
+                    env=variables,
+                    stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=error,
+                    text=True,
+                    encoding="utf-8",
+                    errors="replace",
+                    start_new_session=True,
+                    umask=0o022,  # what children write ends up in images, whatever the user's is
+                )
+            finally:
+                if tty is not None:
+                    os.close(tty[1])
             _running.add(process)
         try:
             with process:
@@ -222,6 +232,8 @@ def _start(
                     deferred.close()  # a Ctrl-C that came meanwhile is raised here, where it ends the child
                     yield process
                 except BaseException:
+                    read = [stream.fileno() for stream in (process.stdout, process.stderr) if stream]
+                    _drain(read if tty is None else tty[:1])
                     _end(process)
                     raise
                 process.wait()
@@ -237,8 +249,17 @@ def interrupt() -> None:
     with _starting:
         _stopped.set()
         running = tuple(_running)
-    for process in running:
-        _end(process)
+    _end(*running)
+
+
+def _kill() -> None:
+    """Kill every running command and what it has started in its session."""
+    for process in tuple(_running):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+signals.on_forced_end(_kill)
 
 
 @functools.cache
@@ -250,19 +271,40 @@ def _pdeathsig() -> tuple[str, ...]:
     return ("setpriv", "--pdeathsig", "INT", "--") if shutil.which("setpriv") else ()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """Interrupt the whole process group, wait, then terminate and kill the rest.
+def _end(*processes: subprocess.Popen[str]) -> None:
+    """Interrupt whole process groups, wait, then terminate and kill the rest.
 
-    A child that a shell put into the background ignores interrupts (POSIX, Asynchronous Lists), so that the
+    A child that a shell put into the background ignores interrupts (POSIX, Asynchronous Lists), so that a
     group may outlive its leader.
     """
-    for sign in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, sign)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(GRACE_SECONDS)
-        if _is_gone(process.pid):
+    left = list(processes)
+    for sign, seconds in _ENDINGS:
+        for process in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, sign)
+        deadline = time.monotonic() + seconds
+        while left := [process for process in left if not _is_gone(process)]:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_GONE_POLL_SECONDS)
+        if not left:
             return
+
+
+def _drain(descriptors: Iterable[int]) -> None:
+    """Read and discard what still comes from a program, in threads: nobody else reads it any more.
+
+    They have copies of the descriptors, which their owner may close.
+    """
+    for descriptor in descriptors:
+        Thread(target=_discard, args=(os.dup(descriptor),), daemon=True).start()
+
+
+def _discard(descriptor: int) -> None:
+    with contextlib.suppress(OSError):  # that of a terminal whose last writer has gone
+        while os.read(descriptor, 65536):
+            pass
+    os.close(descriptor)
 
 
 @contextlib.contextmanager
@@ -288,13 +330,24 @@ def _ended_by(event: Event | None, process: subprocess.Popen[str]) -> Iterator[N
         waiting.join()
 
 
-def _is_gone(group: int) -> bool:
-    """Return whether a process group is empty, now or within a second."""
-    deadline = time.monotonic() + 1.0
-    while time.monotonic() < deadline:
-        try:
-            os.killpg(group, 0)
-        except ProcessLookupError:
-            return True
-        time.sleep(0.02)
-    return False
+def _is_gone(process: subprocess.Popen[str]) -> bool:
+    """Return whether nothing runs in the process group that a program leads."""
+    process.poll()
+    try:
+        os.killpg(process.pid, 0)
+    except ProcessLookupError:
+        return True
+    # Those that nobody collects do not count: a container may have no init that does.
+    return process.returncode is not None and not any(_runs_in(stat, process.pid) for stat in _stats())
+
+
+def _stats() -> Iterator[str]:
+    """Yield what the kernel says of every process (proc(5), /proc/pid/stat)."""
+    for folder in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            yield (folder / "stat").read_text(errors="replace")
+
+
+def _runs_in(stat: str, group: int) -> bool:
+    state, _, leader = [*stat.rpartition(")")[2].split(), "", "", ""][:3]
+    return leader == str(group) and state not in "ZX"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from ftbuild.nightly import record
@@ -12,6 +13,8 @@ from ftbuild.nightly.record import NightlyRun, PastRun
 FOLDER = "nights"
 KEPT = 30
 REMEMBERED = 14
+# In records of earlier versions.
+UNKNOWN = ""
 
 
 def folders(work: Path) -> list[Path]:
@@ -19,9 +22,14 @@ def folders(work: Path) -> list[Path]:
     return sorted(file.parent for file in (work / FOLDER).glob(f"*/{record.FILE}"))
 
 
-def remembered(work: Path) -> tuple[PastRun, ...]:
-    """Return the summaries of the last `REMEMBERED` runs, oldest first, skipping unreadable reports."""
-    return tuple(run.summary() for run in _readable(folders(work)[-REMEMBERED:]))
+def remembered(work: Path, config: str) -> tuple[PastRun, ...]:
+    """Return the summaries of the last `REMEMBERED` runs of a configuration, oldest first.
+
+    Cells of another one may have the same names, and cannot be compared. Unreadable reports are skipped.
+    """
+    readable = _readable(folders(work)[::-1])
+    same = (run.summary() for run in readable if run.config in (config, UNKNOWN))
+    return tuple(islice(same, REMEMBERED))[::-1]
 
 
 def last(work: Path) -> tuple[Path, NightlyRun] | None:
@@ -33,9 +41,10 @@ def last(work: Path) -> tuple[Path, NightlyRun] | None:
 
 
 def forget(work: Path) -> None:
-    """Delete all but the newest `KEPT` runs."""
+    """Delete all but the newest `KEPT` runs, but nothing that is no report of ours, or lies behind a link."""
     for folder in folders(work)[:-KEPT]:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.is_symlink() and any(_readable([folder])):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _readable(folders: list[Path]) -> Iterator[NightlyRun]:

@@ -181,7 +181,7 @@ class BuilderRecord:
 
 @dataclass(frozen=True)
 class PastRun:
-    """An earlier run, for the trends: state, seconds and bytes of the runtime image by cell."""
+    """An earlier run, for the trends: state, seconds (if it was built) and bytes of the image by cell."""
 
     id: str
     seconds: Seconds
@@ -195,7 +195,8 @@ class PastRun:
 class NightlyRun:
     """One run over the matrix. `id` is its start in UTC, sortable; `started` the same in RFC 3339.
 
-    `jobs` are those of all builders; `builders` are the named ones, none for the engine's own.
+    `jobs` are those of all builders; `builders` are the named ones, none for the engine's own. `config` is
+    the folder of the configuration, below the checkout where it lies there; empty: not known.
     """
 
     id: str
@@ -213,6 +214,7 @@ class NightlyRun:
     audit: tuple[AuditResult, ...] = ()
     past: tuple[PastRun, ...] = ()
     builders: tuple[BuilderRecord, ...] = ()
+    config: str = ""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -236,7 +238,7 @@ class NightlyRun:
             self.seconds,
             self.exit_code,
             {c.cell: c.state.value for c in self.cells},
-            {c.cell: c.seconds for c in self.cells if c.steps},
+            {c.cell: c.seconds for c in self.cells if any(step.name == "build" for step in c.steps)},
             {c.cell: c.images["runtime"].bytes for c in self.cells if "runtime" in c.images},
         )
 

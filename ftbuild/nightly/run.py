@@ -17,14 +17,14 @@ from ftbuild.audit import job
 from ftbuild.build import bake, base
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, buildx, daemon, orphans
-from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.errors import FtbuildError, HostError
 from ftbuild.gates.smoke import gate
-from ftbuild.host import shell
+from ftbuild.host import locks, shell
 from ftbuild.matrix import Excluded, Matrix
-from ftbuild.nightly import budget, history, notify, scheduler
+from ftbuild.nightly import budget, history, notify, resuming, scheduler
 from ftbuild.nightly import builders as nightly_builders
 from ftbuild.nightly.builders import Wanted
-from ftbuild.nightly.cell import CellOptions, blank
+from ftbuild.nightly.cell import ROOT, CellOptions, blank
 from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.scheduler import Hooks, Schedule
@@ -46,11 +46,12 @@ LOCK = "lock"
 class Request:
     """The subject of a nightly run: its cells, and the command that requested it.
 
-    `selected` are the options that chose the cells, as typed; `cache` holds the sources' git objects.
+    `table` has the cells, None for all of the run that is resumed. `selected` are the options that chose
+    them, as typed; `cache` holds the sources' git objects.
     """
 
     config: Config
-    table: Matrix
+    table: Matrix | None
     selected: Sequence[str]
     revision: Revision
     work: Path
@@ -74,6 +75,7 @@ class NightlyOptions:
     audit: bool = True
     allow_unsmoked: bool = False
     allow_shared_cache: bool = False
+    allow_dirty: bool = False
     sign_key: str | None = None
     sign_log: bool = True
     force: bool = False
@@ -96,6 +98,8 @@ def execute(request: Request, options: NightlyOptions) -> NightlyRun:
         info = client.info()
         alone.enter_context(_alone(request.cache / f"nightly-{info['ID']}.lock"))
         schedule, folder = _schedule(request, options, info)
+        # Whatever ends the run from here on, it can be resumed.
+        scheduler.begin(schedule, folder)
         schedule = _with_bases(client, schedule, options, request)
         at_a_time = sum(share.budget.cells for share in schedule.shares)
         to_stderr(
@@ -149,7 +153,9 @@ def _alone(lock: Path) -> Iterator[None]:
             yield
     except Timeout as busy:
         raise HostError(
-            "another nightly run is active on this machine", where=str(lock), hint="wait until it has ended"
+            f"another nightly run is active on this machine{locks.holder(lock)}",
+            where=str(lock),
+            hint="wait until it has ended",
         ) from busy
 
 
@@ -157,15 +163,10 @@ def _begin(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -
     """Return folder and record to start from: those of the last run when resuming, else new ones."""
     work = request.work
     if options.resume:
-        if (found := history.last(work)) is None:
-            raise ConfigError(
-                "there is no nightly run to resume",
-                where=str(work / history.FOLDER),
-                hint="leave out --resume to start one",
-            )
-        folder, run = found
+        folder, run = resuming.last(work)
         to_stderr(f"resuming the nightly run of {run.started}")
         return folder, replace(run, registry=_registry(options) or run.registry)
+    config = _recorded(request.config.folder)
     now = datetime.now(UTC)
     run = NightlyRun(
         id=now.strftime("%Y-%m-%dT%H-%M-%SZ"),
@@ -180,9 +181,16 @@ def _begin(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -
         memory_bytes=int(info["MemTotal"]),
         jobs=0,
         cells=(),
-        past=history.remembered(work),
+        past=history.remembered(work, config),
+        config=config,
     )
     return work / history.FOLDER / run.id, run
+
+
+def _recorded(folder: Path) -> str:
+    """Return the configuration folder as records have it: below the checkout, which may be moved."""
+    place = folder.resolve()
+    return str(place.relative_to(ROOT) if place.is_relative_to(ROOT) else place)
 
 
 def _registry(options: NightlyOptions) -> str:
@@ -199,17 +207,16 @@ def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
 
 def _schedule(request: Request, options: NightlyOptions, info: Mapping[str, Any]) -> tuple[Schedule, Path]:
     """Return the cells to run, with the records of those that are settled, and the folder of the reports."""
-    config, table = request.config, request.table
+    config = request.config
     folder, run = _begin(request, options, info)
+    table, kept = _cells(request, run, resume=options.resume)
     shares = nightly_builders.shares(
         options.builders, info, options.jobs, options.parallel, registry=run.registry
     )
     named = tuple(share.record() for share in shares if share.name)
     run = replace(run, jobs=sum(share.budget.jobs for share in shares), builders=named)
     plans = [make_plan(config, cell, request.revision) for cell in table.cells]
-    if options.resume:
-        plans = [found for found in plans if found.cell.id in {record.cell for record in run.cells}]
-    settled = {entry.cell.id: _excluded(entry) for entry in table.excluded}
+    settled = {**kept, **{entry.cell.id: _excluded(entry) for entry in table.excluded}}
     done = passed_before(plans, run)
     tested = {record.cell for record in done.values() if run.registry and record.registry != run.registry}
     settled |= {name: record for name, record in done.items() if name not in tested}
@@ -219,6 +226,15 @@ def _schedule(request: Request, options: NightlyOptions, info: Mapping[str, Any]
     ordered = budget.order_of_start([p for p in plans if p.cell.id not in settled], run.past)
     fail_fast = options.fail_fast
     return Schedule(run, ordered, shares, settled, fail_fast=fail_fast, tested=frozenset(tested)), folder
+
+
+def _cells(request: Request, run: NightlyRun, *, resume: bool) -> tuple[Matrix, Mapping[str, CellRecord]]:
+    """Return the cells of the run, and the records of a resumed one that stay as they were."""
+    if resume:
+        left = resuming.left(request.config, run, request.table, to_stderr)
+        return left.table, left.kept
+    assert request.table is not None
+    return request.table, {}
 
 
 def _with_bases(
@@ -338,6 +354,7 @@ def _cell_options(request: Request, options: NightlyOptions, registry: str) -> C
             *(["--force"] if options.force else []),
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
             *(["--allow-shared-cache"] if options.allow_shared_cache else []),
+            *(["--allow-dirty"] if options.allow_dirty else []),
         ],
         allow_unsmoked=options.allow_unsmoked,
         shares_gpu=gate.needs_gpu(request.config),

@@ -112,22 +112,25 @@ def run(
     slots = [share for share in schedule.shares for _ in range(share.budget.cells)]
     auditing: Future[Sequence[CheckResult]] | None = None
     working: list[Future[None]] = []
-    with ThreadPoolExecutor(len(slots) + 1) as pool:
-        try:
-            auditing = pool.submit(hooks.audit) if hooks.audit else None
-            for share in slots:
-                working.append(pool.submit(serve, share))
-            for done in as_completed(working):
-                done.result()
-        except KeyboardInterrupt:
-            interrupted = True
-            hooks.report("interrupted: stopping the running commands")
-            context.stop.set()
-            waiting.close()
-            shell.interrupt()
-            wait(working)
-        if auditing and not interrupted:
+    pool = ThreadPoolExecutor(len(slots) + 1)
+    try:
+        auditing = pool.submit(hooks.audit) if hooks.audit else None
+        for share in slots:
+            working.append(pool.submit(serve, share))
+        for done in as_completed(working):
+            done.result()
+        if auditing:
             recorder.audited(_findings(auditing))
+    except KeyboardInterrupt:
+        interrupted = True
+        hooks.report("interrupted: stopping the running commands")
+        context.stop.set()
+        waiting.close()
+        shell.interrupt()
+        wait(working)
+    finally:
+        # After an interrupt nobody waits for a server that the audit asks.
+        pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
     for turn in waiting.left():
         recorder.enter(_given_up(turn))
     return recorder.write() if interrupted else recorder.close(options.smoke and not options.allow_unsmoked)
@@ -143,6 +146,20 @@ def _given_up(turn: Turn) -> CellRecord:
     return replace(record, state=state, reason=reason, exit_code=code, detail=f"{detail}{hint}")
 
 
+def begin(schedule: Schedule, folder: Path) -> None:
+    """Write the reports of a run before its first cell; until its end, a run counts as interrupted."""
+    cells = _sorted(_records(schedule))
+    write_reports(replace(schedule.run, cells=cells, exit_code=Interrupted.exit_code), folder)
+
+
+def _records(schedule: Schedule) -> dict[str, CellRecord]:
+    return {plan.cell.id: cell.blank(plan) for plan in schedule.plans} | dict(schedule.settled)
+
+
+def _sorted(records: Mapping[str, CellRecord]) -> tuple[CellRecord, ...]:
+    return tuple(sorted(records.values(), key=lambda r: (r.triton, r.base, r.sms)))
+
+
 class _Recorder:
     """The growing record of the run, written after every entry."""
 
@@ -150,7 +167,7 @@ class _Recorder:
         self._context = context
         self._run = schedule.run
         self._writing = Lock()
-        self._cells = {plan.cell.id: cell.blank(plan) for plan in schedule.plans} | dict(schedule.settled)
+        self._cells = _records(schedule)
 
     def enter(self, record: CellRecord) -> None:
         """Add the record of a cell that ended."""
@@ -182,18 +199,21 @@ class _Recorder:
 
     def write(self, exit_code: int = Interrupted.exit_code) -> NightlyRun:
         """Write all reports and return the record so far; until its end, a run counts as interrupted."""
-        records = tuple(sorted(self._cells.values(), key=lambda r: (r.triton, r.base, r.sms)))
-        self._run = replace(self._run, seconds=self._context.now(), cells=records, exit_code=exit_code)
+        cells = _sorted(self._cells)
+        self._run = replace(self._run, seconds=self._context.now(), cells=cells, exit_code=exit_code)
         write_reports(self._run, self._context.folder)
         return self._run
 
     def close(self, to_be_tested: bool) -> NightlyRun:
-        """Write and return the whole record with the worst exit code, also that of an untested matrix."""
+        """Write and return the whole record with the worst exit code, also that of an untested matrix.
+
+        A run whose cells have not all had their turn stays interrupted, unless something worse is known.
+        """
         codes = [record.exit_code for record in self._cells.values()]
         untested = to_be_tested and self._any(Reason.NO_GPU) and not self._any(Reason.NONE)
-        return self.write(
-            worst([*codes, job.exit_code(self._run.audit), HostError.exit_code if untested else 0])
-        )
+        code = worst([*codes, job.exit_code(self._run.audit), HostError.exit_code if untested else 0])
+        unfinished = Interrupted.exit_code if self._any(Reason.NOT_RUN) else 0
+        return self.write(code or unfinished)
 
     def _any(self, reason: Reason) -> bool:
         return any(record.reason is reason for record in self._cells.values())

@@ -90,10 +90,14 @@ def read(repository: Repository, report: Reporter = to_stderr) -> tuple[Entry, .
 def fitting(
     entries: Iterable[Entry], sm: Sm, product: str = "runtime", architecture: Architecture = DEFAULT
 ) -> list[Entry]:
-    """Return the images for a GPU of this SM: those compiled for it first, then the newest release."""
+    """Return the images for a GPU of this SM: those compiled for it first, then the newest release.
+
+    Of several, the one with the fewest SMs comes first, then by name.
+    """
     here = (entry for entry in entries if (entry.product, entry.architecture) == (product, architecture))
     fit = [entry for entry in here if entry.runs_on(sm)]
-    return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton), -len(e.sms)), reverse=True)
+    fit.sort(key=lambda e: (len(e.sms), e.name, e.tag))
+    return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton)), reverse=True)
 
 
 def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from ftbuild.config.schema import Config
 from ftbuild.host import files
 from ftbuild.publishing import index
+from ftbuild.publishing.preview import Planned
 from ftbuild.publishing.publish import Outcome
-from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Repository
 from ftbuild.text import tables
 from ftbuild.text.reporter import Reporter
@@ -19,22 +19,28 @@ from ftbuild.text.reporter import Reporter
 DIGESTS, INDEX, TABLE = "digests.json", "index.json", "INDEX.md"
 
 
-def actions_table(statuses: Sequence[PublishStatus]) -> str:
-    """Return what is left to do for each cell, as a table."""
-    rows = [(s.plan.cell.id, s.plan.key, _action(s)) for s in statuses]
+def actions_table(planned: Sequence[Planned]) -> str:
+    """Return what is left to do for each cell, or why it would be refused, as a table."""
+    rows = [(one.plan.cell.id, one.plan.key, _action(one)) for one in planned]
     return tables.render(("Cell", "Key", "To do"), rows)
 
 
-def actions_as_json(statuses: Sequence[PublishStatus]) -> str:
-    """Return the same as JSON: a list of cell, key, action."""
-    rows = [{"cell": s.plan.cell.id, "key": s.plan.key, "action": _action(s)} for s in statuses]
+def actions_as_json(planned: Sequence[Planned]) -> str:
+    """Return the same as JSON: a list of cell, key, action, and the error of what would be refused."""
+    rows = [
+        {
+            "cell": one.plan.cell.id,
+            "key": one.plan.key,
+            "action": one.action,
+            **({"error": str(one.error)} if one.error else {}),
+        }
+        for one in planned
+    ]
     return json.dumps(rows, indent=2)
 
 
-def _action(status: PublishStatus) -> str:
-    if status.is_complete:
-        return "nothing: published"
-    return "set the moving tags" if status.is_published else "push, attest, set all tags"
+def _action(planned: Planned) -> str:
+    return f"{planned.action}: {planned.error.what.splitlines()[0]}" if planned.error else planned.action
 
 
 def table(outcomes: Sequence[Outcome]) -> str:

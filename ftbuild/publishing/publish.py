@@ -15,7 +15,17 @@ from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, compiler_cache, gates, names, pinned, tagging, trust, untested
+from ftbuild.publishing import (
+    attestations,
+    committed,
+    compiler_cache,
+    gates,
+    names,
+    pinned,
+    tagging,
+    trust,
+    untested,
+)
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -87,7 +97,7 @@ def _publish_cell(
     there = {product: digest for product, digest in status.published.items() if digest}
     if status.is_published:
         return _finish(session, status, there, report)
-    if session.options.allow_unsmoked and not _is_smoked(session.folder(plan)):
+    if session.options.allow_unsmoked and not is_smoked(session.folder(plan)):
         return _publish_unsmoked(session, status, report)
     # One of the pair may be there already: the other one is published beside it only if both are tested.
     trust.require(session, plan, there)
@@ -111,15 +121,11 @@ def _finish(
     """Sign and move the tags of a pair that is there, as far as that is missing."""
     plan, signer = status.plan, session.options.signer
     products = _products(session, plan, digests)
-    signed = {
-        product: digest
-        for product, digest in digests.items()
-        if signer and signer.has_signed(f"{session.repository.name}@{digest}", report)
-    }
-    unsigned = {product: digest for product, digest in digests.items() if product not in signed}
+    have = signed(session, digests, report)
+    unsigned = {product: digest for product, digest in digests.items() if product not in have}
     if status.is_complete and not (signer and unsigned):
         return "present", products
-    trust.require(session, plan, digests, signed)
+    trust.require(session, plan, digests, have)
     _sign(session, unsigned, report)
     if status.is_complete:
         return "signed", products
@@ -127,13 +133,35 @@ def _finish(
     return "promoted", products
 
 
-def _is_smoked(folder: Path) -> bool:
+def signed(session: PublishSession, digests: Mapping[str, str], report: Reporter) -> dict[str, str]:
+    """Return those of some indexes, by product, that carry our signature; none without a key."""
+    signer, name = session.options.signer, session.repository.name
+    return {
+        product: digest
+        for product, digest in digests.items()
+        if signer and signer.has_signed(f"{name}@{digest}", report)
+    }
+
+
+def is_smoked(folder: Path) -> bool:
     """Return whether the gate has run, with any result: a failed image does not count as untested."""
     return (folder / SMOKE.record).exists()
 
 
 def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, RemoteImage]:
     """Return the staged images that the gate records are about; push them first if they are only local."""
+    staged, local = ready(session, plan)
+    return staged or {
+        product: session.push(product, image, session.options.names.staged(plan, product), report)
+        for product, image in local.items()
+    }
+
+
+def ready(session: PublishSession, plan: Plan) -> tuple[dict[str, RemoteImage], dict[str, str]]:
+    """Return the images that the gate records are about: those that are staged, else the ids of local ones.
+
+    Raises PublishError if there are none, or if the records are about others.
+    """
     folder = session.folder(plan)
     try:
         staged = session.staged(plan)
@@ -141,11 +169,8 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
     except PublishError as not_staged:
         images = _built(session, plan, not_staged)
         gates.require(plan, folder, local_ids(images))
-        return {
-            product: session.push(product, image, session.options.names.staged(plan, product), report)
-            for product, image in images.items()
-        }
-    return staged
+        return {}, images
+    return staged, {}
 
 
 def _built(session: PublishSession, plan: Plan, not_staged: PublishError) -> dict[str, str]:
@@ -188,7 +213,10 @@ def _publish_unsmoked(
 def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
     """Attest a staged image, set its immutable tag, and return the digest; a tag that is set stays."""
     product = candidate.product
-    compiler_cache.require_allowed(session, candidate)
+    labels = session.staging.config(candidate.image.image).labels
+    options = session.options
+    compiler_cache.require(candidate.plan, product, labels, allowed=options.allow_shared_cache)
+    committed.require(candidate.plan, product, labels, allowed=options.allow_dirty)
     if there := session.repository.head(candidate.tag):
         trust.require_same(session.repository, there.digest, candidate)
         return there.digest

@@ -37,6 +37,7 @@ class Options:
     signer: Signer | None = None
     force: bool = False
     allow_shared_cache: bool = False
+    allow_dirty: bool = False
 
 
 class PublishSession:

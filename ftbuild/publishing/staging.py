@@ -9,6 +9,7 @@ from ftbuild.engine import daemon
 from ftbuild.engine.daemon import PullRefused
 from ftbuild.errors import PublishError
 from ftbuild.gates.report import VERIFY
+from ftbuild.host import locks
 from ftbuild.plan import Plan
 from ftbuild.publishing import gates
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -19,23 +20,27 @@ def stage(plans: Sequence[Plan], options: Options, *, report: Reporter = print) 
     """Push verified images to the staging repository; PublishError if one is not verified."""
     session = PublishSession(options)
     for plan in plans:
-        images = session.built(plan)
-        gates.require(plan, session.folder(plan), local_ids(images), [VERIFY])
         cell_report = prefixed(report, plan.cell.id)
-        for product, image in images.items():
-            staged = session.push(product, image, session.options.names.staged(plan, product), cell_report)
-            session.inventory(plan, product, staged, plan.tag(product))
-            cell_report(f"staged {product} {image[:19]}")
+        with locks.cell(session.folder(plan), cell_report):
+            images = session.built(plan)
+            gates.require(plan, session.folder(plan), local_ids(images), [VERIFY])
+            for product, image in images.items():
+                name = session.options.names.staged(plan, product)
+                staged = session.push(product, image, name, cell_report)
+                session.inventory(plan, product, staged, plan.tag(product))
+                cell_report(f"staged {product} {image[:19]}")
 
 
 def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -> None:
     """Pull staged images to this engine under the names that a build gives them, for their smoke test."""
     session = PublishSession(options)
     for plan in plans:
-        for product, staged in session.staged(plan).items():
-            tags = [plan.tag(product, moving=moving) for moving in (False, True)]
-            digest = staged.tagged.descriptor.digest
-            fetch(session, product, digest, tags, report=prefixed(report, plan.cell.id))
+        cell_report = prefixed(report, plan.cell.id)
+        with locks.cell(session.folder(plan), cell_report):
+            for product, staged in session.staged(plan).items():
+                tags = [plan.tag(product, moving=moving) for moving in (False, True)]
+                digest = staged.tagged.descriptor.digest
+                fetch(session, product, digest, tags, report=cell_report)
 
 
 def fetch(

@@ -62,12 +62,23 @@ def require_newer(repository: Repository, digest: str, tag: str) -> None:
     present = repository.head(tag)
     if present is None or present.digest == digest:
         return
-    before, after = _created(repository, tag), _created(repository, digest)
+    _require_order(repository, tag, present.digest, _created(repository, digest))
+
+
+def require_later(repository: Repository, time: str, tag: str) -> None:
+    """Raise PublishError as `require_newer` would for an image of a commit of this time (RFC 3339)."""
+    present = repository.head(tag)
+    if present is not None:
+        _require_order(repository, tag, present.digest, _parsed(time))
+
+
+def _require_order(repository: Repository, tag: str, digest: str, after: datetime | None) -> None:
+    before = _created(repository, tag)
     if before and (after is None or after < before):
         raise PublishError(
             f"{tag} would go back from a build of {before.isoformat()} to one of "
             f"{after.isoformat() if after else 'unknown time'}",
-            where=f"{repository.name}: {present.digest}",
+            where=f"{repository.name}: {digest}",
             hint="publish from the newer checkout; --force moves the tag back nevertheless",
         )
 
@@ -81,8 +92,12 @@ def _created(repository: Repository, reference: str) -> datetime | None:
 
 
 def _time(index: Manifest) -> datetime | None:
+    return _parsed((index.content.annotations or {}).get(CREATED, ""))
+
+
+def _parsed(text: str) -> datetime | None:
     try:
-        time = datetime.fromisoformat((index.content.annotations or {}).get(CREATED, ""))
+        time = datetime.fromisoformat(text)
     except ValueError:
         return None
     return time if time.tzinfo else None

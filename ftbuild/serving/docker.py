@@ -18,6 +18,7 @@ from ftbuild import triton
 from ftbuild.client import probe
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError, HostError, SmokeError
+from ftbuild.host import signals
 from ftbuild.plan import LABELS
 from ftbuild.serving import front_container, health
 from ftbuild.serving.confined import Confined
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
 ROLE = {f"{LABELS}.role": "serve"}
 READY_SECONDS = 900
 STOP_SECONDS = 30
+# After Ctrl-C, which ends a command within seconds; SIGTERM and --stop let it finish its answers.
+HURRIED_SECONDS = 1
 REPORT_SECONDS = 30
 _OUT_OF_MEMORY = "the kernel killed it: the memory ran out, --memory gives it more"
 
@@ -67,8 +70,9 @@ def serve(
 ) -> None:
     """Start the server, wait until it is ready and report its models.
 
-    With `detach` it stays; otherwise its log is reported until Ctrl-C (or SIGTERM), which ends and removes
-    it. A server that does not get ready, or ends by itself, is removed, too: SmokeError with its log.
+    With `detach` it stays; otherwise its log is reported until SIGTERM, which lets it finish its answers and
+    removes it, or Ctrl-C, which does not wait for them. A server that does not get ready, or ends by itself,
+    is removed, too: SmokeError with its log.
     """
     refuse(client, deployment, image)
     report(f"starting {deployment.name}: {image.name}{_where(deployment)}, {deployment.models}")
@@ -258,9 +262,10 @@ def stop(container: Container) -> None:
     from docker.errors import NotFound
 
     assert container.client is not None
-    front_container.stop(container.client, str(container.name))
+    hurried = signals.by_ctrl_c()
+    front_container.stop(container.client, str(container.name), hurried=hurried)
     with contextlib.suppress(NotFound):
-        container.stop(timeout=STOP_SECONDS)
+        container.stop(timeout=HURRIED_SECONDS if hurried else STOP_SECONDS)
         container.remove(force=True, v=True)
 
 

@@ -27,6 +27,7 @@ ROLE = {f"{LABELS}.role": "serve-openai"}
 READY_SECONDS = 60
 # Longer than it waits for answers that are being computed.
 STOP_SECONDS = 60
+HURRIED_SECONDS = 1
 _BUILD = "invoke serve.front builds it; or --openai-image"
 
 
@@ -100,14 +101,14 @@ def find(client: docker.DockerClient, server: str) -> Container | None:
     return container if all(container.labels.get(key) == value for key, value in ROLE.items()) else None
 
 
-def stop(client: docker.DockerClient, server: str) -> None:
-    """End and remove the front of a server, if it has one; running answers are waited for."""
+def stop(client: docker.DockerClient, server: str, *, hurried: bool = False) -> None:
+    """End and remove the front of a server, if it has one; unless `hurried`, its answers are waited for."""
     from docker.errors import NotFound
 
     container = find(client, server)
     if container is not None:
         with contextlib.suppress(NotFound):
-            container.stop(timeout=STOP_SECONDS)
+            container.stop(timeout=HURRIED_SECONDS if hurried else STOP_SECONDS)
             container.remove(force=True, v=True)
 
 

@@ -115,10 +115,11 @@ def ensure(
         base.ensure(client, config, plan, host, options.work, options.cache, report=report)
         folder = options.work / made_of.cell / made_of.key
         job = bake.Job(folder, definition(made_of, host))
-        with locks.cell(folder, report, patience=locks.BUILD_SECONDS):
-            stage(made_of, options, folder, report)
-            bake.write(job, host)
-            bake.run(job, host, report=report)
+        with locks.cell(folder, report, "the image of the OpenAI front") as waited:
+            if not waited or options.rebuild or daemon.image(client, made_of.name) is None:
+                stage(made_of, options, folder, report)
+                bake.write(job, host)
+                bake.run(job, host, report=report)
     image = client.images.get(made_of.name)
     image.tag(*moving_tag(config).rsplit(":", 1))
     return made_of.name

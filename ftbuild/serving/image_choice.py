@@ -14,6 +14,7 @@ from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.plan import LABELS
 from ftbuild.sm import Sm, parse_sms, sm_codes
+from ftbuild.text.reporter import Reporter, to_stderr
 
 if TYPE_CHECKING:
     import docker
@@ -78,11 +79,13 @@ def find(
     indices: Sequence[int] | None,
     *,
     here: bool = True,
+    report: Reporter = to_stderr,
 ) -> tuple[Image, Access | None]:
     """Return the image to serve with, and the GPUs of `indices` (None: all) that a container of it gets.
 
     A deployment that is written down instead of served `here` needs no GPU; local GPUs then decide only what
-    the options leave open. A named image is pulled to be served. Raises ConfigError when no local image
+    the options leave open. A named image is pulled to be served. A choice among images that are as good as
+    each other is reported. Raises ConfigError when no local image
     matches the options, HostError when none runs on these GPUs or a named image cannot be pulled.
     """
     if wanted.image and here:
@@ -107,13 +110,25 @@ def find(
         raise ConfigError(
             f"without a GPU here, several images fit: {names}", hint="choose with --sm or --image"
         )
-    return choose(candidates, access.gpus if access else (), config.bases.default), access
+    best = equally_good(candidates, access.gpus if access else (), config.bases.default)
+    if len(best) > 1:
+        others = ", ".join(image.name for image in best[1:])
+        report(
+            f"{best[0].name} is taken, by fewest SMs, then by name; {others} would do, too (--sm, --image)"
+        )
+    return best[0], access
 
 
 def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> Image:
-    """Choose an image for `gpus`: the exact SM first, then the newest release, then the default base.
+    """Choose the first of those that are `equally_good`."""
+    return equally_good(images, gpus, default_base)[0]
 
-    Raises HostError, with what there is, when no image has machine code for all of them.
+
+def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> list[Image]:
+    """Return the best images for `gpus`: the exact SM first, then the newest release, then the default base.
+
+    Of several, the one with the fewest SMs comes first, then by name. Raises HostError, with what there is,
+    when no image has machine code for all GPUs.
     """
     images = list(images)
     fit = [image for image in images if image.runs_on(gpus)]
@@ -121,14 +136,13 @@ def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> I
         here = ", ".join(dict.fromkeys(map(str, gpus)))
         there = ", ".join(f"{image.name} ({sm_codes(image.sms or ())})" for image in images)
         raise HostError(f"no image here runs on {here}", where=there, hint=_BUILD)
-    return max(
-        fit,
-        key=lambda image: (
-            image.is_exact_for(gpus),
-            Version(image.triton or "0"),
-            image.base == default_base,
-        ),
-    )
+
+    def merit(image: Image) -> tuple[bool, Version, bool]:
+        return image.is_exact_for(gpus), Version(image.triton or "0"), image.base == default_base
+
+    best = max(map(merit, fit))
+    equal = [image for image in fit if merit(image) == best]
+    return sorted(equal, key=lambda image: (len(image.sms or ()), image.name))
 
 
 def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:

@@ -188,12 +188,21 @@ class Store(Objects):
             hint = (
                 "upstream dropped or moved it: add a mirror that has it to sources.yaml, or run invoke lock"
             )
+        elif missing := _missing_folders(self.urls):
+            hint = f"{missing} does not exist; `invoke demo` makes the repositories of the sample stack"
         else:
             hint = (
                 "check network, proxy (https_proxy) and CA (git config http.sslCAInfo), add a mirror to "
                 "sources.yaml, or use --sources with a file of invoke bundle"
             )
         raise PinError(what(), where="; ".join(failures), hint=hint)
+
+
+def _missing_folders(urls: Iterable[str]) -> str:
+    """Return the folders that the URLs are, if all are folders that are not there; empty otherwise."""
+    places = [Path(url.removeprefix("file://")) for url in urls]
+    absent = [place for place in places if place.is_absolute() and not place.exists()]
+    return ", ".join(map(str, absent)) if len(absent) == len(places) else ""
 
 
 class _Lacking(Exception):

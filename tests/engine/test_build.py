@@ -20,7 +20,7 @@ from ftbuild.cli.demo import ask, model_repository
 from ftbuild.client import server_container
 from ftbuild.engine import daemon
 from ftbuild.plan import Plan
-from testing import ROOT
+from testing import ROOT, terminals
 from testing.sample import (
     SAMPLE,
     Invoke,
@@ -31,6 +31,7 @@ from testing.sample import (
     environment,
     sample_plan,
 )
+from testing.waiting import until
 
 if TYPE_CHECKING:
     import docker
@@ -238,9 +239,26 @@ def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> tuple[i
             break
     else:
         raise AssertionError(f"{text!r} never showed: {''.join(seen[-30:])}")
+    pressed = time.monotonic()
     rest = child.communicate(timeout=100)[0]
+    assert time.monotonic() - pressed < terminals.OVER_SECONDS
     assert "Traceback" not in rest
     return child.returncode, rest
+
+
+def interrupted_on_a_terminal(text: bytes, folder: Path, work: Path, **extra: str) -> int:
+    """Start a build on a terminal, press Ctrl-C once it shows `text`, and return the exit code."""
+    arguments = ["tty" if word == "plain" else word for word in build_arguments(folder, "--rebuild")]
+    with terminals.started(command(*arguments), ROOT, environment(work, **extra)) as terminal:
+        assert until(lambda: terminal.time_of(text), 100)
+        pressed = terminal.press(terminals.CTRL_C)
+        code = terminal.process.wait(100)
+        over = time.monotonic()
+        said = terminal.time_of(b"interrupted: ")
+    assert said is not None
+    assert said - pressed < terminals.SAID_SECONDS
+    assert over - pressed < terminals.OVER_SECONDS
+    return code
 
 
 def test_ctrl_c_names_nothing_and_the_same_command_resumes(
@@ -262,6 +280,7 @@ def test_ctrl_c_names_nothing_and_the_same_command_resumes(
         assert code == 130, rest
         assert daemon.image(client, plan.tag("runtime")) is None
         assert daemon.image(client, plan.tag("sdk")) is None
+    assert interrupted_on_a_terminal(b"Building CUDA object", sample_copy, work, **fresh) == 130
     done = invoke(*build_arguments(sample_copy), **fresh)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert daemon.image(client, plan.tag("sdk")) is not None

@@ -11,6 +11,7 @@ import pytest
 
 from ftbuild.build import garbage as builds
 from ftbuild.engine import daemon
+from ftbuild.host import marker
 from ftbuild.host.garbage import removal
 from ftbuild.plan import PRODUCTS
 from ftbuild.publishing import garbage, names
@@ -65,10 +66,11 @@ def test_the_command_lists_without_removing_and_then_removes(old_bench: Bench, r
     plan = old_bench.plan(*CELL)
     old = old_bench.work / plan.cell.id / "0123456789ab"
     old.mkdir(parents=True)
+    marker.put(old)
     (old / "build.log").write_text("text")
     done = old_bench.run(registry, "clean", "--keep", "0", "--dry-run", "--format", "json")
     assert done.returncode == 0, done.stderr
-    entry = {"kind": "work folder", "name": str(old), "size": 4, "state": "to remove"}
+    entry = {"kind": "work folder", "name": str(old), "size": 4 + len(marker.TEXT), "state": "to remove"}
     assert entry in json.loads(done.stdout)
     assert old.exists()
 

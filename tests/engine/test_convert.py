@@ -27,6 +27,7 @@ from ftbuild.host import disk
 from ftbuild.models import conversion, conversion_run, converters
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.plan import Plan
+from testing import tidiness
 from testing.sample import SAMPLE, Derive
 from testing.waiting import until
 
@@ -158,7 +159,7 @@ def others_folder(checkpoints: Path) -> Iterator[Path]:
     """A folder of another user, who can use the engine, with a checkpoint."""
     if os.getuid():
         pytest.skip("only root can become another user; every other test here is such a one then")
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir=tidiness.SYSTEM))
     shutil.copytree(checkpoints / "gpt", folder / "gpt")
     for path in (folder, *folder.rglob("*")):
         os.chown(path, OTHER_USER, OTHER_USER)

@@ -410,11 +410,12 @@ def test_a_dry_run_says_what_is_to_do_and_changes_nothing(
     assert fresh_bench.publish(counting_registry).returncode == 0
     counting_registry.proxy_faults.seen.clear()
     done = fresh_bench.publish(counting_registry, "--dry-run", cell=(*CELL, "--sm", "80"))
-    assert done.returncode == 0
+    assert done.returncode == 10
     rows = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip().startswith("22.12")}
     assert "nothing: published" in rows["22.12-sm86"]
     assert plan.key in rows["22.12-sm86"]
-    assert "push, attest, set all tags" in rows["22.12-sm80"]
+    assert "refused: " in rows["22.12-sm80"]
+    assert "[22.12-sm80] would be refused: " in done.stderr
     as_json = fresh_bench.publish(counting_registry, "--dry-run", "--format", "json")
     assert json.loads(as_json.stdout) == [
         {"cell": "22.12-sm86", "key": plan.key, "action": "nothing: published"}

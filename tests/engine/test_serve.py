@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from ftbuild.serving import docker as launch
 from ftbuild.serving import grafana, image_choice, kubernetes
 from ftbuild.serving.deployment import Deployment
 from ftbuild.serving.image_choice import Image, ImageChoice
-from testing import ROOT
+from testing import ROOT, terminals
 from testing.sample import SAMPLE, command
 from testing.serving import RIGHT, answer, expect_strict
 
@@ -129,9 +130,11 @@ def test_ctrl_c_ends_a_foreground_server(
             if "Ctrl-C ends it" in line:
                 break
         assert answer(wanted.ports.http) == RIGHT
+        pressed = time.monotonic()
         process.send_signal(signal.SIGINT)
         rest = process.stdout.read()
         assert process.wait(60) == 0, rest
+        assert time.monotonic() - pressed < terminals.OVER_SECONDS
     assert f"stopping {wanted.name}" in rest
     assert wanted.name not in names(client)
 

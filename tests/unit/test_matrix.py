@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -321,3 +322,38 @@ def test_a_list_without_a_possible_cell_selects_nothing(config: Config) -> None:
         listed(config, bases=["ubuntu"])
     with pytest.raises(ConfigError, match="is not in the matrix"):
         listed(config, sms=["110"])
+
+
+@pytest.mark.parametrize("bases", [(), ("open",), ("open", "open-cuda13", "open-trixie"), "all"], ids=str)
+def test_every_id_that_the_matrix_prints_selects_its_cell(config: Config, bases: Any) -> None:
+    table = make_matrix(config, *(tuple(config.bases.bases) if bases == "all" else bases))
+    for cell in table.cells:
+        assert select(config, cells=[cell.id]) == (cell,)
+        assert select_with_excluded(config, cells=[cell.id]).cells == (cell,)
+    for entry in table.excluded:
+        with pytest.raises(ConfigError, match="cannot be built"):
+            select(config, cells=[entry.cell.id])
+
+
+@pytest.mark.parametrize("base", ["ngc", "open"])
+def test_the_id_of_an_image_with_several_sms_selects_it(config: Config, base: str) -> None:
+    for sms in ("80,86", "70,80,90"):
+        (cell,) = select(config, triton=["22.12"], sms=[sms], bases=[base])
+        assert select(config, cells=[cell.id]) == (cell,)
+        assert select_with_excluded(config, cells=[cell.id]).cells == (cell,)
+
+
+def test_a_glob_means_the_default_base_where_it_fits_and_else_any(config: Config) -> None:
+    assert {cell.base for cell in select(config, cells=["22.12-*"])} == {"ngc"}
+    assert {cell.id for cell in select(config, cells=["22.12-sm8?-open"])} == {
+        "22.12-sm80-open", "22.12-sm86-open", "22.12-sm89-open",
+    }  # fmt: skip
+
+
+def test_a_base_that_is_named_is_the_only_one(config: Config) -> None:
+    for call in (select, select_with_excluded):
+        for name in ("22.12-sm80", "22.12-sm80_86", "22.12-sm80-open-cuda13"):
+            with pytest.raises((ConfigError, NothingSelected)):
+                call(config, cells=[name], bases=["open"])
+    with pytest.raises(ConfigError, match="sm_35 is not in the matrix"):
+        select(config, cells=["22.12-sm35_80"])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from ftbuild import pipeline
 from ftbuild.build import bake, base
@@ -13,7 +15,8 @@ from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.plan import Plan
+from ftbuild.host import locks
+from ftbuild.plan import PRODUCTS, Plan
 
 
 @pytest.fixture
@@ -73,3 +76,39 @@ def test_a_builder_that_is_no_engine_needs_a_registry_for_a_base_that_is_built_h
     (outcome,) = build(config, local, tmp_path)
     assert outcome.exit_code == 2
     assert "builder far cannot get the base open" in str(outcome.error)
+
+
+@pytest.mark.parametrize(("rebuild", "builds"), [(False, 0), (True, 1)])
+def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
+    config: Config,
+    cells: list[Plan],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    rebuild: bool,
+    builds: int,
+) -> None:
+    there: list[str] = []
+    said: list[str] = []
+    folder = cells[0].folder(tmp_path)
+    folder.mkdir(parents=True)
+    other = FileLock(folder / locks.NAME, thread_local=False)
+    other.acquire()
+
+    def report(line: str) -> None:
+        said.append(line)
+        if "waiting" in line:
+            there.extend(map(cells[0].tag, PRODUCTS))
+            other.release()
+
+    monkeypatch.setattr(daemon, "image", lambda client, name: name if name in there else None)
+    monkeypatch.setattr(base, "ensure", lambda *arguments, **more: None)
+    monkeypatch.setattr(pipeline, "_accept", lambda cell: None)
+    ran: list[str] = []
+    for name in ("stage", "wheels"):
+        monkeypatch.setattr(f"ftbuild.build.context.{name}", lambda *arguments, **more: None)
+    monkeypatch.setattr(bake, "run", lambda *arguments, **more: ran.append("run"))
+    options = BuildOptions(tmp_path, tmp_path, rebuild=rebuild)
+    (outcome,) = pipeline.build_cells(config, cells[:1], options, report=report)
+    assert (outcome.error, len(ran)) == (None, builds)
+    (waited,) = [line for line in said if "another command works on this cell" in line]
+    assert "waiting up to 600 s for it" in waited

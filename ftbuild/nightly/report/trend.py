@@ -52,7 +52,9 @@ def trends(run: NightlyRun) -> tuple[Trend, ...]:
         return ()
     cells = [c.cell for c in run.cells if any(c.cell in past.cell_seconds for past in runs)]
     whole = tuple(Square(past.id, wording.look(_ended(past))) for past in runs)
-    seconds = spark([past.seconds for past in runs])
+    # A run that built less, as the registry or a selection left it less to do, is no faster one.
+    built = set(runs[-1].cell_seconds)
+    seconds = spark([past.seconds if set(past.cell_seconds) == built else None for past in runs])
     return (Trend("", whole, seconds, None), *(_trend(cell, runs) for cell in cells))
 
 

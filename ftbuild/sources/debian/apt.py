@@ -1,7 +1,9 @@
 """apt with folders of its own: it resolves packages against Debian's signed indexes, and installs nothing.
 
 Neither the sources, keys and settings of this machine nor its installed packages take part; only its proxy
-settings do (apt.conf(5)).
+settings do (apt.conf(5)). It often runs as root, and `apt-get install` is what resolves: so the settings, not
+only the option of one call, keep it from installing. It stops after downloads (into its own folder), its dpkg
+is a program that refuses, and dpkg would start in a root without any program.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from ftbuild.text.reporter import Reporter
 KEYRING_VARIABLE = "DEBIAN_KEYRING"
 KEYRINGS = tuple(Path(f"/usr/share/keyrings/debian-archive-keyring.{kind}") for kind in ("gpg", "pgp"))
 _TIMEOUT_SECONDS = 600.0
+_FOLDERS = ("etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "cache/archives/partial")
 _URI = re.compile(r"^'(?P<url>\S+)' (?P<file>\S+)_[^_\s]+\.deb (?P<size>\d+) SHA256:(?P<hash>[0-9a-f]{64})$")
 _SETTINGS = """\
 Dir "{folder}/";
@@ -39,6 +42,9 @@ APT::Architectures {{ "{architecture}"; }};
 APT::Install-Recommends "false";
 APT::Sandbox::User "root";
 APT::Update::Error-Mode "any";
+APT::Get::Download-Only "true";
+Dir::Bin::dpkg "/bin/false";
+DPkg::Chroot-Directory "{folder}/root";
 Acquire::ForceHash "SHA256";
 Acquire::Languages "none";
 Acquire::Retries "3";
@@ -94,7 +100,7 @@ def indexes(
     keyring = _keyring()
     with TemporaryDirectory(prefix="ftbuild-apt-") as scratch:
         folder = Path(scratch)
-        for name in ("etc/apt.conf.d", "etc/preferences.d", "state/lists/partial", "cache/archives/partial"):
+        for name in (*_FOLDERS, "root"):
             (folder / name).mkdir(parents=True)
         (folder / "status").touch()
         settings = _SETTINGS.format(folder=folder, architecture=architecture)

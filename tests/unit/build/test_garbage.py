@@ -12,6 +12,7 @@ from ftbuild.build import garbage
 from ftbuild.build.garbage import Tagged
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
+from ftbuild.host import marker
 from ftbuild.host.garbage import Removal, removal
 from ftbuild.plan import Plan
 
@@ -24,12 +25,17 @@ def plan(config: Config) -> Plan:
     return plan
 
 
+def marked(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    marker.put(folder)
+
+
 @pytest.fixture
 def work(tmp_path: Path, plan: Plan) -> Path:
     """A work folder with today's key, which is the oldest, and three others."""
     for hour, key in enumerate((plan.key, OLDEST, OLDER, NEWEST)):
         folder = tmp_path / plan.cell.id / key
-        folder.mkdir(parents=True)
+        marked(folder)
         (folder / "build.log").write_text("x" * 1000)
         os.utime(folder, (hour * 3600, hour * 3600))
     (tmp_path / "nights").mkdir()
@@ -58,7 +64,8 @@ def test_the_key_of_todays_inputs_and_the_newest_others_stay(
 def test_a_dry_run_lists_what_would_go_with_its_size_and_removes_nothing(work: Path, plan: Plan) -> None:
     before = left(work, plan)
     (found,) = cleaned(work, plan, 2, dry_run=True)
-    assert found == Removal("work folder", str(work / plan.cell.id / OLDEST), 1000, "to remove")
+    size = 1000 + len(marker.TEXT)
+    assert found == Removal("work folder", str(work / plan.cell.id / OLDEST), size, "to remove")
     assert left(work, plan) == before
 
 
@@ -75,11 +82,55 @@ def test_passwords_of_earlier_versions_and_unfinished_files_go_from_every_folder
 ) -> None:
     folder = work / plan.cell.id / plan.key
     (folder / "host.env").write_text("PIP_INDEX_URL=https://me:secret@host/\n")
-    (folder / ".sources.abc.partial").mkdir()
-    (work / plan.cell.id / f".{OLDEST}.removed.partial").mkdir()  # a killed `invoke clean`
+    marked(folder / ".sources.abc.partial")
+    marked(work / plan.cell.id / f".{OLDEST}.removed.partial")  # a killed `invoke clean`
     assert {found.kind for found in cleaned(work, plan, 9)} == {"passwords", "unfinished"}
-    assert {path.name for path in folder.iterdir()} - {"lock"} == {"build.log"}
+    assert {path.name for path in folder.iterdir()} - {"lock"} == {"build.log", marker.NAME}
     assert left(work, plan) == {plan.key, OLDEST, OLDER, NEWEST}
+
+
+def everything(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.name != "lock"}
+
+
+def test_what_ftbuild_has_not_made_stays_whatever_its_name_is(
+    work: Path, plan: Plan, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    elsewhere, cell = tmp_path_factory.mktemp("elsewhere"), work / plan.cell.id
+    for place in (work / "thesis", cell, elsewhere):
+        for number in range(4):
+            (place / f"aaaaaaaaaaa{number}").mkdir(parents=True)
+            (place / f"aaaaaaaaaaa{number}" / "chapter.txt").write_text("mine")
+    (work / "photos" / ".album.x.partial").mkdir(parents=True)
+    (cell / plan.key / ".mine.12345678.partial").mkdir()
+    # Ours, and old, but behind a link: the folder of a cell, one of a key, and the mark itself.
+    for number in range(4):
+        marked(elsewhere / f"bbbbbbbbbbb{number}")
+        (cell / f"ccccccccccc{number}").symlink_to(elsewhere / f"bbbbbbbbbbb{number}")
+        (work / "thesis" / f"aaaaaaaaaaa{number}" / marker.NAME).symlink_to(
+            elsewhere / "bbbbbbbbbbb0" / marker.NAME
+        )
+    (work / "linked").symlink_to(elsewhere)
+    before, ours = everything(work) | everything(elsewhere), {cell / key for key in (OLDEST, OLDER, NEWEST)}
+    assert {found.name for found in cleaned(work, plan, 0)} == set(map(str, ours))
+    after = everything(work) | everything(elsewhere)
+    assert before - after == {path for path in before if ours & {path, *path.parents}}
+
+
+def test_what_a_killed_removal_leaves_is_removed_by_the_next_one(
+    work: Path, plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*arguments: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    (work / plan.cell.id / OLDEST / "context").mkdir()
+    os.utime(work / plan.cell.id / OLDEST, (3600, 3600))
+    with monkeypatch.context() as at_that_moment:
+        at_that_moment.setattr(marker.shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            cleaned(work, plan, 2)
+    assert [found.kind for found in cleaned(work, plan, 2)] == ["unfinished"]
+    assert left(work, plan) == {plan.key, OLDER, NEWEST}
 
 
 def tagged(*names: str, size: int = 10, shared: int = 4) -> list[Tagged]:

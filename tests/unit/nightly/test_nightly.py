@@ -23,6 +23,7 @@ from testing import recorded_runs
 from tests.unit.test_plan import plan_of
 
 GIB = 2**30
+CONFIG = "buildcfg"
 
 
 @pytest.mark.parametrize(
@@ -231,7 +232,7 @@ def numbered(day: int) -> NightlyRun:
 
 def test_history_has_the_last_runs_oldest_first(tmp_path: Path) -> None:
     wrote(tmp_path, *(numbered(day) for day in range(1, 21)))
-    remembered = history.remembered(tmp_path)
+    remembered = history.remembered(tmp_path, CONFIG)
     assert [run.id[8:10] for run in remembered] == [f"{day:02}" for day in range(7, 21)]
     assert remembered[0].cell_seconds == numbered(7).summary().cell_seconds
 
@@ -240,8 +241,15 @@ def test_history_has_the_last_runs_oldest_first(tmp_path: Path) -> None:
 def test_an_unreadable_report_is_left_out(tmp_path: Path, text: str) -> None:
     wrote(tmp_path, numbered(1), numbered(2))
     (tmp_path / history.FOLDER / numbered(2).id / "report.json").write_text(text)
-    assert [run.id for run in history.remembered(tmp_path)] == [numbered(1).id]
+    assert [run.id for run in history.remembered(tmp_path, CONFIG)] == [numbered(1).id]
     assert history.last(tmp_path) is None
+
+
+def test_runs_of_another_configuration_are_not_compared(tmp_path: Path) -> None:
+    sample = [replace(numbered(day), config="buildcfg/sample") for day in range(10, 30)]
+    wrote(tmp_path, *(replace(numbered(day), config=CONFIG) for day in (1, 2)), *sample)
+    assert [run.id for run in history.remembered(tmp_path, CONFIG)] == [numbered(1).id, numbered(2).id]
+    assert len(history.remembered(tmp_path, "buildcfg/sample")) == history.REMEMBERED
 
 
 def test_the_last_run_is_the_one_to_resume(tmp_path: Path) -> None:

@@ -317,6 +317,16 @@ def test_a_cell_that_never_had_steps_has_no_trend(small: NightlyRun) -> None:
     assert [t.cell for t in trend.trends(replace(small, past=(before,)))] == ["", "22.12-sm80", "22.12-sm89"]
 
 
+def test_the_time_of_a_run_is_compared_with_those_that_built_the_same_cells(small: NightlyRun) -> None:
+    last = small.summary()
+    same = replace(last, id="2025-01", seconds=2 * small.seconds)
+    idle = replace(last, id="2025-02", seconds=3.0, cell_seconds={})
+    whole = trend.trends(replace(small, past=(same, idle)))[0]
+    assert len(whole.squares) == 3
+    assert whole.seconds is not None
+    assert whole.seconds.change == pytest.approx(-0.5)
+
+
 LOOKS = {
     (State.PASSED, Reason.NONE): Look("✓", "passed", "good"),
     (State.FAILED, Reason.BUILD): Look("✗", "failed", "bad"),

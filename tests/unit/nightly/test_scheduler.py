@@ -12,18 +12,23 @@ from typing import Any
 
 import pytest
 
+from ftbuild import matrix
 from ftbuild.audit import job
 from ftbuild.build import base as bases
-from ftbuild.errors import ConfigError, HostError
+from ftbuild.errors import ConfigError, HostError, NothingSelected
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
-from ftbuild.nightly import history, notify, scheduler
+from ftbuild.nightly import history, notify, record, resuming, scheduler
+from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly.builders import Wanted
+from ftbuild.nightly.cell import ROOT
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
-from ftbuild.plan import Plan
+from ftbuild.nightly.report import wording
+from ftbuild.nightly.run import NightlyOptions, Request
+from ftbuild.plan import Plan, make_plan
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
-from tests.unit.nightly.conftest import CELLS, DIGEST, HERE, THERE, Night
+from tests.unit.nightly.conftest import CELLS, DIGEST, HERE, REVISION, THERE, Night
 
 
 def outcomes(run: NightlyRun) -> dict[str, tuple[State, Reason]]:
@@ -147,7 +152,8 @@ def test_what_goes_wrong_around_a_command_ends_its_cell_and_no_other(
 def test_a_report_that_cannot_be_written_stops_no_cell(
     night: Night, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    real, left = NightlyRun.write, [None, HostError("the disk is full"), HostError("the disk is full")]
+    real, full = NightlyRun.write, HostError("the disk is full")
+    left = [None, None, full, full]  # the first two are those before any cell
 
     def write(run: NightlyRun, folder: Path) -> None:
         if left and (failure := left.pop(0)):
@@ -374,6 +380,117 @@ def test_a_resumed_run_does_what_is_left(night: Night) -> None:
     assert outcomes(second) == dict.fromkeys(CELLS, PASSED)
     assert night.commands.ran == [("22.12-sm80", "build"), ("22.12-sm80", "smoke")]
     assert second.seconds >= first.seconds
+
+
+def interrupt(night: Night, cell: str, step: str = "build", **options: Any) -> NightlyRun:
+    """Run until a command of the cell is interrupted, and return the record."""
+    night.commands.codes[cell, step] = [130]
+    done = night.run(registry=None, **options)
+    assert done.exit_code == 130
+    night.commands.ran.clear()
+    return done
+
+
+def test_a_resumed_run_has_the_cells_of_its_record_whatever_the_matrix_is(night: Night) -> None:
+    interrupt(night, "22.12-sm80", selected=["22.12-sm80", "22.12-sm86"])
+    done = night.run(registry=None, resume=True)
+    assert outcomes(done) == dict.fromkeys(["22.12-sm80", "22.12-sm86"], PASSED)
+    assert night.commands.of("22.12-sm80") == ["build", "smoke"]
+    assert night.commands.ran == []
+
+
+def test_cells_of_several_sms_are_resumed_too(night: Night, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of them is among those that the matrix has by default."""
+    table = matrix.select_with_excluded(night.config, triton=["22.12"], sms=["70,80", "80,86"])
+    monkeypatch.setattr(nightly_run, "make_plan", make_plan)
+    for cell in table.cells:
+        make_plan(night.config, cell, REVISION).folder(night.work).mkdir(parents=True)
+    night.commands.codes["22.12-sm70,80", "build"] = [130]
+    request = Request(night.config, table, [], REVISION, night.work, night.cache)
+    options = NightlyOptions(audit=False, jobs=4, parallel=1)
+    assert nightly_run.execute(request, options).exit_code == 130
+    night.commands.codes["22.12-sm70,80", "smoke"] = [9]
+    done = night.run(registry=None, resume=True)
+    assert set(outcomes(done)) == {"22.12-sm70_80", "22.12-sm80_86"}
+    assert done.exit_code == 9
+
+
+def test_a_resumed_run_is_red_when_one_of_its_cells_fails(night: Night) -> None:
+    interrupt(night, "22.12-sm80")
+    night.commands.codes["22.12-sm80", "smoke"] = [9]
+    assert night.run(registry=None, resume=True).exit_code == 9
+
+
+def test_cells_that_are_not_resumed_stay_in_the_record_and_count(night: Night) -> None:
+    night.commands.codes["22.12-sm70", "build"] = [7]
+    interrupt(night, "22.12-sm80")
+    done = night.run(registry=None, resume=True, selected=["22.12-sm80"])
+    assert outcomes(done)["22.12-sm70"] == (State.FAILED, Reason.BUILD)
+    assert set(outcomes(done)) == set(CELLS)
+    assert done.exit_code == 7
+    assert {cell for cell, _ in night.commands.ran} == {"22.12-sm80"}
+
+
+def test_a_run_that_is_resumed_takes_the_configuration_of_its_record(night: Night) -> None:
+    interrupt(night, "22.12-sm80")
+    real, sample = ROOT / "buildcfg", ROOT / "buildcfg" / "sample"
+    assert resuming.configuration(night.work, ROOT, None) == real
+    assert resuming.configuration(night.work, ROOT, real) == real
+    with pytest.raises(ConfigError, match="the run to resume has the configuration"):
+        resuming.configuration(night.work, ROOT, sample)
+
+
+def test_a_run_with_cells_that_had_no_turn_is_never_green(night: Night) -> None:
+    night.commands.codes["22.12-sm86", "build"] = [130]
+    interrupt(night, "22.12-sm80")
+    done = night.run(registry=None, resume=True, selected=["22.12-sm80"])
+    assert outcomes(done)["22.12-sm80"] == PASSED
+    assert outcomes(done)["22.12-sm86"] == (State.SKIPPED, Reason.NOT_RUN)
+    assert done.exit_code == 130
+    assert wording.headline(done) == "Interrupted: 1 of 3 cells were not run"
+
+
+def test_resuming_no_cell_of_the_record_is_an_error(night: Night) -> None:
+    before = interrupt(night, "22.12-sm80", selected=["22.12-sm80"])
+    with pytest.raises(NothingSelected, match="no cell of the run to resume is selected") as refused:
+        night.run(registry=None, resume=True, selected=["22.12-sm90"])
+    assert "22.12-sm80" in str(refused.value)
+    assert record.read(night.work / history.FOLDER / before.id) == before
+
+
+@pytest.mark.parametrize("change", [{"triton": "19.01"}, {"base": "gone"}, {"sms": (35,)}], ids=str)
+def test_a_cell_that_the_configuration_has_no_more_stays_in_the_record(
+    night: Night, change: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = interrupt(night, "22.12-sm80")
+    gone = replace(
+        of(before, "22.12-sm86"), cell="gone", state=State.SKIPPED, reason=Reason.NOT_RUN, **change
+    )
+    replace(before, cells=(*before.cells, gone)).write(night.work / history.FOLDER / before.id)
+    done = night.run(registry=None, resume=True)
+    assert of(done, "gone").reason is Reason.NOT_RUN
+    assert done.exit_code == 130
+    assert "[gone] stays as it was" in capsys.readouterr().err
+
+
+def test_a_run_that_ends_before_its_first_cell_can_be_resumed(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended(*args: Any, **more: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as while_bases_are_made:
+        while_bases_are_made.setattr(bases, "ensure", ended)
+        with pytest.raises(KeyboardInterrupt):
+            night.run(registry=None)
+    assert set(outcomes(night.run(registry=None, resume=True))) == set(CELLS)
+
+
+def test_a_record_that_cannot_be_read_is_not_resumed(night: Night) -> None:
+    before = night.run(registry=None)
+    (night.work / history.FOLDER / before.id / record.FILE).write_text("{")
+    with pytest.raises(ConfigError, match="the record of the last nightly run cannot be read"):
+        night.run(resume=True)
 
 
 def test_a_resumed_run_does_again_what_has_other_inputs_now(night: Night) -> None:

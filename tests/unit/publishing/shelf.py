@@ -13,9 +13,10 @@ from pydantic import TypeAdapter
 
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import names, publish
+from ftbuild.publishing import names, preview, publish
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.inventories import StoredInventory
+from ftbuild.publishing.preview import Planned
 from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.session import Options
 from ftbuild.publishing.signing import Signer
@@ -90,6 +91,11 @@ class Shelf:
         """Publish cells in this process; `allowed` are options such as `force`."""
         options = Options(self.names, self.work, signer=signer, **allowed)
         return publish.publish_cells(plans, options, report=self.said.append)
+
+    def foresee(self, *plans: Plan, signer: Signer | None = None, **allowed: bool) -> list[Planned]:
+        """Return what the dry run says of cells."""
+        options = Options(self.names, self.work, signer=signer, **allowed)
+        return preview.preview(plans, options, report=self.said.append)
 
     def elsewhere(self, work: Path) -> Shelf:
         """Return the same repository with another work folder."""

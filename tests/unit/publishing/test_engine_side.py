@@ -347,16 +347,11 @@ def test_objects_of_other_machines_are_published_only_if_that_is_allowed(
     cell: Plan, used: str, allowed: bool, refused: bool
 ) -> None:
     labels = {CACHE_LABEL: used} if used else {}
-    at: Any = SimpleNamespace(
-        staging=SimpleNamespace(config=lambda image: SimpleNamespace(labels=labels)),
-        options=SimpleNamespace(allow_shared_cache=allowed),
-    )
-    candidate: Any = SimpleNamespace(plan=cell, product="sdk", image=SimpleNamespace(image=None))
     if not refused:
-        compiler_cache.require_allowed(at, candidate)
+        compiler_cache.require(cell, "sdk", labels, allowed=allowed)
         return
     with pytest.raises(PublishError, match="was compiled with a remote compiler cache") as found:
-        compiler_cache.require_allowed(at, candidate)
+        compiler_cache.require(cell, "sdk", labels, allowed=allowed)
     assert found.value.where == f"label {CACHE_LABEL} of the sdk image"
 
 

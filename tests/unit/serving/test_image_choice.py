@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +36,23 @@ def test_the_image_for_the_very_sm_comes_first_then_the_newest_release() -> None
     with pytest.raises(HostError, match=r"no image here runs on H100") as caught:
         image_choice.choose([old, new], [H100], "ngc")
     assert "sm_86" in (caught.value.where or "")
+
+
+def test_of_images_that_are_as_good_the_one_with_the_fewest_sms_is_taken_then_by_name(
+    config: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    several = Image("x:22.12-sm60_80", "22.12", (Sm(60), Sm(80)), "ngc")
+    alike = [Image(f"x:22.12-sm{sm}", "22.12", (Sm(sm),), "ngc") for sm in (60, 70, 80, 86)]
+    on_cpu = replace(config, models=config.models.model_copy(update={"device": "cpu"}))
+    for built in itertools.permutations([several, *alike, BUILT[0]]):
+        monkeypatch.setattr(image_choice, "_built", lambda *arguments, built=built: iter(built))
+        assert find(on_cpu, here=True)[0] == alike[0]
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("x:22.12-sm60 is taken, by fewest SMs, then by name; x:22.12-sm70, ")
+    assert "x:22.07-sm80" not in said
+    monkeypatch.setattr(image_choice, "_built", lambda *arguments: iter([*BUILT]))
+    assert find(on_cpu, here=True)[0] == BUILT[1]
+    assert capsys.readouterr().err == ""
 
 
 def test_an_image_is_what_its_labels_say() -> None:

@@ -15,8 +15,10 @@ from ftbuild.config.debian import DebianLock, DebianPackages, LockedDebian, Lock
 from ftbuild.config.loader import load
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PinError
+from ftbuild.host import shell
+from ftbuild.host.shell import CommandFailed
 from ftbuild.sources import downloads
-from ftbuild.sources.debian import archive, lock, pinned
+from ftbuild.sources.debian import apt, archive, lock, pinned
 from testing import debian
 from testing import web as server
 from testing.debian import Archive
@@ -90,6 +92,33 @@ def test_each_set_is_what_apt_adds_to_the_one_below_with_security_updates(
         "apt", "libc", "shell", "library", "server", "compiler",
     ]  # fmt: skip
     assert datetime.now(UTC) - locked.time < timedelta(minutes=5)
+
+
+GUARDS = ("APT::Get::Download-Only", "Dir::Bin::dpkg", "DPkg::Chroot-Directory")
+
+
+@pytest.mark.parametrize("alone", [None, *GUARDS])
+def test_apt_installs_nothing_on_this_machine_even_without_its_option(
+    mirror: Archive, alone: str | None
+) -> None:
+    """Each of the guards holds alone, too; the package is empty, and no distribution has its name."""
+    name = "ftbuild-tests-package-without-files"
+    mirror.add(name, "1.0")
+    mirror.publish()
+    with apt.indexes(WANTED, "amd64", report=quiet) as opened:
+        file = Path(opened.run("apt-config", "dump", "--format", "%v%n", "Dir").split("\n")[0], "apt.conf")
+        settings = file.read_text()
+        assert all(guard in settings for guard in GUARDS)
+        if alone:
+            kept = [line for line in settings.splitlines() if line.split(" ")[0] not in {*GUARDS} - {alone}]
+            file.write_text("\n".join(kept) + "\n")
+        if alone in (None, "APT::Get::Download-Only"):
+            opened.run("apt-get", "-qq", "install", name)
+        else:
+            with pytest.raises(CommandFailed):
+                opened.run("apt-get", "-qq", "install", name)
+    status = shell.run(["dpkg-query", "--show", name], check=False)
+    assert status.code, status.stdout
 
 
 def test_the_lock_follows_the_architecture_of_the_base(mirror: Archive, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.config.schema import Config
-from ftbuild.host import locks
+from ftbuild.host import locks, marker
 from ftbuild.host.garbage import Garbage, removal
 from ftbuild.sources import downloads, garbage, requirements, wheels
 from ftbuild.sources.downloads import Download
@@ -91,7 +91,9 @@ def test_the_folder_of_a_killed_fetch_is_unfinished_work(config: Config, tmp_pat
     left = tmp_path / ".wheels.abc.partial"
     left.mkdir()
     (left / "torch.whl").write_bytes(b"content")
+    assert found(config, tmp_path) == []  # another program's
+    marker.put(left)
     [one] = found(config, tmp_path)
-    assert (one.kind, one.name, one.size) == ("unfinished", str(left), 7)
+    assert (one.kind, one.name, one.size) == ("unfinished", str(left), 7 + len(marker.TEXT))
     assert removal(one, dry_run=False).state == "removed"
     assert not left.exists()

@@ -1,0 +1,114 @@
+"""The dry run of `invoke publish` refuses what the real run refuses, in its words, and only reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.build import bake
+from ftbuild.gates.report import VERIFY
+from ftbuild.plan import DIRTY, Plan, Revision
+from ftbuild.publishing import committed
+from tests.unit.publishing import test_trust
+from tests.unit.publishing.shelf import Shelf
+from tests.unit.publishing.test_trust import forget_moving
+
+# Fixtures.
+registry, shelf, cell = test_trust.registry, test_trust.shelf, test_trust.cell
+
+Situation = Callable[[Shelf, Plan], object]
+
+
+def newer_is_published(shelf: Shelf, cell: Plan) -> None:
+    newer = replace(cell, key="f" * 12, revision=Revision("b" * 40, "2026-03-01T00:00:00+00:00"))
+    shelf.tested(newer)
+    assert shelf.publish(newer)[0].state == "published"
+    shelf.tested(cell)
+
+
+def one_more(shelf: Shelf, cell: Plan) -> None:
+    """Publish a pair, then forget the records: the moving tags of an unproven pair are missing."""
+    shelf.tested(cell)
+    assert shelf.publish(cell)[0].state == "published"
+    forget_moving(shelf, cell)
+    for record in cell.folder(shelf.work).glob("*.json"):
+        record.unlink()
+
+
+def half(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    assert shelf.publish(cell)[0].state == "published"
+    forget_moving(shelf, cell)
+
+
+def whole(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    assert shelf.publish(cell)[0].state == "published"
+
+
+def verified(shelf: Shelf, cell: Plan) -> None:
+    shelf.judge(cell, shelf.stage(cell), [VERIFY])
+
+
+def another_image_is_tested(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    shelf.stage(cell)
+
+
+def compiled_with_a_shared_cache(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell, **{bake.CACHE_LABEL: "remote"})
+
+
+def built_from_uncommitted_files(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell, **{committed.REVISION: "a" * 40 + DIRTY})
+
+
+def tested(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+
+
+def nothing(shelf: Shelf, cell: Plan) -> None:
+    """Neither built here nor staged."""
+
+
+SITUATIONS: list[tuple[Situation, dict[str, bool], str]] = [
+    (nothing, {}, "refused"),
+    (nothing, {"allow_unsmoked": True}, "refused"),
+    (verified, {}, "refused"),
+    (another_image_is_tested, {}, "refused"),
+    (compiled_with_a_shared_cache, {}, "refused"),
+    (compiled_with_a_shared_cache, {"allow_shared_cache": True}, "push, attest, set all tags"),
+    (built_from_uncommitted_files, {}, "refused"),
+    (built_from_uncommitted_files, {"allow_dirty": True}, "push, attest, set all tags"),
+    (newer_is_published, {}, "refused"),
+    (newer_is_published, {"force": True}, "push, attest, set all tags"),
+    (one_more, {}, "refused"),
+    (half, {}, "set the moving tags"),
+    (whole, {}, "nothing: published"),
+    (tested, {}, "push, attest, set all tags"),
+]
+
+
+@pytest.mark.parametrize(("situation", "allowed", "action"), SITUATIONS)
+def test_a_dry_run_says_what_the_real_run_does_and_writes_nothing(
+    shelf: Shelf,
+    cell: Plan,
+    situation: Situation,
+    allowed: dict[str, bool],
+    action: str,
+) -> None:
+    situation(shelf, cell)
+    tags, files = set(shelf.repository.tags()), content(shelf.work)
+    (foreseen,) = shelf.foresee(cell, **allowed)
+    assert (set(shelf.repository.tags()), content(shelf.work)) == (tags, files)
+    (ended,) = shelf.publish(cell, **allowed)
+    assert foreseen.action == action
+    assert foreseen.exit_code == ended.exit_code
+    assert (foreseen.error and foreseen.error.what) == (ended.error and ended.error.what)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
