@@ -11,8 +11,8 @@ from __future__ import annotations
 # for a mebibyte of JSON.
 MOST_CONTAINERS, MOST_VALUES = 16_384, 262_144
 # --- Fields ---
-# Characters of names: of a model, a user, a role.
-LONGEST_NAME = 256
+# Characters of names: of a model, or of who says a message.
+LONGEST_NAME = 4096
 # OpenAI's own limits of stop sequences and of texts for vectors.
 MOST_STOPS, MOST_INPUTS = 4, 2048
 # Characters of one stop sequence: it is looked for in every piece of an answer.

@@ -102,7 +102,7 @@ class Body(BaseModel):
                 if not any(_same(value, harmless) for harmless in cls._nothing[name]):
                     raise PydanticCustomError(UNSUPPORTED, "not supported by this service", {"name": name})
             else:
-                raise PydanticCustomError(UNKNOWN, "unknown argument", {"name": name[: limits.LONGEST_NAME]})
+                raise PydanticCustomError(UNKNOWN, "unknown argument", {"name": name})
         return known
 
 
