@@ -261,7 +261,7 @@ class Embeddings(Body):
     model: Name | None = None
     input: Input
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: StrictInt | None = None
+    dimensions: Length | None = None
 
     @property
     def inputs(self) -> list[str] | list[list[int]]:
