@@ -21,7 +21,7 @@ from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, 
 from ftbuild.front.guard import Answering, Guard, header
 from ftbuild.front.leaving import Events, Parts, unless_gone
 from ftbuild.front.places import Bodies, Places
-from ftbuild.front.requests import Chat, Completion, Embeddings, Generation
+from ftbuild.front.requests import Chat, Completion, Embeddings, Generation, OldCompletion
 from ftbuild.front.settings import Settings
 from ftbuild.front.triton import Server
 from ftbuild.front.workers import Workers
@@ -69,7 +69,7 @@ def make(settings: Settings) -> ASGIApp:
                 Route("/v1/models", models),
                 Route("/v1/models/{name:path}", described),
                 post("/v1/completions", Completion, service.complete),
-                post("/v1/engines/{name:path}/completions", Completion, service.complete),
+                post("/v1/engines/{name:path}/completions", OldCompletion, service.complete),
                 post("/v1/chat/completions", Chat, service.chat),
                 post("/v1/embeddings", Embeddings, service.embed),
             ],

@@ -237,6 +237,14 @@ class Completion(Generation):
 
     prompt: Input
 
+    @model_validator(mode="before")
+    @classmethod
+    def _of_old_clients(cls, body: Any) -> Any:
+        """Leave out `logprobs` of who names no model: editors' plugins ask for them without a use for them."""
+        if isinstance(body, dict) and body.get("model") is None:
+            return {name: value for name, value in body.items() if name != "logprobs"}
+        return body
+
     @property
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts; Failure (400) for none, or too many answers to them."""
@@ -246,6 +254,12 @@ class Completion(Generation):
                 400, f"prompt: at least one, and at most {limits.MOST_ANSWERS} answers", param="prompt"
             )
         return found
+
+
+class OldCompletion(Completion):
+    """The body of /v1/engines/NAME/completions, the oldest form of the API, whose clients are as old."""
+
+    _ignored = Completion._ignored | {"logprobs"}
 
 
 class Embeddings(Body):

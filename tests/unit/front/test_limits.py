@@ -13,13 +13,14 @@ from pydantic import BaseModel
 
 from ftbuild.front import bodies, limits
 from ftbuild.front.failures import Failure
-from ftbuild.front.requests import Body, Chat, Completion, Embeddings, Part
+from ftbuild.front.requests import Body, Chat, Completion, Embeddings, OldCompletion, Part
 
-FORMS: tuple[type[BaseModel], ...] = (Completion, Chat, Embeddings)
+FORMS: tuple[type[BaseModel], ...] = (Completion, OldCompletion, Chat, Embeddings)
 SIZE = 1 << 18
 # Fields without which a body is not looked at any further.
 REQUIRED: dict[type[BaseModel], dict[str, Any]] = {
     Completion: {"prompt": "a"},
+    OldCompletion: {"prompt": "a"},
     Chat: {"messages": [{"role": "user", "content": "a"}]},
     Embeddings: {"input": "a"},
 }
