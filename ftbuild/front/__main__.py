@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +15,17 @@ from ftbuild.front import keys, limits, settings
 from ftbuild.front.settings import Settings
 
 # What the extra `front` brings, and the project's own dependencies among the front's.
-_PACKAGES = ("grpc", "jinja2", "numpy", "pydantic", "starlette", "tokenizers", "tritonclient", "uvicorn")
+_PACKAGES = (
+    "grpc",
+    "h2",
+    "jinja2",
+    "numpy",
+    "pydantic",
+    "starlette",
+    "tokenizers",
+    "tritonclient",
+    "uvicorn",
+)
 # Seconds that a connection may be kept between two requests; longer than clients keep theirs, so that no
 # request meets its end.
 _KEEP_SECONDS = 75
@@ -61,6 +72,8 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C; 2 for a wrong option, 4 without the packages."""
     given = parser().parse_args(arguments)
+    # Processes are started beside gRPC's threads, and are other programs at once.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         _require_packages()
         text = settings.read_text(given.tokenizer, given.end_id)

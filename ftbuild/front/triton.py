@@ -7,7 +7,7 @@ drops what is still in a queue, and tells the backend about the rest.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +18,9 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
 from ftbuild.front import calls, statuses, tensors
-from ftbuild.front.calls import Calls
+from ftbuild.front.calls import Calls, Latest
 from ftbuild.front.failures import SERVER, Failure, broken, late
+from ftbuild.front.streams import Streams
 from ftbuild.front.tensors import Array, Ask, Facts
 
 _ASK_SECONDS = 10
@@ -47,12 +48,7 @@ class Server:
         options = [("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.aio.insecure_channel(address, options=options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        # A stream of one request: the same call for the server, and less work here.
-        self._stream = self._channel.unary_stream(
-            _STREAM,
-            request_serializer=service_pb2.ModelInferRequest.SerializeToString,
-            response_deserializer=service_pb2.ModelStreamInferResponse.FromString,
-        )
+        self._streams = Streams(address, _STREAM, _STATUS)
         self._model = model
         self._seconds = seconds
         self._facts: Facts | None = None
@@ -90,11 +86,8 @@ class Server:
         """
         model = await self.facts()
         request = _message(self._model, tensors.request(model, ask))
-        self._calls.require_room()
         seen = 0
-        async with self._started(
-            self._call(model, request), _streamed if model.decoupled else _single
-        ) as call:
+        async with self._started(request, streams=model.decoupled) as call:
             async for response in call.responses:
                 tokens = tensors.new_tokens(model, ask, _outputs(response), seen)
                 seen += len(tokens)
@@ -108,9 +101,8 @@ class Server:
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
-        self._calls.require_room()
         found = np.empty(0, np.float32)
-        async with self._started(self._stub.ModelInfer(request), _single) as call:
+        async with self._started(request, streams=False) as call:
             async for response in call.responses:
                 found = _outputs(response)[tensors.VECTORS]
             call.whole = True
@@ -121,15 +113,22 @@ class Server:
     async def close(self) -> None:
         """End the connection, once the answers that are being computed have come, or it takes too long."""
         await self._calls.finished(_DRAIN_SECONDS)
+        self._streams.close()
         await self._channel.close()
 
     @contextlib.asynccontextmanager
-    async def _started(self, call: Any, take: Callable[[Any], Any]) -> AsyncGenerator[_Started, None]:
-        """Start a call to the server, and break it off if its answer is not whole at the end of the context.
+    async def _started(self, request: Any, *, streams: bool) -> AsyncGenerator[_Started, None]:
+        """Ask the server, and break the call off if its answer is not whole at the end of the context.
 
-        Raises Failure where it fails or takes too long.
+        Raises Failure where it fails or takes too long, (429) for one call more than there may be.
         """
-        started = _Started(self._calls.start(call, take).responses(self._seconds))
+        latest = self._calls.begin(_streamed if streams else _single)
+        try:
+            call = await self._call(request, latest, streams=streams)
+        except BaseException:
+            latest.end(None)
+            raise
+        started = _Started(latest.responses(self._seconds))
         try:
             with _failures():
                 async with contextlib.aclosing(started.responses):
@@ -145,11 +144,13 @@ class Server:
             if self._cancels and not started.whole:
                 call.cancel()
 
-    def _call(self, model: Facts, request: Any) -> Any:
-        if not model.decoupled:
-            return self._stub.ModelInfer(request)
+    async def _call(self, request: Any, latest: Latest, *, streams: bool) -> Any:
+        if not streams:
+            call = self._stub.ModelInfer(request)
+            self._calls.fill(latest, call)
+            return call
         request.parameters[_FINAL].bool_param = True
-        return self._stream(request, metadata=_STATUS)
+        return await self._streams.start(request.SerializeToString(), latest.put, latest.end)
 
 
 @dataclass
@@ -164,11 +165,12 @@ def _single(response: Any) -> Any:
     return response
 
 
-def _streamed(message: Any) -> Any:
+def _streamed(content: bytes) -> Any:
     """Return the response of a stream's message, None for the last one of a server, which holds no tensors.
 
     Raises Failure where it is an error.
     """
+    message = service_pb2.ModelStreamInferResponse.FromString(content)
     if message.error_message:
         raise statuses.of_message(message.error_message)
     return message.infer_response if message.infer_response.outputs else None
