@@ -85,7 +85,7 @@ def slow_model(folder: Path) -> Path:
 @contextmanager
 def front(triton: str, tokenizer: Path, log: Path, *options: str, **environment: str) -> Iterator[Front]:
     """Run the front for a server's gRPC endpoint; end it with SIGTERM."""
-    for package in ("fastapi", "tokenizers", "uvicorn"):
+    for package in ("starlette", "tokenizers", "uvicorn"):
         needs.package(package)
     port = free_ports().http
     arguments = ["--triton", triton, "--tokenizer", str(tokenizer), "--name", NAME, "--port", str(port)]

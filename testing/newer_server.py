@@ -1,6 +1,7 @@
 """A gRPC server that says to be a Triton of some version, answers slowly and counts cancelled calls.
 
-It stands in for servers whose calls may be cancelled (2.59 and later), which no image for tests has.
+It stands in for servers whose calls may be cancelled (2.59 and later), which no image for tests has, and for
+errors that no model of the sample stack has.
 """
 
 from __future__ import annotations
@@ -30,12 +31,19 @@ parameters { key: "max_output_len" value { string_value: "2048" } }
 class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """The service: it counts the calls begun, and how they ended.
 
-    `cancelled` are those whose client did not wait for the end.
+    `cancelled` are those whose client did not wait for the end. With an `error` each request gets it after as
+    many tokens as `error_after`: as the message of a stream, or as a `status`. More than `most` tokens of
+    prompt and answer are refused in the backend's words.
     """
 
     def __init__(self, version: str, *, decoupled: bool) -> None:
         self.version = version
         self.decoupled = decoupled
+        self.error = ""
+        self.error_after = 0
+        self.status: grpc.StatusCode | None = None
+        self.most: int | None = None
+        self.pause = PAUSE_SECONDS
         self.begun = self.cancelled = self.finished = 0
 
     def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 (names of the protocol)
@@ -57,19 +65,29 @@ class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answer at once."""
+        if self.error and self.status is not None:
+            context.abort(self.status, self.error)
         *_, last = self._responses(request, context)
         return last
 
     def ModelStreamInfer(self, requests: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         """Answer token by token."""
         for request in requests:
-            for response in self._responses(request, context):
+            for number, response in enumerate(self._responses(request, context)):
+                if self.error and number == self.error_after:
+                    if self.status is not None:
+                        context.abort(self.status, self.error)
+                    yield service_pb2.ModelStreamInferResponse(error_message=self.error)
+                    return
                 yield service_pb2.ModelStreamInferResponse(infer_response=response)
 
     def _responses(self, request: Any, context: Any) -> Iterator[Any]:
         contents = zip(request.inputs, request.raw_input_contents, strict=True)
         inputs = {tensor.name: np.frombuffer(raw, np.uint32) for tensor, raw in contents}
         prompt, length = inputs["input_ids"].tolist(), int(inputs["request_output_len"][0])
+        if self.most is not None and len(prompt) + length > self.most:
+            room = f"is {length}, which is not in the range [0, {self.most - len(prompt)}]"
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"request_output_len[0] {room}")
         done = False
 
         def ended() -> None:
@@ -82,7 +100,7 @@ class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
             if not context.is_active():
                 return
             done = number == length
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(self.pause)
             yield _response([*prompt, *[LETTER] * number, *[0] * (length - number)], len(prompt) + number)
 
 

@@ -99,6 +99,11 @@ class FrontChoice:
     openai_port: Annotated[int, Range(1, 65535), "port of the OpenAI front"] = 8003
     openai_model: Annotated[str | None, "what its clients call the model (default: the server's name)"] = None
     openai_image: Annotated[str | None, "its image (default: what invoke serve.front built last)"] = None
+    openai_context: Annotated[
+        int | None,
+        Range(1, 2**31 - 1),
+        "most tokens of prompt and answer (default: what the weights say)",
+    ] = None
 
     def options(self, config: Config, keys: Path | None = None) -> front.FrontOptions | None:
         """Return the options for the serving modules, None without a front."""
@@ -106,11 +111,11 @@ class FrontChoice:
         from ftbuild.serving import front, front_image
 
         if not self.openai:
-            if keys or self.openai_model or self.openai_image:
+            if keys or self.openai_model or self.openai_image or self.openai_context is not None:
                 raise ConfigError("options of the OpenAI front without one", hint="--openai")
             return None
         image = self.openai_image or front_image.moving_tag(config)
-        return front.FrontOptions(image, self.openai_model, keys)
+        return front.FrontOptions(image, self.openai_model, keys, self.openai_context)
 
     @property
     def port(self) -> int | None:

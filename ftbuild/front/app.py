@@ -4,160 +4,160 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from pydantic import BaseModel
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope
 
-from ftbuild.front import formats
-from ftbuild.front.failures import Failure, unavailable, unsupported
-from ftbuild.front.formats import Chats, Completions, Envelope, Usage, Whole
-from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared
-from ftbuild.front.guard import Guard
-from ftbuild.front.leaving import Events, unless_gone
-from ftbuild.front.requests import Chat, Completion, Embeddings, Generation
+from ftbuild.front import bodies, formats
+from ftbuild.front.failures import Failure, unavailable
+from ftbuild.front.formats import Chats, Completions, Envelope, Stream, Usage, Whole
+from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, Wish
+from ftbuild.front.guard import Answering, Guard, header
+from ftbuild.front.leaving import Events, Parts, unless_gone
+from ftbuild.front.places import Bodies, Places
+from ftbuild.front.requests import Chat, Completion, Embeddings, Generation, OldCompletion
 from ftbuild.front.settings import Settings
 from ftbuild.front.triton import Server
+from ftbuild.front.workers import Workers
+
+B = TypeVar("B", bound=BaseModel)
 
 
-def make(settings: Settings) -> FastAPI:
+def make(settings: Settings) -> ASGIApp:
     """Return the application; it connects when it starts."""
+    service = Service(settings)
+    created = int(time.time())
+    places, held = Places(settings.most_requests), Bodies(settings.most_bytes)
+
+    async def health(request: Request) -> Response:
+        if not await service.ready():
+            raise unavailable("the Triton server does not serve the model")
+        return JSONResponse({"status": "ok"})
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [formats.model(settings.name, created)]})
+
+    async def described(request: Request) -> Response:
+        name = settings.named(request.path_params["name"])
+        return JSONResponse(formats.model(name, created))
+
+    def post(path: str, form: type[B], answer: Callable[[Receive, str, B], Awaitable[ASGIApp]]) -> Route:
+        async def answered(scope: Scope, receive: Receive, content: bytes) -> ASGIApp:
+            body = bodies.read(form, header(scope, b"content-type").decode("latin-1"), content)
+            # In the path by the oldest form of the API, else in the body; there is one.
+            name = settings.named(scope.get("path_params", {}).get("name") or getattr(body, "model", None))
+            return await answer(receive, name, body)
+
+        return Route(path, Answering(answered, places, held, settings.most_bytes), methods=["POST"])
 
     @asynccontextmanager
-    async def running(app: FastAPI) -> AsyncIterator[None]:
-        server = Server(
-            settings.triton,
-            settings.triton_model,
-            seconds=settings.seconds,
-            most=settings.most_requests,
-        )
-        app.state.server = server
-        app.state.service = Service(settings, server)
+    async def running(_: Any) -> AsyncIterator[None]:
+        await service.start()
         yield
-        await server.close()
+        await service.close()
 
-    # The pages that describe an application load scripts from elsewhere.
-    app = FastAPI(lifespan=running, openapi_url=None)
-    app.add_middleware(
-        Guard,
-        keys=settings.keys,
-        most_bytes=settings.most_bytes,
-        most_requests=settings.most_requests,
+    return Guard(
+        Router(
+            [
+                Route("/health", health),
+                Route("/v1/models", models),
+                Route("/v1/models/{name:path}", described),
+                post("/v1/completions", Completion, service.complete),
+                post("/v1/engines/{name:path}/completions", OldCompletion, service.complete),
+                post("/v1/chat/completions", Chat, service.chat),
+                post("/v1/embeddings", Embeddings, service.embed),
+            ],
+            redirect_slashes=False,
+            lifespan=running,
+        ),
+        settings.keys,
     )
-    app.add_exception_handler(Failure, _failed)
-    app.add_exception_handler(RequestValidationError, _malformed)
-    app.add_exception_handler(HTTPException, _refused)
-    created = int(time.time())
-
-    @app.get("/health")
-    async def health() -> dict[str, str]:
-        if not await app.state.server.ready():
-            raise unavailable("the Triton server does not serve the model")
-        return {"status": "ok"}
-
-    @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [formats.model(settings.name, created)]}
-
-    @app.get("/v1/models/{name:path}")
-    async def described(name: str) -> dict[str, Any]:
-        settings.require(name)
-        return formats.model(name, created)
-
-    @app.post("/v1/completions")
-    async def completions(body: Completion, request: Request) -> Response:
-        service: Service = app.state.service
-        return await service.answered(request, Completions(), body, service.of_prompts(body))
-
-    @app.post("/v1/chat/completions")
-    async def chat(body: Chat, request: Request) -> Response:
-        service: Service = app.state.service
-        return await service.answered(request, Chats(), body, service.of_messages(body))
-
-    @app.post("/v1/embeddings")
-    async def embeddings(body: Embeddings, request: Request) -> Response:
-        service: Service = app.state.service
-        return JSONResponse(await unless_gone(request.receive, service.vectors(body)))
-
-    return app
 
 
 class Service:
     """A model behind OpenAI's paths."""
 
-    def __init__(self, settings: Settings, server: Server) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._model = Model(server, settings.tokenizer, settings.end_id, settings.context)
 
-    async def of_prompts(self, body: Completion) -> list[Prepared]:
-        """Return what to ask for each prompt of a completion."""
-        self._settings.require(body.model)
-        longest = body.max_tokens or COMPLETION_TOKENS
-        return [
-            await self._model.prepared(
-                await self._model.encoded(prompt, "prompt") if isinstance(prompt, str) else prompt,
-                longest,
-                body.sampling,
-                body.stops,
-                param="prompt",
-            )
-            for prompt in body.prompts
-        ]
+    async def start(self) -> None:
+        """Connect to the server; needs a running event loop, and so does all that follows."""
+        settings = self._settings
+        self._server = Server(
+            settings.triton, settings.triton_model, seconds=settings.seconds, most=settings.most_requests
+        )
+        self._workers = Workers(settings.folder)
+        self._model = Model(
+            self._server, self._workers, settings.tokenizer, settings.end_id, settings.context
+        )
+        await self._workers.start()
 
-    async def of_messages(self, body: Chat) -> list[Prepared]:
-        """Return what to ask for a conversation."""
-        self._settings.require(body.model)
-        if self._settings.template is None:
+    async def close(self) -> None:
+        """End the connection, and the processes."""
+        await self._server.close()
+        await self._workers.close()
+
+    async def ready(self) -> bool:
+        """Return whether the server serves the model."""
+        return await self._server.ready()
+
+    async def complete(self, receive: Receive, name: str, body: Completion) -> ASGIApp:
+        """Return the answers to prompts."""
+        wish = Wish("prompt", body.max_tokens, body.sampling, body.stops, COMPLETION_TOKENS)
+        prompts: Any = body.prompts
+        preparing = (self._model.of_texts if isinstance(prompts[0], str) else self._model.of_rows)(
+            prompts, wish
+        )
+        return await self._answered(receive, Envelope(Completions(), name), body, preparing)
+
+    async def chat(self, receive: Receive, name: str, body: Chat) -> ASGIApp:
+        """Return the answers to a conversation."""
+        if not self._settings.has_template:
             raise Failure(
                 400,
-                f"{body.model} has no chat template; use /v1/completions",
+                f"{name} has no chat template; use /v1/completions",
                 param="messages",
                 code="no_chat_template",
             )
         messages = [message.for_template() for message in body.messages]
-        text = await asyncio.to_thread(self._settings.template.render, messages)
-        # The template has the special tokens already.
-        tokens = await self._model.encoded(text, "messages", special=False)
-        return [await self._model.prepared(tokens, body.longest, body.sampling, body.stops, param="messages")]
+        wish = Wish("messages", body.longest, body.sampling, body.stops)
+        preparing = self._model.of_messages(messages, wish)
+        return await self._answered(receive, Envelope(Chats(), name), body, preparing)
 
-    async def vectors(self, body: Embeddings) -> dict[str, Any]:
-        """Return the body with the vector of each input."""
-        self._settings.require(body.model)
-        rows = [
-            await self._model.encoded(each, "input") if isinstance(each, str) else each
-            for each in body.inputs
-        ]
-        found = await self._model.vectors(rows)
-        return formats.embeddings(body.model, found, sum(map(len, rows)), body.encoding_format)
+    async def embed(self, receive: Receive, name: str, body: Embeddings) -> ASGIApp:
+        """Return the vectors of inputs."""
+        vectors, tokens = await unless_gone(receive, self._model.vectors(body.inputs))
+        return Parts(formats.embeddings(name, vectors, tokens, body.encoding_format))
 
-    async def answered(
-        self, request: Request, form: Completions | Chats, body: Generation, preparing: Any
-    ) -> Response:
-        """Return the answer to a request, whole or as a stream; Gone when the client no longer waits."""
-        prepared: list[Prepared] = await unless_gone(request.receive, preparing)
-        envelope = Envelope(form, body.model)
-        if not body.streams:
-            return JSONResponse(await unless_gone(request.receive, self._whole(envelope, body, prepared)))
-        if len(prepared) > 1 or body.choices > 1:
-            raise unsupported("stream", "one answer at a time: one prompt, and n=1")
-        events = self._events(envelope, body, prepared[0])
-        # What the server refuses is told by the status.
-        first = await unless_gone(request.receive, _first(events))
-        return Events(_with(first, events))
-
-    async def _whole(
-        self, envelope: Envelope, body: Generation, prepared: Sequence[Prepared]
-    ) -> dict[str, Any]:
+    async def _answered(
+        self,
+        receive: Receive,
+        envelope: Envelope,
+        body: Generation,
+        preparing: Coroutine[Any, Any, list[Prepared]],
+    ) -> ASGIApp:
+        """Return the answers to a request, whole or as a stream; Gone when the client no longer waits."""
+        prepared = await unless_gone(receive, preparing)
+        tokens = sum(len(one.ask.prompt) for one in prepared)
         asked = [
             await self._model.another(one, body.sampling, number) if number else one
             for one in prepared
             for number in range(body.choices)
         ]
-        return envelope.whole(await _together(map(self._one, asked)), _tokens(prepared))
+        if not body.streams:
+            whole = await unless_gone(receive, _together(map(self._one, asked)))
+            return JSONResponse(envelope.whole(whole, tokens))
+        counted = bool(body.stream_options and body.stream_options.include_usage)
+        events = self._events(Stream(envelope, counted=counted), asked, tokens)
+        # What the server refuses is told by the status.
+        first = await unless_gone(receive, anext(events))  # type: ignore[arg-type]
+        return Events(_with(first, events))
 
     async def _one(self, request: Prepared) -> Whole:
         pieces = [piece async for piece in self._model.pieces(request)]
@@ -166,24 +166,59 @@ class Service:
         return Whole("".join(piece.text for piece in pieces), last.tokens, last.reason)
 
     async def _events(
-        self, envelope: Envelope, body: Generation, request: Prepared
-    ) -> AsyncGenerator[dict[str, Any], None]:
+        self, stream: Stream, asked: Sequence[Prepared], prompt: int
+    ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream; an error in the middle of it is one, too."""
-        last: Piece | None = None
-        counted = bool(body.stream_options and body.stream_options.include_usage)
-        async with aclosing(self._model.pieces(request)) as pieces:
+        counts: dict[int, int] = {}
+        pieces = self._pieces(asked) if len(asked) > 1 else _numbered(self._model.pieces(asked[0]))
+        async with aclosing(pieces):
             try:
-                async for piece in pieces:
-                    for choice in envelope.form.deltas(piece.text, piece.reason, first=last is None):
-                        yield envelope.chunk([choice], counted=counted)
-                    last = piece
+                async for index, piece in pieces:
+                    first = index not in counts
+                    counts[index] = piece.tokens
+                    yield stream.piece(index, piece.text, piece.reason, first=first)
             except Failure as failed:
-                if last is None:
+                if not counts:
                     raise
-                yield failed.body()
+                yield formats.event(failed.body())
                 return
-        if last and counted:
-            yield envelope.chunk([], Usage(_tokens([request]), last.tokens), counted=True)
+        yield stream.usage(Usage(prompt, sum(counts.values()))) + formats.DONE
+
+    async def _pieces(self, asked: Sequence[Prepared]) -> AsyncGenerator[tuple[int, Piece], None]:
+        """Yield the pieces of several answers as they come, each with the number of its answer."""
+        # One of each at most waits, so that a client that reads slowly slows all down.
+        waiting: asyncio.Queue[tuple[int, Piece] | Exception | None] = asyncio.Queue(len(asked))
+
+        async def put(index: int, request: Prepared) -> None:
+            try:
+                async with aclosing(self._model.pieces(request)) as pieces:
+                    async for piece in pieces:
+                        await waiting.put((index, piece))
+                await waiting.put(None)
+            except Exception as failed:
+                await waiting.put(failed)
+
+        tasks = [asyncio.create_task(put(index, request)) for index, request in enumerate(asked)]
+        try:
+            left = len(tasks)
+            while left:
+                found = await waiting.get()
+                if isinstance(found, Exception):
+                    raise found
+                if found is None:
+                    left -= 1
+                else:
+                    yield found
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _numbered(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[tuple[int, Piece], None]:
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield 0, piece
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, Whole]]) -> list[Whole]:
@@ -197,55 +232,8 @@ async def _together(work: Iterable[Coroutine[Any, Any, Whole]]) -> list[Whole]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _tokens(prepared: Sequence[Prepared]) -> int:
-    return sum(len(one.ask.prompt) for one in prepared)
-
-
-async def _first(events: AsyncGenerator[dict[str, Any], None]) -> dict[str, Any]:
-    return await anext(events)
-
-
-async def _with(
-    first: dict[str, Any], others: AsyncGenerator[dict[str, Any], None]
-) -> AsyncGenerator[dict[str, Any], None]:
+async def _with(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     async with aclosing(others) as rest:
         yield first
         async for event in rest:
             yield event
-
-
-async def _failed(request: Request, failure: Exception) -> Response:
-    assert isinstance(failure, Failure)
-    return JSONResponse(failure.body(), failure.status)
-
-
-async def _malformed(request: Request, wrong: Exception) -> Response:
-    """Name the first thing that is wrong, without its value."""
-    assert isinstance(wrong, RequestValidationError)
-    error = wrong.errors()[0]
-    place = [str(part) for part in error["loc"] if part != "body"]
-    if error["type"] == "json_invalid":
-        failure = Failure(400, "the body is not valid JSON")
-    elif error["type"] == "extra_forbidden":
-        name = ".".join(place)
-        failure = Failure(
-            400,
-            f"unknown argument: {name[:100]}",
-            param=name[:100],
-            code="unknown_parameter",
-        )
-    elif not place:
-        failure = Failure(400, "the body must be a JSON object, sent as Content-Type: application/json")
-    else:
-        name = ".".join(place)
-        failure = Failure(400, f"{name[:100]}: {error['msg']}", param=place[0][:100])
-    return await _failed(request, failure)
-
-
-async def _refused(request: Request, refused: Exception) -> Response:
-    assert isinstance(refused, HTTPException)
-    if refused.status_code == 404:
-        failure = Failure(404, f"no such path: {request.method} {request.url.path[:200]}", code="unknown_url")
-    else:
-        failure = Failure(refused.status_code, str(refused.detail))
-    return await _failed(request, failure)

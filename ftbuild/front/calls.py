@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
-from collections.abc import AsyncGenerator, AsyncIterable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import grpc
@@ -28,70 +27,107 @@ def survives_cancelling(version: str) -> bool:
 
 
 class Latest:
-    """The responses of a call, of which only the newest counts: each holds all tokens so far."""
+    """The responses of a call, of which only the newest counts: each holds all tokens so far.
 
-    def __init__(self) -> None:
-        self._changed = asyncio.Event()
+    `take` makes a response of a message of the call: None for one that says nothing, Failure for an error.
+    """
+
+    def __init__(self, take: Callable[[Any], Any]) -> None:
+        self._take = take
+        self._waiting: asyncio.Future[None] | None = None
         self._response: Any = None
-        self._failure: grpc.RpcError | Failure | None = None
-        self._ended = False
+        self._failure: Exception | None = None
+        self._late = False
+        # Whether anybody waits for them or not.
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def fill(self, call: Any) -> None:
-        """Take all responses of a call, a stream's or the one of a single answer."""
+        """Take the one message of a call that is answered once."""
+        failure: Exception | None = None
         try:
-            if isinstance(call, AsyncIterable):
-                async for response in call:
-                    self._put(response)
-            else:
-                self._put(await call)
-        except (grpc.RpcError, Failure) as failed:
-            self._failure = failed
+            self.put(await call)
+        except grpc.RpcError as failed:
+            failure = failed
         finally:
-            self._ended = True
-            self._changed.set()
+            self.end(failure)
+
+    def put(self, message: Any) -> None:
+        """Take one message."""
+        try:
+            response = self._take(message)
+        except Failure as failed:
+            # What comes after it says no more.
+            self._failure = self._failure or failed
+            return
+        if response is not None:
+            self._response = response
+            self._wake()
+
+    def end(self, failure: Exception | None) -> None:
+        """Note that no more messages come, and why not if the call has failed."""
+        self._failure = self._failure or failure
+        if not self.ended.done():
+            self.ended.set_result(None)
+        self._wake()
 
     async def responses(self, seconds: float) -> AsyncGenerator[Any, None]:
         """Yield the newest response whenever there is one; raise what the call fails with.
 
         Raises TimeoutError when the call takes longer.
         """
-        deadline = time.monotonic() + seconds
-        ended = False
-        while not ended:
-            await asyncio.wait_for(self._changed.wait(), max(deadline - time.monotonic(), 0))
-            self._changed.clear()
-            ended, response, self._response = self._ended, self._response, None
-            if response is not None:
-                yield response
+        # One timer for the whole call: one for each token would cost as much as the token.
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, self._expire)
+        try:
+            while not self._late:
+                if self._response is not None:
+                    response, self._response = self._response, None
+                    yield response
+                elif self.ended.done():
+                    break
+                else:
+                    self._waiting = loop.create_future()
+                    await self._waiting
+        finally:
+            timer.cancel()
+        if self._late:
+            raise TimeoutError
         if self._failure is not None:
             raise self._failure
 
-    def _put(self, response: Any) -> None:
-        self._response = response
-        self._changed.set()
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
+
+    def _expire(self) -> None:
+        self._late = True
+        self._wake()
 
 
 class Calls:
     """The calls that run, also those that nobody waits for any more."""
 
     def __init__(self, most: int) -> None:
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: set[Latest] = set()
+        self._filling: set[asyncio.Task[None]] = set()
         self._most = most
 
-    def require_room(self) -> None:
-        """Raise Failure (429) when one more call would be too many."""
+    def begin(self, take: Callable[[Any], Any]) -> Latest:
+        """Return what takes the messages of a new call; Failure (429) when that would be too many."""
         if len(self._running) >= self._most:
-            raise busy(self._most)
-
-    def start(self, call: Any) -> Latest:
-        """Take the responses of a call from now on, whoever waits for them or leaves."""
-        latest = Latest()
-        filling = asyncio.create_task(latest.fill(call))
-        self._running.add(filling)
-        filling.add_done_callback(self._running.discard)
+            raise busy(f"{self._most} answers are being computed")
+        latest = Latest(take)
+        self._running.add(latest)
+        latest.ended.add_done_callback(lambda _: self._running.discard(latest))
         return latest
+
+    def fill(self, latest: Latest, call: Any) -> None:
+        """Take the message of a call that is answered once, whoever waits for it or leaves."""
+        filling = asyncio.create_task(latest.fill(call))
+        self._filling.add(filling)
+        filling.add_done_callback(self._filling.discard)
 
     async def finished(self, seconds: float) -> None:
         """Return when all calls have ended, or after so many seconds."""
         if self._running:
-            await asyncio.wait(self._running, timeout=seconds)
+            await asyncio.wait([latest.ended for latest in self._running], timeout=seconds)

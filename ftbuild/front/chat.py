@@ -1,6 +1,8 @@
 """Chat templates of checkpoints, as transformers renders them.
 
-A template comes with the checkpoint, from strangers: Jinja's sandbox lets it make text and nothing else.
+A template comes with the checkpoint, from strangers: Jinja's sandbox lets it make text and nothing else. But
+it bounds neither time nor memory, not even while a template is compiled, which computes its constants. So
+templates are compiled and rendered in processes that can be ended (workers.py), and nowhere else.
 """
 
 from __future__ import annotations
@@ -9,10 +11,12 @@ import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import jinja2
+from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from ftbuild.errors import ConfigError
@@ -23,12 +27,32 @@ _DEFAULT = "default"
 _TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
 
+# What a template that cannot be compiled or rendered may end with: Python compiles what Jinja makes of it,
+# and refuses for instance a `break` outside of a loop, or too many nested blocks.
+_WRONG = (
+    jinja2.TemplateError, ArithmeticError, AssertionError, AttributeError, LookupError, MemoryError,
+    RecursionError, SyntaxError, TypeError, ValueError,
+)  # fmt: skip
+
+
+class _Generation(Extension):
+    """`{% generation %}`, by which templates mark for training what an assistant said: its body, as it is."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the body, in a scope of its own."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
 class ChatTemplate:
     """The template of a checkpoint, with the texts of its special tokens."""
 
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
         """Compile `source`; ConfigError when it is no template."""
-        extensions: list[str | type[Extension]] = [loopcontrols]
+        extensions: list[str | type[Extension]] = [loopcontrols, _Generation]
         # transformers v4.57 utils/chat_template_utils.py, _compile_jinja_template.
         environment = ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=extensions
@@ -37,8 +61,12 @@ class ChatTemplate:
         environment.globals |= {"raise_exception": _refuse, "strftime_now": _now}
         try:
             self._template = environment.from_string(source)
-        except jinja2.TemplateError as broken:
-            raise ConfigError(f"the chat template is broken: {broken}") from broken
+        except _WRONG as broken:
+            said = str(broken)[:200] if isinstance(broken, jinja2.TemplateError | SyntaxError) else ""
+            raise ConfigError(
+                f"the chat template is broken: {said or type(broken).__name__}",
+                hint="a template of another model, or none: remove it from the tokenizer's folder",
+            ) from None
         self._tokens = dict(tokens)
 
     def render(self, messages: Sequence[Mapping[str, Any]]) -> str:
@@ -47,12 +75,12 @@ class ChatTemplate:
             return self._template.render(
                 messages=messages, add_generation_prompt=True, tools=None, documents=None, **self._tokens
             )
-        except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as refused:
+        except _WRONG as refused:
             # Only the template's own words: others may quote a message.
             said = str(refused) if isinstance(refused, _Refused) else type(refused).__name__
             raise Failure(
                 400, f"the model's chat template does not take these messages: {said}", param="messages"
-            ) from refused
+            ) from None
 
 
 class _Refused(jinja2.TemplateError):

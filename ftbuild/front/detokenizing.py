@@ -7,9 +7,9 @@ from typing import Protocol
 
 # What a decoder writes for bytes that are no character, or not yet a whole one.
 _INCOMPLETE = "\N{REPLACEMENT CHARACTER}"
-# Tokens of the prompt before the answer: a decoder of SentencePiece takes the blank from the first piece, and
-# only from that one.
-_BEFORE = 6
+# Tokens of the prompt before the answer that decide how its first ones are written: a decoder of
+# SentencePiece takes the blank from the first piece, and only from that one.
+BEFORE = 6
 
 
 class Decoder(Protocol):
@@ -28,7 +28,7 @@ class Detokenizer:
 
     def __init__(self, decoder: Decoder, prompt: Sequence[int] = ()) -> None:
         self._decoder = decoder
-        self._tokens = list(prompt[-_BEFORE:])
+        self._tokens = list(prompt[-BEFORE:])
         # The text up to `_done` has been given out; decoding starts at `_from`.
         self._from, self._done = 0, len(self._tokens)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
+from pydantic_core import to_json
 
 from ftbuild.front.generation import Reason
 from ftbuild.front.tensors import Array
@@ -47,9 +51,11 @@ class Completions:
         """Return a choice with a whole answer."""
         return {"index": index, "text": answer.text, "logprobs": None, "finish_reason": answer.reason}
 
-    def deltas(self, text: str, reason: Reason | None, *, first: bool) -> Iterable[dict[str, Any]]:
+    def deltas(
+        self, index: int, text: str, reason: Reason | None, *, first: bool
+    ) -> Iterable[dict[str, Any]]:
         """Yield the choices that tell a piece of an answer."""
-        yield {"index": 0, "text": text, "logprobs": None, "finish_reason": reason}
+        yield {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
 
 
 class Chats:
@@ -62,14 +68,16 @@ class Chats:
         message = {"role": "assistant", "content": answer.text, "refusal": None}
         return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.reason}
 
-    def deltas(self, text: str, reason: Reason | None, *, first: bool) -> Iterable[dict[str, Any]]:
-        """Yield the choices that tell a piece of an answer: role, content, reason."""
+    def deltas(
+        self, index: int, text: str, reason: Reason | None, *, first: bool
+    ) -> Iterable[dict[str, Any]]:
+        """Yield the choices that tell a piece of an answer; the first one says whose it is."""
         if first:
-            yield _delta({"role": "assistant", "content": ""})
+            yield _delta(index, {"role": "assistant", "content": ""})
         if text:
-            yield _delta({"content": text})
+            yield _delta(index, {"content": text})
         if reason:
-            yield _delta({}, reason)
+            yield _delta(index, {}, reason)
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,8 @@ class Envelope:
         }
 
 
-def _delta(delta: dict[str, str], reason: Reason | None = None) -> dict[str, Any]:
-    return {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+def _delta(index: int, delta: dict[str, str], reason: Reason | None = None) -> dict[str, Any]:
+    return {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
 
 
 def model(name: str, created: int) -> dict[str, Any]:
@@ -112,21 +120,63 @@ def model(name: str, created: int) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": created, "owned_by": "ftbuild"}
 
 
-def embeddings(name: str, vectors: Sequence[Array], tokens: int, encoding: str) -> dict[str, Any]:
-    """Return the body with the vectors of inputs of so many tokens; base64 is of little-endian float32."""
-    return {
-        "object": "list",
-        "data": [
-            {"object": "embedding", "index": number, "embedding": _encoded(vector, encoding)}
-            for number, vector in enumerate(vectors)
-        ],
-        "model": name,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
+class Stream:
+    """The server-sent events of a stream, as bytes; `counted`: with `usage`, where the client wants it.
+
+    All are ASCII: some readers take U+0085, U+2028 and others for the end of a line, and so of an event.
+    """
+
+    def __init__(self, envelope: Envelope, *, counted: bool) -> None:
+        self._envelope = envelope
+        self._counted = counted
+        # What stands before and after the text of a piece, which is all that differs between most events.
+        self._around: dict[int, tuple[str, str]] = {}
+
+    def piece(self, index: int, text: str, reason: Reason | None, *, first: bool) -> bytes:
+        """Return the events of a piece of the answer `index`."""
+        if not first and reason is None:
+            before, after = self._around.get(index) or self._split(index)
+            return f"{before}{json.encoder.encode_basestring_ascii(text)}{after}".encode("ascii")
+        choices = self._envelope.form.deltas(index, text, reason, first=first)
+        return b"".join(event(self._envelope.chunk([each], counted=self._counted)) for each in choices)
+
+    def usage(self, usage: Usage) -> bytes:
+        """Return the last event, with the counted tokens; nothing where they are not wanted."""
+        return event(self._envelope.chunk([], usage, counted=True)) if self._counted else b""
+
+    def _split(self, index: int) -> tuple[str, str]:
+        mark = "\N{REPLACEMENT CHARACTER}"
+        (choice,) = self._envelope.form.deltas(index, mark, None, first=False)
+        whole = event(self._envelope.chunk([choice], counted=self._counted)).decode()
+        # The name of the model comes before, and may have the mark.
+        before, _, after = whole.rpartition(json.dumps(mark))
+        self._around[index] = before, after
+        return before, after
 
 
-def _encoded(vector: Array, encoding: str) -> str | list[float]:
+DONE = b"data: [DONE]\n\n"
+
+
+def event(content: dict[str, Any]) -> bytes:
+    """Return one server-sent event."""
+    return f"data: {json.dumps(content, separators=(',', ':'))}\n\n".encode("ascii")
+
+
+def embeddings(name: str, vectors: Sequence[Array], tokens: int, encoding: str) -> Iterator[bytes]:
+    """Yield the parts of the JSON with the vectors of inputs of so many tokens.
+
+    base64 is of little-endian float32. Each part has one vector: all as numbers take ten times the memory.
+    """
+    yield b'{"object":"list","data":['
+    for number, vector in enumerate(vectors):
+        yield b"," if number else b""
+        yield b'{"object":"embedding","index":%d,"embedding":%b}' % (number, _encoded(vector, encoding))
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    yield b'],"model":%b,"usage":%b}' % (json.dumps(name).encode(), json.dumps(usage).encode())
+
+
+def _encoded(vector: Array, encoding: str) -> bytes:
     if encoding == "base64":
-        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
-    numbers: list[float] = vector.tolist()
-    return numbers
+        return b'"%b"' % base64.b64encode(vector.astype("<f4").tobytes())
+    # What is no number has no place in JSON.
+    return to_json(np.nan_to_num(vector).tolist())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Coroutine, Iterator
 from contextlib import aclosing
 from typing import Any, TypeVar
 
@@ -12,6 +11,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 T = TypeVar("T")
+_PART_BYTES = 64 << 10
 
 
 class Gone(Exception):
@@ -41,14 +41,14 @@ async def _gone(receive: Receive) -> None:
 
 
 class Events(Response):
-    """Server-sent events: each item as a line of JSON, in the end `[DONE]`.
+    """A stream of server-sent events, made by `items`.
 
-    The items are closed as soon as the client is gone, also while the next one is waited for.
+    These are closed as soon as the client is gone, also while the next one is waited for.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, items: AsyncGenerator[dict[str, Any], None]) -> None:
+    def __init__(self, items: AsyncGenerator[bytes, None]) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._items = items
@@ -61,14 +61,35 @@ class Events(Response):
         async with aclosing(self._items) as items:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             async for item in items:
-                await _event(send, json.dumps(item, ensure_ascii=False, separators=(",", ":")))
-                if "error" in item:
-                    await send({"type": "http.response.body", "body": b""})
-                    return
-            await _event(send, "[DONE]")
+                await send({"type": "http.response.body", "body": item, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
 
-async def _event(send: Send, data: str) -> None:
-    body = f"data: {data}\n\n".encode("utf-8", "replace")
-    await send({"type": "http.response.body", "body": body, "more_body": True})
+class Parts(Response):
+    """An answer of JSON in parts, which a thread makes one after the other while they are sent."""
+
+    media_type = "application/json"
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        super().__init__()
+        del self.headers["content-length"]
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the parts; Gone when the client is."""
+        await unless_gone(receive, self._send(send))
+
+    async def _send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        while part := await asyncio.to_thread(self._next):
+            await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+    def _next(self) -> bytes:
+        """Return the next parts, as many as are sent at once."""
+        found = bytearray()
+        for part in self._parts:
+            found += part
+            if len(found) >= _PART_BYTES:
+                break
+        return bytes(found)

@@ -1,96 +1,206 @@
 """The bodies of requests, by OpenAI's reference; what this service cannot honour is refused by name.
 
-A parameter that is sent with the value that it has anyway is fine: clients send many of them.
+A parameter that is sent with the value that it has anyway is fine: clients send many of them, also those of
+other servers. What is null is as good as not sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    StrictBool,
+    StrictInt,
+    Tag,
+    model_validator,
+)
+from pydantic_core import PydanticCustomError
 
+from ftbuild.front import limits
+from ftbuild.front.bodies import IDS, PARTS, ROWS, TEXT, TEXTS, UNKNOWN, UNSUPPORTED
 from ftbuild.front.failures import Failure, unsupported
 from ftbuild.front.sampling import Sampling
 
-# OpenAI's own limits.
-MOST_STOPS, MOST_INPUTS = 4, 2048
-# A request occupies the server so many times: answers to one prompt, and to all of them.
-MOST_CHOICES, MOST_ANSWERS = 16, 64
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Name = Annotated[str, Field(max_length=limits.LONGEST_NAME)]
+Text = Annotated[str, Field(max_length=limits.LONGEST_TEXT)]
+Stop = Annotated[str, Field(min_length=1, max_length=limits.LONGEST_STOP)]
+Length = Annotated[StrictInt, Field(ge=1, le=limits.LONGEST_ANSWER)]
 Token = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
-# What changes no answer.
-_IGNORED = frozenset(
-    {
-        "metadata", "parallel_tool_calls", "prompt_cache_key", "safety_identifier", "service_tier", "store",
-        "user",
-    }
-)  # fmt: skip
-# Parameter -> the values that ask for nothing.
-_NOTHING: Mapping[str, tuple[Any, ...]] = {
-    "audio": (None,),
-    "best_of": (None, 1),
-    "echo": (None, False),
-    "function_call": (None, "none"),
-    "functions": (None, []),
-    "logit_bias": (None, {}),
-    "logprobs": (None, False),
-    "modalities": (None, ["text"]),
-    "prediction": (None,),
-    "reasoning_effort": (None, "none"),
-    "response_format": (None, {"type": "text"}),
-    "suffix": (None, ""),
-    "tool_choice": (None, "none"),
-    "tools": (None, []),
-    "top_logprobs": (None, 0),
-}
+# Every list ends with its first wrong element, and none is longer than some limit.
+Row = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MOST_TOKENS)]
+Rows = Annotated[list[Row], Field(fail_fast=True, max_length=limits.MOST_INPUTS)]
+Texts = Annotated[list[Text], Field(fail_fast=True, max_length=limits.MOST_INPUTS)]
 
 
-class StreamOptions(BaseModel):
+def _form(value: Any) -> str | None:
+    """Return which of the alternatives of a text or texts a value is meant to be, by its first element."""
+    if isinstance(value, str):
+        return TEXT
+    if not isinstance(value, list):
+        return None
+    first = value[0] if value else ""
+    kinds: Mapping[type, str] = {str: TEXTS, list: ROWS, int: IDS, float: IDS, bool: IDS, dict: PARTS}
+    return kinds.get(type(first))
+
+
+Input = Annotated[
+    Annotated[Text, Tag(TEXT)]
+    | Annotated[Texts, Tag(TEXTS)]
+    | Annotated[Row, Tag(IDS)]
+    | Annotated[Rows, Tag(ROWS)],
+    Discriminator(
+        _form,
+        custom_error_type="form",
+        custom_error_message=(
+            "it must be a text, a list of texts, a list of token ids, or a list of such lists"
+        ),
+    ),
+]
+Stops = Annotated[
+    Annotated[str, Field(max_length=limits.LONGEST_STOP), Tag(TEXT)]
+    | Annotated[list[Stop], Field(fail_fast=True, max_length=limits.MOST_STOPS), Tag(TEXTS)],
+    Discriminator(
+        _form,
+        custom_error_type="form",
+        custom_error_message=f"it must be a text, or a list of at most {limits.MOST_STOPS} texts",
+    ),
+]
+
+
+class Body(BaseModel):
+    """An object of a request: its first unknown name ends it, so that no list of them is made.
+
+    `_nothing` are names of parameters that this service lacks, with the values that ask for nothing;
+    `_ignored` are those that change no answer, whatever their value.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    _ignored: ClassVar[frozenset[str]] = frozenset()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_known_names(cls, body: Any) -> Any:
+        """Leave out what asks for nothing; refuse by a reason what cannot be honoured."""
+        if not isinstance(body, dict):
+            return body
+        known = {}
+        for name, value in body.items():
+            if value is None or name in cls._ignored:
+                continue
+            if name in cls.model_fields:
+                known[name] = value
+            elif name in cls._nothing:
+                if not any(_same(value, harmless) for harmless in cls._nothing[name]):
+                    raise PydanticCustomError(UNSUPPORTED, "not supported by this service", {"name": name})
+            else:
+                raise PydanticCustomError(UNKNOWN, "unknown argument", {"name": name})
+        return known
+
+
+def _same(sent: Any, value: Any) -> bool:
+    """Return whether two values are one: 0 and 0.0 are, 0 and false are not."""
+    return isinstance(sent, bool) is isinstance(value, bool) and bool(sent == value)
+
+
+class StreamOptions(Body):
     """How a stream ends."""
+
+    # Padding against those who count bytes: a wish about a stream's form that answers here do not have.
+    _ignored = frozenset({"include_obfuscation"})
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {"continuous_usage_stats": (False,)}
 
     include_usage: StrictBool = False
 
 
-class Generation(BaseModel):
+def _every_token_as_top_k(value: Any) -> Any:
+    """Return OpenAI-compatible servers' -1, all tokens, as the 0 that it is here."""
+    return 0 if value == -1 and not isinstance(value, bool) else value
+
+
+class Generation(Body):
     """What both kinds of requests have in common."""
 
-    model_config = ConfigDict(extra="forbid")
+    # What changes no answer.
+    _ignored = frozenset(
+        {
+            "cache_prompt", "cache_salt", "metadata", "parallel_tool_calls", "priority", "prompt_cache_key",
+            "prompt_cache_retention", "request_id", "safety_identifier", "service_tier", "store", "user",
+        }
+    )  # fmt: skip
+    # OpenAI's, then vLLM's, SGLang's and llama.cpp's.
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "best_of": (1,),
+        "logit_bias": ({},),
+        "modalities": (["text"],),
+        "reasoning_effort": ("none",),
+        "response_format": ({"type": "text"},),
+        "top_logprobs": (0,),
+        "verbosity": ("medium",),
+        "allowed_token_ids": ([],),
+        "bad_words": ([],),
+        "detokenize": (True,),
+        "dynatemp_range": (0,),
+        "grammar": ("",),
+        "ignore_eos": (False,),
+        "include_reasoning": (False, True),
+        "include_stop_str_in_output": (False,),
+        "length_penalty": (1,),
+        "logits_processors": ([],),
+        "lora_path": ("",),
+        "min_p": (0,),
+        "min_tokens": (0,),
+        "mirostat": (0,),
+        "no_stop_trim": (False,),
+        "prompt_logprobs": (0,),
+        "repeat_penalty": (1,),
+        "return_token_ids": (False,),
+        "return_tokens_as_token_ids": (False,),
+        "separate_reasoning": (False, True),
+        "skip_special_tokens": (True,),
+        "spaces_between_special_tokens": (False, True),
+        "stop_token_ids": ([],),
+        "truncate_prompt_tokens": (),
+        "typical_p": (1,),
+        "use_beam_search": (False,),
+        "vllm_xargs": ({},),
+        **dict.fromkeys(
+            (
+                "bad_words_list", "cache_control", "ebnf", "guided_choice", "guided_decoding_backend",
+                "guided_grammar", "guided_json", "guided_regex", "guided_whitespace_pattern", "json_schema",
+                "kv_transfer_params", "regex", "structural_tag", "structured_outputs",
+                "thinking_token_budget",
+            ),
+            (),
+        ),
+    }  # fmt: skip
 
-    model: str
-    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    model: Name | None = None
+    max_tokens: Length | None = None
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
-    top_k: Annotated[StrictInt, Field(ge=0, le=1024)] | None = None
+    top_k: Annotated[StrictInt, Field(ge=0, le=1024), BeforeValidator(_every_token_as_top_k)] | None = None
     presence_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     frequency_penalty: Annotated[Number, Field(ge=-2, le=2)] | None = None
     repetition_penalty: Annotated[Number, Field(gt=0, le=2)] | None = None
     seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
-    stop: str | list[str] | None = None
-    n: Annotated[StrictInt, Field(ge=1, le=MOST_CHOICES)] | None = None
+    stop: Stops | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=limits.MOST_CHOICES)] | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_asks_for_nothing(cls, body: Any) -> Any:
-        """Refuse what cannot be honoured by a reason, not as an unknown name."""
-        if not isinstance(body, dict):
-            return body
-        for name, harmless in _NOTHING.items():
-            # 0 is no False here, nor 1 a True.
-            sent = body.get(name)
-            if not any(sent == value and type(sent) is type(value) for value in harmless):
-                raise unsupported(name, "not supported by this service")
-        return {name: value for name, value in body.items() if name not in _IGNORED and name not in _NOTHING}
-
     @property
     def stops(self) -> list[str]:
-        """The stop sequences; Failure (400) for too many or an empty one."""
-        found = [self.stop] if isinstance(self.stop, str) else self.stop or []
-        if len(found) > MOST_STOPS or not all(found):
-            raise Failure(400, f"stop: at most {MOST_STOPS} sequences, none of them empty", param="stop")
-        return found
+        """The stop sequences."""
+        return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or [])
 
     @property
     def choices(self) -> int:
@@ -113,60 +223,110 @@ class Generation(BaseModel):
 class Completion(Generation):
     """The body of /v1/completions; prompts are texts or lists of token ids."""
 
-    prompt: str | list[str] | list[Token] | list[list[Token]]
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **Generation._nothing,
+        "add_special_tokens": (True,),
+        "echo": (False,),
+        "functions": ([],),
+        "logprobs": (False,),
+        "prompt_embeds": (),
+        "suffix": ("",),
+        "tool_choice": ("none",),
+        "tools": ([],),
+    }
+
+    prompt: Input
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_old_clients(cls, body: Any) -> Any:
+        """Leave out `logprobs` of who names no model: editors' plugins ask for them without a use for them."""
+        if isinstance(body, dict) and body.get("model") is None:
+            return {name: value for name, value in body.items() if name != "logprobs"}
+        return body
 
     @property
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts; Failure (400) for none, or too many answers to them."""
-        found: Any = self.prompt
-        if isinstance(found, str) or (found and isinstance(found[0], int)):
-            found = [found]
-        if not 0 < len(found) * self.choices <= MOST_ANSWERS:
-            raise Failure(400, f"prompt: at least one, and at most {MOST_ANSWERS} answers", param="prompt")
-        prompts: list[str] | list[list[int]] = found
-        return prompts
+        found = _several(self.prompt)
+        if not 0 < len(found) * self.choices <= limits.MOST_ANSWERS:
+            raise Failure(
+                400, f"prompt: at least one, and at most {limits.MOST_ANSWERS} answers", param="prompt"
+            )
+        return found
 
 
-class Embeddings(BaseModel):
+class OldCompletion(Completion):
+    """The body of /v1/engines/NAME/completions, the oldest form of the API, whose clients are as old."""
+
+    _ignored = Completion._ignored | {"logprobs"}
+
+
+class Embeddings(Body):
     """The body of /v1/embeddings; inputs are texts or lists of token ids."""
 
-    model_config = ConfigDict(extra="forbid")
+    _ignored = frozenset({"priority", "request_id", "user"})
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "add_special_tokens": (True,),
+        "normalize": (),
+        "truncate_prompt_tokens": (),
+    }
 
-    model: str
-    input: str | list[str] | list[Token] | list[list[Token]]
+    model: Name | None = None
+    input: Input
     encoding_format: Literal["float", "base64"] = "float"
-    dimensions: StrictInt | None = None
-    user: str | None = None
+    dimensions: Length | None = None
 
     @property
     def inputs(self) -> list[str] | list[list[int]]:
         """The inputs; Failure (400) for none, or too many."""
-        found: Any = self.input
-        if isinstance(found, str) or (found and isinstance(found[0], int)):
-            found = [found]
-        if not 0 < len(found) <= MOST_INPUTS:
-            raise Failure(400, f"input: at least one, and at most {MOST_INPUTS}", param="input")
+        found = _several(self.input)
+        if not 0 < len(found) <= limits.MOST_INPUTS:
+            raise Failure(400, f"input: at least one, and at most {limits.MOST_INPUTS}", param="input")
         if self.dimensions is not None:
             raise unsupported("dimensions", "the model's vectors have one length")
-        inputs: list[str] | list[list[int]] = found
-        return inputs
+        return found
 
 
 class Part(BaseModel):
-    """A part of a message."""
+    """A part of a message; what else it holds is about how clients keep it."""
 
     type: Literal["text"]
-    text: str
+    text: Text
 
 
-class Message(BaseModel):
-    """A message of a conversation, text only."""
+Parts = Annotated[list[Part], Field(fail_fast=True, max_length=limits.MOST_PARTS)]
 
-    model_config = ConfigDict(extra="forbid")
+
+class Message(Body):
+    """A message of a conversation, text only.
+
+    Clients send the messages of answers back as they got them, with all that these could have had: a field
+    that is null or empty says nothing, whatever its name.
+    """
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[Part]
-    name: str | None = None
+    content: Annotated[
+        Annotated[Text, Tag(TEXT)] | Annotated[Parts, Tag(PARTS)],
+        Discriminator(
+            lambda value: PARTS if value == [] else _form(value),
+            custom_error_type="form",
+            custom_error_message="it must be a text, or a list of parts of the type text",
+        ),
+    ]
+    name: Name | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_is_empty(cls, message: Any) -> Any:
+        """Leave out the empty fields of an answer; the content may be empty."""
+        if not isinstance(message, dict):
+            return message
+        return {
+            name: value
+            for name, value in message.items()
+            if name in cls.model_fields or value not in ("", [], {})
+        }
 
     def for_template(self) -> dict[str, str]:
         """Return the message as templates know it: one text, and no role that came after them."""
@@ -179,10 +339,36 @@ class Message(BaseModel):
 class Chat(Generation):
     """The body of /v1/chat/completions."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
-    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = None
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        **Generation._nothing,
+        "add_generation_prompt": (True,),
+        "add_special_tokens": (False,),
+        "audio": (),
+        "chat_template": (),
+        "chat_template_kwargs": ({},),
+        "continue_final_message": (False,),
+        "documents": ([],),
+        "echo": (False,),
+        "function_call": ("none",),
+        "functions": ([],),
+        "logprobs": (False,),
+        "mm_processor_kwargs": ({},),
+        "prediction": (),
+        "suffix": ("",),
+        "tool_choice": ("none", "auto"),
+        "tools": ([],),
+        "web_search_options": (),
+    }
+
+    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MOST_MESSAGES)]
+    max_completion_tokens: Length | None = None
 
     @property
     def longest(self) -> int | None:
         """The most tokens of an answer, by its newer or older name."""
         return self.max_completion_tokens or self.max_tokens
+
+
+def _several(given: Any) -> Any:
+    """Return a list of texts or of rows of token ids."""
+    return [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else given

@@ -43,7 +43,7 @@ class Facts:
 
     `decoupled`: it answers token by token. `longest_answer` is its limit of one answer in tokens, if it has
     one. Encoder-decoder models (T5) name their lengths otherwise and do not repeat the prompt. `most_rows`
-    are computed in one request.
+    are computed in one request, and so are `batch_tokens` of prompt and answer.
     """
 
     inputs: Mapping[str, str]
@@ -52,6 +52,7 @@ class Facts:
     decoupled: bool
     longest_answer: int | None = None
     most_rows: int = 1
+    batch_tokens: int | None = None
 
     @property
     def embeds(self) -> bool:
@@ -82,7 +83,7 @@ class Ask:
     `options` are inputs of one value, `stops` words by which the server itself may end the answer.
     """
 
-    prompt: Sequence[int]
+    prompt: Sequence[int] | Array
     length: int
     end_id: int | None
     options: Mapping[str, float] = field(default_factory=dict)
@@ -92,14 +93,19 @@ class Ask:
 def facts(config: Mapping[str, Any]) -> Facts:
     """Read the JSON form of a ModelConfig."""
     parameters = config.get("parameters", {})
-    longest = parameters.get("max_output_len", {}).get("string_value", "")
+
+    def number(name: str) -> int | None:
+        written = parameters.get(name, {}).get("string_value", "")
+        return int(written) if written.isdecimal() and written.isascii() and len(written) < 11 else None
+
     return Facts(
         inputs={t["name"]: t["data_type"].removeprefix("TYPE_") for t in config["input"]},
         required=frozenset(t["name"] for t in config["input"] if not t.get("optional")),
         outputs=frozenset(t["name"] for t in config["output"]),
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
-        longest_answer=int(longest) if longest.isdecimal() else None,
+        longest_answer=number("max_output_len"),
         most_rows=max(int(config.get("max_batch_size", 0)), 1),
+        batch_tokens=number("max_batch_tokens"),
     )
 
 
@@ -114,28 +120,27 @@ def request(model: Facts, ask: Ask) -> dict[str, Array]:
     if ask.stops and STOP_WORDS in model.inputs:
         values[STOP_WORDS] = _words(ask.stops)
     values |= {name: [value] for name, value in ask.options.items()}
-    values |= {"input_ids": list(ask.prompt), of_prompt: [len(ask.prompt)], of_answer: [ask.length]}
-    return {name: np.array([value], _TYPES[model.inputs[name]]) for name, value in values.items()}
+    values |= {"input_ids": ask.prompt, of_prompt: [len(ask.prompt)], of_answer: [ask.length]}
+    return {name: np.asarray(value, _TYPES[model.inputs[name]])[None] for name, value in values.items()}
 
 
-def vector_request(model: Facts, rows: Sequence[Sequence[int]]) -> dict[str, Array]:
+def vector_request(model: Facts, rows: Sequence[Sequence[int] | Array]) -> dict[str, Array]:
     """Return the tensors that ask for a vector of each row of token ids."""
-    longest = max(map(len, rows))
-    values = {
-        "input_ids": [[*row, *[0] * (longest - len(row))] for row in rows],
-        LENGTHS: [[len(row)] for row in rows],
-    }
-    return {name: np.array(value, _TYPES[model.inputs[name]]) for name, value in values.items()}
+    ids = np.zeros((len(rows), max(map(len, rows))), _TYPES[model.inputs["input_ids"]])
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = row
+    lengths = np.array([[len(row)] for row in rows], _TYPES[model.inputs[LENGTHS]])
+    return {"input_ids": ids, LENGTHS: lengths}
 
 
-def answer(model: Facts, ask: Ask, outputs: Mapping[str, Array]) -> list[int]:
-    """Return the tokens of an answer so far: up to the length that it has, to `end_id` and to the limit."""
-    row: list[int] = outputs[ANSWER].reshape(-1).tolist()
+def new_tokens(model: Facts, ask: Ask, outputs: Mapping[str, Array], seen: int) -> list[int]:
+    """Return the tokens of an answer after the first `seen`: to its length, to `end_id`, to the limit."""
+    row = outputs[ANSWER].reshape(-1)
     start = len(ask.prompt) if model.repeats_prompt else 0
-    stop = len(row)
+    stop = row.size
     if ANSWER_LENGTH in outputs and outputs[ANSWER_LENGTH].size:
         stop = int(outputs[ANSWER_LENGTH].reshape(-1)[0])
-    tokens = row[start : min(stop, start + ask.length)]
+    tokens: list[int] = row[start + seen : min(stop, start + ask.length)].tolist()
     if ask.end_id in tokens:
         tokens = tokens[: tokens.index(ask.end_id) + 1]
     return tokens

@@ -15,23 +15,25 @@ import grpc
 import numpy as np
 from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2, service_pb2_grpc
-from tritonclient.utils import np_to_triton_dtype, triton_to_np_dtype
+from tritonclient.utils import np_to_triton_dtype
 
-from ftbuild.front import calls, tensors
-from ftbuild.front.calls import Calls
-from ftbuild.front.failures import SERVER, Failure, unavailable
+from ftbuild.front import calls, statuses, tensors
+from ftbuild.front.calls import Calls, Latest
+from ftbuild.front.failures import SERVER, Failure, broken, late
+from ftbuild.front.streams import Streams
 from ftbuild.front.tensors import Array, Ask, Facts
 
-# The longest message of the server that a client gets.
-_LONGEST = 500
 _ASK_SECONDS = 10
+_STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 # Else a server says nothing where an answer has ended with its last token.
 _FINAL = "triton_enable_empty_final_response"
 # Servers from 2.49 on end a stream with the status of the error, which its message alone does not tell.
 _STATUS = (("triton_grpc_error", "true"),)
 # Answers that nobody waits for may take so long until the connection is closed, which ends them.
 _DRAIN_SECONDS = 20
-_BUSY = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND
+# numpy's types by Triton's names, of outputs.
+_TYPES = {"INT32": np.int32, "UINT32": np.uint32, "FP32": np.float32}
+_OUTPUTS = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
 
 
 class Server:
@@ -46,6 +48,7 @@ class Server:
         options = [("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_receive_message_length", -1)]
         self._channel = grpc.aio.insecure_channel(address, options=options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._streams = Streams(address, _STREAM, _STATUS)
         self._model = model
         self._seconds = seconds
         self._facts: Facts | None = None
@@ -77,54 +80,61 @@ class Server:
             return False
 
     async def answer(self, ask: Ask) -> AsyncGenerator[list[int], None]:
-        """Yield all tokens of the answer so far, whenever there are more; once if the model cannot stream.
+        """Yield new tokens of the answer whenever there are some; all at once if the model cannot stream.
 
         Close the iterator when no more are wanted.
         """
         model = await self.facts()
         request = _message(self._model, tensors.request(model, ask))
-        self._calls.require_room()
-        async with self._started(self._call(model, request)) as call:
+        seen = 0
+        async with self._started(request, streams=model.decoupled) as call:
             async for response in call.responses:
-                tokens = tensors.answer(model, ask, _outputs(response))
+                tokens = tensors.new_tokens(model, ask, _outputs(response), seen)
+                seen += len(tokens)
                 # The server may close the stream later, with the longest answer of a batch.
-                call.whole = len(tokens) == ask.length or (bool(tokens) and tokens[-1] == ask.end_id)
+                call.whole = seen == ask.length or (bool(tokens) and tokens[-1] == ask.end_id)
                 yield tokens
                 if call.whole:
                     return
             call.whole = True
 
-    async def vectors(self, rows: Sequence[Sequence[int]]) -> Array:
+    async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
-        self._calls.require_room()
         found = np.empty(0, np.float32)
-        async with self._started(self._stub.ModelInfer(request)) as call:
+        async with self._started(request, streams=False) as call:
             async for response in call.responses:
                 found = _outputs(response)[tensors.VECTORS]
             call.whole = True
         if found.size == 0 or found.size % len(rows):
-            raise Failure(500, "the Triton server failed", kind=SERVER)
+            raise broken()
         return found.reshape(len(rows), -1)
 
     async def close(self) -> None:
         """End the connection, once the answers that are being computed have come, or it takes too long."""
         await self._calls.finished(_DRAIN_SECONDS)
+        self._streams.close()
         await self._channel.close()
 
     @contextlib.asynccontextmanager
-    async def _started(self, call: Any) -> AsyncGenerator[_Started, None]:
-        """Start a call to the server, and break it off if its answer is not whole at the end of the context.
+    async def _started(self, request: Any, *, streams: bool) -> AsyncGenerator[_Started, None]:
+        """Ask the server, and break the call off if its answer is not whole at the end of the context.
 
-        Raises Failure where it fails or takes too long.
+        Raises Failure where it fails or takes too long, (429) for one call more than there may be.
         """
-        started = _Started(self._calls.start(call).responses(self._seconds))
+        latest = self._calls.begin(_streamed if streams else _single)
+        try:
+            call = await self._call(request, latest, streams=streams)
+        except BaseException:
+            latest.end(None)
+            raise
+        started = _Started(latest.responses(self._seconds))
         try:
             with _failures():
                 async with contextlib.aclosing(started.responses):
                     yield started
         except TimeoutError:
-            raise _late() from None
+            raise late() from None
         except Failure as failed:
             if failed.status == 503:
                 # Another server may come back in its place.
@@ -134,11 +144,13 @@ class Server:
             if self._cancels and not started.whole:
                 call.cancel()
 
-    def _call(self, model: Facts, request: Any) -> Any:
-        if not model.decoupled:
-            return self._stub.ModelInfer(request)
+    async def _call(self, request: Any, latest: Latest, *, streams: bool) -> Any:
+        if not streams:
+            call = self._stub.ModelInfer(request)
+            self._calls.fill(latest, call)
+            return call
         request.parameters[_FINAL].bool_param = True
-        return _Stream(self._stub.ModelStreamInfer(iter([request]), metadata=_STATUS))
+        return await self._streams.start(request.SerializeToString(), latest.put, latest.end)
 
 
 @dataclass
@@ -149,23 +161,19 @@ class _Started:
     whole: bool = False
 
 
-class _Stream:
-    """A call for a stream, as its responses that hold tensors; the last one of a server holds none."""
+def _single(response: Any) -> Any:
+    return response
 
-    def __init__(self, call: Any) -> None:
-        self._call = call
 
-    async def __aiter__(self) -> AsyncGenerator[Any, None]:
-        """Yield the responses; Failure with the server's words where it refuses the request."""
-        async for message in self._call:
-            if message.error_message:
-                raise Failure(400, message.error_message[:_LONGEST])
-            if message.infer_response.outputs:
-                yield message.infer_response
+def _streamed(content: bytes) -> Any:
+    """Return the response of a stream's message, None for the last one of a server, which holds no tensors.
 
-    def cancel(self) -> None:
-        """Break the call off."""
-        self._call.cancel()
+    Raises Failure where it is an error.
+    """
+    message = service_pb2.ModelStreamInferResponse.FromString(content)
+    if message.error_message:
+        raise statuses.of_message(message.error_message)
+    return message.infer_response if message.infer_response.outputs else None
 
 
 def _message(model: str, arrays: Mapping[str, Array]) -> Any:
@@ -179,9 +187,9 @@ def _message(model: str, arrays: Mapping[str, Array]) -> Any:
 
 def _outputs(response: Any) -> dict[str, Array]:
     return {
-        tensor.name: np.frombuffer(raw, triton_to_np_dtype(tensor.datatype))
+        tensor.name: np.frombuffer(raw, _TYPES[tensor.datatype])
         for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
-        if tensor.name in (tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS)
+        if tensor.name in _OUTPUTS
     }
 
 
@@ -191,18 +199,4 @@ def _failures() -> Iterator[None]:
     try:
         yield
     except grpc.RpcError as failed:
-        raise _failure(failed.code(), failed.details() or "") from failed
-
-
-def _failure(status: grpc.StatusCode, message: str) -> Failure:
-    if status in _BUSY:
-        return unavailable("the Triton server cannot be reached, or is loading its model; try again later")
-    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return _late()
-    if status is grpc.StatusCode.INVALID_ARGUMENT:
-        return Failure(400, message[:_LONGEST])
-    return Failure(500, "the Triton server failed", kind=SERVER)
-
-
-def _late() -> Failure:
-    return Failure(504, "the Triton server took too long", kind=SERVER, code="timeout")
+        raise statuses.of_server(failed.code(), failed.details() or "") from failed

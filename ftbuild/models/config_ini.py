@@ -27,6 +27,8 @@ SECTIONS = {
     "gpt": "gpt", "gptj": "gptj", "gptneox": "gptneox", "decoder": "t5", "t5": "t5", "bert": "bert",
     "encoder": "t5-encoder",
 }  # fmt: skip
+# Families of which some models or all have rotary positions, and so no table of them.
+_ROTARY = frozenset({"gpt", "gptj", "gptneox"})
 _CONVERT = "run invoke convert again, with the release that will serve the weights"
 
 
@@ -103,6 +105,10 @@ class ConvertedModel:
 
 # Keys of config.ini for the rows of a table of positions; a model with rotary embeddings has none.
 POSITIONS = ("max_pos_seq_len", "n_positions")
+# The key for what config.json says of a model that computes its positions. FasterTransformer has none.
+CONTEXT = "max_position_embeddings"
+# config.json's keys for it (transformers: GPT-NeoX and LLaMA; GPT-J and CodeGen).
+_CONTEXTS = (CONTEXT, "n_positions")
 # Parameter of config.pbtxt in release 1.1 (BE v1.1 libfastertransformer.cc:212-279) -> keys of config.ini, of
 # which the first that is there counts: the names of FT 5.2 and later, then what FT 5.0's GPT converter takes
 # from config.json (FT v5.0 huggingface_gpt_convert.py:112-117), then T5's (FT v5.3 T5TritonModel.cc:114).
@@ -185,6 +191,36 @@ def all_values(file: Path) -> dict[str, str]:
     """Return every value of a config.ini, by section.key; ConfigError when it is broken."""
     config = _parsed(file)
     return {f"{name}.{key}": value or "" for name in config.sections() for key, value in config.items(name)}
+
+
+def added_context(folder: Path, settings: Mapping[str, object]) -> dict[str, dict[str, str]]:
+    """Return what config.ini in `folder` lacks of the positions that config.json's `settings` name.
+
+    Nothing where the model has a table of positions, is an encoder with a decoder, whose positions are
+    relative, or the number is none. Raises ConfigError as `read`.
+    """
+    file = folder / FILE
+    config = _parsed(file) if file.is_file() else _parser()
+    section = next((name for name in SECTIONS if config.has_section(name) and config.options(name)), None)
+    if section is None or SECTIONS[section] not in _ROTARY:
+        return {}
+    if any(config.has_option(section, key) for key in (*POSITIONS, CONTEXT)):
+        return {}
+    named = (settings.get(key) for key in _CONTEXTS)
+    found = next(
+        (number for number in named if type(number) is int and 0 < number <= untrusted.LARGEST), None
+    )
+    return {section: {CONTEXT: str(found)}} if found else {}
+
+
+def context(model: ConvertedModel) -> int | None:
+    """Return the most tokens of prompt and answer, None where the weights do not say it.
+
+    Raises ConfigError for what is no number.
+    """
+    there = (key for key in (*POSITIONS, CONTEXT) if model.values.get(key, "None") != "None")
+    key = next(there, None)
+    return model.at_least_one(key) if key else None
 
 
 def has_experts(model: ConvertedModel) -> bool:

@@ -159,10 +159,13 @@ def _complete_config(conversion: Conversion, folder: Path, log: Path) -> None:
     added = weights.added_config(conversion.converter, conversion.checkpoint.facts)
     if conversion.sentence:
         added[sentence.SECTION] = conversion.sentence.values()
-    if not added or not folder.is_dir():
+    if not folder.is_dir():
         return
     try:
-        config_ini.add(folder, added)
+        if added:
+            config_ini.add(folder, added)
+        if context := config_ini.added_context(folder, conversion.checkpoint.settings):
+            config_ini.add(folder, context)
     except FileExistsError as taken:
         raise _taken(config_ini.FILE, log) from taken
     except ConfigError as broken:

@@ -26,11 +26,15 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class FrontOptions:
-    """A user's choices: the image, what clients call the model, and a file with API keys."""
+    """A user's choices: the image, what clients call the model, a file with API keys, and the context.
+
+    That is the most tokens of prompt and answer; None: what the weights say.
+    """
 
     image: str
     model: str | None = None
     keys: Path | None = None
+    context: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
         )
     keys = options.keys.resolve() if options.keys else None
     if models is None:
-        return Front(options.image, model, keys=keys)
+        return Front(options.image, model, context=options.context, keys=keys)
     tokenizer = next((place for place in tokenizers.places() if (models / place).is_dir()), None)
     if tokenizer is None:
         raise ConfigError(
@@ -92,16 +96,24 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
             "`python -m ftbuild.front --tokenizer DIR` by hand",
         )
     if tokenizer != TOKENIZER:
-        longest = vector_models.longest_text(models)
+        longest = _smaller(options.context, vector_models.longest_text(models))
         return Front(options.image, model, None, longest, keys, embeds=True, tokenizer=tokenizer)
-    return Front(options.image, model, *_facts(models, needs), keys)
+    weights = next((each for each in needs.weights if each.model == config_pbtxt.MODEL and each.exists), None)
+    if weights is None:
+        return Front(options.image, model, context=options.context, keys=keys)
+    found = config_ini.read(models / weights.folder)
+    context = config_ini.context(found)
+    # Without a table of positions the backend computes any, whatever the model has been trained with.
+    if options.context is not None and not any(key in found.values for key in config_ini.POSITIONS):
+        context = options.context
+    return Front(options.image, model, found.number("end_id"), _smaller(options.context, context), keys)
 
 
-def _facts(models: Path, needs: Needs) -> tuple[int | None, int | None]:
-    """Return the token that ends an answer, and the positions that the model has learned, if it has some."""
-    found = next((each for each in needs.weights if each.model == config_pbtxt.MODEL and each.exists), None)
-    if found is None:
-        return None, None
-    weights = config_ini.read(models / found.folder)
-    context = next((key for key in config_ini.POSITIONS if weights.values.get(key, "None") != "None"), None)
-    return weights.number("end_id"), weights.at_least_one(context) if context else None
+def _smaller(wanted: int | None, known: int | None) -> int | None:
+    """Return the context that was asked for; ConfigError when it is more than the `known` one."""
+    if wanted is not None and known is not None and wanted > known:
+        raise ConfigError(
+            f"--openai-context {wanted} is more than the {known} tokens that the weights are for",
+            hint=f"at most {known}",
+        )
+    return known if wanted is None else wanted

@@ -209,7 +209,8 @@ def container(deployment: Deployment) -> dict[str, Any]:
         "image": deployment.image,
         "imagePullPolicy": "IfNotPresent",
         # `args` leaves the image's entrypoint in place, as `docker run` does.
-        "args": list(deployment.command),
+        # Kubernetes replaces $(NAME) in them, and takes $$ for a dollar.
+        "args": [word.replace("$", "$$") for word in deployment.command],
         "ports": [
             {"name": name, "containerPort": inside} for name, _, inside in deployment.ports.endpoints()
         ],

@@ -21,7 +21,8 @@ def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
         "name": "openai",
         "image": found.image,
         "imagePullPolicy": "IfNotPresent",
-        "args": found.command("127.0.0.1", keys=secret is not None),
+        # Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar.
+        "args": [word.replace("$", "$$") for word in found.command("127.0.0.1", keys=secret is not None)],
         "ports": [{"name": "openai", "containerPort": front.PORT}],
         "readinessProbe": {
             "httpGet": {"path": front.HEALTH, "port": "openai"},

@@ -87,3 +87,9 @@ def test_a_broken_file_is_an_error_at_the_start(tmp_path: Path, content: str) ->
     (tmp_path / chat.CONFIG).write_text(content)
     with pytest.raises(ConfigError):
         chat.read(tmp_path)
+
+
+def test_what_marks_an_answer_for_training_changes_no_text(tmp_path: Path) -> None:
+    body = "{% generation %}{% set a = m.content %}{{ a }}{% endgeneration %}"
+    marked = f"{{% for m in messages %}}{body}!{{% endfor %}}"
+    assert read(tmp_path, chat_template=marked).render(MESSAGES) == "<b>&!"

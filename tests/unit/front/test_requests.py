@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
+from ftbuild.front import bodies
 from ftbuild.front.failures import Failure
-from ftbuild.front.requests import Chat, Completion, Embeddings
+from ftbuild.front.requests import Chat, Completion, Embeddings, OldCompletion
 from ftbuild.front.sampling import Sampling
 
 KNOWN = ("runtime_top_k", "runtime_top_p", "temperature", "random_seed", "repetition_penalty")
@@ -16,6 +18,13 @@ KNOWN = ("runtime_top_k", "runtime_top_p", "temperature", "random_seed", "repeti
 
 def completion(**more: Any) -> Completion:
     return Completion.model_validate({"model": "m", "prompt": "a", **more})
+
+
+def refused(form: type[Any] = Completion, **body: Any) -> Failure:
+    """Return the refusal of a body, as a client gets it."""
+    with pytest.raises(Failure) as found:
+        bodies.read(form, "application/json", json.dumps(body).encode())
+    return found.value
 
 
 def inputs(**more: Any) -> dict[str, float]:
@@ -87,9 +96,8 @@ def test_what_asks_for_nothing_is_fine(harmless: dict[str, Any]) -> None:
      ("tools", [{}]), ("response_format", {"type": "json_object"}), ("best_of", True)],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_named(name: str, value: Any) -> None:
-    with pytest.raises(Failure) as refused:
-        completion(**{name: value})
-    assert (refused.value.param, refused.value.status) == (name, 400)
+    found = refused(prompt="a", model="m", **{name: value})
+    assert (found.param, found.status, found.code) == (name, 400, "unsupported_parameter")
 
 
 @pytest.mark.parametrize(
@@ -119,13 +127,11 @@ def test_the_answers_of_one_request_are_limited() -> None:
             _ = completion(prompt=prompt, n=16).prompts
 
 
-def test_stop_sequences_are_at_most_four_and_not_empty() -> None:
+def test_stop_sequences_are_few_short_and_not_empty() -> None:
     assert completion(stop="x").stops == ["x"]
-    assert completion().stops == []
-    for stop in (["a"] * 5, [""], ""):
-        if stop:
-            with pytest.raises(Failure, match="at most 4"):
-                _ = completion(stop=stop).stops
+    assert completion().stops == completion(stop="").stops == completion(stop=[]).stops == []
+    for stop in (["a"] * 5, [""], "a" * 1001, ["a" * 1001], [1], 5):
+        assert refused(prompt="a", stop=stop).param == "stop"
 
 
 def test_messages_become_one_text_each() -> None:
@@ -170,7 +176,7 @@ def test_inputs_of_vectors_are_texts_or_token_ids(given: Any, inputs: Any) -> No
 
 @pytest.mark.parametrize(
     ("more", "param"),
-    [({"input": []}, "input"), ({"input": ["a"] * 2049}, "input"), ({"dimensions": 64}, "dimensions")],
+    [({"input": []}, "input"), ({"dimensions": 64}, "dimensions")],
 )
 def test_what_no_vector_can_be_is_refused_by_name(more: dict[str, Any], param: str) -> None:
     body = Embeddings.model_validate({"model": "m", "input": "a", **more})
@@ -179,7 +185,71 @@ def test_what_no_vector_can_be_is_refused_by_name(more: dict[str, Any], param: s
     assert (refused.value.status, refused.value.param) == (400, param)
 
 
+def test_vectors_of_too_many_inputs_are_refused() -> None:
+    assert refused(Embeddings, input=["a"] * 2049).param == "input"
+
+
 @pytest.mark.parametrize("given", [[-1], [2**31], [1, "a"], [[1], "a"], 5, None, {"input": "a"}])
 def test_inputs_of_another_form_are_malformed(given: Any) -> None:
     with pytest.raises(ValidationError):
         Embeddings.model_validate({"model": "m", "input": given})
+
+
+def test_old_clients_may_ask_for_log_probabilities_that_they_do_not_get() -> None:
+    assert bodies.read(Completion, "application/json", b'{"prompt": "a", "logprobs": 2}').prompts == ["a"]
+    old = b'{"prompt": "a", "model": "m", "logprobs": 2}'
+    assert bodies.read(OldCompletion, "application/json", old).prompts == ["a"]
+    assert refused(prompt="a", model="m", logprobs=2).param == "logprobs"
+
+
+@pytest.mark.parametrize(
+    ("name", "harmless", "other"),
+    [
+        ("top_k", -1, -2),
+        ("min_p", 0, 0.1),
+        ("ignore_eos", False, True),
+        ("min_tokens", 0, 2),
+        ("length_penalty", 1.0, 1.1),
+        ("skip_special_tokens", True, False),
+        ("spaces_between_special_tokens", True, 1),
+        ("use_beam_search", False, True),
+        ("stop_token_ids", [], [1]),
+        ("bad_words", [], ["a"]),
+        ("include_stop_str_in_output", False, True),
+        ("stream_options", {"continuous_usage_stats": False}, {"continuous_usage_stats": True}),
+        ("logit_bias", {}, {"5": -100}),
+        ("prompt_logprobs", None, 1),
+        ("guided_json", None, {}),
+        ("truncate_prompt_tokens", None, 5),
+        ("nobody_knows_it", None, 1),
+    ],
+)
+def test_what_other_servers_take_as_nothing_is_nothing_here(name: str, harmless: Any, other: Any) -> None:
+    assert completion(**{name: harmless}).prompts == ["a"]
+    found = refused(prompt="a", **{name: other})
+    assert (found.status, (found.param or "").split(".")[0]) == (400, name)
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "words"),
+    [
+        ({"prompt": ["a", 5]}, "prompt", "prompt.1: Input should be a valid string"),
+        ({"prompt": [-1]}, "prompt", "prompt.0: Input should be greater than or equal to 0"),
+        ({"prompt": None}, "prompt", "prompt: Field required"),
+        ({"prompt": 5}, "prompt", "a text, a list of texts, a list of token ids"),
+        ({"prompt": "a", "max_tokens": 2**32}, "max_tokens", "less than or equal to 2147483647"),
+        ({"prompt": "a", "stop": [1]}, "stop", "a text, or a list of at most 4 texts"),
+        ({"prompt": "a", "frobnicate": 1}, "frobnicate", "unknown argument: frobnicate"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(body: dict[str, Any], param: str, words: str) -> None:
+    found = refused(**body)
+    assert found.param == param
+    assert words in found.message
+    assert ":t" not in found.message
+
+
+def test_a_part_that_is_no_text_is_named() -> None:
+    image = {"type": "image_url", "image_url": {"url": "x"}}
+    found = refused(Chat, messages=[{"role": "user", "content": [image]}])
+    assert (found.param, found.message) == ("messages", "messages.0.content.0.type: Input should be 'text'")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
@@ -30,6 +31,18 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     tokenizer = bytelevel.write(folder / "tokenizer")
     with front(NOWHERE, tokenizer, folder / "log", *options, FTBUILD_OPENAI_API_KEY=KEY) as found:
         yield found
+
+
+def raw(found: Front, sent: bytes, *, seconds: float = 20) -> bytes:
+    """Return what comes for some bytes until the connection ends, or for so many seconds."""
+    host, port = found.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=seconds) as connection:
+        answered = b""
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            connection.sendall(sent)
+            while part := connection.recv(65536):
+                answered += part
+    return answered
 
 
 def post(found: Front, body: bytes, **headers: str) -> requests.Response:
@@ -116,6 +129,10 @@ def test_a_client_that_sends_half_a_request_holds_up_nobody(asked: Front) -> Non
         (["--api-key-file", "{tmp}/short"], "fewer than 16 characters"),
         (["--api-key-file", "{tmp}/empty"], "has none"),
         (["--port", "x"], "not a whole number"),
+        (["--port", "65536"], "not a whole number from 1 to 65535"),
+        (["--end-id", "4294967296"], "not a whole number"),
+        (["--context", "0"], "not a whole number"),
+        (["--seconds", "nan"], "not a number of seconds"),
     ],
 )
 def test_a_wrong_option_ends_with_2_and_a_reason(options: list[str], words: str, tmp_path: Path) -> None:
@@ -131,3 +148,100 @@ def test_a_wrong_option_ends_with_2_and_a_reason(options: list[str], words: str,
     )  # fmt: skip
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_refusal_has_the_fields_that_it_must_have(asked: Front) -> None:
+    """RFC 9110: 15.5.2 and 15.5.6; and when to come back."""
+    headers = {"Authorization": f"Bearer {KEY}"}
+    refused = requests.get(f"{asked.url}/v1/models", timeout=60)
+    assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+    for method, path in (
+        ("GET", "completions"),
+        ("POST", "models"),
+        ("PUT", "embeddings"),
+        ("GET", "engines/a/completions"),
+    ):
+        refused = requests.request(method, f"{asked.url}/v1/{path}", headers=headers, timeout=60)
+        assert refused.status_code == 405
+        assert "POST" in refused.headers["Allow"] or "GET" in refused.headers["Allow"]
+        assert refused.json()["error"]["type"] == "invalid_request_error"
+    away = post(asked, json.dumps({"model": NAME, "prompt": "a"}).encode())
+    assert (away.status_code, int(away.headers["Retry-After"]) > 0) == (503, True)
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/models", "/v1/completions", "/v1/nothing"])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_nobody_wants_ends_the_connection(asked: Front, path: str, chunked: bool) -> None:
+    form = (
+        b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n" if chunked else b"Content-Length: 100000000\r\n\r\n{"
+    )
+    start = time.monotonic()
+    answered = raw(asked, b"POST %b HTTP/1.1\r\nHost: a\r\n" % path.encode() + form)
+    assert b"connection: close" in answered.lower()
+    assert time.monotonic() - start < 10
+
+
+def test_who_has_no_key_takes_no_place(asked: Front) -> None:
+    host, port = asked.url.removeprefix("http://").split(":")
+    slow = [socket.create_connection((host, int(port))) for _ in range(300)]
+    for number, each in enumerate(slow):
+        path = b"/health" if number % 2 else b"/v1/completions"
+        each.sendall(b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{" % path)
+    assert post(asked, b"{").status_code == 400
+    for each in slow:
+        each.close()
+
+
+def test_what_is_only_looked_up_takes_no_place(tmp_path: Path) -> None:
+    tokenizer = bytelevel.write(tmp_path / "tokenizer")
+    with front(NOWHERE, tokenizer, tmp_path / "log", "--most-requests", "1") as found:
+        host, port = found.url.removeprefix("http://").split(":")
+        body = json.dumps({"prompt": "a"}).encode()
+        head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+        with ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _: requests.get(f"{found.url}/v1/models", timeout=60), range(40)))
+        assert {answer.status_code for answer in answers} == {200}
+        # Nor does a body that is on its way.
+        with socket.create_connection((host, int(port))) as half:
+            half.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body) + body[:-1])
+            assert found.post("completions", prompt="a").status_code == 503
+
+
+def test_the_log_has_no_query(asked: Front) -> None:
+    requests.get(f"{asked.url}/v1/models?api_key=a-secret-of-somebody", timeout=60)
+    log = asked.log.read_text()
+    assert "/v1/models" in log
+    assert "secret" not in log
+
+
+def test_old_clients_of_code_completion_are_understood(asked: Front) -> None:
+    """No model, or one in the path, several answers with a stream: refused for the server alone."""
+    many = {"prompt": "def a", "suffix": "", "max_tokens": 50, "temperature": 0.4, "n": 10, "stop": ["\n#"]}
+    headers = {"Authorization": f"Bearer {KEY}"}
+    for body in ({**many, "logprobs": 2, "stream": True}, {"prompt": "def a", "max_tokens": 50}):
+        for path in (f"engines/{NAME}/completions", "completions"):
+            refused = requests.post(f"{asked.url}/v1/{path}", json=body, headers=headers, timeout=60)
+            assert refused.status_code == 503, refused.text
+
+
+def test_without_its_packages_the_front_says_which_it_needs(tmp_path: Path) -> None:
+    bare = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
+            "from ftbuild.front.__main__ import main\n"
+            "sys.exit(main(['--triton', 'a', '--tokenizer', 'b', '--name', 'c']))"]  # fmt: skip
+    done = subprocess.run(bare, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, "Traceback" in done.stderr) == (4, False), done.stderr
+    assert "starlette" in done.stderr
+    assert "pip install -e '.[front]'" in done.stderr
+
+
+@pytest.mark.parametrize("template", ["{% break %}", "{% if %}"])
+def test_a_template_that_is_none_ends_the_start_with_2(template: str, tmp_path: Path) -> None:
+    tokenizer = bytelevel.write(tmp_path / "tokenizer")
+    (tokenizer / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    done = subprocess.run(
+        [sys.executable, "-m", "ftbuild.front", "--triton", NOWHERE, "--name", NAME,
+         "--tokenizer", str(tokenizer)],
+        cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert "the chat template is broken" in done.stderr

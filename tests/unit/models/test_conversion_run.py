@@ -340,3 +340,40 @@ def test_an_sdk_image_of_another_release_or_none_is_refused(config: Config) -> N
     assert absent.value.what == f"there is no SDK image {names}"
     with pytest.raises(HostError, match="there is no SDK image mine"):
         conversion.sdk_image(engine(), found, "mine")
+
+
+@pytest.mark.parametrize(
+    ("section", "settings", "wanted"),
+    [
+        ("gptneox", {"max_position_embeddings": 2048}, "2048"),
+        ("gptj", {"n_positions": 2048}, "2048"),
+        ("gpt", {"max_position_embeddings": 4096, "n_positions": 7}, "4096"),
+        ("gptneox", {"max_position_embeddings": "2048"}, None),
+        ("gptneox", {"max_position_embeddings": 0}, None),
+        ("gptneox", {"max_position_embeddings": True}, None),
+        ("gptneox", {}, None),
+        # T5's positions are relative, BERT's are in config.ini.
+        ("decoder", {"n_positions": 512}, None),
+        ("bert", {"max_position_embeddings": 512}, None),
+    ],
+)
+def test_the_context_of_rotary_models_is_what_the_checkpoint_says(
+    section: str, settings: dict[str, object], wanted: str | None, tmp_path: Path
+) -> None:
+    folder = tmp_path / "1-gpu"
+    folder.mkdir()
+    (folder / "config.ini").write_text(f"[{section}]\nvocab_size = 50\n")
+    added = config_ini.added_context(folder, settings)
+    assert added == ({section: {"max_position_embeddings": wanted}} if wanted else {})
+    if added:
+        config_ini.add(folder, added)
+        assert config_ini.context(config_ini.read(folder)) == int(wanted or 0)
+        assert config_ini.added_context(folder, settings) == {}
+
+
+def test_a_table_of_positions_is_the_context(tmp_path: Path) -> None:
+    folder = tmp_path / "1-gpu"
+    folder.mkdir()
+    (folder / "config.ini").write_text("[gpt]\nmax_pos_seq_len = 1024\n")
+    assert config_ini.added_context(folder, {"n_positions": 2048}) == {}
+    assert config_ini.context(config_ini.read(folder)) == 1024

@@ -43,6 +43,24 @@ def test_a_model_without_learned_positions_has_no_context(models: Path) -> None:
     assert not [word for word in found(models).command("a") if word.startswith("--context")]
 
 
+@pytest.mark.parametrize("key", ["max_pos_seq_len", "n_positions", "max_position_embeddings"])
+def test_every_family_says_its_context(models: Path, key: str) -> None:
+    file = models / "fastertransformer" / "1" / "1-gpu" / "config.ini"
+    file.write_text(INI.replace("max_pos_seq_len = 1024", f"{key} = 2048"))
+    assert "--context=2048" in found(models).command("a")
+
+
+def test_a_context_can_be_chosen_and_no_larger_one_than_a_table_of_positions(models: Path) -> None:
+    file = models / "fastertransformer" / "1" / "1-gpu" / "config.ini"
+    assert found(models, replace(OPTIONS, context=512)).context == 512
+    with pytest.raises(ConfigError, match="--openai-context 1025 is more than the 1024"):
+        found(models, replace(OPTIONS, context=1025))
+    file.write_text(INI.replace("max_pos_seq_len", "max_position_embeddings"))
+    # Rotary positions are computed, as many as are asked for.
+    assert found(models, replace(OPTIONS, context=4096)).context == 4096
+    assert front.find(replace(OPTIONS, context=7), "gpt", None, requirements.Needs()).context == 7
+
+
 def test_a_repository_elsewhere_says_nothing() -> None:
     assert front.find(OPTIONS, "gpt", None, requirements.Needs()) == front.Front(OPTIONS.image, "gpt")
 

@@ -207,6 +207,17 @@ def test_a_pod_with_a_front_has_two_containers_and_one_network(
         kubernetes.render(with_front, Cluster(secret="No Secret"))
 
 
+def test_no_variable_of_a_pod_stands_in_a_models_name(with_front: Deployment) -> None:
+    """Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar (docs: define a command)."""
+    assert with_front.front is not None
+    name = "a $(KUBERNETES_SERVICE_HOST) $b $$c"
+    pods, _ = documents(replace(with_front, front=replace(with_front.front, model=name)))
+    _, front = pods["spec"]["template"]["spec"]["containers"]
+    (argument,) = [word for word in front["args"] if word.startswith("--name=")]
+    assert "$" not in argument.replace("$$", "")
+    assert argument.replace("$$", "$") == f"--name={name}"
+
+
 def test_a_service_finds_the_pods_and_their_ports(deployment: Deployment) -> None:
     pods, service = documents(deployment)
     assert service["spec"]["selector"] == pods["spec"]["selector"]["matchLabels"]
