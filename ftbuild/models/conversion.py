@@ -250,8 +250,9 @@ def _refuse_obstacles(
         for other in converters.converting_releases(config, request.family, converter.format)
         if not obstacles(converters.find_converter(config, other, request.family, converter.format))
     ]
+    options = converters.other_release(config, release, others)
     raise ConfigError(
         "\n    ".join([f"{release} cannot convert this checkpoint for {request.gpus} GPUs:", *reasons]),
         where=str(request.checkpoint),
-        hint=f"--triton {others[-1]} can" if others else "another number of GPUs, or another checkpoint",
+        hint=f"{options} can" if options else "another number of GPUs, or another checkpoint",
     )
