@@ -186,6 +186,10 @@ class Plan:
         """Return whether an entry of a component's series applies to this cell."""
         return any((patch.component, patch.file) == (component, file) for patch in self.patches)
 
+    def patch_names(self) -> tuple[str, ...]:
+        """Return the patches that the cell takes, as `component/file`, in order of application."""
+        return tuple(f"{patch.component}/{patch.file}" for patch in self.patches)
+
     def arguments(self) -> dict[str, str]:
         """Return the build arguments of the Dockerfile, the same for every stage."""
         backend, pyt = self.trees
@@ -243,9 +247,9 @@ class Plan:
             f"{LABELS}.ptx": ",".join(sm.ptx for sm in self.cell.sms),
             f"{LABELS}.ft": ft.commit,
             f"{LABELS}.backend": backend.commit,
-            f"{LABELS}.patches": " ".join(f"{p.component}/{p.file}" for p in self.patches),
+            f"{LABELS}.patches": " ".join(self.patch_names()),
             f"{LABELS}.patch-origins": json.dumps(
-                {f"{p.component}/{p.file}": p.origin for p in self.patches}
+                dict(zip(self.patch_names(), (patch.origin for patch in self.patches), strict=True))
             ),
             **self.holes_labels(),
             f"{LABELS}.upstream": "FasterTransformer and its backend are unmaintained since October 2023",
@@ -319,7 +323,9 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         wheel_options=requirements.pip_options(base),
         revision=revision,
     )
-    known = holes.known(config.holes, _contents(draft), local=base.local is not None)
+    known = holes.known(
+        config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()
+    )
     return replace(draft, holes=known, key=input_key(draft))
 
 

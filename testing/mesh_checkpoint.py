@@ -18,7 +18,7 @@ Array = np.ndarray[Any, Any]
 CORES, PIECES = 8, 16
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 SETTINGS: Mapping[str, Any] = {
-    "model_type": "gptj", "n_layer": 2, "n_head": 8, "n_embd": 32, "rotary_dim": 4, "vocab_size": 48,
+    "model_type": "gptj", "n_layer": 2, "n_head": 8, "n_embd": 256, "rotary_dim": 4, "vocab_size": 48,
     "bos_token_id": 46, "eos_token_id": 47,
 }  # fmt: skip
 # haiku numbers a module's layers in the order in which __init__ makes them (layers.py).

@@ -36,30 +36,30 @@ from testing import ROOT, bytelevel, mutations
 from testing.outcomes import Outcome, repeat, run_in_process, timed
 
 IDS = {"vocab_size": 300, "bos_token_id": 256, "eos_token_id": 257}
-GPT2 = {"n_layer": 2, "n_head": 4, "n_embd": 32, "n_positions": 16, **IDS}
+GPT2 = {"n_layer": 2, "n_head": 4, "n_embd": 128, "n_positions": 16, **IDS}
 CHECKPOINTS: dict[str, dict[str, Any]] = {
     "gpt": {**GPT2, "model_type": "gpt2", "n_inner": None, "activation_function": "gelu_new"},
     "opt": {
-        "model_type": "opt", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32,
+        "model_type": "opt", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128,
         "ffn_dim": 64, "max_position_embeddings": 16, "do_layer_norm_before": False,
         "activation_function": "relu", **IDS,
     },
     "bloom": {
-        "model_type": "bloom", "n_layer": 2, "num_attention_heads": 4, "n_embed": 32, "seq_length": 2048,
+        "model_type": "bloom", "n_layer": 2, "num_attention_heads": 4, "n_embed": 128, "seq_length": 2048,
         **IDS,
     },
     "mpt": {
-        "model_type": "mpt", "n_layers": 2, "n_heads": 4, "d_model": 32, "max_seq_len": 65536,
+        "model_type": "mpt", "n_layers": 2, "n_heads": 4, "d_model": 128, "max_seq_len": 65536,
         "expansion_ratio": 4, "attn_config": {"alibi": True, "alibi_bias_max": 8, "clip_qkv": None}, **IDS,
     },
     "gptj": {**GPT2, "model_type": "gptj", "rotary_dim": 4, "tie_word_embeddings": False},
     "codegen": {**GPT2, "model_type": "codegen", "rotary_dim": 4},
     "gptneox": {
-        "model_type": "gpt_neox", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 32,
+        "model_type": "gpt_neox", "num_hidden_layers": 2, "num_attention_heads": 4, "hidden_size": 128,
         "intermediate_size": 64, "use_parallel_residual": True, "rope_scaling": None, **IDS,
     },
     "t5": {
-        "model_type": "t5", "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4,
+        "model_type": "t5", "d_model": 32, "d_kv": 32, "d_ff": 64, "num_layers": 2, "num_heads": 4,
         "decoder_start_token_id": 0, "feed_forward_proj": "relu", **IDS,
     },
 }  # fmt: skip

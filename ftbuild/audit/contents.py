@@ -27,6 +27,8 @@ _SUITES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
 _REBUILD = re.compile(r"\+b[0-9]+$")
 # Debian's own Python modules, which our SBOMs list twice: a database of PyPI knows no fixes of Debian's.
 _DEBIANS = "found in /usr/lib/python3/dist-packages"
+# How our SBOMs identify patches (publishing/attest/sbom.py).
+_PATCH = "SPDXRef-patch-"
 # Relationships of an SBOM whose second package is in the first.
 _HOLDS = "CONTAINS"
 
@@ -61,13 +63,14 @@ class Contents:
     """The components of images that have the same ones.
 
     `local` is whether their base was built here; `unversioned` names libraries of which no part tells the
-    release.
+    release; `patches` are those that were compiled in, as `component/file`.
     """
 
     images: tuple[str, ...]
     components: tuple[Component, ...]
     local: bool
     unversioned: tuple[str, ...] = ()
+    patches: tuple[str, ...] = ()
 
     def versions(self) -> dict[str, str]:
         """Return package URL without a version -> version, for `config.holes.known`."""
@@ -87,7 +90,12 @@ def of_plan(plan: Plan, product: str) -> Contents:
         suite = plan.base.debian.requested.suite
         release = _SUITES.get(suite, suite)
         found += [_locked(package, release) for package in plan.base.debian.installed("serving")]
-    return Contents((f"{plan.cell.id} {product}",), _merged(found), plan.base.local is not None)
+    return Contents(
+        (f"{plan.cell.id} {product}",),
+        _merged(found),
+        plan.base.local is not None,
+        patches=tuple(sorted(plan.patch_names())),
+    )
 
 
 def of_sbom(file: Path) -> Contents:
@@ -135,7 +143,9 @@ def _listed(document: Mapping[str, Any], file: Path) -> Contents:
                     unversioned.append(url.name)
     name = str(document.get("name") or file.name)
     known = {component.name for component in found}
-    return Contents((name,), _merged(found), local, tuple(sorted(set(unversioned) - known)))
+    patches = {p["name"] for p in document["packages"] if p["SPDXID"].startswith(_PATCH)}
+    missing = tuple(sorted(set(unversioned) - known))
+    return Contents((name,), _merged(found), local, missing, tuple(sorted(patches)))
 
 
 def _urls(package: Mapping[str, Any]) -> Iterator[str]:

@@ -72,7 +72,9 @@ class Names:
 
 def search(contents: Contents, databases: Sequence[Database], config: HolesConfig) -> Report:
     """Return the holes of images that hold the same."""
-    stated = holes.known(config, contents.versions(), local=contents.local).statements
+    stated = holes.known(
+        config, contents.versions(), local=contents.local, patches=contents.patches
+    ).statements
     by_name: dict[tuple[str, str], list[Component]] = {}
     for component in contents.components:
         by_name.setdefault((component.family, component.name), []).append(component)

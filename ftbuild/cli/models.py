@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -20,6 +21,9 @@ MOST = 1024
 LONGEST = 2**20
 # An int, as config.pbtxt (max_batch_size of model_config.proto) and the backend hold limits.
 LARGEST = 2**31 - 1
+IgnoredKeys = Annotated[
+    Sequence[str], "key of config.json, not known here, that changes nothing of what is computed (repeatable)"
+]
 
 
 @command()
@@ -34,6 +38,7 @@ def convert(
         str | None, "SDK image (default: of the newest selected release that converts the model)"
     ] = None,
     jobs: Annotated[int, Range(1, MOST), "processes of the converter"] = 4,
+    ignore_key: IgnoredKeys = (),
     dry_run: Annotated[bool, "print what would be done: needs neither Docker nor network"] = False,
 ) -> int:
     """Convert a checkpoint to weights for the FasterTransformer backend, with the release's own converter."""
@@ -44,7 +49,7 @@ def convert(
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
-    request = conversion.ConversionRequest(model, checkpoint, out, gpus, dtype, jobs)
+    request = conversion.ConversionRequest(model, checkpoint, out, gpus, dtype, jobs, tuple(ignore_key))
     cells = conversion.candidates(config, plans(config, selection), request)
     planned = conversion.plan_conversion(config, cells[0].cell.triton, request)
     print(planned.render())
@@ -70,6 +75,7 @@ def plan_model(
     ] = None,
     beams: Annotated[int | None, Range(1, 64), "beams of each row (default: 1)"] = None,
     gpus: Annotated[int, Range(1, MOST), "GPUs of one machine, at most"] = 8,
+    ignore_key: IgnoredKeys = (),
     format: Annotated[Literal["human", "json"], "human or json"] = "human",  # noqa: A002
 ) -> int:
     """Tell on which GPUs a checkpoint fits, and over how many: by arithmetic, without a GPU."""
@@ -81,10 +87,10 @@ def plan_model(
 
     config = loader.load(selection.config)
     family = model or checkpoints.family_of(checkpoint, config.models)
-    request = conversion.ConversionRequest(family, checkpoint, out=checkpoint)
+    request = conversion.ConversionRequest(family, checkpoint, out=checkpoint, ignored=tuple(ignore_key))
     release = conversion.candidates(config, plans(config, selection), request)[0].cell.triton
     load = placement.load_of(config, family, batch, input_len, output_len, beams)
-    found = placement.place(config, release, family, checkpoint, load, gpus, _gpus_here())
+    found = placement.place(config, release, family, checkpoint, load, gpus, _gpus_here(), ignore_key)
     print(json.dumps(found.as_dict(), indent=2) if format == "json" else found.render())
     return 0
 

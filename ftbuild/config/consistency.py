@@ -184,6 +184,11 @@ def _holes(config: Config) -> Iterator[Contradiction]:
         if hole.bulletin not in config.holes.bulletins:
             message = f"{name} names the bulletin {hole.bulletin!r}, which is not described"
             yield Contradiction(holes.FILE, (*keys, "bulletin"), message)
+        for patch in hole.cured_by:
+            series, _, entry = patch.partition("/")
+            if entry not in config.patches.ranges.get(series, {}):
+                message = f"{name} is cured by {patch}, which patches.yaml does not list"
+                yield Contradiction(holes.FILE, (*keys, "cured_by"), message)
         component = config.holes.components.get(hole.component)
         if component is None:
             message = f"{name} is about {hole.component!r}, which is not described"
@@ -202,8 +207,14 @@ def _holes(config: Config) -> Iterator[Contradiction]:
 
 def _unknown_facts(family: Family) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield place and name of what formulas, files, splits and arguments use and nothing defines."""
-    for key, named in (("splits", family.checkpoint.splits), ("at_most", family.checkpoint.at_most)):
-        for fact in sorted(set(named) - set(family.checkpoint.facts)):
+    described = family.checkpoint
+    for key, named in (
+        ("splits", set(described.splits)),
+        ("at_most", set(described.at_most)),
+        ("equal", set(described.equal)),
+        ("multiples", {*described.multiples, *_names(described.multiples.values())}),
+    ):
+        for fact in sorted(named - set(described.facts)):
             yield ("checkpoint", key), fact
     if family.gpu_memory:
         known = set(family.checkpoint.facts) | REQUEST_FACTS
@@ -225,7 +236,7 @@ def _unknown_facts(family: Family) -> Iterator[tuple[tuple[str | int, ...], str]
             "arguments": {"layers"},
         }
         for key, names in used.items():
-            for fact in sorted(names - known):
+            for fact in sorted(names - known - (set(described.reals) if key == "config" else set())):
                 yield ("converters", number, key), fact
 
 

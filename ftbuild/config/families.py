@@ -31,6 +31,10 @@ SettingKey = Annotated[
     str, Shape(rf"{_KEY}(?:\.{_KEY})*", "a key of config.json, `a.b` for b in the object a")
 ]
 Settings = Mapping[SettingKey, tuple[Scalar, ...]]
+SettingPattern = Annotated[
+    str, Shape(r"[A-Za-z_*][A-Za-z0-9_.*]*", "a key of config.json, maybe with * for any letters")
+]
+Real = Annotated[float, Field(gt=0, lt=float("inf"))]
 IniKey = Annotated[str, Shape(rf"[A-Za-z0-9_-]+\.{_FACTOR}", "SECTION.KEY of config.ini")]
 FileNames = Annotated[
     str,
@@ -58,11 +62,16 @@ class Relayout(Model):
     """A script of ours that brings a checkpoint into the layout that a converter reads.
 
     Called inside the SDK image as `python3 SCRIPT LAYOUT CHECKPOINT TARGET [--config=JSON] FILE...`; JSON is
-    the config.json of a checkpoint that has none.
+    the config.json of a checkpoint that has none, or has one in the words of transformers 5.
     """
 
     script: FilePath = Field(description="relative to this file; runs alone, with what the SDK image has")
     layout: Identifier = Field(description="its first argument")
+    links: bool = Field(
+        default=False,
+        description="it writes config.json alone, as transformers 4 has it, and links the weights: called "
+        "only for a checkpoint whose config.json says it in another way",
+    )
     unless: TreePath | None = Field(default=None, description="a checkpoint with this file needs no script")
 
 
@@ -102,7 +111,6 @@ class Converter(Model):
     assumes: Settings = Field(
         default={}, description="values of config.json's keys (null: absent) that it can convert"
     )
-    assumes_split: Settings = Field(default={}, description="the same, for several GPUs")
     fixed: Mapping[Identifier, Formula | Natural] = Field(
         default={}, description="facts to which it gives a value of its own, whatever the checkpoint has"
     )
@@ -112,7 +120,8 @@ class Converter(Model):
     data_type: IniKey = Field(description="section.key of the weights' data type in config.ini")
     config: Mapping[Text, Mapping[Text, Text]] = Field(
         default={},
-        description="section -> key -> value (with facts in braces) of config.ini that it does not write",
+        description="section -> key -> value (with facts and reals in braces) of config.ini that it does not "
+        "write, or not for every checkpoint",
     )
     files: Mapping[FileNames, Formula] = Field(
         min_length=1,
@@ -139,12 +148,55 @@ class Converter(Model):
         return self
 
 
+class Derived(Model):
+    """A key of config.json whose value follows from another key's, where it is there at all."""
+
+    of: SettingKey = Field(description="the other key")
+    values: Mapping[Text, tuple[Scalar, ...]] = Field(
+        description="value of the other key -> what this one may be then"
+    )
+
+
+class Head(Model):
+    """The matrix that makes logits of the last states, and the table of embeddings that it may be, too."""
+
+    names: tuple[Text, ...] = Field(min_length=1, description="names of its tensor in a checkpoint")
+    tables: tuple[Text, ...] = Field(min_length=1, description="names of the table's tensor")
+    tied: bool = Field(description="whether they are one where config.json has no tie_word_embeddings")
+
+
 class CheckpointConfig(Model):
-    """The numbers of a family in config.json of its Hugging Face checkpoints."""
+    """The numbers of a family in config.json of its Hugging Face checkpoints.
+
+    Every key of config.json must be known: it is carried over (`facts`, `reals`), has a value with which
+    FasterTransformer computes (`assumes`, `derived`, `equal`), or changes no answer (`neutral`).
+    """
 
     model_types: tuple[Text, ...] = Field(min_length=1, description="values of its key model_type")
     facts: Mapping[Identifier, Fact] = Field(
         description="our name of a number -> its key, or several to try, the last one maybe a number"
+    )
+    reals: Mapping[Identifier, tuple[SettingKey | Real, ...]] = Field(
+        default={},
+        description="the same for numbers that need not be whole, the last one a number: for config.ini, not "
+        "for sizes of files",
+    )
+    aliases: Mapping[Identifier, Identifier] = Field(
+        default={}, description="other name of a key, by which transformers knows it, too -> the key"
+    )
+    derived: Mapping[SettingKey, Derived] = Field(
+        default={}, description="keys whose value must be what another key says"
+    )
+    equal: Mapping[Identifier, Formula] = Field(
+        default={},
+        description="fact -> formula over keys of config.json that must give it, if they are there",
+    )
+    multiples: Mapping[Identifier, Formula | Natural] = Field(
+        default={}, description="fact -> the fact, or the number, that must divide it"
+    )
+    head: Head | None = Field(default=None, description="null: not compared")
+    neutral: tuple[SettingPattern, ...] = Field(
+        default=(), description="keys that change nothing of what is computed, besides those of all families"
     )
     texts: Mapping[Identifier, Mapping[Text, StrictInt]] = Field(
         default={}, description="key whose value is a text -> number that a text stands for"
@@ -152,9 +204,10 @@ class CheckpointConfig(Model):
     splits: tuple[Identifier, ...] = Field(
         default=(), description="facts that the number of GPUs must divide"
     )
-    head_sizes: tuple[Natural, ...] = Field(
-        default=(),
-        description="sizes of a head (hidden / heads) that can be computed; none named: not checked",
+    head_sizes: Mapping[SpecifierText, tuple[Natural, ...]] = Field(
+        default={},
+        description="FasterTransformer versions -> sizes of a head (hidden / heads, or the fact head_size) "
+        "that they compute; none named: any",
     )
     at_most: Mapping[Identifier, Natural] = Field(
         default={}, description="facts of which FasterTransformer takes no more: a larger one counts as this"
@@ -162,6 +215,12 @@ class CheckpointConfig(Model):
     assumes: Settings = Field(
         default={}, description="values of keys (null: absent) that FasterTransformer computes with"
     )
+
+    @model_validator(mode="after")
+    def _reals_have_defaults(self) -> Self:
+        if odd := [name for name, keys in self.reals.items() if not keys or isinstance(keys[-1], str)]:
+            raise ValueError(f"the last alternative of {', '.join(odd)} must be a number")
+        return self
 
 
 class Tensors(Model):
@@ -390,6 +449,13 @@ class Family(Model):
         )
 
 
+class ExtraModel(Model):
+    """A model of a family, beside the family's own, that the reference makes for the smoke test."""
+
+    family: Name
+    ft: SpecifierText = Field(default=">=0", description="FasterTransformer versions that convert it")
+
+
 class ModelsConfig(Model):
     """models.yaml: the model families, from checkpoint to tensors."""
 
@@ -397,7 +463,21 @@ class ModelsConfig(Model):
     reference: FilePath = Field(
         description="script, relative to this file, that makes a checkpoint and its expected answers"
     )
+    assumes: Settings = Field(
+        default={}, description="as `checkpoint.assumes` of a family, for all that do not name the key"
+    )
+    neutral: tuple[SettingPattern, ...] = Field(
+        description="keys of config.json that change nothing of what any family computes"
+    )
+    extra: Mapping[Name, ExtraModel] = Field(default={}, description="more models that the reference makes")
     families: Mapping[Name, Family]
+
+    @model_validator(mode="after")
+    def _extra_models_have_families(self) -> Self:
+        for name, model in self.extra.items():
+            if model.family not in self.families or name in self.families:
+                raise ValueError(f"extra.{name}: {model.family} is no family, or {name} is one")
+        return self
 
     def served(self, version: str) -> tuple[str, ...]:
         """Return the families whose checkpoints from Hugging Face FasterTransformer `version` converts."""
@@ -407,6 +487,15 @@ class ModelsConfig(Model):
         """Return what the backend reads of models of a type, None where that is not described."""
         found = (family.loading for family in self.families.values() if family.loading)
         return next((loading for loading in found if loading.model_type == model_type), None)
+
+    def extra_models(self, version: str) -> Mapping[str, str]:
+        """Return the family of each extra model that FasterTransformer `version` converts, by its name."""
+        served = self.served(version)
+        return {
+            name: model.family
+            for name, model in self.extra.items()
+            if model.family in served and version in SpecifierSet(model.ft)
+        }
 
     def template(self, family: str) -> str:
         """Return the family whose models of upstream serve `family`: itself, or that of `served_as`."""

@@ -7,7 +7,7 @@ servers of Triton, whose holes NVIDIA announces in bulletins.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from typing import Annotated, Literal
@@ -41,11 +41,14 @@ HoleId = Annotated[str, Shape(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+", "an id suc
 Day = Annotated[
     str, Shape(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-01-31", check=date.fromisoformat)
 ]
+PatchPath = Annotated[
+    str, Shape(r"[a-z-]+/[0-9]{4}-[A-Za-z0-9.-]+", "a patch such as server/0120-body-limit.patch", 200)
+]
 Purl = Annotated[str, Shape(r"pkg:\S+", "a package URL such as pkg:pypi/numpy", check=_purl)]
 
 
 class Bulletin(Model):
-    """Where holes were announced."""
+    """Where holes were announced, or closed without a word about a hole, or found by us."""
 
     name: Text
     date: Day = Field(description="of the revision that was read")
@@ -77,10 +80,15 @@ class Hole(Model):
 
     component: Name
     bulletin: Name
-    score: float = Field(ge=0, le=10, description="CVSS v3 base score, from the bulletin")
+    score: float = Field(
+        ge=0, le=10, description="CVSS v3 base score, from the bulletin; ours, whose vector `checked` has"
+    )
     what: Text = Field(description="in our own words")
     introduced: VersionText | None = Field(default=None, description="null: in all earlier versions")
     fixed: VersionText | None = Field(default=None, description="null: in no version")
+    cured_by: tuple[PatchPath, ...] = Field(
+        default=(), description="patches, as component/file; an image with one of them does not have the hole"
+    )
     not_affected: tuple[Exemption, ...] = ()
     advice: Text | None = Field(default=None, description="null: the component's")
     checked: Text | None = Field(
@@ -134,21 +142,26 @@ class Known:
         return tuple(each for each in self.statements if each.status == "affected")
 
 
-def known(config: HolesConfig, contents: Mapping[str, str], *, local: bool) -> Known:
+def known(
+    config: HolesConfig, contents: Mapping[str, str], *, local: bool, patches: Collection[str] = ()
+) -> Known:
     """Return what is known of an image.
 
-    `contents` are package URLs without a version -> version, `local` is whether its base is built here. A
-    version that is none (PEP 440) counts as affected, since nothing speaks for the opposite.
+    `contents` are package URLs without a version -> version, `local` is whether its base is built here,
+    `patches` are those that it was compiled with, as `component/file`. A version that is none (PEP 440)
+    counts as affected, since nothing speaks for the opposite.
     """
-    found = sorted(_statements(config, contents, local), key=lambda each: (-each.score, each.id))
+    found = sorted(_statements(config, contents, local, patches), key=lambda each: (-each.score, each.id))
     return Known(config.known, tuple(found))
 
 
-def _statements(config: HolesConfig, contents: Mapping[str, str], local: bool) -> Iterator[Statement]:
+def _statements(
+    config: HolesConfig, contents: Mapping[str, str], local: bool, patches: Collection[str]
+) -> Iterator[Statement]:
     for name, hole in config.holes.items():
         component, bulletin = config.components[hole.component], config.bulletins[hole.bulletin]
         if version := contents.get(component.purl):
-            status, justification, text = _status(hole, component, version, local)
+            status, justification, text = _status(hole, component, version, local, patches)
             read = hole.checked or "not looked for in the code"
             yield Statement(
                 name,
@@ -165,7 +178,7 @@ def _statements(config: HolesConfig, contents: Mapping[str, str], local: bool) -
 
 
 def _status(
-    hole: Hole, component: Component, version: str, local: bool
+    hole: Hole, component: Component, version: str, local: bool, patches: Collection[str]
 ) -> tuple[Status, Justification | None, str]:
     fixed, introduced = _own(component, hole.fixed), _own(component, hole.introduced)
     if fixed and _reaches(version, fixed):
@@ -173,6 +186,8 @@ def _status(
     if introduced and _reaches(version, introduced) is False:
         reason = f"it came with {component.name} {hole.introduced} ({introduced})"
         return "not_affected", "vulnerable_code_not_present", reason
+    if cures := [patch for patch in hole.cured_by if patch in patches]:
+        return "fixed", None, f"compiled with {' and '.join(cures)}"
     for exemption in hole.not_affected:
         if exemption.bases in ("any", "local" if local else "registry"):
             return "not_affected", exemption.justification, exemption.reason

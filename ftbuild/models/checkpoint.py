@@ -6,13 +6,14 @@ Pure but for reading the folder; weights are never loaded. Every defect is a Con
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ftbuild.config.families import CheckpointConfig, CheckpointFormat, Converter, ModelsConfig
 from ftbuild.errors import ConfigError
-from ftbuild.models import formula, mesh_shards, other_formats, untrusted, weight_files
+from ftbuild.models import formula, mesh_shards, other_formats, settings, tied_head, untrusted, weight_files
+from ftbuild.models.settings import HeadKind
 from ftbuild.models.weight_files import FETCH_AGAIN
 
 CONFIG = "config.json"
@@ -21,14 +22,21 @@ _WHAT = "a config.json with a model_type"
 # Mesh Transformer JAX writes one folder for each of 8 TPU cores (FT v5.3 gptj_ckpt_convert.py:158, 212-214).
 SHARDS = 8
 # Facts that may be 0: token ids, and what a model can lack.
-FROM_ZERO = frozenset({"start", "end", "rotary", "parallel", "gated", "norm_first"})
+FROM_ZERO = frozenset({"start", "end", "rotary", "parallel", "gated", "norm_first", "scaled"})
+
+# Facts that are ids of tokens, of which config.json may have a list.
+TOKENS = frozenset({"start", "end"})
+# What a real number of a model may be: FasterTransformer computes with float.
+SMALLEST, LARGEST = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
 class Checkpoint:
     """A checkpoint whose files are complete; `files` are its weights.
 
-    `settings` is its config.json, or, where it is not `configured`, what stands for it.
+    `settings` is its config.json as transformers 4 has it; where the folder has none, or another one, it is
+    not `configured`. `facts` and `reals` are its numbers by our names (models.yaml), `odd` what the
+    checkpoint says that no model of FasterTransformer can have.
     """
 
     folder: Path
@@ -36,6 +44,9 @@ class Checkpoint:
     facts: Mapping[str, int]
     files: tuple[Path, ...]
     configured: bool = True
+    reals: Mapping[str, float] = field(default_factory=dict)
+    odd: tuple[str, ...] = ()
+    format: CheckpointFormat = "huggingface"
 
     @property
     def size(self) -> int:
@@ -98,54 +109,34 @@ def read(folder: Path, models: ModelsConfig, family: str, converter: Converter) 
     return _READERS[converter.format](folder, models, family, converter)
 
 
-def obstacles(
-    checkpoint: Checkpoint, described: CheckpointConfig, converter: Converter, gpus: int
-) -> list[str]:
-    """Return the reasons why a converter would write wrong weights for that many GPUs, if any."""
-    assumptions = [described.assumes, converter.assumes, *([converter.assumes_split] if gpus > 1 else [])]
-    found = [
-        f"{key} is {untrusted.shown(value)}; the converter and FasterTransformer assume "
-        + " or ".join(str(value) for value in known if value is not None or len(known) == 1)
-        for assumed in assumptions
-        for key, known in assumed.items()
-        if (value := _setting(checkpoint.settings, key)) not in known
-    ]
-    for fact, fixed in converter.fixed.items():
-        value = formula.value(fixed, checkpoint.facts.__getitem__)
-        if checkpoint.facts[fact] != value:
-            found.append(f"{fact} is {checkpoint.facts[fact]}; the converter assumes {fixed} = {value}")
-    heads, hidden = checkpoint.facts.get("heads", 1), checkpoint.facts.get("hidden", 0)
-    if "head_size" not in checkpoint.facts and hidden % heads:
-        found.append(f"hidden is {hidden}, which {heads} heads cannot share evenly")
-    elif described.head_sizes and hidden // heads not in described.head_sizes:
-        known = ", ".join(map(str, described.head_sizes))
-        found.append(f"a head has {hidden // heads} values; FasterTransformer computes heads of {known}")
-    found += [
-        f"{checkpoint.facts[fact]} {fact} cannot be split over {gpus} GPUs"
-        for fact in described.splits
-        if gpus < 1 or checkpoint.facts[fact] % gpus
-    ]
-    return found
-
-
 def _read_huggingface(folder: Path, models: ModelsConfig, family: str, converter: Converter) -> Checkpoint:
     file = folder / CONFIG
-    settings = _settings(folder)
-    _require_family(file, _model_type(file, settings), models, family)
+    written = _settings(folder)
+    _require_family(file, _model_type(file, written), models, family)
     described = models.families[family].checkpoint
-    facts = _facts(file, settings, described)
     files = tuple(weight_files.find(folder))
     for weights in files:
         weight_files.require_whole(weights)
-    return Checkpoint(folder, settings, facts, files)
+    compared = tied_head.kind(files, described.head) if described.head else "not compared"
+    found = settings.as_version_4(written, compared)
+    return Checkpoint(
+        folder,
+        found,
+        _facts(file, found, described),
+        files,
+        configured=found == written,
+        reals=_reals(file, found, described),
+        odd=(*_odd_ends(found, described), *_odd_head(found, described, compared)),
+    )
 
 
 def _read_jax(folder: Path, models: ModelsConfig, family: str, converter: Converter) -> Checkpoint:
     """Read a checkpoint of Mesh Transformer JAX: GPT-J 6B, or what a config.json beside its shards says."""
     configured = (folder / CONFIG).is_file()
-    settings = _settings(folder) if configured else converter.settings
-    _require_family(folder / CONFIG, _model_type(folder / CONFIG, settings), models, family)
-    facts = _facts(folder / CONFIG, settings, models.families[family].checkpoint)
+    found = _settings(folder) if configured else converter.settings
+    described = models.families[family].checkpoint
+    _require_family(folder / CONFIG, _model_type(folder / CONFIG, found), models, family)
+    facts = _facts(folder / CONFIG, found, described)
     parts = [sorted(file.name for file in (folder / f"shard_{i}").glob("*.npz")) for i in range(SHARDS)]
     longest = max(parts, key=len)
     missing = [f"shard_{i}/{name}" for i in range(SHARDS) for name in longest if name not in parts[i]]
@@ -163,7 +154,10 @@ def _read_jax(folder: Path, models: ModelsConfig, family: str, converter: Conver
         )
     names = [f"shard_{i}/{name}" for i in range(SHARDS) for name in longest]
     _require_shapes(folder, names, facts, configured)
-    return Checkpoint(folder, settings, facts, tuple(folder / name for name in names), configured)
+    reals = _reals(folder / CONFIG, found, described)
+    files = tuple(folder / name for name in names)
+    ends = _odd_ends(found, described)
+    return Checkpoint(folder, found, facts, files, configured, reals, ends, format="jax")
 
 
 def _require_shapes(folder: Path, names: Iterable[str], facts: Mapping[str, int], configured: bool) -> None:
@@ -210,15 +204,6 @@ def _settings(folder: Path) -> dict[str, Any]:
     return untrusted.json_object(folder / CONFIG, _WHAT, FETCH_AGAIN)
 
 
-def _setting(settings: Mapping[str, Any], key: str) -> Any:
-    """Return the value of a key of config.json, of `a.b` that of b in the object a; None without one."""
-    outer, _, inner = key.partition(".")
-    found = settings.get(outer)
-    if not inner:
-        return found
-    return _setting(found, inner) if isinstance(found, dict) else None
-
-
 def _model_type(file: Path, settings: Mapping[str, Any]) -> str:
     model_type = settings.get("model_type")
     if isinstance(model_type, str):
@@ -241,34 +226,85 @@ def _require_family(file: Path, model_type: str, models: ModelsConfig, family: s
     )
 
 
-def _facts(file: Path, settings: Mapping[str, Any], described: CheckpointConfig) -> dict[str, int]:
-    return {name: _fact(file, settings, described, name) for name in described.facts}
+def _facts(file: Path, found: Mapping[str, Any], described: CheckpointConfig) -> dict[str, int]:
+    named = settings.with_own_names(found, described.aliases)
+    return {name: _fact(file, named, described, name) for name in described.facts}
 
 
-def _fact(file: Path, settings: Mapping[str, Any], described: CheckpointConfig, name: str) -> int:
+def _fact(file: Path, found: Mapping[str, Any], described: CheckpointConfig, name: str) -> int:
     source = described.facts[name]
     alternatives = source if isinstance(source, tuple) else (source,)
 
     def number_of(key: str) -> int:
-        found = settings[key]
-        if isinstance(found, str) and key in described.texts:
-            return described.texts[key][found]
-        if found is None:
+        value = settings.value(found, key)
+        if isinstance(value, list) and name in TOKENS:  # `_odd_ends` is about several
+            value = value[0]
+        if isinstance(value, str) and key in described.texts:
+            return described.texts[key][value]
+        if value is None:
             raise KeyError(key)
         return (
-            int(found) if isinstance(found, bool) else untrusted.whole_number(found, key, file, FETCH_AGAIN)
+            int(value) if isinstance(value, bool) else untrusted.whole_number(value, key, file, FETCH_AGAIN)
         )
 
     for alternative in alternatives:
         try:
-            value = formula.value(alternative, number_of)
+            number = formula.value(alternative, number_of)
         except KeyError:  # no such key, null, or a text without a number
             continue
         low = 0 if name in FROM_ZERO else 1
-        number = untrusted.whole_number(value, name, file, FETCH_AGAIN, low=low)
+        number = untrusted.whole_number(number, name, file, FETCH_AGAIN, low=low)
         return min(number, described.at_most.get(name, number))
     raise ConfigError(
         f"config.json has no {name} (as {' or '.join(map(str, alternatives))})",
         where=str(file),
         hint="the server cannot be configured without it; add it to a copy of the checkpoint",
     )
+
+
+def _reals(file: Path, found: Mapping[str, Any], described: CheckpointConfig) -> dict[str, float]:
+    named = settings.with_own_names(found, described.aliases)
+    return {name: _real(file, named, keys) for name, keys in described.reals.items()}
+
+
+def _real(file: Path, found: Mapping[str, Any], alternatives: Iterable[str | float]) -> float:
+    for each in alternatives:
+        value = settings.value(found, each) if isinstance(each, str) else each
+        if value is None:
+            continue
+        if isinstance(value, int | float) and not isinstance(value, bool) and SMALLEST < value < LARGEST:
+            return float(value)
+        raise ConfigError(
+            f"{each} is {untrusted.shown(value)}, not a number above 0", where=str(file), hint=FETCH_AGAIN
+        )
+    raise AssertionError("the last alternative is a number")  # config/families.py
+
+
+def _odd_ends(found: Mapping[str, Any], described: CheckpointConfig) -> tuple[str, ...]:
+    keys = described.facts.get("end", ())
+    listed = [
+        (key, settings.value(found, str(key))) for key in (keys if isinstance(keys, tuple) else (keys,))
+    ]
+    return tuple(
+        f"{key} names {len(value)} tokens that end an answer, {untrusted.shown(value)}; FasterTransformer "
+        "knows one: keep that one in a copy of config.json, clients can send the others as stop words"
+        for key, value in listed
+        if isinstance(value, list) and len(value) > 1
+    )
+
+
+def _odd_head(found: Mapping[str, Any], described: CheckpointConfig, compared: HeadKind) -> Iterable[str]:
+    """Yield what contradicts the tensors, or cannot be compared with them."""
+    if described.head is None:
+        return
+    said = settings.value(found, settings.TIED)
+    if (described.head.tied if said is None else said) and compared == "own":
+        yield (
+            f"{described.head.names[0]} is not the table of embeddings, {settings.TIED} says that they are "
+            "one: save the checkpoint again with the value that is true"
+        )
+    elif compared == "not compared" and settings.SCALED in found:
+        yield (
+            f"what transformers 5 says of {settings.TIED} must be compared with the weights: save them as "
+            "safetensors"
+        )

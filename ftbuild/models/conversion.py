@@ -16,7 +16,7 @@ from ftbuild.config.families import Converter, Relayout
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
-from ftbuild.models import checkpoint, converters, gpu_memory, weights
+from ftbuild.models import checkpoint, converters, gpu_memory, obstacles, weights
 from ftbuild.models.checkpoint import Checkpoint
 from ftbuild.models.converters import SCRIPTS
 from ftbuild.models.gpu_memory import Footprint
@@ -34,7 +34,10 @@ RELAID = ".checkpoint"
 
 @dataclass(frozen=True)
 class ConversionRequest:
-    """The conversion that a user asks for; `data_type` None means the converter's default."""
+    """The conversion that a user asks for; `data_type` None means the converter's default.
+
+    `ignored` are keys of config.json that change nothing, as the user says.
+    """
 
     family: str
     checkpoint: Path
@@ -42,6 +45,7 @@ class ConversionRequest:
     gpus: int = 1
     data_type: str | None = None
     jobs: int = 4
+    ignored: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +78,7 @@ class Conversion:
     @property
     def needed(self) -> int:
         """Bytes that are written in all: the weights, and the checkpoint where its layout changes first."""
-        return self.size + (self.checkpoint.size if self.relayout else 0)
+        return self.size + (self.checkpoint.size if self.relayout and not self.relayout.links else 0)
 
     @property
     def memory(self) -> int:
@@ -196,12 +200,14 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
         )
     allocated = gpu_memory.rules(config.models, request.family)
     relayout = converter.layout
+    if relayout and relayout.links and found.configured:
+        relayout = None
     if relayout and relayout.unless and found.has_whole(relayout.unless):
         relayout = None
     return Conversion(
         request=request,
         release=release,
-        converter=converter,
+        converter=converters.with_reals(converter, found.reals),
         checkpoint=found,
         data_type=data_type,
         relayout=relayout,
@@ -231,24 +237,26 @@ def convertible(config: Config, release: str, request: ConversionRequest) -> tup
     kind = checkpoint.format_of(request.checkpoint)
     converter = converters.find_converter(config, release, request.family, kind)
     found = checkpoint.read(request.checkpoint, config.models, request.family, converter)
-    _refuse_obstacles(config, release, request, found, converter)
+    _refuse_obstacles(config, release, request, found)
     return converter, found
 
 
-def _refuse_obstacles(
-    config: Config, release: str, request: ConversionRequest, found: Checkpoint, converter: Converter
-) -> None:
-    described = config.models.families[request.family].checkpoint
+def reasons_against(config: Config, release: str, request: ConversionRequest, found: Checkpoint) -> list[str]:
+    """Return why the converter of a release would get this checkpoint wrong, or the server its answers."""
+    converter = converters.find_converter(config, release, request.family, found.format)
+    version = config.version(release, "ft")
+    return obstacles.found(
+        found, config.models, request.family, converter, version, request.gpus, request.ignored
+    )
 
-    def obstacles(candidate: Converter) -> list[str]:
-        return checkpoint.obstacles(found, described, candidate, request.gpus)
 
-    if not (reasons := obstacles(converter)):
+def _refuse_obstacles(config: Config, release: str, request: ConversionRequest, found: Checkpoint) -> None:
+    if not (reasons := reasons_against(config, release, request, found)):
         return
     others = [
         other
-        for other in converters.converting_releases(config, request.family, converter.format)
-        if not obstacles(converters.find_converter(config, other, request.family, converter.format))
+        for other in converters.converting_releases(config, request.family, found.format)
+        if not reasons_against(config, other, request, found)
     ]
     options = converters.other_release(config, release, others)
     raise ConfigError(

@@ -134,11 +134,12 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
 
     The checkpoint may have run code in the converter, so what that left is looked at before it is used.
     """
+    # First, as it may hold links to the checkpoint; they are not followed.
+    shutil.rmtree(partial / RELAID, ignore_errors=True)
     try:
         untrusted.require_plain(partial, "do not use this checkpoint: converters write files only")
     except ConfigError as odd:
         raise odd.converted(ConversionError) from odd
-    shutil.rmtree(partial / RELAID, ignore_errors=True)
     gpus = conversion.request.gpus
     folder = partial / weights.folder_name(gpus)
     _complete_config(conversion, folder, log)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
@@ -14,6 +15,7 @@ TREE = "/opt/ftbuild/FasterTransformer"
 PYTHON = "python3"
 # Where a container has scripts of our own.
 SCRIPTS = "/convert/scripts"
+_REAL = re.compile(r"{(\w+)}")
 _FORMATS: Mapping[CheckpointFormat, str] = {
     "huggingface": "a Hugging Face checkpoint",
     "jax": "a checkpoint of Mesh Transformer JAX",
@@ -57,6 +59,15 @@ def other_release(config: Config, release: str, able: Sequence[str]) -> str | No
     return None
 
 
+def with_reals(converter: Converter, reals: Mapping[str, float]) -> Converter:
+    """Return the converter with a checkpoint's `reals` in the values of config.ini that it does not write."""
+    config = {
+        section: {key: _REAL.sub(lambda name: _real(name, reals), value) for key, value in values.items()}
+        for section, values in converter.config.items()
+    }
+    return converter.model_copy(update={"config": config})
+
+
 def command_line(
     converter: Converter,
     *,
@@ -85,6 +96,10 @@ def command_line(
     if converter.own_script:
         return [PYTHON, f"{scripts}/{PurePosixPath(converter.own_script).name}", *arguments, *files]
     return [PYTHON, f"{TREE}/{converter.script}", *arguments]
+
+
+def _real(name: re.Match[str], reals: Mapping[str, float]) -> str:
+    return repr(reals[name[1]]) if name[1] in reals else name[0]
 
 
 def _find(config: Config, release: str, family: str, kind: CheckpointFormat) -> Converter | None:

@@ -41,11 +41,9 @@ class Shape:
 
 
 def shape_of(settings: Mapping[str, Any]) -> Shape:
-    """Return the shape of the model in a config.json; SystemExit when heads cannot share keys and values."""
+    """Return the shape of the model in a config.json."""
     heads = settings["num_attention_heads"]
     kv_heads = settings.get("num_key_value_heads") or heads
-    if heads % kv_heads:
-        raise SystemExit(f"{heads} heads cannot share {kv_heads} of keys and values evenly")
     return Shape(settings["num_hidden_layers"], heads, kv_heads, settings["hidden_size"])
 
 
@@ -102,8 +100,8 @@ def config_of(settings: Mapping[str, Any], shape: Shape, dtype: str) -> dict[str
         "num_layer": shape.layers,
         "rotary_embedding": shape.head_size,
         "vocab_size": settings["vocab_size"],
-        "start_id": settings["bos_token_id"],
-        "end_id": settings["eos_token_id"],
+        "start_id": _one(settings["bos_token_id"]),
+        "end_id": _one(settings["eos_token_id"]),
         "use_gptj_residual": 0,
         "weight_data_type": dtype,
         "layernorm_eps": settings.get("rms_norm_eps", 1e-6),
@@ -113,6 +111,11 @@ def config_of(settings: Mapping[str, Any], shape: Shape, dtype: str) -> dict[str
         "rotary_scaling_factor": rotary["factor"] if is_linear else 1.0,
     }
     return {name: str(value) for name, value in values.items()}
+
+
+def _one(token: int | list[int]) -> int:
+    """Return a token's id, which may be the only one of a list."""
+    return token if isinstance(token, int) else token[0]
 
 
 def main(order: Order) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ftbuild import matrix
@@ -130,19 +130,30 @@ def load_of(
 
 
 def place(
-    config: Config, release: str, family: str, folder: Path, load: Load, most: int, here: Sequence[GpuKind]
+    config: Config,
+    release: str,
+    family: str,
+    folder: Path,
+    load: Load,
+    most: int,
+    here: Sequence[GpuKind],
+    ignored: Sequence[str] = (),
 ) -> Placement:
     """Return where the checkpoint in `folder` fits, over at most `most` GPUs; `here` are this machine's.
 
-    Raises ConfigError as `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or
-    its positions are fewer than the tokens of a request.
+    `ignored` are keys of its config.json that change nothing. Raises ConfigError as
+    `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or its positions are
+    fewer than the tokens of a request.
     """
     allocated = _rules(config, family)
-    request = conversion.ConversionRequest(family, folder, out=folder)
+    request = conversion.ConversionRequest(family, folder, out=folder, ignored=tuple(ignored))
     converter, found = conversion.convertible(config, release, request)
-    vectors, described = config.models.families[family].vectors, config.models.families[family].checkpoint
+    vectors = config.models.families[family].vectors
     _require_positions(found, load, vectors.longest if vectors else None)
-    reasons = {n: checkpoint.obstacles(found, described, converter, n) for n in range(1, most + 1)}
+    reasons = {
+        n: conversion.reasons_against(config, release, replace(request, gpus=n), found)
+        for n in range(1, most + 1)
+    }
     backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
     types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
     footprints = {

@@ -12,6 +12,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from ftbuild.errors import ConfigError
 from ftbuild.models import other_formats, untrusted
@@ -25,6 +26,7 @@ WEIGHTS = (
 )
 MOST_SHARDS = 1000
 _BROKEN_ZIP = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
+METADATA = "__metadata__"
 _LFS = b"version https://git-lfs"
 _ZIP = b"PK\x03\x04"
 # Opcode and protocol with which a pickle begins; torch writes 2.
@@ -133,8 +135,11 @@ def _zip_names(file: Path) -> list[str]:
         raise _truncated(file, str(broken)) from broken
 
 
-def _safetensors_size(file: Path) -> int:
-    """Return the size of a complete file: 8 bytes for the header's length, header, tensors (format 1.0)."""
+def safetensors_header(file: Path) -> tuple[dict[str, Any], int]:
+    """Return the header of a safetensors file, and where its tensors begin: ConfigError when it is damaged.
+
+    8 bytes for the header's length, header, tensors (format 1.0).
+    """
     with file.open("rb") as stream:
         begin = stream.read(8)
         if len(begin) < 8:
@@ -145,13 +150,16 @@ def _safetensors_size(file: Path) -> int:
         if length > untrusted.JSON_BYTES:
             raise _truncated(file, f"its header has {length} bytes, more than {untrusted.JSON_BYTES}")
         header = untrusted.parsed_object(stream.read(length), file, "a header of safetensors", FETCH_AGAIN)
-    return (
-        8
-        + length
-        + max(
-            (_end(file, name, entry) for name, entry in header.items() if name != "__metadata__"), default=0
-        )
-    )
+    for name, entry in header.items():
+        if name != METADATA:
+            _end(file, name, entry)
+    return header, 8 + length
+
+
+def _safetensors_size(file: Path) -> int:
+    """Return the size of a complete file."""
+    header, begin = safetensors_header(file)
+    return begin + max((_end(file, n, entry) for n, entry in header.items() if n != METADATA), default=0)
 
 
 def _end(file: Path, name: str, entry: object) -> int:

@@ -217,7 +217,9 @@ def gptj_like(
 def gptneox(t: Tensors, gpus: int, heads: int, *, parallel: bool = True) -> dict[str, Array]:
     """GPT-NeoX stores [out, in], the rows of query_key_value by head, then query, key, value.
 
-    FT adds the two output biases on every GPU before it sums over them, so each holds its share of the sum.
+    With the parallel residual FT adds the two output biases on every GPU before it sums over them, so each
+    holds its share of the sum; else it adds them to that sum (FT v5.3 GptNeoXContextDecoder.cc:416-432,
+    466-473).
     """
     found = {
         "wte": t["gpt_neox.embed_in.weight"],
@@ -228,7 +230,8 @@ def gptneox(t: Tensors, gpus: int, heads: int, *, parallel: bool = True) -> dict
         of, ft = f"gpt_neox.layers.{layer}.", f"layers.{layer}."
         found |= norm(f"{ft}input_layernorm", t, f"{of}input_layernorm")
         found |= norm(f"{ft}post_attention_layernorm", t, f"{of}post_attention_layernorm")
-        biases = [t[f"{of}{name}.bias"] / gpus for name in ("attention.dense", "mlp.dense_4h_to_h")]
+        shares = gpus if parallel else 1
+        biases = [t[f"{of}{name}.bias"] / shares for name in ("attention.dense", "mlp.dense_4h_to_h")]
         found[f"{ft}attention.dense.bias"], found[f"{ft}mlp.dense_4h_to_h.bias"] = biases
         if parallel:
             found[f"{ft}mlp.attention.bias.sum"] = biases[0] + biases[1]
@@ -422,19 +425,21 @@ def test_codegen_computes_the_same_as_gptj(
         worker("same", str(folder), f"{out}/.checkpoint")
 
 
-def test_without_the_parallel_residual_one_gpu_is_right_and_two_are_refused(
+@pytest.mark.parametrize("gpus", [1, 2, 4])
+@pytest.mark.parametrize("release", ["22.07", "22.12"])
+def test_without_the_parallel_residual_each_bias_is_whole(
     config: Config,
     worker: TorchWorker,
     tree: Callable[[str], Path],
     checkpoint: Callable[[str], tuple[Path, Tensors]],
     tmp_path: Path,
+    release: str,
+    gpus: int,
 ) -> None:
     folder, tensors = checkpoint("gptneox-serial")
-    planned = conversion.plan_conversion(config, "22.12", order_of("gptneox", folder, tmp_path))
-    made = carry_out(planned, worker, tree("22.12"), tmp_path)
-    require_equal(made, gptneox(tensors, 1, 4, parallel=False))
-    with pytest.raises(ConfigError, match="use_parallel_residual is False"):
-        conversion.plan_conversion(config, "22.12", order_of("gptneox", folder, tmp_path, gpus=2))
+    order = order_of("gptneox", folder, tmp_path, gpus=gpus)
+    made = carry_out(conversion.plan_conversion(config, release, order), worker, tree(release), tmp_path)
+    require_equal(made, gptneox(tensors, gpus, 4, parallel=False))
 
 
 def test_a_gated_t5_is_refused_where_its_converter_would_lose_weights(

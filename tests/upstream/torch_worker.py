@@ -4,8 +4,12 @@ Importing the two takes longer than anything that is done with them. So this is 
 reads a JSON list a line, and answers each with a line [exit code, output] from a process forked for it:
 
     ["make", KIND, FOLDER, TENSORS.npz]  save a model and its tensors, by transformers' names, in fp32
+    ["draw", MODEL, CONFIG, SETTINGS, FOLDER]
+                                         save a model of these classes nearly as transformers draws it
+    ["decoded", FOLDER, PROMPT, ANSWER, OUT.npy]
+                                         save a T5's logits after each token of an answer
     ["same", FOLDER, OTHER]              fail unless the two models give the same logits
-    ["logits", FOLDER, NUMBER, OUT.npy]  save the logits after each of the tokens 0, 1, ..., NUMBER - 1
+    ["logits", FOLDER, PROMPT, OUT.npy]  save the logits after each token of a list, or of 0, 1, ... N - 1
     ["states", FOLDER, PROMPTS, OUT.npz] save the last states of each prompt of a JSON list, as "0", ...
     ["slopes", NUMBER]                   print ALiBi's slopes of BLOOM and of MPT for 1, 2, ... heads
     ["run", PYTHONPATH, SCRIPT, ...]     run a script as Python itself would
@@ -20,6 +24,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +34,7 @@ import transformers
 
 VOCABULARY = 51
 GPT2 = {
-    "n_embd": 32,
+    "n_embd": 128,
     "n_layer": 2,
     "n_head": 4,
     "n_positions": 24,
@@ -39,7 +44,7 @@ GPT2 = {
     "initializer_range": 0.5,
 }
 NEOX = {
-    "hidden_size": 32,
+    "hidden_size": 128,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
@@ -52,7 +57,7 @@ NEOX = {
 # As t5-3b, the heads together are wider than the model; the decoder is deeper than the encoder.
 T5 = {
     "d_model": 32,
-    "d_kv": 16,
+    "d_kv": 32,
     "d_ff": 40,
     "num_layers": 2,
     "num_decoder_layers": 3,
@@ -89,25 +94,25 @@ SCALED_NEOX = {
 }
 # Six heads, as ALiBi's slopes of a number that is no power of two are the classic mistake.
 OPT = {
-    "hidden_size": 48,
+    "hidden_size": 192,
     "ffn_dim": 96,
     "num_hidden_layers": 3,
     "num_attention_heads": 6,
     "max_position_embeddings": 24,
-    "word_embed_proj_dim": 48,
+    "word_embed_proj_dim": 192,
     "vocab_size": VOCABULARY,
     "dropout": 0.0,
 }
 # As facebook/opt-350m: embeddings narrower than the model, norms after the residual.
 OPT_350M = {**OPT, "word_embed_proj_dim": 16, "do_layer_norm_before": False}
 BLOOM = {
-    "hidden_size": 48,
+    "hidden_size": 192,
     "n_layer": 3,
     "n_head": 6,
     "seq_length": 24,
     "vocab_size": VOCABULARY,
 }
-MPT = {"d_model": 48, "n_layers": 3, "n_heads": 6, "max_seq_len": 24, "vocab_size": VOCABULARY}
+MPT = {"d_model": 192, "n_layers": 3, "n_heads": 6, "max_seq_len": 24, "vocab_size": VOCABULARY}
 # Six heads, three layers, no width a power of two; GELU's tanh form, and a norm's epsilon that can be seen.
 BERT = {
     "hidden_size": 192,
@@ -138,7 +143,7 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
     "codegen-pickled": (
         "CodeGenForCausalLM",
         "CodeGenConfig",
-        {**GPT2, "n_head": 8, "n_ctx": 24, "rotary_dim": 4},
+        {**GPT2, "n_head": 8, "n_embd": 256, "n_ctx": 24, "rotary_dim": 4},
         {**SHARDED, **PICKLED},
     ),
     "gptneox": ("GPTNeoXForCausalLM", "GPTNeoXConfig", NEOX, SHARDED),
@@ -200,6 +205,32 @@ def make(kind: str, folder: str, tensors: str) -> None:
     np.savez(tensors, **{name: value.float().numpy() for name, value in model.state_dict().items()})
 
 
+def draw(model_class: str, config_class: str, settings: str, folder: str) -> None:
+    torch.manual_seed(7)
+    model = getattr(transformers, model_class)(getattr(transformers, config_class)(**json.loads(settings)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.02 * torch.randn_like(parameter))
+    model.save_pretrained(folder)
+
+
+def use_tanh(model: Any) -> None:
+    """Replace the exact GELU by its tanh form: FasterTransformer has no other."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.GELU):
+            module.approximate = "tanh"
+        elif isinstance(module, transformers.activations.GELUActivation):
+            module.act = partial(torch.nn.functional.gelu, approximate="tanh")
+
+
+def decoded(folder: str, prompt: str, answer: str, out: str) -> None:
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    use_tanh(model)
+    ids, after = (torch.tensor([json.loads(text)]) for text in (prompt, answer))
+    with torch.no_grad():
+        np.save(out, model(input_ids=ids, decoder_input_ids=after).logits[0].numpy())
+
+
 def same(folder: str, other: str) -> None:
     tokens = torch.arange(20).reshape(2, 10)
     with torch.no_grad():
@@ -211,13 +242,12 @@ def same(folder: str, other: str) -> None:
         raise SystemExit(f"logits differ by up to {(first - second).abs().max()}, of {first.abs().max()}")
 
 
-def logits(folder: str, number: str, out: str) -> None:
+def logits(folder: str, prompt: str, out: str) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    for module in model.modules():
-        if isinstance(module, torch.nn.GELU):
-            module.approximate = "tanh"  # FasterTransformer has no other
+    use_tanh(model)
     with torch.no_grad():
-        np.save(out, model(torch.arange(int(number))[None]).logits[0].numpy())
+        ids = torch.arange(int(prompt)) if prompt.isdigit() else torch.tensor(json.loads(prompt))
+        np.save(out, model(ids[None]).logits[0].numpy())
 
 
 def states(folder: str, prompts: str, out: str) -> None:
@@ -246,6 +276,8 @@ def run(path: str, script: str, *arguments: str) -> None:
 
 COMMANDS: dict[str, Callable[..., None]] = {
     "make": make,
+    "draw": draw,
+    "decoded": decoded,
     "same": same,
     "logits": logits,
     "states": states,

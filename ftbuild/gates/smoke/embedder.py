@@ -49,14 +49,14 @@ class Embedder(served.Connected):
 @contextlib.contextmanager
 def embedding(task: Job, variant: Variant) -> Iterator[Embedder]:
     """Serve a variant as `invoke model-repo` writes it; SmokeError when the server does not get ready."""
-    prepared = task.prepared / variant.family
+    prepared = task.prepared / variant.model
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
         options = RepositoryOptions(
-            family=variant.family,
+            family=task.family(variant),
             weights=task.weights(variant),
             out=Path(folder) / "models",
             dtype=variant.dtype,
-            vectors=task.models[variant.family].vectors,
+            vectors=task.models[variant.model].vectors,
         )
         made = repository.make({config_pbtxt.MODEL: (prepared / models.CONFIG).read_text()}, options)
         with served.start(task, variant, made.folder, options=()) as running:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -117,9 +117,9 @@ def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     image = image_id(subject.client, plan, "runtime")
     prepared = prepare(subject)
     gpus = access.gpus if access else ()
-    tested = {
-        name: model for name, model in tested_models(config, plan, gpus).items() if name in prepared.families
-    }
+    known = tested_models(config, plan, gpus)
+    tested = {name: known[name] for name in prepared.families}
+    tested |= {name: replace(known[family], family=family) for name, family in prepared.extra.items()}
     job = Job(
         image,
         prepared.folder,

@@ -24,9 +24,9 @@ LOADS = "smoke-load-"
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of serving a family, by one server."""
+    """One way of serving a model, by one server: a family's own, or an extra one (models.yaml)."""
 
-    family: str
+    model: str
     dtype: str = "fp32"
     tensor_para: int = 1
     pipeline_para: int = 1
@@ -34,7 +34,7 @@ class Variant:
 
     def __str__(self) -> str:
         split = {"tp": self.tensor_para, "pp": self.pipeline_para}
-        parts = [self.family, self.dtype, *(f"{how}{number}" for how, number in split.items() if number > 1)]
+        parts = [self.model, self.dtype, *(f"{how}{number}" for how, number in split.items() if number > 1)]
         return "-".join([*parts, *(["streamed"] if self.decoupled else [])])
 
     @property
@@ -45,9 +45,10 @@ class Variant:
 
 @dataclass(frozen=True)
 class Model:
-    """A family under test: its tensors, whether its answers stream, whether bf16 and int8 weights are tested.
+    """A model under test: its tensors, whether its answers stream, whether bf16 and int8 weights are tested.
 
-    One that answers with vectors has none, and `vectors`.
+    One that answers with vectors has none, and `vectors`. An extra model has a `family`, and only the tests
+    that ask for extra models are about it.
     """
 
     tensors: Tensors | None
@@ -55,6 +56,7 @@ class Model:
     vectors: Vectors | None = None
     bf16: bool = False
     int8: bool = False
+    family: str | None = None
 
 
 @dataclass(frozen=True)
@@ -71,16 +73,24 @@ class Job:
     gpus: Sequence[str]
     replays: bool = False
 
-    def families(self, *, vectors: bool = False) -> tuple[str, ...]:
-        """Return the families that answer with tokens, or those that answer with vectors."""
-        return tuple(name for name, model in self.models.items() if (model.vectors is not None) == vectors)
+    def names(self, *, vectors: bool = False, extra: bool = False) -> tuple[str, ...]:
+        """Return the families that answer with tokens, or with vectors, or the extra models that do."""
+        return tuple(
+            name
+            for name, model in self.models.items()
+            if (model.vectors is not None) == vectors and (model.family is not None) == extra
+        )
+
+    def family(self, variant: Variant) -> str:
+        """Return the family of a variant's model."""
+        return self.models[variant.model].family or variant.model
 
     def lacks(self, variant: Variant) -> str | None:
         """Return why a variant cannot be tested here, or None."""
         if self.style and variant.gpus > len(self.gpus):
             return f"needs {variant.gpus} GPUs, {len(self.gpus)} is there"
-        if variant.decoupled and not self.models[variant.family].streams:
-            return f"this release does not stream {variant.family}"
+        if variant.decoupled and not self.models[variant.model].streams:
+            return f"this release does not stream {variant.model}"
         stages = variant.pipeline_para
         if stages > 1 and (layers := config_ini.read(self.weights(variant)).layers) % stages:
             return f"its {layers} layers cannot be split over {stages} stages"
@@ -88,15 +98,15 @@ class Job:
 
     def weights(self, variant: Variant) -> Path:
         """Return the folder of a variant's converted weights."""
-        return self.prepared / variant.family / WEIGHTS / f"{variant.tensor_para}-gpu"
+        return self.prepared / variant.model / WEIGHTS / f"{variant.tensor_para}-gpu"
 
-    def variants(self, families: Iterable[str], dtypes: Iterable[str], **options: Any) -> list[Variant]:
-        """Return the variants of families in each data type, in bf16 and int8 where they have them."""
+    def variants(self, names: Iterable[str], dtypes: Iterable[str], **options: Any) -> list[Variant]:
+        """Return the variants of models in each data type, in bf16 and int8 where they have them."""
         return [
-            Variant(family, dtype, **options)
-            for family in families
+            Variant(name, dtype, **options)
+            for name in names
             for dtype in dtypes
-            if {BF16: self.models[family].bf16, INT8: self.models[family].int8}.get(dtype, True)
+            if {BF16: self.models[name].bf16, INT8: self.models[name].int8}.get(dtype, True)
         ]
 
     def write(self, file: Path) -> None:

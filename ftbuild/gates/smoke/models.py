@@ -12,8 +12,8 @@ import json
 import shlex
 import shutil
 import tarfile
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -43,25 +43,30 @@ _INSIDE = "/tmp/smoke"
 
 @dataclass(frozen=True)
 class Prepared:
-    """A folder with one folder per family: checkpoint, weights, answers and config.pbtxt of the release."""
+    """A folder with one folder per model: checkpoint, weights, answers and config.pbtxt of the release.
+
+    Each family has a model of its name; `extra` are the other models, with their families.
+    """
 
     folder: Path
     sdk: str
     families: Sequence[str]
+    extra: Mapping[str, str] = field(default_factory=dict)
 
 
 def ensure(subject: Subject, folder: Path) -> Prepared:
-    """Return the models of every family that the release converts, made now if `folder` lacks them.
+    """Return the models that the release converts, made now if `folder` lacks them.
 
     Raises SmokeError when there is no SDK image to make them in, or a converter fails.
     """
     client, config, plan = subject.client, subject.config, subject.plan
     families = plan.families
-    inputs = _inputs(config, plan, families)
+    extra = config.models.extra_models(config.version(plan.cell.triton, "ft"))
+    inputs = _inputs(config, plan, families, extra)
     image = daemon.image(client, plan.tag("sdk"))
     made = _manifest(folder)
     if made.get("inputs") == inputs and (image is None or made["sdk"] == image.id):
-        return Prepared(folder, made["sdk"], families)
+        return Prepared(folder, made["sdk"], families, extra)
     if image is None:
         raise SmokeError(
             f"there is no image {plan.tag('sdk')} to make the models in",
@@ -69,15 +74,15 @@ def ensure(subject: Subject, folder: Path) -> Prepared:
             hint="invoke build, or carry here the folder that `invoke smoke --prepare` made",
         )
     shutil.rmtree(folder, ignore_errors=True)
-    for family in families:
-        subject.report(f"making the {family} model in {plan.tag('sdk')}")
-        _make(subject, str(image.id), family, folder / family)
+    for name, family in {**dict(zip(families, families, strict=True)), **extra}.items():
+        subject.report(f"making the {name} model in {plan.tag('sdk')}")
+        _make(subject, str(image.id), name, family, folder / name)
     manifest = {"sdk": str(image.id), "inputs": inputs}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    return Prepared(folder, str(image.id), families)
+    return Prepared(folder, str(image.id), families, extra)
 
 
-def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
+def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[str, str]) -> str:
     """Return a digest of what the models are made from; the plan's key stands for the image."""
     converters = [find_converter(config, plan.cell.triton, f) for f in families]
     layouts = [c.layout.script for c in converters if c.layout]
@@ -86,7 +91,7 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str]) -> str:
     scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in ours]
     backend = config.version(plan.cell.triton, "backend")
     quantized = [f for f in families if int8.rules(config.models.families[f], backend)]
-    asked = [golden.questions(), quantized]
+    asked = [golden.questions(), quantized, *([dict(extra)] if extra else [])]
     return digest_of([plan.key, scripts, asked, [c.model_dump() for c in converters]])
 
 
@@ -98,22 +103,24 @@ def _manifest(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _make(subject: Subject, sdk: str, family: str, folder: Path) -> None:
+def _make(subject: Subject, sdk: str, name: str, family: str, folder: Path) -> None:
+    """Make a model of a family. Those that have the family's name have answers with int8 weights, too."""
     config = subject.config
     inside = _Sdk(subject.client, sdk)
     reference = config.path(config.models.reference)
     made = f"{_INSIDE}/made"
     answers = f"{made}/{ANSWERS}"
-    if int8.rules(config.models.families[family], config.version(subject.plan.cell.triton, "backend")):
+    backend = config.version(subject.plan.cell.triton, "backend")
+    if name == family and int8.rules(config.models.families[family], backend):
         answers += f" {made}/{INT8_ANSWERS}"
     script = [
         f"mkdir -p {made}",
         f"cd {_INSIDE}",
-        f"python3 {reference.name} {family} {made}/{CHECKPOINT} cases.json {answers}",
+        f"python3 {reference.name} {name} {made}/{CHECKPOINT} cases.json {answers}",
         f"cp {config_pbtxt.template(config.models.template(family))} {made}/{CONFIG}",
     ]
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
-    inside.produce(f"the {family} reference", script, made, files, folder)
+    inside.produce(f"the {name} reference", script, made, files, folder)
 
     planned = [_planned(subject, family, folder, gpus) for gpus in TENSOR_PARA]
     _convert(inside, planned, folder)

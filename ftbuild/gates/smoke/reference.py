@@ -1,6 +1,8 @@
 """A small random checkpoint, made with transformers, and its answers.
 
-Runs inside the SDK image, alone: python3 reference.py FAMILY FOLDER CASES.json ANSWERS.json [INT8.json]
+Runs inside the SDK image, alone: python3 reference.py MODEL FOLDER CASES.json ANSWERS.json [INT8.json]
+
+A model is a family, or one of the few more (models.yaml, extra) that show what the families' own cannot.
 
 Cases are `{"cases": {name: {"prompts": [[id, ...], ...], "length": N, "beams": B}}}`. The answers hold the
 model's constants and, for every prompt, N tokens with their log-probabilities, the second best token of each
@@ -26,6 +28,8 @@ import transformers
 
 MIN_GAP = 0.01
 MIN_TOKENS = 5
+# The same where the epsilon of the norms is to be seen, which turns close calls only: fp32 alone is compared.
+MIN_GAP_IN_FP32 = 3e-4
 SEEDS = 500
 # Between the log-probabilities of one answer with int8 weights and without; fp16 is off by 0.04 at most.
 MIN_INT8_EFFECT = 0.2
@@ -46,6 +50,44 @@ GPT2 = {
     "eos_token_id": END,
     "initializer_range": 0.1,
 }
+T5 = {
+    "d_model": HIDDEN,
+    "d_kv": HIDDEN // HEADS,
+    "d_ff": 2 * HIDDEN,
+    "num_layers": LAYERS,
+    "num_heads": HEADS,
+    "vocab_size": VOCABULARY,
+    "pad_token_id": START,
+    "decoder_start_token_id": START,
+    "eos_token_id": END,
+}
+NEOX = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": 4 * HIDDEN,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "max_position_embeddings": POSITIONS,
+    "vocab_size": VOCABULARY,
+    "bos_token_id": START,
+    "eos_token_id": END,
+    "initializer_range": 0.1,
+    "hidden_act": "gelu_fast",
+}
+BERT = {
+    "hidden_size": 6 * 32,
+    "intermediate_size": 3 * HIDDEN,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 6,
+    "max_position_embeddings": POSITIONS,
+    "vocab_size": VOCABULARY,
+    "initializer_range": 0.1,
+    "hidden_act": "gelu_new",
+}
+# T5 1.1 has a gate and a head of its own. Its query and its positions decide more than as they are drawn.
+T5_FACTORS = {".q.weight": 8, "relative_attention_bias.weight": 8}
+# As transformers initialises its models.
+INITIALISED = {**GPT2, "initializer_range": 0.02, "layer_norm_epsilon": 1e-5}
+GATED = {**T5, "feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
 # Heads of 64, since FasterTransformer has attention kernels for few sizes only, and GELU's tanh form, the one
 # that it computes (FT v5.3 activation_kernels.cu). Positions that the family learns limit a request.
 # The factors, by the end of a parameter name, spread the logits, so that answers differ from runners-up
@@ -119,18 +161,7 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
         "GPTNeoXForCausalLM",
         {"final_layer_norm.weight": 3},
         None,
-        {
-            "hidden_size": HIDDEN,
-            "intermediate_size": 4 * HIDDEN,
-            "num_hidden_layers": LAYERS,
-            "num_attention_heads": HEADS,
-            "max_position_embeddings": POSITIONS,
-            "vocab_size": VOCABULARY,
-            "bos_token_id": START,
-            "eos_token_id": END,
-            "initializer_range": 0.1,
-            "hidden_act": "gelu_fast",
-        },
+        NEOX,
     ),
     # Two heads share keys and values; base and scaling of the positions are not the usual ones.
     "llama": (
@@ -157,24 +188,9 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
     "t5": (
         "T5Config",
         "T5ForConditionalGeneration",
-        {
-            "shared.weight": 0.1,
-            "decoder.final_layer_norm.weight": 30,
-            ".q.weight": 8,
-            "relative_attention_bias.weight": 8,
-        },
+        {**T5_FACTORS, "shared.weight": 0.1, "decoder.final_layer_norm.weight": 30},
         None,
-        {
-            "d_model": HIDDEN,
-            "d_kv": HIDDEN // HEADS,
-            "d_ff": 2 * HIDDEN,
-            "num_layers": LAYERS,
-            "num_heads": HEADS,
-            "vocab_size": VOCABULARY,
-            "pad_token_id": START,
-            "decoder_start_token_id": START,
-            "eos_token_id": END,
-        },
+        T5,
     ),
     # Heads of 32 values, the fewest that there are, and a norm's epsilon as in BERT's own checkpoints.
     "bert": (
@@ -182,16 +198,7 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
         "BertModel",
         {},
         POSITIONS,
-        {
-            "hidden_size": 6 * 32,
-            "intermediate_size": 3 * HIDDEN,
-            "num_hidden_layers": 3,
-            "num_attention_heads": 6,
-            "max_position_embeddings": POSITIONS,
-            "vocab_size": VOCABULARY,
-            "initializer_range": 0.1,
-            "hidden_act": "gelu_new",
-        },
+        BERT,
     ),
     # Heads are wider than the model, and the feed-forward layer has a gate, as in T5 1.1.
     "t5-encoder": (
@@ -213,25 +220,114 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
         },
     ),
 }
-ENCODERS = ("bert", "t5-encoder")
+# Of those whose epsilon is to be seen, as the numbers before the norms are small, like those of a model that
+# transformers has initialised: its key in config.json, and the one that FasterTransformer has without a key.
+WRONG_EPSILON = {
+    "gpt-initialised": ("layer_norm_epsilon", 1e-6),
+    "gptj-initialised": ("layer_norm_epsilon", 1e-6),
+    "codegen-initialised": ("layer_norm_epsilon", 1e-6),
+    "gptneox-initialised": ("layer_norm_eps", 1e-5),
+    "t5-initialised": ("layer_norm_epsilon", 1e-6),
+    "bert-small-norms": ("layer_norm_eps", 1e-6),
+}
+# The others would only take longer to be clear.
+CASES_BY_EPSILON = ("one", "eight")
+MODELS |= {
+    "gpt-initialised": ("GPT2Config", "GPT2LMHeadModel", {}, POSITIONS, INITIALISED),
+    "gptj-initialised": ("GPTJConfig", "GPTJForCausalLM", {}, None, {**INITIALISED, "rotary_dim": 32}),
+    "codegen-initialised": (
+        "CodeGenConfig",
+        "CodeGenForCausalLM",
+        {},
+        None,
+        {**INITIALISED, "n_embd": 2 * HIDDEN, "n_head": 2 * HEADS, "rotary_dim": 32},
+    ),
+    "gptneox-initialised": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        {},
+        None,
+        {**NEOX, "initializer_range": 0.02, "layer_norm_eps": 1e-6},
+    ),
+    # T5 draws numbers around 1: these are as small as the others'.
+    "t5-initialised": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        {"shared.weight": 0.02, ".o.weight": 0.02, ".wo.weight": 0.02},
+        None,
+        {**GATED, "layer_norm_epsilon": 1e-5},
+    ),
+    # Its norms come after the sums, which are small only if the norms before and the biases are.
+    "bert-small-norms": (
+        "BertConfig",
+        "BertModel",
+        {"LayerNorm.weight": 1e-3, ".bias": 0.01},
+        POSITIONS,
+        {**BERT, "initializer_range": 0.02, "layer_norm_eps": 1e-12},
+    ),
+    # Residuals one after the other: on several GPUs the biases are added to their sum.
+    "gptneox-serial": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        {"final_layer_norm.weight": 3},
+        None,
+        {**NEOX, "use_parallel_residual": False},
+    ),
+    "mpt-head-112": (
+        "MptConfig",
+        "MptForCausalLM",
+        {"norm_f.weight": 3},
+        POSITIONS,
+        {
+            "d_model": 2 * 112,
+            "n_layers": LAYERS,
+            "n_heads": 2,
+            "max_seq_len": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "initializer_range": 0.1,
+        },
+    ),
+    "mt5": (
+        "MT5Config",
+        "MT5ForConditionalGeneration",
+        {**T5_FACTORS, "shared.weight": 0.1, "lm_head.weight": 0.3},
+        None,
+        GATED,
+    ),
+}
+ENCODERS = ("bert", "t5-encoder", "bert-small-norms")
+# The largest difference of two vectors' numbers that tells which model gave them.
+MIN_VECTOR_EFFECT = 1e-3
 
 
-def make(family: str, seed: int) -> transformers.PreTrainedModel:
-    """Return a model with random weights, biases and norms among them."""
-    config, model, factors, _, arguments = MODELS[family]
+def make(name: str, seed: int) -> transformers.PreTrainedModel:
+    """Return a model with random weights, biases and norms among them unless transformers' own are wanted."""
+    config, model, factors, _, arguments = MODELS[name]
     torch.manual_seed(seed)
     made = getattr(transformers, model)(getattr(transformers, config)(**arguments)).eval()
     for module in made.modules():
         if isinstance(module, torch.nn.GELU):  # MPT's, which no configuration changes
             module.approximate = "tanh"
     with torch.no_grad():
-        for name, parameter in made.named_parameters():
-            if parameter.dim() == 1:
+        for parameter_name, parameter in made.named_parameters():
+            if parameter.dim() == 1 and (name not in WRONG_EPSILON or name in ENCODERS):
                 parameter += 0.1 * torch.randn_like(parameter)
             for end, factor in factors.items():
-                if name.endswith(end):
+                if parameter_name.endswith(end):
                     parameter *= factor
     return made
+
+
+def with_wrong_epsilon(name: str, model: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """Return a copy of a model whose norms have the epsilon of `WRONG_EPSILON`."""
+    key, epsilon = WRONG_EPSILON[name]
+    settings = copy.deepcopy(model.config)
+    setattr(settings, key, epsilon)
+    changed = type(model)(settings).eval()
+    changed.load_state_dict(model.state_dict())
+    return changed
 
 
 def continued(
@@ -258,18 +354,28 @@ def continued(
     return row
 
 
-def answers(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of every case."""
-    return {
-        name: [continued(model, prompt, case["length"], case["beams"]) for prompt in case["prompts"]]
-        for name, case in cases.items()
-    }
+def answers(
+    model: transformers.PreTrainedModel, cases: dict[str, Any], gap: float | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of every case; nothing once one ends early or has a runner-up closer than `gap`."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for name, case in cases.items():
+        found[name] = []
+        for prompt in case["prompts"]:
+            row = continued(model, prompt, case["length"], case["beams"])
+            if gap is not None and (END in row["tokens"] or min(row.get("gap", [gap])) < gap):
+                return {}
+            found[name].append(row)
+    return found
 
 
-def is_clear(rows: list[dict[str, Any]]) -> bool:
-    """Return whether no row ends early or depends on rounding, and not all rows repeat a few tokens."""
-    clear = all(END not in row["tokens"] and min(row.get("gap", [MIN_GAP])) >= MIN_GAP for row in rows)
-    return clear and max(len(set(row["tokens"])) for row in rows) >= MIN_TOKENS
+def clear_answers(
+    model: transformers.PreTrainedModel, cases: dict[str, Any]
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of every case; nothing when one hangs on rounding, or all repeat a few tokens."""
+    found = answers(model, cases, MIN_GAP)
+    varied = all(max(len(set(row["tokens"])) for row in rows) >= MIN_TOKENS for rows in found.values())
+    return found if varied else {}
 
 
 def rounded_to_int8(weight: torch.Tensor) -> torch.Tensor:
@@ -298,11 +404,6 @@ def with_int8_weights(model: transformers.PreTrainedModel) -> transformers.PreTr
     return changed
 
 
-def are_clear(cases: dict[str, list[dict[str, Any]]]) -> bool:
-    """Return whether the rows of all cases are clear."""
-    return all(is_clear(rows) for rows in cases.values())
-
-
 def told_apart(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
     """Return whether the confidence in some answer that both give tells which one gave it."""
     return any(
@@ -316,13 +417,11 @@ def all_answers(
     model: transformers.PreTrainedModel, cases: dict[str, Any], with_int8: bool
 ) -> list[dict[str, list[dict[str, Any]]]]:
     """Return the answers, and those with int8 weights if asked for; nothing when they will not do."""
-    found = answers(model, cases)
-    if not with_int8 or not are_clear(found):
-        return [found] if are_clear(found) else []
-    quantized = answers(with_int8_weights(model), cases)
-    return (
-        [found, quantized] if are_clear(quantized) and told_apart(found["eight"], quantized["eight"]) else []
-    )
+    found = clear_answers(model, cases)
+    if not found or not with_int8:
+        return [found] if found else []
+    quantized = clear_answers(with_int8_weights(model), cases)
+    return [found, quantized] if quantized and told_apart(found["eight"], quantized["eight"]) else []
 
 
 def vectors(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[str, list[list[float]]]:
@@ -337,34 +436,68 @@ def vectors(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[
     return found
 
 
+def answers_by_epsilon(
+    name: str, model: transformers.PreTrainedModel, cases: dict[str, Any]
+) -> list[dict[str, list[dict[str, Any]]]]:
+    """Return the answers when they hang on the epsilon, and on no rounding of fp32; else nothing."""
+    asked = {case: cases[case] for case in CASES_BY_EPSILON}
+    found = answers(model, asked, MIN_GAP_IN_FP32)
+    if not found:
+        return []
+    others = answers(with_wrong_epsilon(name, model), asked)
+    tokens = [[[row["tokens"] for row in rows] for rows in each.values()] for each in (found, others)]
+    return [found] if tokens[0] != tokens[1] else []
+
+
 def clear_model(
-    family: str, cases: dict[str, Any], with_int8: bool
+    name: str, cases: dict[str, Any], with_int8: bool
 ) -> tuple[int, transformers.PreTrainedModel, list[dict[str, Any]]]:
     """Return seed, model and answers of the first seed whose answers are clear; SystemExit for none."""
     for seed in range(SEEDS):
-        model = make(family, seed)
-        if found := all_answers(model, cases, with_int8):
+        model = make(name, seed)
+        if name in WRONG_EPSILON:
+            found = answers_by_epsilon(name, model, cases)
+        else:
+            found = all_answers(model, cases, with_int8)
+        if found:
             return seed, model, found
     raise SystemExit(f"none of {SEEDS} seeds gives clear answers")
 
 
-def main(family: str, folder: Path, cases_file: Path, *files: Path) -> None:
+def encoder(name: str, cases: dict[str, Any]) -> tuple[transformers.PreTrainedModel, dict[str, Any]]:
+    """Return an encoder and its vectors; SystemExit when they do not tell an epsilon that is to be seen."""
+    model = make(name, 0)
+    found = vectors(model, cases)
+    if name in WRONG_EPSILON:
+        others = vectors(with_wrong_epsilon(name, model), cases)
+        effect = max(
+            (torch.tensor(rows) - torch.tensor(others[case])).abs().max().item()
+            for case, rows in found.items()
+        )
+        if effect < MIN_VECTOR_EFFECT:
+            raise SystemExit(f"the wrong epsilon changes the vectors by {effect:.1e} only")
+    return model, found
+
+
+def main(name: str, folder: Path, cases_file: Path, *files: Path) -> None:
     """Write a checkpoint and its answers; of a model that generates, those of the first clear seed."""
     torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
     cases = json.loads(cases_file.read_text())["cases"]
-    if family in ENCODERS:
-        seed, model = 0, make(family, 0)
-        found: list[dict[str, Any]] = [vectors(model, cases)]
+    found: list[dict[str, Any]]
+    if name in ENCODERS:
+        seed = 0
+        model, row = encoder(name, cases)
+        found = [row]
     else:
-        seed, model, found = clear_model(family, cases, with_int8=len(files) > 1)
+        seed, model, found = clear_model(name, cases, with_int8=len(files) > 1)
     # The GPT-J converter reads pytorch_model.bin and nothing else.
     model.save_pretrained(folder, safe_serialization=False)
     layers = model.config.num_hidden_layers
     constants = {"vocab_size": VOCABULARY, "start_id": START, "end_id": END, "layers": layers}
     for file, rows in zip(files, found, strict=True):
-        record = {**constants, "max_length": MODELS[family][3], "seed": seed, "cases": rows}
+        record = {**constants, "max_length": MODELS[name][3], "seed": seed, "cases": rows}
         file.write_text(json.dumps(record) + "\n")
-    print(f"{family}: seed {seed}")
+    print(f"{name}: seed {seed}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from ftbuild.client.golden import Expected, Row
 from ftbuild.client.tensors import TensorSchema, Tokens
 from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke import models
+from ftbuild.gates.smoke import models, spoiled
 from ftbuild.gates.smoke.job import INT8, Job, Variant
 from ftbuild.models import config_ini, config_pbtxt
 from ftbuild.models.config_pbtxt import Limits
@@ -136,7 +136,7 @@ def serving(
 
     Raises SmokeError when the server does not get ready.
     """
-    prepared = task.prepared / variant.family
+    prepared = task.prepared / variant.model
     int8 = variant.dtype == INT8
     template = (prepared / models.CONFIG).read_text()
     weights = task.weights(variant)
@@ -150,12 +150,14 @@ def serving(
         decoupled=variant.decoupled,
         limits=limits,
     )
-    tensors = task.models[variant.family].tensors
+    tensors = task.models[variant.model].tensors
     assert tensors
     dialect = TensorSchema(tensors, config_pbtxt.inputs(template))
     expected = golden.expected(prepared / (models.INT8_ANSWERS if int8 else models.ANSWERS))
     with tempfile.TemporaryDirectory(prefix="ftbuild-models-") as folder:
         config_pbtxt.write(Path(folder), text, weights)
+        if task.style is not None:
+            spoiled.write(Path(folder), text, weights)
         with start(task, variant, Path(folder), environment=environment) as running:
             made = Served(variant, running, task.style is not None, dialect, expected)
             yield made

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from ftbuild import triton
+from ftbuild import matrix, triton
 from ftbuild.config import holes, loader
 from ftbuild.config.holes import HolesConfig, Statement
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
+from ftbuild.plan import Revision, make_plan
 
 ADVICE = "lock the door"
 ABSENT = {"bases": "local", "justification": "component_not_present", "reason": "no such plugin"}
@@ -36,6 +38,20 @@ def described(*holes_: dict[str, Any], purl: str = triton.PURL, **versions: str)
 def stated(config: HolesConfig, version: str, *, local: bool = True, purl: str = triton.PURL) -> Statement:
     (found,) = holes.known(config, {purl: version}, local=local).statements
     return found
+
+
+def patched(config: HolesConfig, version: str, *patches: str) -> Statement:
+    (found,) = holes.known(config, {triton.PURL: version}, local=True, patches=patches).statements
+    return found
+
+
+def test_a_patch_closes_a_hole_of_the_images_that_take_it() -> None:
+    config = described({"introduced": "2.1", "cured_by": ["server/0100-one.patch", "server/0200-two.patch"]})
+    assert patched(config, "v2.2").status == "affected"
+    assert patched(config, "v2.2", "server/0101-other.patch").status == "affected"
+    found = patched(config, "v2.2", "ft/0010-x.patch", "server/0200-two.patch")
+    assert (found.status, found.text) == ("fixed", "compiled with server/0200-two.patch")
+    assert patched(config, "v2.0", "server/0200-two.patch").status == "not_affected"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +118,25 @@ def test_the_servers_of_our_images_have_the_holes_of_their_versions(config: Conf
     assert newer["CVE-2024-0087"].status == "fixed"
     assert newer["CVE-2025-23310"].status == "affected"
     assert (old["CVE-2025-23268"].status, newer["CVE-2025-23268"].status) == ("affected", "not_affected")
-    assert {each.status for each in found("2.70.0", local=True).values()} == {"fixed"}
+    without = {name for name, each in found("2.70.0", local=True).items() if each.status == "affected"}
+    assert without == {name for name, hole in config.holes.holes.items() if hole.cured_by}
+
+
+def test_a_server_compiled_here_has_no_known_hole_with_its_patches_and_some_without(config: Config) -> None:
+    (cell,) = matrix.select(config, triton=["26.06"], sms=["90"], bases=["open-trixie"])
+    plan = make_plan(config, cell, Revision("a" * 40, "2026-01-01T00:00:00+00:00"))
+    assert plan.holes.open() == ()
+    assert {each.status for each in plan.holes.statements} == {"fixed"}
+    contents = {triton.PURL: f"v{plan.server}"}
+    unpatched = holes.known(config.holes, contents, local=True).open()
+    assert {"FTBUILD-2026-1", "FTBUILD-2026-2"} <= {each.id for each in unpatched}
+
+
+def test_a_hole_without_a_cve_says_what_it_was_rated_by(config: Config) -> None:
+    ours = {name: hole for name, hole in config.holes.holes.items() if not name.startswith("CVE-")}
+    assert ours
+    for hole in ours.values():
+        assert re.match(r"AV:[NLP]/AC:[LH]/PR:N/UI:N/S:U/C:[NLH]/I:[NLH]/A:[NLH]; ", hole.checked or "")
 
 
 def refused(folder: Path, **changes: dict[str, Any]) -> str:
@@ -130,6 +164,11 @@ def test_a_contradiction_in_the_file_is_refused_with_its_place(config_folder: Pa
         ({"hole": {"component": "client"}}, "'client', which is not described"),
         ({"hole": {"fixed": "99.01"}}, "version 99.01 of server, which `versions` lacks"),
         ({"hole": {"score": 10.1}}, "score"),
+        (
+            {"hole": {"cured_by": ["server/0999-none.patch"]}},
+            "0999-none.patch, which patches.yaml does not list",
+        ),
+        ({"hole": {"cured_by": ["../0100-x.patch"]}}, "cured_by"),
         ({"hole": {"not_affected": [{**ABSENT, "justification": "because"}]}}, "justification"),
         ({"component": {"purl": "pkg:pypi/torch@1"}}, "package URL without a version"),
         ({"component": {"purl": "torch"}}, "a package URL such as"),

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild import triton
+from ftbuild import matrix, triton
 from ftbuild.config import holes
 from ftbuild.config.schema import Config
 from ftbuild.gates.verify.gate import CHECKS
+from ftbuild.plan import Revision, make_plan
 from testing import ROOT
 
 from . import tables
@@ -22,6 +23,7 @@ from . import tables
 README = (ROOT / "README.md").read_text()
 REQUIREMENTS = (ROOT / "docs" / "requirements.md").read_text()
 SECURITY = (ROOT / "docs" / "security.md").read_text()
+REVISION = Revision("a" * 40, "2026-01-01T00:00:00+00:00")
 
 
 def configuration(name: str) -> Any:
@@ -67,13 +69,24 @@ def test_versions_and_drivers_of_each_release() -> None:
     }
 
 
+def patches_of(config: Config, release: str) -> tuple[str, ...]:
+    """The patches of a release's images on its first base that compiles the server; none for the others."""
+    bases = [
+        name
+        for name, base in config.bases.bases.items()
+        if base.local and base.local.compiles_server and release in base.releases
+    ]
+    cells = matrix.select(config, triton=[release], sms=["90"], bases=bases[:1]) if bases else []
+    return tuple(name for cell in cells for name in make_plan(config, cell, REVISION).patch_names())
+
+
 def test_the_known_holes_of_each_server(config: Config) -> None:
     rows = table(SECURITY, "| server | Triton | base |")
     for row in rows:
         versions = config.holes.components["server"].versions
         assert versions[row["Triton"]] == row["server"]
-        contents = {triton.PURL: f"v{row['server']}"}
-        found = holes.known(config.holes, contents, local=row["base"] == "local").open()
+        contents, patches = {triton.PURL: f"v{row['server']}"}, patches_of(config, row["Triton"])
+        found = holes.known(config.holes, contents, local=row["base"] == "local", patches=patches).open()
         critical = [hole.id for hole in found if hole.critical]
         assert (row["critical (9.0 and above)"].split() or ["none"]) == (critical or ["none"])
         high = sum(7 <= hole.score < holes.CRITICAL for hole in found)
@@ -81,8 +94,18 @@ def test_the_known_holes_of_each_server(config: Config) -> None:
     releases, bases = config.matrix.releases.values(), config.bases.bases.values()
     servers = {release.server for release in releases} | {base.server for base in bases if base.server}
     assert servers <= {row["server"] for row in rows}
-    count = f"{len(config.holes.holes)}, from {len(config.holes.bulletins)} bulletins"
-    assert count in SECURITY
+    announced = {name: hole for name, hole in config.holes.holes.items() if name.startswith("CVE-")}
+    bulletins = {hole.bulletin for hole in announced.values()}
+    assert f"{len(announced)}, from {len(bulletins)} bulletins" in SECURITY
+
+
+def test_every_hole_without_a_cve_is_explained(config: Config) -> None:
+    rows = {row["hole"]: row for row in table(SECURITY, "| hole | what |")}
+    ours = {name: hole for name, hole in config.holes.holes.items() if not name.startswith("CVE-")}
+    assert set(rows) == set(ours)
+    for name, hole in ours.items():
+        assert rows[name]["closed by"].replace("`", "").split() == list(hole.cured_by)
+        assert rows[name]["in"].split()[0] == (hole.introduced or "all")
 
 
 def test_what_is_known_of_each_release(config: Config) -> None:

@@ -316,8 +316,8 @@ def test_int8_is_tested_where_release_gpu_and_family_have_it(
     tested = gate.tested_models(config, plan, ())
     assert {name for name, model in tested.items() if model.int8} == able
     found = Job("sha256:1", Path(), tested, "gpus", ["GPU"]).variants(tested, ["fp32", "int8"])
-    assert {each.family for each in found if each.dtype == "int8"} == able
-    assert {each.family for each in found if each.dtype == "fp32"} == set(tested)
+    assert {each.model for each in found if each.dtype == "int8"} == able
+    assert {each.model for each in found if each.dtype == "fp32"} == set(tested)
 
 
 def test_int8_weights_are_served_in_fp16_and_compared_with_answers_of_their_own(
@@ -375,7 +375,7 @@ def test_a_model_whose_layers_cannot_be_split_is_not_served_by_stages(tmp_path: 
 def test_bf16_is_a_variant_of_the_families_that_have_it() -> None:
     models = {"gpt": Model(DECODER, streams=True, bf16=True), "t5": Model(DECODER, streams=True)}
     task = Job("sha256:1", Path(), models, "cdi", ["GPU"])
-    assert task.variants(task.families(), (job.BF16,)) == [Variant("gpt", job.BF16)]
+    assert task.variants(task.names(), (job.BF16,)) == [Variant("gpt", job.BF16)]
 
 
 def test_bf16_is_tested_where_release_and_gpu_compute_in_it(config: Config) -> None:

@@ -134,7 +134,7 @@ def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config
         "bert": False,
         "t5-encoder": False,
     }
-    assert task.families(vectors=True) == ("bert", "t5-encoder")
+    assert task.names(vectors=True) == ("bert", "t5-encoder")
     assert [name for name, model in task.models.items() if model.tensors is None] == ["bert", "t5-encoder"]
     assert task.models["bert"].vectors == config.models.families["bert"].vectors
     assert task.models["t5"].tensors == config.models.families["t5"].tensors

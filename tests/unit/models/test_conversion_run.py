@@ -21,11 +21,11 @@ from ftbuild.models import config_ini, conversion, conversion_run, converters
 from ftbuild.models.conversion import Conversion, ConversionRequest
 
 SETTINGS = {
-    "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 4, "vocab_size": 5,
+    "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 64, "n_positions": 4, "vocab_size": 5,
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 INI = {
-    "num_layer": 1, "head_num": 2, "size_per_head": 4, "inter_size": 32, "max_pos_seq_len": 4,
+    "num_layer": 1, "head_num": 2, "size_per_head": 32, "inter_size": 256, "max_pos_seq_len": 4,
     "vocab_size": 5, "start_id": 1, "end_id": 2, "weight_data_type": "fp32",
 }  # fmt: skip
 

@@ -191,7 +191,9 @@ def test_config_ini_tells_how_positions_are_rotated(
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
         ({"hidden_size": 400}, "a head has 100 values"),
-        ({"eos_token_id": [2, 3]}, "end|eos_token_id"),
+        ({"eos_token_id": [2, 3]}, "eos_token_id names 2 tokens"),
+        ({"num_key_value_heads": 3}, "4 heads cannot be shared by 3 kv_heads evenly"),
+        ({"head_dim": 64}, "head_dim \\* num_attention_heads is 256"),
     ],
     ids=str,
 )
@@ -260,7 +262,6 @@ def test_a_tensor_that_does_not_fit_is_named(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"num_key_value_heads": 3}, "4 heads cannot share 3 of keys and values evenly"),
         ({"rope_scaling": {"type": "linear"}}, "the linear scaling of positions has no factor"),
     ],
 )

@@ -131,9 +131,9 @@ def test_an_answer_that_is_a_vector_has_neither_length_nor_beams(config: Config)
 def test_a_vocabulary_that_the_gpus_cannot_share_is_padded(config: Config, make: Make) -> None:
     found = placed(config, "gptj", make("gptj", vocab_size=301))
     plain, padded = (found.footprints[1, data_type].weights for data_type in ("bf16", "fp16"))
-    assert padded == plain + 2 * 304 * 32, "fp16: to a multiple of 8, another table"
+    assert padded == plain + 2 * 304 * 128, "fp16: to a multiple of 8, another table"
     split = {t: found.footprints[2, t].weights for t in ("bf16", "fp16")}
-    assert split["fp16"] - split["bf16"] == 2 * 32 * (304 - 302)
+    assert split["fp16"] - split["bf16"] == 2 * 128 * (304 - 302)
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -141,7 +141,7 @@ def test_the_memory_of_a_request_is_what_gpt_neox_allocates(gpus: int, config: C
     """Line by line, for 3 rows with 2 beams, 50 tokens in and 14 out, of the file's sizes."""
     load = Load(batch=3, beams=2, input_len=50, output_len=14)
     found = placed(config, "gptneox", make("gptneox"), load).footprints[gpus, "fp16"]
-    rows, layers, heads, hidden, inner, vocabulary = 6, 2, 4, 32, 64, -(-300 // gpus // 8) * 8 * gpus
+    rows, layers, heads, hidden, inner, vocabulary = 6, 2, 4, 128, 64, -(-300 // gpus // 8) * 8 * gpus
     assert found.cache == 2 * 2 * layers * rows * 64 * hidden // gpus  # GptNeoX.cc:87-88, 114
     halves = (
         rows * 64 * 64  # :99, input_attention_mask_
@@ -184,7 +184,7 @@ def test_the_least_number_of_gpus_is_named_for_each_kind_of_gpu(config: Config, 
 
 
 def test_only_numbers_that_the_model_can_be_split_by_count(config: Config, make: Make) -> None:
-    found = placed(config, "gpt", make("gpt", n_head=6, n_embd=48), Load(1, 1, 8, 8), most=4)
+    found = placed(config, "gpt", make("gpt", n_head=6, n_embd=192), Load(1, 1, 8, 8), most=4)
     assert {gpus for gpus, _ in found.footprints} == {1, 2, 3}
     assert list(found.impossible) == [4]
     assert "6 heads cannot be split over 4 GPUs" in found.impossible[4]
@@ -230,7 +230,7 @@ def test_int8_weights_need_whole_blocks_of_each_gpu(config: Config, make: Make) 
     assert {gpus for gpus, data_type in found.footprints if data_type == "int8"} == {1, 3}
     assert needed(found, "P40")["int8"] == "no such type", "no kernel below SM 70"
     assert needed(found, "V100 32 GB")["int8"] == 1
-    old = placed(config, "gpt", make("gpt", n_embd=64), Load(1, 1, 8, 8), release="22.03")
+    old = placed(config, "gpt", make("gpt", n_head=2, n_embd=64), Load(1, 1, 8, 8), release="22.03")
     assert not any(data_type == "int8" for _, data_type in old.footprints)
 
 

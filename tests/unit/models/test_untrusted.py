@@ -26,7 +26,7 @@ from testing import bytelevel, needs
 from tests.unit.models.test_repository import GPT2, GPTJ, OLD, TEMPLATES, converted
 
 SETTINGS = {
-    "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 8, "n_positions": 4, "vocab_size": 5,
+    "model_type": "gpt2", "n_layer": 1, "n_head": 2, "n_embd": 64, "n_positions": 4, "vocab_size": 5,
     "bos_token_id": 1, "eos_token_id": 2,
 }  # fmt: skip
 HEADER = {"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}
@@ -79,7 +79,10 @@ def refused(config: Config, folder: Path, **options: Any) -> FtbuildError:
         ({"n_head": 0}, "heads is 0"),
         ({"n_head": 5, "n_embd": 32}, "hidden is 32, which 5 heads cannot share evenly"),
         ({"n_embd": -32}, "n_embd is -32"),
-        ({"eos_token_id": [1, 2]}, "eos_token_id is [1, 2], not a whole number"),
+        (
+            {"eos_token_id": [1, 2]},
+            "eos_token_id names 2 tokens that end an answer, [1, 2]; FasterTransformer knows one",
+        ),
         ({"model_type": ["gpt2"]}, "not a config.json with a model_type: it is ['gpt2']"),
         ({"model_type": "\x1b[2J" + "x" * 10**6}, r"the checkpoint is a '\x1b[2Jxxx"),
         ({"activation_function": "x" * 10**6}, "activation_function is 'xxx"),
@@ -235,7 +238,7 @@ def converting(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             for name, size in planned.files.items():
                 (folder / name).write_bytes(bytes(size))
             values = {
-                "num_layer": 1, "head_num": 2, "size_per_head": 4, "inter_size": 32, "max_pos_seq_len": 4,
+                "num_layer": 1, "head_num": 2, "size_per_head": 32, "inter_size": 256, "max_pos_seq_len": 4,
                 "vocab_size": 5, "start_id": 1, "end_id": 2, "weight_data_type": "fp32",
             }  # fmt: skip
             lines = [f"{key} = {value}" for key, value in values.items()]

@@ -135,7 +135,6 @@ def test_a_gpu_gets_its_columns_or_rows_of_each_matrix(config: Config, tmp_path:
         ({"position_embedding_type": "relative_key"}, "position_embedding_type is 'relative_key'"),
         ({"hidden_act": "silu"}, "hidden_act is 'silu'"),
         ({"is_decoder": True}, "is_decoder is True"),
-        ({"layer_norm_eps": 0.1}, "layer_norm_eps is 0.1"),
         ({"num_attention_heads": 6}, "a head has 16 values"),
     ],
 )

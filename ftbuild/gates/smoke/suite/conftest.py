@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "variants(dtypes, ...): ways of serving to test (repeatable)")
+    config.addinivalue_line("markers", "variants(dtypes, extra, ...): ways of serving to test (repeatable)")
     config.stash[JOB] = job.read(config.getoption("--job"))
 
 
@@ -34,13 +35,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marked = [marker.kwargs for marker in metafunc.definition.iter_markers("variants")] or [{}]
     task = metafunc.config.stash[JOB]
-    families = task.families(vectors=SERVERS[name])
     variants = [
-        each
-        for options in reversed(marked)
-        for each in task.variants(families, **{"dtypes": DTYPES, **options})
+        each for options in reversed(marked) for each in _variants(task, vectors=SERVERS[name], **options)
     ]
     metafunc.parametrize(name, variants, indirect=True, ids=str, scope="session")
+
+
+def _variants(
+    task: Job, *, vectors: bool, extra: Collection[str] | None = None, **options: Any
+) -> list[Variant]:
+    """Return the variants that a marker asks for: of the families, or of `extra` models (none named: all)."""
+    names = task.names(vectors=vectors, extra=extra is not None)
+    return task.variants([x for x in names if not extra or x in extra], **{"dtypes": DTYPES, **options})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,7 +25,7 @@ INT8_LOG_PROB = 0.1
 
 def needs(served: Served, name: str) -> None:
     if not served.dialect.takes(name):
-        pytest.skip(f"{served.variant.family} of this release takes no {name}")
+        pytest.skip(f"{served.variant.model} of this release takes no {name}")
 
 
 def log_prob(served: Served, prompt: Tokens) -> tuple[list[int], float]:

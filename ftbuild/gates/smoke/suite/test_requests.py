@@ -38,7 +38,7 @@ def prompt_longer_than_its_row(served: Served, asked: Arrays) -> Arrays:
 
 def too_long(served: Served, asked: Arrays) -> Arrays:
     if served.expected.max_length is None:
-        pytest.skip(f"{served.variant.family} computes its positions, so none is the last")
+        pytest.skip(f"{served.variant.model} computes its positions, so none is the last")
     name = served.dialect.tensors.answer_length
     return {**asked, name: np.full_like(asked[name], served.expected.max_length)}
 

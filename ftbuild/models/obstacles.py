@@ -1,0 +1,126 @@
+"""Reasons why a checkpoint cannot be converted, or would be served with other answers than transformers'.
+
+Everything in a config.json that changes what is computed is carried over, or has a value with which
+FasterTransformer computes, or is refused by its name here. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+
+from ftbuild.config.families import CheckpointConfig, Converter, ModelsConfig
+from ftbuild.models import formula, settings, untrusted
+from ftbuild.models.checkpoint import Checkpoint
+
+# Says that the checkpoint has code of its own. Whoever knows that it computes the same may say so.
+CODE = "auto_map"
+_SHOWN = 8
+
+
+def found(
+    checkpoint: Checkpoint,
+    models: ModelsConfig,
+    family: str,
+    converter: Converter,
+    version: str,
+    gpus: int,
+    ignored: Collection[str] = (),
+) -> list[str]:
+    """Return the reasons not to convert for that many GPUs of FasterTransformer `version`, if any.
+
+    `ignored` are keys of config.json that the user says change nothing; of known keys they are not believed.
+    """
+    described = models.families[family].checkpoint
+    return [
+        *checkpoint.odd,
+        *settings.contradictions(checkpoint.settings, described),
+        *_assumptions(checkpoint.settings, models, described, converter, ignored),
+        *_unknown(checkpoint.settings, models, described, converter, ignored),
+        *_fixed(checkpoint.facts, converter),
+        *_sizes(checkpoint, described, version),
+        *(
+            f"{checkpoint.facts[fact]} {fact} cannot be split over {gpus} GPUs"
+            for fact in described.splits
+            if gpus < 1 or checkpoint.facts[fact] % gpus
+        ),
+    ]
+
+
+def _assumptions(
+    written: Mapping[str, Any],
+    models: ModelsConfig,
+    described: CheckpointConfig,
+    converter: Converter,
+    ignored: Collection[str],
+) -> Iterator[str]:
+    for assumed in settings.assumed(models, described, converter):
+        for key, known in assumed.items():
+            value = settings.value(written, key)
+            if value in known or (key.partition(".")[0] == CODE and CODE in ignored):
+                continue
+            yield (
+                f"{key} is {untrusted.shown(value)}; the converter and FasterTransformer assume "
+                + " or ".join(str(value) for value in known if value is not None or len(known) == 1)
+            )
+
+
+def _unknown(
+    written: Mapping[str, Any],
+    models: ModelsConfig,
+    described: CheckpointConfig,
+    converter: Converter,
+    ignored: Collection[str],
+) -> Iterator[str]:
+    keys = [k for k in settings.unknown(written, models, described, converter) if k not in ignored]
+    if not keys:
+        return
+    shown = [f"{untrusted.plain(k)} = {untrusted.shown(settings.value(written, k))}" for k in keys[:_SHOWN]]
+    more = f" and {len(keys) - _SHOWN} more" if len(keys) > _SHOWN else ""
+    yield (
+        "config.json has keys that may change what is computed, and are not known here: "
+        f"{', '.join(shown)}{more} (--ignore-key KEY for one that changes nothing)"
+    )
+
+
+def _fixed(facts: Mapping[str, int], converter: Converter) -> Iterator[str]:
+    for fact, fixed in converter.fixed.items():
+        value = formula.value(fixed, facts.__getitem__)
+        if facts[fact] != value:
+            yield f"{fact} is {facts[fact]}; the converter assumes {fixed} = {value}"
+
+
+def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) -> Iterator[str]:
+    facts = checkpoint.facts
+    heads, hidden = facts.get("heads", 1), facts.get("hidden", 0)
+    if "head_size" not in facts and hidden % heads:
+        yield f"hidden is {hidden}, which {heads} heads cannot share evenly"
+    else:
+        size = facts.get("head_size", hidden // heads)
+        if (known := head_sizes(described, version)) and size not in known:
+            sizes = ", ".join(map(str, known))
+            yield f"a head has {size} values; FasterTransformer {version} computes heads of {sizes}"
+    for fact, written in described.equal.items():
+        wanted = _number(written, checkpoint.settings)
+        if wanted is not None and wanted != facts[fact]:
+            yield f"{written} is {wanted}; the converter and FasterTransformer assume {fact} = {facts[fact]}"
+    for fact, divisor in described.multiples.items():
+        value = formula.value(divisor, facts.__getitem__)
+        if facts[fact] % value:
+            by = value if isinstance(divisor, int) else f"{value} {divisor}"
+            yield f"{facts[fact]} {fact} cannot be shared by {by} evenly"
+
+
+def head_sizes(described: CheckpointConfig, version: str) -> Sequence[int]:
+    """Return the sizes of a head that FasterTransformer `version` computes; none where any will do."""
+    return next((known for spec, known in described.head_sizes.items() if version in SpecifierSet(spec)), ())
+
+
+def _number(written: str, found: Mapping[str, Any]) -> int | None:
+    """Return the value of a formula over keys of config.json; None where one of them is not there."""
+    try:
+        return formula.value(written, lambda key: int(found[key]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
