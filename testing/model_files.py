@@ -27,7 +27,7 @@ import yaml
 from ftbuild.client import bleu, connection
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
-from ftbuild.models import config_ini, conversion, converters, ensemble, repository, untrusted, weights
+from ftbuild.models import config_ini, conversion, converters, fit, repository, untrusted, weights
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.serving import apptainer, compose, docker, image_choice, kubernetes, requirements
@@ -260,7 +260,7 @@ def _tokenizer(seed: int, rng: random.Random, folder: Path, config: Config) -> O
         _disturb(rng, folder)
 
     def use() -> None:
-        ensemble.check_vocabulary(ensemble.tokenizer_files(folder), 300)
+        fit.check(folder, fit.Model("gpt", 300, None, None, "config.ini"))
         bleu.tokenizer(folder)
 
     return timed(seed, "tokenizer", f"{name}: {_short({name: text})}", use)

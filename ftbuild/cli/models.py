@@ -53,6 +53,8 @@ def convert(
     cells = conversion.candidates(config, plans(config, selection), request)
     planned = conversion.plan_conversion(config, cells[0].cell.triton, request)
     print(planned.render())
+    for warning in planned.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
     if not dry_run:
         client = daemon.connect()
         orphans.remove(client, reporter.to_stderr)
@@ -185,11 +187,13 @@ def model_repo(
         "instances that compute at the same time; those on the same GPUs share the weights",
     ] = 1,
     pooling: Annotated[
-        Literal["mean", "cls"],
-        "how the vector of a text is made of its tokens' (bert, t5-encoder): mean, or the first one",
-    ] = "mean",
+        Literal["mean", "cls"] | None,
+        "how the vector of a text is made of its tokens' (bert, t5-encoder): mean, or the first one "
+        "(default: as the checkpoint says, else mean)",
+    ] = None,
     unnormalized: Annotated[
-        bool, "leave vectors (bert, t5-encoder) the length that they have, not 1"
+        bool,
+        "leave vectors (bert, t5-encoder) the length that they have, whatever the checkpoint says",
     ] = False,
     image: Annotated[
         str | None, "SDK image to take the templates from (default: that of the selected release)"
@@ -238,7 +242,7 @@ def model_repo(
         instances=instances,
         int8=quantized,
         vectors=config.models.families[family].vectors,
-        pooling=Pooling(pooling, normalized=not unnormalized),
+        pooling=Pooling(pooling, normalized=False if unnormalized else None),
         families=config.models,
     )
     found = repository.templates(client, image, family)

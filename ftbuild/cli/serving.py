@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -134,7 +135,14 @@ def _decided(
     options = server.deployment(
         models, gpus, listen, openai_port=front.port, front=front.options(config, keys), nodes=nodes
     )
-    return resolve.to_write(config, image.choice(), options)
+    return _warned(resolve.to_write(config, image.choice(), options))
+
+
+def _warned(decided: deployment.Deployment) -> deployment.Deployment:
+    """Print the warnings about a deployment, and return it."""
+    for warning in decided.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return decided
 
 
 @command("serve.docker", default=True)
@@ -181,7 +189,8 @@ def serve(
         )
         client = daemon.connect()
         found = resolve.to_serve(client, config, image.choice(), options)
-        docker.serve(client, found.deployment, found.image, print, detach=detach, seconds=timeout)
+        decided = _warned(found.deployment)
+        docker.serve(client, decided, found.image, print, detach=detach, seconds=timeout)
     return 0
 
 

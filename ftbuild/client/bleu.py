@@ -46,9 +46,10 @@ def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
 
 def tokenizer(folder: Path) -> Tokenizer:
     """Return the tokenizer of a checkpoint; ConfigError when the folder or the library lacks it."""
-    from ftbuild.models import ensemble, untrusted
+    from ftbuild.models import tokenizer as read_tokenizer
+    from ftbuild.models import untrusted
 
-    ensemble.check_vocabulary(ensemble.tokenizer_files(folder))
+    read_tokenizer.read(folder)
     try:
         from ftbuild.models.tokenization import texts
     except ImportError as missing:

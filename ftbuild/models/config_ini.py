@@ -73,6 +73,11 @@ class ConvertedModel:
             raise ConfigError(f"{parameter} would be {derived}", where=str(self.folder / FILE), hint=_CONVERT)
         return derived
 
+    def token(self, parameter: str) -> int | None:
+        """Return the token that a parameter of release 1.1 names, None where config.ini lacks it."""
+        named = any(self.values.get(key, "None") != "None" for key in _KEYS[parameter])
+        return self.number(parameter) if named else None
+
     def parameters(self, names: Iterable[str]) -> dict[str, str]:
         """Return the values of those `names` that depend on the weights."""
         return {name: str(self.number(name)) for name in names if name in _KEYS}

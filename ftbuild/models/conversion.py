@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,10 +16,20 @@ from ftbuild.config.families import Converter, Relayout
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
-from ftbuild.models import checkpoint, converters, gpu_memory, obstacles, weights
+from ftbuild.models import (
+    checkpoint,
+    converters,
+    fit,
+    gpu_memory,
+    obstacles,
+    sentence,
+    tokenizer,
+    weights,
+)
 from ftbuild.models.checkpoint import Checkpoint
 from ftbuild.models.converters import SCRIPTS
 from ftbuild.models.gpu_memory import Footprint
+from ftbuild.models.sentence import Sentence
 from ftbuild.plan import LABELS, Plan
 from ftbuild.registry import reference
 
@@ -63,6 +73,8 @@ class Conversion:
     own_modules: tuple[Path, ...]
     files: Mapping[str, int]
     on_gpu: Footprint | None
+    sentence: Sentence | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def scripts(self) -> tuple[Path, ...]:
@@ -199,6 +211,7 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
             hint="the server converts weights to its own data_type when it loads them",
         )
     allocated = gpu_memory.rules(config.models, request.family)
+    said = sentence.read(found.folder) if config.models.families[request.family].vectors else None
     relayout = converter.layout
     if relayout and relayout.links and found.configured:
         relayout = None
@@ -225,7 +238,17 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
         )
         if allocated
         else None,
+        sentence=said,
+        warnings=tuple(_warnings(request.family, found, said)),
     )
+
+
+def _warnings(family: str, found: Checkpoint, said: Sentence | None) -> Iterator[str]:
+    """Yield what matters once the weights are served: a tokenizer that does not fit, unknown poolings."""
+    if tokenizer.is_in(found.folder):
+        yield from fit.complaints(found.folder, fit.of_checkpoint(family, found.facts))
+    for obstacle in said.obstacles if said else ():
+        yield f"invoke model-repo will not serve the vectors of this checkpoint without --pooling: {obstacle}"
 
 
 def convertible(config: Config, release: str, request: ConversionRequest) -> tuple[Converter, Checkpoint]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from ftbuild.engine import mounted
 from ftbuild.errors import ConfigError, ConversionError, HostError
 from ftbuild.host import disk, files
-from ftbuild.models import config_ini, progress, untrusted, weights
+from ftbuild.models import config_ini, progress, sentence, untrusted, weights
 from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, Conversion
 from ftbuild.models.converters import SCRIPTS
 from ftbuild.text.reporter import Reporter
@@ -157,6 +157,8 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
 def _complete_config(conversion: Conversion, folder: Path, log: Path) -> None:
     """Write the values of config.ini that a converter does not write."""
     added = weights.added_config(conversion.converter, conversion.checkpoint.facts)
+    if conversion.sentence:
+        added[sentence.SECTION] = conversion.sentence.values()
     if not added or not folder.is_dir():
         return
     try:

@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild.errors import ConfigError
-from ftbuild.host import reading
-from ftbuild.models import config_pbtxt, tokenization, untrusted
+from ftbuild.models import config_pbtxt, tokenization
 
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
@@ -28,16 +26,7 @@ LENGTHS = "sequence_length"
 # Beside model.py.
 TOKENIZER = "tokenizer"
 _CODE = Path(tokenization.__file__).parent
-_SHARED = "texts.py"
-# Tokenizers of a Hugging Face folder, the best first. Each needs all its files; others may refine it.
-TOKENIZERS: Sequence[Sequence[str]] = (("tokenizer.json",), ("vocab.json", "merges.txt"))
-ADDED = "added_tokens.json"
-# Of the checkpoint's chat template and its special tokens; the OpenAI front reads them beside the tokenizer.
-CHAT = ("tokenizer_config.json", "chat_template.jinja")
-_REFINES = {"vocab.json": (ADDED,)}
-# Of one that is added to a vocabulary: the library compiles it, which takes half a minute for 40,000.
-MOST_CHARACTERS = 1000
-_ANOTHER = "name the tokenizer of the checkpoint that was converted"
+_SHARED = ("texts.py", "declared.py")
 
 
 def fill_templates(templates: Mapping[str, str], bare: str, padding_id: int) -> dict[str, str]:
@@ -55,56 +44,9 @@ def fill_templates(templates: Mapping[str, str], bare: str, padding_id: int) -> 
     return {name: config_pbtxt.text(config) for name, config in configs.items()}
 
 
-def tokenizer_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint that `tokenization` needs; ConfigError when some are missing.
-
-    Likewise when a link leads out of the folder: what it leads to would be served to the clients.
-    """
-    for names in TOKENIZERS:
-        needed = [folder / name for name in names]
-        if all(file.is_file() for file in needed):
-            refining = [folder / name for first in names for name in _REFINES.get(first, ())]
-            found = [*needed, *(file for file in refining if file.is_file())]
-            for file in found:
-                untrusted.require_inside(folder, file)
-            return found
-    raise ConfigError(
-        "no tokenizer here: neither " + " nor ".join(" with ".join(names) for names in TOKENIZERS),
-        where=str(folder),
-        hint="name the checkpoint's folder; if it has only a sentencepiece model, transformers' "
-        "AutoTokenizer.from_pretrained(...).save_pretrained(...) writes tokenizer.json",
-    )
-
-
-def chat_files(folder: Path) -> list[Path]:
-    """Return the files of a checkpoint from which a conversation becomes a prompt; often there are none.
-
-    Raises ConfigError when one is too large, or a link that leads out of the folder.
-    """
-    found = [file for name in CHAT if (file := folder / name).is_file()]
-    for file in found:
-        untrusted.require_inside(folder, file)
-        reading.read_bytes(file, most=untrusted.JSON_BYTES)
-    return found
-
-
-def check_vocabulary(files: Sequence[Path], vocab_size: int = 0) -> None:
-    """Raise ConfigError when a tokenizer is malformed, or has tokens beyond the model's embedding table.
-
-    The number of rows of that table is unknown when it is 0.
-    """
-    largest = max(_largest(file) for file in files)
-    if vocab_size and largest >= vocab_size:
-        raise ConfigError(
-            f"the tokenizer has tokens up to {largest}, the weights have {vocab_size} tokens",
-            where=str(files[0]),
-            hint=_ANOTHER,
-        )
-
-
 def write(folder: Path, configs: Mapping[str, str], tokenizer: Sequence[Path]) -> None:
     """Add the models to the repository in `folder`, with the tokenizer's files."""
-    for version in write_models(folder, configs, _CODE, (_SHARED,)):
+    for version in write_models(folder, configs, _CODE, _SHARED):
         write_tokenizer(version, tokenizer)
 
 
@@ -171,41 +113,3 @@ def _parameters(config: ModelConfig, values: Mapping[str, str]) -> None:
     config.ClearField("parameters")
     for name, value in values.items():
         config.parameters[name].string_value = value
-
-
-def _largest(file: Path) -> int:
-    """Return the largest token id in a tokenizer's file; -1 when it has none."""
-    if file.suffix != ".json":
-        reading.read_bytes(file, most=untrusted.JSON_BYTES)
-        return -1
-    content = untrusted.json_object(file, "a tokenizer", _ANOTHER)
-    if file.name == ADDED:
-        return max((_added(file, {"content": t, "id": i}) for t, i in content.items()), default=-1)
-    if file.name != "tokenizer.json":
-        return max((_id(file, token, number) for token, number in content.items()), default=-1)
-    model, added = content.get("model"), content.get("added_tokens") or []
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    if not isinstance(vocabulary, dict | list) or not isinstance(added, list):
-        raise ConfigError("not a tokenizer: it has no vocabulary", where=str(file), hint=_ANOTHER)
-    # A dictionary of pieces, or for Unigram a list of them.
-    pieces = vocabulary.items() if isinstance(vocabulary, dict) else [("", len(vocabulary) - 1)]
-    ids = [_id(file, token, number) for token, number in pieces if number != -1]
-    return max([*ids, *(_added(file, token) for token in added)], default=-1)
-
-
-def _added(file: Path, token: object) -> int:
-    found = token if isinstance(token, dict) else {}
-    text = found.get("content")
-    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
-        raise ConfigError(
-            f"an added token is {untrusted.shown(text)}, not a text of at most {MOST_CHARACTERS} characters",
-            where=str(file),
-            hint=_ANOTHER,
-        )
-    return _id(file, text, found.get("id"))
-
-
-def _id(file: Path, token: str, number: object) -> int:
-    if type(number) is int and 0 <= number <= untrusted.LARGEST:
-        return number
-    return untrusted.whole_number(number, f"the id of {untrusted.shown(token)}", file, _ANOTHER)

@@ -29,9 +29,12 @@ from ftbuild.models import (
     config_ini,
     config_pbtxt,
     ensemble,
+    fit,
     int8,
     proof,
     recognition,
+    sentence,
+    tokenizer,
     untrusted,
     vector_models,
 )
@@ -45,6 +48,8 @@ from ftbuild.registry import reference
 if TYPE_CHECKING:
     import docker
 
+# Models around `fastertransformer`: config.pbtxt by name, the tokenizer's files, warnings.
+Around = tuple[dict[str, str], list[Path], tuple[str, ...]]
 # The patch of FasterTransformer that serves mixtures of experts.
 EXPERTS = "0460-gpt-experts.patch"
 STAGES_NEVER_RUN = (
@@ -175,15 +180,16 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
     config_ini.check_rotation(weights, options.dtype)
     _check_files(weights, options.family, models)
     bare = _bare(found, weights, options)
-    around, tokenizer = (_vectors if options.vectors else _texts)(found, bare, weights, options)
+    around, read, warnings = (_vectors if options.vectors else _texts)(found, bare, weights, options)
     _require_parent(options.out)
     with files.atomic_folder(options.out) as folder:
         config_pbtxt.write(folder, bare, weights.folder)
         if options.vectors:
-            vector_models.write(folder, around, weights.folder, options.vectors, tokenizer)
+            vector_models.write(folder, around, weights.folder, options.vectors, read)
         else:
-            ensemble.write(folder, around, tokenizer)
-    warnings = (STAGES_NEVER_RUN,) if options.pipeline > triton.MOST_STAGES_TOGETHER else ()
+            ensemble.write(folder, around, read)
+    if options.pipeline > triton.MOST_STAGES_TOGETHER:
+        warnings = (STAGES_NEVER_RUN, *warnings)
     gpus = weights.tensor_para * options.pipeline
     return ModelRepository(options.out, (*around, config_pbtxt.MODEL), gpus, warnings)
 
@@ -292,13 +298,13 @@ def _check_int8(template: str, rule: Int8, weights: config_ini.ConvertedModel, d
 
 def _texts(
     found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
-) -> tuple[dict[str, str], list[Path]]:
+) -> Around:
     """Return the models for text and the tokenizer's files, where the release has such models."""
     if options.bare:
-        return {}, []
+        return {}, [], ()
     if not set(ensemble.MODELS) <= set(found):
         if options.tokenizer is None:
-            return {}, []
+            return {}, [], ()
         raise ConfigError(
             f"upstream has no ensemble for {options.family} in this release",
             hint="leave out --tokenizer: clients send and get token ids",
@@ -308,15 +314,14 @@ def _texts(
             f"the ensemble of {options.family} needs a tokenizer",
             hint="--tokenizer DIR, the checkpoint's folder; or --bare for the model of token ids alone",
         )
-    tokenizer = ensemble.tokenizer_files(options.tokenizer)
-    ensemble.check_vocabulary(tokenizer, weights.vocab_size)
-    files = [*tokenizer, *ensemble.chat_files(options.tokenizer)]
-    return ensemble.fill_templates(found, bare, weights.number("end_id")), files
+    read = tokenizer.files(options.tokenizer)
+    warnings = fit.check(options.tokenizer, fit.of_weights(weights))
+    return ensemble.fill_templates(found, bare, weights.number("end_id")), read, warnings
 
 
 def _vectors(
     found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
-) -> tuple[dict[str, str], list[Path]]:
+) -> Around:
     """Return the models from token ids to vectors, and the tokenizer's files, which only clients read."""
     assert options.vectors
     if options.bare:
@@ -325,11 +330,21 @@ def _vectors(
             where="--bare",
             hint="leave it out: a model before the layers looks up token ids, or checks them",
         )
-    tokenizer = []
+    read: list[Path] = []
+    warnings: tuple[str, ...] = ()
     if options.tokenizer is not None:
-        tokenizer = ensemble.tokenizer_files(options.tokenizer)
-        ensemble.check_vocabulary(tokenizer, weights.vocab_size)
-    return vector_models.configs(bare, weights, options.vectors, options.pooling), tokenizer
+        read = tokenizer.files(options.tokenizer)
+        warnings = fit.check(options.tokenizer, fit.of_weights(weights))
+    width = vector_models.width(weights, options.vectors)
+    pooling, differing = vector_models.as_said(options.pooling, _said(weights, options.tokenizer), width)
+    configs = vector_models.configs(bare, weights, options.vectors, pooling)
+    return configs, read, (*warnings, *differing)
+
+
+def _said(weights: config_ini.ConvertedModel, checkpoint: Path | None) -> sentence.Sentence | None:
+    """Return what the checkpoint says of its vectors: its own files, or what the conversion carried."""
+    found = sentence.read(checkpoint) if checkpoint else None
+    return found or sentence.carried(weights)
 
 
 def _refuse_existing(out: Path) -> None:

@@ -52,17 +52,29 @@ def json_object(file: Path, what: str, hint: str) -> dict[str, Any]:
     return parsed_object(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
 
 
+def json_list(file: Path, what: str, hint: str) -> list[Any]:
+    """Return the JSON list in a file; ConfigError, which calls it `what`, when there is none."""
+    found = _parsed(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
+    if not isinstance(found, list):
+        raise ConfigError(f"not {what}: it holds no list", where=str(file), hint=hint)
+    return found
+
+
 def parsed_object(content: bytes, file: Path, what: str, hint: str) -> dict[str, Any]:
     """Return the JSON object in bytes that came from `file`; ConfigError when it is none."""
+    found = _parsed(content, file, what, hint)
+    if not isinstance(found, dict):
+        raise ConfigError(f"not {what}: it holds no object", where=str(file), hint=hint)
+    return found
+
+
+def _parsed(content: bytes, file: Path, what: str, hint: str) -> Any:
     try:
-        found = json.loads(content.decode("utf-8-sig"), parse_constant=_no_number)
+        return json.loads(content.decode("utf-8-sig"), parse_constant=_no_number)
     except RecursionError:
         raise ConfigError(f"not {what}: nested too deeply", where=str(file), hint=hint) from None
     except ValueError as broken:
         raise ConfigError(f"not {what}: {sentence(broken)}", where=str(file), hint=hint) from broken
-    if not isinstance(found, dict):
-        raise ConfigError(f"not {what}: it holds no object", where=str(file), hint=hint)
-    return found
 
 
 def whole_number(value: object, name: str, where: Path, hint: str, *, low: int = 0) -> int:

@@ -16,14 +16,18 @@ from typing import TYPE_CHECKING, Literal
 
 from ftbuild.config.families import Embedding, Vectors
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, config_pbtxt, ensemble, vectors
+from ftbuild.models import config_ini, config_pbtxt, ensemble, untrusted, vectors
 from ftbuild.models.ensemble import ENSEMBLE
+from ftbuild.models.sentence import POOLING as POOLING_FOLDER
+from ftbuild.models.sentence import Sentence
 from ftbuild.models.weights import ITEM_BYTES
 
 if TYPE_CHECKING:
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 EMBEDDING, CHECKING, POOLING = "embedding", "checking", "pooling"
+# The ways from states to a vector that `pooling` knows.
+POOLINGS: tuple[Literal["mean", "cls"], ...] = ("mean", "cls")
 # The models that take token ids, of which a repository has one. It also holds the tokenizer.
 FIRST = (EMBEDDING, CHECKING)
 # Tensors of the ensemble: [batch, longest], [batch, 1], [batch, hidden].
@@ -38,10 +42,50 @@ _CONVERT = "run invoke convert again"
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the states of a text's tokens become one vector: their mean or the first one; its length is 1."""
+    """How the states of a text's tokens become one vector: their mean or the first one, and its length.
 
-    kind: Literal["mean", "cls"] = "mean"
-    normalized: bool = True
+    None: as the checkpoint says, else the mean with the length 1. `longest` is the most tokens of a text,
+    None for as many as the model takes.
+    """
+
+    kind: Literal["mean", "cls"] | None = None
+    normalized: bool | None = None
+    longest: int | None = None
+
+
+def as_said(wanted: Pooling, said: Sentence | None, width: int) -> tuple[Pooling, tuple[str, ...]]:
+    """Return the pooling that a user wants, or else the checkpoint has, and warnings where they differ.
+
+    `width` is the number of values of a state. Raises ConfigError for what a checkpoint says and no model
+    here computes, unless the user has chosen the pooling.
+    """
+    if said is None:
+        return Pooling(wanted.kind or "mean", wanted.normalized is not False, wanted.longest), ()
+    if said.width not in (None, width):
+        raise ConfigError(
+            f"{POOLING_FOLDER} pools states of {said.width} values, the weights have {width}",
+            hint="name the folder of the checkpoint that was converted",
+        )
+    if said.obstacles and wanted.kind is None:
+        raise ConfigError(
+            f"the vectors of this checkpoint are not served: {'; '.join(said.obstacles)}",
+            where="Sentence Transformers",
+            hint=f"--pooling {' or '.join(POOLINGS)} serves other vectors than those of its model card",
+        )
+    warnings = [f"not served: {obstacle}" for obstacle in said.obstacles]
+    if wanted.kind not in (None, said.pooling):
+        warnings.append(
+            f"the checkpoint has the pooling {said.pooling}, --pooling is {wanted.kind}: the latter is served"
+        )
+    normalized = said.normalized is not False if wanted.normalized is None else wanted.normalized
+    if said.normalized not in (None, normalized):
+        lengths = {True: "of length 1", False: "of any length"}
+        warnings.append(
+            f"the checkpoint has vectors {lengths[not normalized]}, the options ask for vectors "
+            f"{lengths[normalized]}: the latter are served"
+        )
+    kind = wanted.kind or next(kind for kind in POOLINGS if kind == said.pooling)
+    return Pooling(kind, normalized, wanted.longest or said.longest), (*warnings, *said.notes)
 
 
 def configs(
@@ -52,12 +96,12 @@ def configs(
     Raises ConfigError when the weights lack a table, or their config.ini what is needed to read it.
     """
     backend = config_pbtxt.parse(bare)
-    hidden = _number(weights, known.hidden)
+    hidden = width(weights, known)
     if known.embedding:
         _check_tables(weights, known.embedding, hidden)
-        name, first = EMBEDDING, _embedding(weights, known.embedding, hidden)
+        name, first = EMBEDDING, _embedding(weights, known.embedding, hidden, pooling.longest)
     else:
-        name, first = CHECKING, _checking(weights, known)
+        name, first = CHECKING, _checking(weights, known, pooling.longest)
     for tensor in backend.input:
         if not tensor.optional:
             first.output.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
@@ -110,6 +154,11 @@ def longest_text(folder: Path) -> int | None:
     return None
 
 
+def width(weights: config_ini.ConvertedModel, known: Vectors) -> int:
+    """Return the number of values of a state; ConfigError when config.ini does not tell."""
+    return _number(weights, known.hidden)
+
+
 def _number(weights: config_ini.ConvertedModel, key: str) -> int:
     """Return a number of config.ini; ConfigError when it lacks it, or it is none."""
     with contextlib.suppress(KeyError):
@@ -146,8 +195,11 @@ def _size(weights: config_ini.ConvertedModel, file: str) -> int:
     return path.stat().st_size if path.is_file() else 0
 
 
-def _embedding(weights: config_ini.ConvertedModel, known: Embedding, hidden: int) -> ModelConfig:
+def _embedding(
+    weights: config_ini.ConvertedModel, known: Embedding, hidden: int, longest: int | None
+) -> ModelConfig:
     stored = weights.values["weight_data_type"]
+    positions = _size(weights, known.positions) // (hidden * ITEM_BYTES[stored])
     return _first(
         {
             "hidden": str(hidden),
@@ -158,13 +210,16 @@ def _embedding(weights: config_ini.ConvertedModel, known: Embedding, hidden: int
             "types": known.types,
             "scale": known.scale,
             "shift": known.shift,
-            LONGEST: str(_size(weights, known.positions) // (hidden * ITEM_BYTES[stored])),
+            LONGEST: str(min(positions, longest or positions)),
         }
     )
 
 
-def _checking(weights: config_ini.ConvertedModel, known: Vectors) -> ModelConfig:
-    return _first({"vocabulary": str(_number(weights, "vocab_size")), LONGEST: str(known.longest)})
+def _checking(weights: config_ini.ConvertedModel, known: Vectors, longest: int | None) -> ModelConfig:
+    most = known.longest or untrusted.LARGEST
+    return _first(
+        {"vocabulary": str(_number(weights, "vocab_size")), LONGEST: str(min(most, longest or most))}
+    )
 
 
 def _first(parameters: Mapping[str, str]) -> ModelConfig:
@@ -175,7 +230,8 @@ def _first(parameters: Mapping[str, str]) -> ModelConfig:
 
 
 def _pooling(backend: ModelConfig, pooling: Pooling, hidden: int) -> ModelConfig:
-    made = _python({"pooling": pooling.kind, "normalized": str(int(pooling.normalized))})
+    normalized = pooling.normalized is not False
+    made = _python({"pooling": pooling.kind or POOLINGS[0], "normalized": str(int(normalized))})
     for tensor in backend.output:
         if tensor.name == config_pbtxt.STATES:
             made.input.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)

@@ -144,7 +144,7 @@ class Deployment:
     `request_seconds` is how long one request may take, None: without limit. `access` is how containers get
     GPUs (gpu.STYLES). There is no CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts
     them from 0; the renderer sets it where there is no such isolation (Apptainer). `front` is the OpenAI
-    front beside the server, if there is one.
+    front beside the server, if there is one. `warnings` are for the user who starts it.
     """
 
     name: str
@@ -161,6 +161,7 @@ class Deployment:
     limits: Mapping[str, int] = field(default_factory=dict)
     front: Front | None = None
     nodes: int = 1
+    warnings: tuple[str, ...] = ()
 
     @property
     def shared_mebibytes(self) -> int:

@@ -9,13 +9,14 @@ from ftbuild import triton
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble, vector_models
 from ftbuild.registry import reference
+from ftbuild.serving import tokenizers
 from ftbuild.serving.requirements import Needs
 
+# Where a repository has the tokenizer, with the chat template of the checkpoint.
+TOKENIZER = tokenizers.TEXTS
 # The port in the container; 8000 to 8002 are the server's.
 PORT = 8003
 HEALTH = "/health"
-# Where a repository has the tokenizer, with the chat template of the checkpoint.
-TOKENIZER = f"{ensemble.PREPROCESSING}/{config_pbtxt.VERSION}/{ensemble.TOKENIZER}"
 # Where the container has it, and the file with API keys.
 INSIDE, KEYS_FOLDER, KEYS = "/tokenizer", "/keys", "/keys/api-keys"
 # Python, its libraries, a tokenizer and some hundred requests.
@@ -82,8 +83,7 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
     keys = options.keys.resolve() if options.keys else None
     if models is None:
         return Front(options.image, model, keys=keys)
-    of_vectors = vector_models.tokenizer_places()
-    tokenizer = next((place for place in (*of_vectors, TOKENIZER) if (models / place).is_dir()), None)
+    tokenizer = next((place for place in tokenizers.places() if (models / place).is_dir()), None)
     if tokenizer is None:
         raise ConfigError(
             "the OpenAI front needs a tokenizer, and the model repository has none",
@@ -91,7 +91,7 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
             hint="invoke model-repo --tokenizer DIR; where a family has no models for text, start "
             "`python -m ftbuild.front --tokenizer DIR` by hand",
         )
-    if tokenizer in of_vectors:
+    if tokenizer != TOKENIZER:
         longest = vector_models.longest_text(models)
         return Front(options.image, model, None, longest, keys, embeds=True, tokenizer=tokenizer)
     return Front(options.image, model, *_facts(models, needs), keys)

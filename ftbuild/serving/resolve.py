@@ -9,7 +9,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError, HostError
 from ftbuild.registry import reference
-from ftbuild.serving import deployment, front, image_choice, requirements
+from ftbuild.serving import deployment, front, image_choice, requirements, tokenizers
 from ftbuild.serving.deployment import Deployment, Options
 from ftbuild.serving.image_choice import Image, ImageChoice
 from ftbuild.serving.requirements import Needs
@@ -57,6 +57,8 @@ def _resolved(
     else:
         image, access = image_choice.find(client, config, wanted, indices or None, here=here)
     decided = deployment.decide(options, found, image, device, access)
+    if options.models:
+        decided = replace(decided, warnings=tokenizers.warnings(options.models, found))
     if options.front is not None:
         decided = replace(decided, front=front.find(options.front, options.name, decided.models, found))
     return Resolved(decided, image)

@@ -54,12 +54,12 @@ def version(
 @pytest.fixture
 def ours(version: Path, tmp_path: Path) -> tuple[ModuleType, Any]:
     """Our module, and the tokenizer from upstream's files under the names that a checkpoint gives them."""
-    from ftbuild.models.tokenization import texts
+    from ftbuild.models.tokenization import declared, texts
 
     names = {
-        "gpt2-vocab.json": texts.VOCABULARY,
-        "gpt2-merges.txt": texts.MERGES,
-        "20B_tokenizer.json": texts.TOKENIZER,
+        "gpt2-vocab.json": declared.VOCABULARY,
+        "gpt2-merges.txt": declared.MERGES,
+        "20B_tokenizer.json": declared.TOKENIZER,
     }
     for theirs, name in names.items():
         if (version / theirs).exists():

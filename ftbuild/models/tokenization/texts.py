@@ -9,57 +9,117 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
+
+if TYPE_CHECKING or __package__:
+    from ftbuild.models.tokenization import declared
+else:  # beside a model.py, in a repository
+    import declared
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-TOKENIZER = "tokenizer.json"
-VOCABULARY, MERGES, ADDED = "vocab.json", "merges.txt", "added_tokens.json"
-CONFIG = "tokenizer_config.json"
-# GPT-2's only special token; vocab.json has it, but does not mark it (transformers, GPT2Tokenizer).
-END_OF_TEXT = "<|endoftext|>"
 # A row of word offsets is filled up with it, a row of word tokens with the other
 # (BE v1.4 all_models/gpt/preprocessing/1/word_list.py).
 _NO_WORD, _NO_TOKEN = -1, 0
 
 
 def load(folder: Path) -> Tokenizer:
-    """Load the tokenizer of a checkpoint: tokenizer.json, or GPT-2's older vocab.json and merges.txt."""
-    if (folder / TOKENIZER).is_file():
-        tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
-        # Training may have left lengths in the file; prompts are neither cut nor padded to them.
-        tokenizer.no_truncation()
-        tokenizer.no_padding()
-        return tokenizer
-    tokenizer = Tokenizer(models.BPE.from_file(str(folder / VOCABULARY), str(folder / MERGES)))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    if tokenizer.token_to_id(END_OF_TEXT) is not None:
-        tokenizer.add_special_tokens([END_OF_TEXT])
-    if (folder / ADDED).is_file():
-        # In the order of their ids, as each gets the next free one.
-        added = json.loads((folder / ADDED).read_text(encoding="utf-8"))
-        tokenizer.add_tokens([AddedToken(token, normalized=False) for token in sorted(added, key=added.get)])
-    _begin(tokenizer, folder)
+    """Load a checkpoint's tokenizer as transformers does: tokenizer.json, or vocab.json and merges.txt.
+
+    Raises ValueError, or what the library raises, for files that are none, or contradict each other.
+    """
+    found = declared.read(folder)
+    whole = (folder / declared.TOKENIZER).is_file()
+    if refused := found.obstacle(whole):
+        raise ValueError(refused)
+    tokenizer = Tokenizer.from_file(str(folder / declared.TOKENIZER)) if whole else _byte_level(folder, found)
+    # Training may have left lengths in the file; prompts are neither cut nor padded to them.
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    named = {token.content for token in found.added.values()}
+
+    def has(token: str) -> bool:
+        return token in named or tokenizer.token_to_id(token) is not None
+
+    around = found.around(whole, has)
+    for verb, tokens in zip(("begin", "end"), around or ()):  # noqa: B905 (Python 3.8)
+        if lacking := [token for token in tokens if not has(token)]:
+            raise ValueError(f"{declared.CONFIG} lets prompts {verb} with {lacking[0]!r}, which is no token")
+    there = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
+    tokenizer.add_tokens([_added(token) for token in found.to_add(there)])
+    if not whole:
+        _require_ids(tokenizer, found)
+    tokenizer.encode_special_tokens = found.flag("split_special_tokens")
+    if around is not None:
+        tokenizer.post_processor = _template(tokenizer, *around)
+    _follow(tokenizer, found, whole)
     return tokenizer
 
 
-def _begin(tokenizer: Tokenizer, folder: Path) -> None:
-    """Let prompts begin with a token where tokenizer_config.json says so, as OPT's does."""
-    file = folder / CONFIG
-    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if not isinstance(config, dict) or config.get("add_bos_token") is not True:
-        return
-    token = config.get("bos_token")
-    token = token.get("content") if isinstance(token, dict) else token
-    if not isinstance(token, str) or (number := tokenizer.token_to_id(token)) is None:
-        raise ValueError(f"{CONFIG} lets prompts begin with {token!r}, which is no token")
-    tokenizer.add_special_tokens([token])
-    template = processors.TemplateProcessing(
-        single=[token, "$A"], pair=[token, "$A", "$B"], special_tokens=[(token, number)]
-    )
-    tokenizer.post_processor = template
+def _byte_level(folder: Path, found: declared.Declared) -> Tokenizer:
+    """Return GPT-2's tokenizer (transformers v4.46.3 tokenization_gpt2.py, convert_slow_tokenizer.py)."""
+    vocabulary = declared.read_object(folder / declared.VOCABULARY)
+    # The first line is a header, and the last one ends with a line break.
+    lines = (folder / declared.MERGES).read_text(encoding="utf-8").split("\n")[1:-1]
+    tokenizer = Tokenizer(models.BPE(vocabulary, [tuple(line.split()) for line in lines]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=found.flag("add_prefix_space"))
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def _require_ids(tokenizer: Tokenizer, found: declared.Declared) -> None:
+    """Raise ValueError when an added token has another id than its file says: each got the next free one."""
+    for number, token in found.added.items():
+        if (given := tokenizer.token_to_id(token.content)) != number:
+            raise ValueError(f"the added token {token.content!r} shall have the id {number}, and got {given}")
+
+
+def _added(token: declared.Token) -> AddedToken:
+    flags = {name: getattr(token, name) for name in ("single_word", "lstrip", "rstrip", "special")}
+    normalized = not token.special if token.plain else token.normalized
+    return AddedToken(token.content, normalized=normalized, **flags)
+
+
+def _follow(tokenizer: Tokenizer, found: declared.Declared, whole: bool) -> None:
+    """Do what the class of transformers does to the tokenizer that it has loaded."""
+    kind, prefix = found.kind or ("" if whole else declared.GPT2), found.flag("add_prefix_space")
+    split = tokenizer.pre_tokenizer
+    if kind in declared.PREFIXES and isinstance(split, pre_tokenizers.ByteLevel):
+        split.add_prefix_space = prefix
+    elif kind == declared.BLOOM and prefix:
+        _set_prefix(tokenizer)
+    elif kind in declared.BERT:
+        _normalize(tokenizer, found)
+
+
+def _template(tokenizer: Tokenizer, first: Sequence[str], last: Sequence[str]) -> Any:
+    """Return what puts tokens in front of a text, and behind it."""
+    special = [(text, tokenizer.token_to_id(text)) for text in dict.fromkeys([*first, *last])]
+    single = [*first, "$A", *last]
+    return processors.TemplateProcessing(single=single, pair=[*single, "$B"], special_tokens=special)
+
+
+def _set_prefix(tokenizer: Tokenizer) -> None:
+    """Let texts begin with a blank, wherever the file says whether they do."""
+    content = json.loads(tokenizer.to_str())
+    for part in ("pre_tokenizer", "decoder"):
+        steps = [content[part] or {}]
+        for step in steps:
+            steps += [*step.get("pretokenizers", []), *step.get("decoders", [])]
+            if "add_prefix_space" in step:
+                step["add_prefix_space"] = True
+    changed = Tokenizer.from_str(json.dumps(content))
+    tokenizer.pre_tokenizer, tokenizer.decoder = changed.pre_tokenizer, changed.decoder
+
+
+def _normalize(tokenizer: Tokenizer, found: declared.Declared) -> None:
+    """Lower letters as the options say, whatever the file does (tokenization_bert_fast.py)."""
+    normalizer = tokenizer.normalizer
+    if isinstance(normalizer, normalizers.BertNormalizer):
+        normalizer.lowercase = found.flag("do_lower_case", True)
+        normalizer.strip_accents = found.options.get("strip_accents")
+        normalizer.handle_chinese_chars = found.flag("tokenize_chinese_chars", True)
 
 
 def prompts(tokenizer: Tokenizer, rows: Array, padding: int) -> tuple[Array, Array]:

@@ -37,13 +37,14 @@ class Embeddings:
             table(name)[0].astype(np.float32) for name in ("types", "scale", "shift")
         )
         self._epsilon = np.float32(parameters["epsilon"])
+        self._longest = min(len(self._positions), int(parameters.get("longest", len(self._positions))))
 
     def __call__(self, ids: Array, lengths: Array) -> Array:
         """Return [batch, longest, hidden] for token ids [batch, longest] and lengths [batch].
 
         Raises ValueError for a token, a length or a number of tokens that the model does not know.
         """
-        require_texts(ids, lengths, len(self._words), len(self._positions))
+        require_texts(ids, lengths, len(self._words), self._longest)
         summed = self._words[ids].astype(np.float32)
         summed += self._positions[: ids.shape[1]].astype(np.float32) + self._first_type
         centred = summed - summed.mean(-1, keepdims=True)

@@ -16,9 +16,11 @@ import pytest
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, config_pbtxt, ensemble, repository, tokenization
+from ftbuild.models import config_ini, config_pbtxt, repository, tokenization
+from ftbuild.models import tokenizer as tokenizer_of_checkpoint
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
+from ftbuild.serving import requirements, tokenizers
 from testing import bytelevel, needs, weight_files
 from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE
@@ -100,7 +102,7 @@ def options(tmp_path: Path) -> RepositoryOptions:
         family="gptj",
         weights=converted(tmp_path / "weights", "gptj", GPTJ, gpus=2),
         out=tmp_path / "models",
-        tokenizer=bytelevel.write(tmp_path / "checkpoint"),
+        tokenizer=bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50256}),
     )
 
 
@@ -192,6 +194,7 @@ def test_a_repository_is_complete_and_names_no_folder_outside(options: Repositor
     assert files - weights == {
         "ensemble/config.pbtxt", "ensemble/1/.keep",
         "preprocessing/config.pbtxt", "preprocessing/1/model.py", "preprocessing/1/texts.py",
+        "preprocessing/1/declared.py", "postprocessing/1/declared.py",
         "preprocessing/1/tokenizer/tokenizer.json",
         "fastertransformer/config.pbtxt",
         "postprocessing/config.pbtxt", "postprocessing/1/model.py", "postprocessing/1/texts.py",
@@ -291,6 +294,31 @@ def test_a_tokenizer_of_another_model_is_refused(options: RepositoryOptions, tmp
     too_many = bytelevel.write(tmp_path / "checkpoint", {"<|endoftext|>": 50400})
     with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):
         repository.make(TEMPLATES, replace(options, tokenizer=too_many))
+
+
+def test_what_contradicts_is_told_and_the_files_that_decide_are_served(options: RepositoryOptions) -> None:
+    assert options.tokenizer is not None
+    (options.tokenizer / "special_tokens_map.json").write_text('{"eos_token": "!"}')
+    (options.tokenizer / "generation_config.json").write_text('{"eos_token_id": [5, 6]}')
+    made = repository.make(TEMPLATES, options)
+    assert [
+        one for one in made.warnings if "config.ini" in one and "special_tokens_map.json is 33 ('!')" in one
+    ]
+    assert [one for one in made.warnings if "generation_config.json (eos_token_id) at 5" in one]
+    beside = {file.name for file in (made.folder / "preprocessing/1/tokenizer").iterdir()}
+    assert beside == {"tokenizer.json", "special_tokens_map.json"}
+
+
+def test_a_server_compares_the_tokenizer_of_its_repository(options: RepositoryOptions) -> None:
+    made = repository.make(TEMPLATES, options)
+    place = made.folder / tokenizers.TEXTS
+    assert tokenizers.warnings(made.folder, requirements.read(made.folder)) == ()
+    (place / "special_tokens_map.json").write_text('{"eos_token": "!"}')
+    (one,) = tokenizers.warnings(made.folder, requirements.read(made.folder))
+    assert "special_tokens_map.json is 33 ('!')" in one
+    bytelevel.write(place, {"<|endoftext|>": 50400})
+    with pytest.raises(ConfigError, match="tokens up to 50400, the weights have 50400 tokens"):
+        tokenizers.warnings(made.folder, requirements.read(made.folder))
 
 
 def test_a_release_without_ensembles_serves_token_ids(options: RepositoryOptions) -> None:
@@ -546,7 +574,7 @@ def test_a_llama_tokenizer_begins_prompts_but_no_words_with_its_first_token(
     texts: ModuleType, tmp_path: Path
 ) -> None:
     folder = write_llama_tokenizer(tmp_path / "tokenizer")
-    assert [file.name for file in ensemble.tokenizer_files(folder)] == ["tokenizer.json"]
+    assert [file.name for file in tokenizer_of_checkpoint.files(folder)] == ["tokenizer.json"]
     tokenizer = texts.load(folder)
     hi, newline = 263, 3 + 10
     ids, lengths = texts.prompts(tokenizer, rows("Hi", "Hi\n"), 0)
@@ -568,7 +596,7 @@ def test_gpt2s_older_files_give_the_same_tokens(texts: ModuleType, tmp_path: Pat
     (tmp_path / "vocab.json").write_text(json.dumps({"#": 0, "$": 1, "#$": 2, "<|endoftext|>": 3}))
     (tmp_path / "merges.txt").write_text("#version: 0.2\n# $\n")
     (tmp_path / "added_tokens.json").write_text(json.dumps({"<b>": 5, "<a>": 4}))
-    assert [file.name for file in ensemble.tokenizer_files(tmp_path)] == [
+    assert [file.name for file in tokenizer_of_checkpoint.files(tmp_path)] == [
         "vocab.json", "merges.txt", "added_tokens.json",
     ]  # fmt: skip
     tokenizer = texts.load(tmp_path)

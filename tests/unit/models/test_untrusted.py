@@ -19,7 +19,7 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, mounted
 from ftbuild.errors import ConfigError, ConversionError, FtbuildError
-from ftbuild.models import config_ini, conversion, conversion_run, ensemble, repository, untrusted
+from ftbuild.models import config_ini, conversion, conversion_run, repository, tokenizer, untrusted
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from testing import bytelevel, needs
@@ -356,7 +356,7 @@ def test_a_malformed_tokenizer_is_refused_by_its_name(name: str, content: str, t
     if name == "added_tokens.json":
         (tmp_path / "vocab.json").write_text("{}")
     with pytest.raises(ConfigError) as caught:
-        ensemble.check_vocabulary(ensemble.tokenizer_files(tmp_path), 100)
+        tokenizer.read(tmp_path)
     assert caught.value.where == str(tmp_path / name)
 
 

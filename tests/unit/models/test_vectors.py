@@ -300,3 +300,55 @@ def test_pooling_sees_no_padding() -> None:
 def test_the_pooling_that_is_chosen_is_told_to_the_server(options: RepositoryOptions) -> None:
     folder = served(replace(options, pooling=Pooling("cls", normalized=False)))
     assert ensembles.parameters(folder, "pooling") == {"pooling": "cls", "normalized": "0"}
+
+
+def test_the_pooling_is_the_checkpoints_unless_another_is_chosen(options: RepositoryOptions) -> None:
+    checkpoint = bytelevel.write(options.out.parent / "sentences")
+    (checkpoint / "1_Pooling").mkdir()
+    said = {
+        "word_embedding_dimension": HIDDEN,
+        "pooling_mode_cls_token": True,
+        "pooling_mode_mean_tokens": False,
+    }
+    (checkpoint / "1_Pooling/config.json").write_text(json.dumps(said))
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    named = [{"type": f"sentence_transformers.models.{kind}", "path": path} for kind, path in modules]
+    (checkpoint / "modules.json").write_text(json.dumps(named))
+    (checkpoint / "sentence_bert_config.json").write_text('{"max_seq_length": 5}')
+    wanted = replace(options, tokenizer=checkpoint)
+    made = repository.make({"fastertransformer": TEMPLATE}, wanted)
+    assert ensembles.parameters(made.folder, "pooling") == {"pooling": "cls", "normalized": "0"}
+    assert vector_models.longest_text(made.folder) == 5
+    tables = vectors.Embeddings(
+        made.folder / "embedding/1/tables", ensembles.parameters(made.folder, "embedding")
+    )
+    with pytest.raises(ValueError, match="6 tokens in a row, and the model takes 5"):
+        tables(np.ones((1, 6), np.uint32), np.array([6]))
+    other = replace(wanted, out=options.out.with_name("other"), pooling=Pooling("mean"))
+    made = repository.make({"fastertransformer": TEMPLATE}, other)
+    assert ensembles.parameters(made.folder, "pooling")["pooling"] == "mean"
+    assert "the checkpoint has the pooling cls, --pooling is mean: the latter is served" in made.warnings
+
+
+def test_what_a_conversion_carried_is_the_default(options: RepositoryOptions) -> None:
+    with (options.weights / "config.ini").open("a") as file:
+        file.write("[sentence_transformers]\npooling = cls\nnormalized = 0\nlongest = 4\n")
+    folder = served(options)
+    assert ensembles.parameters(folder, "pooling") == {"pooling": "cls", "normalized": "0"}
+    assert vector_models.longest_text(folder) == 4
+
+
+def test_a_plan_reads_the_modules_and_warns_of_what_will_not_be_served(
+    config: Config, tmp_path: Path
+) -> None:
+    folder = bytelevel.write(write(tmp_path / "in", tensors()))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text('{"pooling_mode": "max"}')
+    (folder / "tokenizer_config.json").write_text('{"eos_token": "<nowhere>"}')
+    planned = conversion.plan_conversion(config, "22.12", ConversionRequest("bert", folder, tmp_path / "out"))
+    assert planned.sentence is not None
+    assert planned.sentence.values()["pooling"] == "max"
+    assert any(
+        "without --pooling: 1_Pooling/config.json has the pooling max" in one for one in planned.warnings
+    )
+    assert any("names '<nowhere>' as eos_token" in one for one in planned.warnings)
