@@ -18,7 +18,7 @@ from packaging.version import Version
 from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.not_built import NotBuiltHere
-from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id
+from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id, stand_ins
 
 _ID = re.compile(r"(?P<triton>[^-]+)-sm(?P<sms>\d+(?:_\d+)*)(?:-(?P<base>.+))?")
 NEVER = "built, never run"
@@ -257,7 +257,8 @@ def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
     except ConfigError as wrong:
         raise ConfigError(wrong.what, hint=known) from None
     if unknown := [sm for sm in sms if sm not in config.matrix.sms]:
-        raise ConfigError(f"{sm_codes(unknown)} is not in the matrix", hint=known)
+        advice = "; ".join(filter(None, (stand_ins(sm, config.matrix.sms) for sm in unknown)))
+        raise ConfigError(f"{sm_codes(unknown)} is not in the matrix", hint=advice or known)
     return sms
 
 

@@ -63,6 +63,21 @@ class Sm(int):
 FIRST = {"fp16": Sm(60), "bf16": Sm(80), "int8": Sm(70)}
 
 
+# GPUs of Jetson boards. What is said of minor versions is not promised for them (CUDA C++ Programming Guide,
+# "Binary Compatibility").
+_JETSON = {Sm(53), Sm(62), Sm(72), Sm(87)}
+
+
+def stand_ins(gpu: Sm, known: Iterable[Sm]) -> str | None:
+    """Return a sentence about the SMs among `known` whose machine code runs on a GPU of SM `gpu`, or None."""
+    fit = sorted((sm for sm in known if sm.runs_on(gpu)), reverse=True)
+    if not fit:
+        return None
+    options = " or ".join(f"--sm {int(sm)}" for sm in fit)
+    text = f"{options}: such machine code runs on {gpu.capability}, a later GPU of the same major version"
+    return f"{text}, though NVIDIA does not promise it for Jetson boards" if gpu in _JETSON else text
+
+
 def parse_sms(text: str) -> tuple[Sm, ...]:
     """Return the SMs of `80,86` or `80_86`, sorted and without repeats; ConfigError for anything else."""
     return tuple(sorted({Sm.parse(part) for part in _BETWEEN.split(text)}))

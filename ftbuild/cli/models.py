@@ -12,6 +12,8 @@ from ftbuild.cli.command import command
 from ftbuild.cli.selection import Selection, plans
 
 if TYPE_CHECKING:
+    from ftbuild.config.schema import Config
+    from ftbuild.models.adoption import Adoption
     from ftbuild.models.placement import GpuKind
 
 # Of GPUs, pipeline stages and processes, of rows; of tokens.
@@ -110,12 +112,43 @@ def _gpus_here() -> list[GpuKind]:
     return [GpuKind(name, sm, memory, count) for (name, sm, memory), count in found.items() if memory]
 
 
+def _adopted(
+    config: Config,
+    model: str | None,
+    weights: Path | None,
+    folder: Path | None,
+    gpus: int | None,
+    ini: tuple[str, ...],
+) -> Adoption | None:
+    """Return what --adopt concludes; None without it, ConfigError with options that contradict it."""
+    from ftbuild.errors import ConfigError
+    from ftbuild.models import adoption, repository
+
+    if folder is None:
+        if ini:
+            raise ConfigError("--ini without --adopt", hint="invoke convert writes config.ini by itself")
+        return None
+    if weights is not None:
+        raise ConfigError("--weights and --adopt name the same thing", hint="leave one of them out")
+    family = repository.served_family(config, model) if model else None
+    return adoption.adopt(folder, config.models, family=family, gpus=gpus, options=adoption.given(ini))
+
+
 @command()
 def model_repo(
-    model: Annotated[str, "model family, for instance gptneox"],
-    weights: Annotated[Path, "what invoke convert wrote: a folder <n>-gpu, or the one that holds it"],
     out: Annotated[Path, "folder to write; must not exist"],
     selection: Selection,
+    model: Annotated[str | None, "model family, for instance gptneox"] = None,
+    weights: Annotated[
+        Path | None, "what invoke convert wrote: a folder <n>-gpu, or the one that holds it"
+    ] = None,
+    adopt: Annotated[
+        Path | None,
+        "in place of both: weights that another program converted (FauxPilot, NeMo), or a repository of them",
+    ] = None,
+    ini: Annotated[
+        tuple[str, ...], "with --adopt, KEY=VALUE of config.ini that nothing tells, for instance head_num=16"
+    ] = (),
     gpus: Annotated[
         int | None,
         Range(1, MOST),
@@ -169,19 +202,30 @@ def model_repo(
     """Write the model repository of converted weights: ensemble, tokenizer, config.pbtxt of the release."""
     from ftbuild.config import loader
     from ftbuild.engine import daemon
+    from ftbuild.errors import ConfigError
     from ftbuild.models import repository
     from ftbuild.models.config_pbtxt import Limits
     from ftbuild.models.int8 import required as required_int8
     from ftbuild.models.vector_models import Pooling
 
     config = loader.load(selection.config)
+    adopted = _adopted(config, model, weights, adopt, gpus, ini)
+    if adopted:
+        model, weights, gpus = adopted.family, adopted.folder, adopted.gpus
+        print(adopted.render())
+    if model is None or weights is None:
+        raise ConfigError(
+            "which weights?",
+            hint="--model FAMILY --weights FOLDER of invoke convert, or --adopt FOLDER of others",
+        )
     family = repository.served_family(config, model)
     quantized = required_int8(config.models, model) if int8 else None
     client = daemon.connect()
     if image is None:
         plan = repository.sdk_image(client, plans(config, selection))
         image = plan.tag("sdk")
-        repository.check_experts(weights, gpus, plan)
+        if not adopted:
+            repository.check_experts(weights, gpus, plan)
         if streamed:
             repository.check_streams(config, model, plan.cell.triton)
     options = repository.RepositoryOptions(
@@ -199,8 +243,10 @@ def model_repo(
         int8=quantized,
         vectors=config.models.families[family].vectors,
         pooling=Pooling(pooling, normalized=False if unnormalized else None),
+        families=config.models,
     )
-    made = repository.make(repository.templates(client, image, family), options)
+    found = repository.templates(client, image, family)
+    made = repository.adopt(found, options, adopted) if adopted else repository.make(found, options)
     for warning in made.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")

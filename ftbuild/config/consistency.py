@@ -127,11 +127,44 @@ def _families(config: Config) -> Iterator[Contradiction]:
             message = f"{name} uses the fact {fact!r}, which nothing defines"
             yield Contradiction("models.yaml", (*keys, *place), message)
         written = {pattern for converter in family.converters for pattern in converter.files}
+        yield from _loading(name, family)
         for place, what, files in _named_files(family):
             for file in files:
                 if file not in written:
                     message = f"{name} {what} {file!r}, which no converter writes"
                     yield Contradiction("models.yaml", (*keys, *place), message)
+
+
+def _loading(name: str, family: Family) -> Iterator[Contradiction]:
+    """Yield facts and files that what the backend reads of a family names, and that nothing defines."""
+    for number, part in enumerate(family.loading.parts if family.loading else ()):
+        place = ("families", name, "loading", "parts", number)
+        known = {*part.facts, "gpus", "int8_mode"}
+        tables = [part.files, part.more, *(other.files for other in part.instead)]
+        sizes = [size for table in tables for size in table.values()]
+        conditions = [*part.only_if.values(), *part.optional.values(), *(o.when for o in part.instead)]
+        conditions += [condition for condition in part.asks.values() if condition != "undescribed"]
+        used = _names([*sizes, *conditions]) | _names(
+            (file for table in tables for file in table), r"{(\w+)}"
+        )
+        unread = {pattern for pattern in part.files if pattern.startswith(tuple(part.unread))}
+        used -= {name for pattern in unread for name in _names([pattern], r"{(\w+)}")} - known
+        used -= {name for pattern in unread for name in _names([part.files[pattern]])} - known
+        for fact in sorted((used | set(part.texts)) - known):
+            yield Contradiction("models.yaml", place, f"{name} uses the fact {fact!r}, which nothing defines")
+        named = {
+            *part.only_if,
+            *part.optional,
+            *part.spare,
+            *(file for o in part.instead for file in o.replaces),
+        }
+        there = {file for table in tables for file in table}
+        for file in sorted((named | {*part.types, *(f for o in part.instead for f in o.types)}) - there):
+            yield Contradiction("models.yaml", place, f"{name} names {file!r}, which is none of its files")
+        for key in sorted({*part.words} - {*part.keys, *part.more_keys}):
+            yield Contradiction(
+                "models.yaml", place, f"{name} has words for {key!r}, which is none of its keys"
+            )
 
 
 def _named_files(family: Family) -> Iterator[tuple[tuple[str, ...], str, tuple[str, ...]]]:

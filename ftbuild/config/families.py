@@ -252,6 +252,94 @@ class Embedding(Model):
         return (self.words, self.positions, self.types, self.scale, self.shift)
 
 
+class Instead(Model):
+    """Files that FasterTransformer reads in place of others."""
+
+    when: Identifier = Field(description="fact that must not be 0; int8_mode is config.pbtxt's")
+    equals: Natural | None = Field(default=None, description="what it must be; null: anything but 0")
+    layers: IniKey | None = Field(
+        default=None, description="key of config.ini that lists the layers concerned; null: all"
+    )
+    replaces: tuple[FileNames, ...] = Field(description="keys of `files` that are not read then")
+    files: Mapping[FileNames, Formula] = Field(description="what is read then, as in `files`")
+    types: Mapping[FileNames, Literal["fp32", "int8"]] = Field(
+        default={}, description="type of a file of them that is not config.ini's"
+    )
+
+
+class Prompts(Model):
+    """Tables of learned prompts, one for each task that config.ini describes in a section [task_<i>]."""
+
+    count: IniKey = Field(description="key with the number of tasks")
+    kind: IniKey = Field(description="key with FasterTransformer's number of the kind of prompt")
+    files: Mapping[Natural, Mapping[FileNames, Formula]] = Field(
+        description="kind -> file, with {task} for the name of a task, and its values for each token"
+    )
+
+
+class LoadedPart(Model):
+    """What one class of FasterTransformer reads from a folder <n>-gpu, given its config.ini.
+
+    Facts are the numbers that sizes depend on, by our own names, and switches (0 or 1).
+    """
+
+    data_type: IniKey = Field(description="section.key of the weights' data type in config.ini")
+    facts: Mapping[Identifier, Fact] = Field(
+        description="fact -> section.key of config.ini, or several to try, the last one maybe a number"
+    )
+    texts: Mapping[Identifier, Mapping[Text, StrictInt]] = Field(
+        default={}, description="fact whose key is a text -> number that a text stands for; any other: 0"
+    )
+    files: Mapping[FileNames, Formula] = Field(description="names and sizes, as of `Converter`")
+    only_if: Mapping[FileNames, Formula] = Field(
+        default={}, description="file of them -> what must not be 0 for it to be read"
+    )
+    unread: tuple[FileNames, ...] = Field(
+        default=(), description="beginnings of names of `files` that it does not read"
+    )
+    more: Mapping[FileNames, Formula] = Field(
+        default={}, description="further files; with 0 values it is not read"
+    )
+    optional: Mapping[FileNames, Formula | Natural] = Field(
+        default={}, description="file that is read if it is there -> 0 where it must be there"
+    )
+    spare: tuple[FileNames, ...] = Field(
+        default=(), description="files that some converters write for models that do not read them"
+    )
+    types: Mapping[FileNames, Literal["fp32", "int8"]] = Field(
+        default={}, description="file that is read as this, whatever config.ini says"
+    )
+    instead: tuple[Instead, ...] = ()
+    prompts: Prompts | None = None
+    keys: Mapping[IniKey, tuple[Identifier, ...]] = Field(
+        description="key that it reads without a default -> names that config.ini of other converters and "
+        "config.pbtxt of backend 1.1 have for it"
+    )
+    more_keys: Mapping[IniKey, tuple[Identifier, ...]] = Field(
+        default={}, description="the same for keys with a default"
+    )
+    asks: Mapping[IniKey, Formula] = Field(
+        default={},
+        description="key whose default is no guess for adopted weights -> what must not be 0 for it to be "
+        "asked for; `undescribed` is 1 where there is no config.ini",
+    )
+    words: Mapping[IniKey, Mapping[Text, Text]] = Field(
+        default={}, description="key -> word of others -> the word that it reads"
+    )
+
+
+class Loading(Model):
+    """What the backend reads of a model's converted weights.
+
+    A missing or short file is a line of its log and random weights (FT v5.3 memory_utils.cu:300-336), so the
+    folder is compared with this before it is served.
+    """
+
+    model_type: Text = Field(description="of the model in config.pbtxt")
+    parts: tuple[LoadedPart, ...] = Field(min_length=1)
+    source: Text
+
+
 class Vectors(Model):
     """A family that answers token ids with a vector.
 
@@ -338,6 +426,9 @@ class Family(Model):
         default=None, description="for `invoke plan-model`; null: that of the family as which it is served"
     )
     int8: Int8 | None = Field(default=None, description="null: it has no int8 weights")
+    loading: Loading | None = Field(
+        default=None, description="of a family of the backend's own; null: its weights are not compared"
+    )
     source: Text
 
     @model_validator(mode="after")
@@ -391,6 +482,11 @@ class ModelsConfig(Model):
     def served(self, version: str) -> tuple[str, ...]:
         """Return the families whose checkpoints from Hugging Face FasterTransformer `version` converts."""
         return tuple(name for name, family in self.families.items() if family.converter(version))
+
+    def loading(self, model_type: str) -> Loading | None:
+        """Return what the backend reads of models of a type, None where that is not described."""
+        found = (family.loading for family in self.families.values() if family.loading)
+        return next((loading for loading in found if loading.model_type == model_type), None)
 
     def extra_models(self, version: str) -> Mapping[str, str]:
         """Return the family of each extra model that FasterTransformer `version` converts, by its name."""

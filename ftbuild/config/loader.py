@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,6 +32,8 @@ from ftbuild.config.types import Model
 from ftbuild.errors import ConfigError
 
 M = TypeVar("M", bound=Model)
+
+OWN = Path(__file__).resolve().parents[2] / "buildcfg"
 
 # What a person can read; a file that is wrong throughout has one cause.
 MOST_COMPLAINTS = 10
@@ -69,6 +72,12 @@ def load(folder: Path) -> Config:
     if found:
         raise ConfigError(_shortened(found), hint=_HINT)
     return config
+
+
+@cache
+def own_models() -> ModelsConfig:
+    """Return the families of this checkout's buildcfg/models.yaml, for callers without a configuration."""
+    return _validated(document.read(OWN / "models.yaml"), ModelsConfig)
 
 
 def _validated(read: Document, model: type[M]) -> M:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ftbuild.config.families import CheckpointConfig, CheckpointFormat, Converter, ModelsConfig
 from ftbuild.errors import ConfigError
-from ftbuild.models import formula, mesh_shards, settings, tied_head, untrusted, weight_files
+from ftbuild.models import formula, mesh_shards, other_formats, settings, tied_head, untrusted, weight_files
 from ftbuild.models.settings import HeadKind
 from ftbuild.models.weight_files import FETCH_AGAIN
 
@@ -64,6 +64,10 @@ class Checkpoint:
 
 def format_of(folder: Path) -> CheckpointFormat:
     """Return the kind of checkpoint in `folder`; ConfigError when there is none."""
+    if folder.is_file():
+        raise ConfigError(
+            "the checkpoint is a file, not a folder", where=str(folder), hint=f"--checkpoint {folder.parent}"
+        )
     if not folder.is_dir():
         raise ConfigError(
             "the folder of the checkpoint does not exist", where=str(folder), hint="check --checkpoint"
@@ -72,10 +76,12 @@ def format_of(folder: Path) -> CheckpointFormat:
         return "jax"
     if (folder / CONFIG).is_file():
         return "huggingface"
+    found = other_formats.describe(folder)
     raise ConfigError(
-        f"no checkpoint here: neither {CONFIG} (Hugging Face) nor shard_0 (Mesh Transformer JAX)",
+        f"no checkpoint here: neither {CONFIG} (Hugging Face) nor shard_0 (Mesh Transformer JAX)"
+        + (f", but {found.what}" if found else ""),
         where=str(folder),
-        hint="--checkpoint names the folder with these files itself, for instance step_383500",
+        hint=found.hint if found else "--checkpoint names the folder that has these files itself",
     )
 
 

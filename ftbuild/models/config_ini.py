@@ -29,6 +29,7 @@ SECTIONS = {
 }  # fmt: skip
 # Families of which some models or all have rotary positions, and so no table of them.
 _ROTARY = frozenset({"gpt", "gptj", "gptneox"})
+_WORDS = {"true": 1, "yes": 1, "on": 1, "false": 0, "no": 0, "off": 0}
 _CONVERT = "run invoke convert again, with the release that will serve the weights"
 
 
@@ -255,6 +256,14 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def number(text: str) -> int:
+    """Return the number or the switch (true: 1) that a text is; ValueError for anything else.
+
+    Words as FasterTransformer reads them (FT v5.3 3rdparty/INIReader.h, GetBoolean).
+    """
+    return _WORDS[text.lower()] if text.lower() in _WORDS else whole_number(text)
+
+
 def _parsed(file: Path) -> configparser.ConfigParser:
     content = reading.read_text(file, most=untrusted.SETTINGS_BYTES)
     config = _parser()
@@ -270,16 +279,6 @@ def _parsed(file: Path) -> configparser.ConfigParser:
 def _parser() -> configparser.ConfigParser:
     # Values hold whatever config.json held: no interpolation, and a key may come twice or without a value.
     return configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
-
-
-def check_family(model: ConvertedModel, family: str) -> None:
-    """Raise ConfigError when the weights are of another family than asked for."""
-    if model.family != family:
-        raise ConfigError(
-            f"these are weights of a {model.family} model, not of a {family} model",
-            where=str(model.folder / FILE),
-            hint=f"--model {model.family}, or other weights",
-        )
 
 
 def check_rotation(model: ConvertedModel, dtype: str) -> None:

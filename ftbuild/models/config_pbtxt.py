@@ -7,6 +7,7 @@ one, never edited as text.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ MODEL = "fastertransformer"
 VERSION = "1"
 CONFIG = "config.pbtxt"
 MAKE_AGAIN = "invoke model-repo writes it again, independent of where the weights are"
+ADOPT = "invoke model-repo --adopt"
 # Where the SDK image has upstream's model repositories (dockerfiles/triton-ft.Dockerfile, stage sdk).
 TEMPLATES = "/opt/ftbuild/fastertransformer_backend/all_models"
 DATA_TYPES = ("fp16", "fp32", "bf16")
@@ -62,6 +64,11 @@ class Limits:
     queue_ms: int = 2
     batch: int | None = None
     batch_tokens: int = 262_144
+
+
+def adopt(folder: Path) -> str:
+    """Return the hint for weights in `folder`, or a repository of them, that another program wrote."""
+    return f"{ADOPT} {shlex.quote(str(folder))} --out FOLDER makes a repository of them"
 
 
 def template(family: str) -> str:
@@ -247,11 +254,12 @@ def write(folder: Path, config: str, weights: Path) -> None:
     copied nor held twice; copies elsewhere. No link is followed.
     """
     model = folder / MODEL
-    shutil.copytree(weights, model / VERSION / weights.resolve().name, symlinks=True, copy_function=_link)
+    shutil.copytree(weights, model / VERSION / weights.resolve().name, symlinks=True, copy_function=link)
     (model / CONFIG).write_text(config, encoding="utf-8")
 
 
-def _link(source: str, target: str) -> None:
+def link(source: str | Path, target: str | Path) -> None:
+    """Make a file be in two places: a hard link, or a copy where the file system has none."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:  # another file system, or one without hard links

@@ -281,8 +281,9 @@ def _refuse_obstacles(config: Config, release: str, request: ConversionRequest, 
         for other in converters.converting_releases(config, request.family, found.format)
         if not reasons_against(config, other, request, found)
     ]
+    options = converters.other_release(config, release, others)
     raise ConfigError(
         "\n    ".join([f"{release} cannot convert this checkpoint for {request.gpus} GPUs:", *reasons]),
         where=str(request.checkpoint),
-        hint=f"--triton {others[-1]} can" if others else "another number of GPUs, or another checkpoint",
+        hint=f"{options} can" if options else "another number of GPUs, or another checkpoint",
     )

@@ -43,6 +43,22 @@ def converting_releases(config: Config, family: str, kind: CheckpointFormat = "h
     return [release for release in config.sources.releases if _find(config, release, family, kind)]
 
 
+def other_release(config: Config, release: str, able: Sequence[str]) -> str | None:
+    """Return the options that choose a release of `able`, in place of `release`; None without one.
+
+    One that the same bases carry needs no other base; any other is on a base that the options must name.
+    """
+    bases = {name: set(base.releases) for name, base in config.bases.bases.items()}
+    here = [name for name, carried in bases.items() if release in carried]
+    for other in reversed(able):
+        if all(other in bases[name] for name in here):
+            return f"--triton {other}"
+    for other in reversed(able):
+        if there := [name for name, carried in bases.items() if other in carried]:
+            return f"--triton {other} --base {there[0]}"
+    return None
+
+
 def with_reals(converter: Converter, reals: Mapping[str, float]) -> Converter:
     """Return the converter with a checkpoint's `reals` in the values of config.ini that it does not write."""
     config = {

@@ -8,31 +8,37 @@ from __future__ import annotations
 
 import io
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
 from ftbuild import triton
-from ftbuild.config.families import Int8, Vectors
+from ftbuild.config import loader
+from ftbuild.config.families import Int8, ModelsConfig, Vectors
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError
 from ftbuild.host import files
 from ftbuild.models import (
+    adoption,
     config_ini,
     config_pbtxt,
     ensemble,
     fit,
     int8,
+    proof,
+    recognition,
     sentence,
     tokenizer,
     untrusted,
     vector_models,
 )
+from ftbuild.models.adoption import Adoption
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.gpu_memory import COMPUTES_INT8
 from ftbuild.models.vector_models import Pooling
@@ -58,7 +64,8 @@ class RepositoryOptions:
     `family` is the one that the weights are served as: GPT-J for CodeGen (models.yaml). `gpus` counts those
     that the weights are split over (tensor parallelism); `instances` compute at the same time. `int8` are the
     family's rules for int8 weights, with which they are kept so. `vectors` is what the family has in
-    models.yaml if it answers with vectors, pooled as `pooling` says.
+    models.yaml if it answers with vectors, pooled as `pooling` says. `families` says what they read; None:
+    those of this checkout.
     """
 
     family: str
@@ -75,6 +82,7 @@ class RepositoryOptions:
     int8: Int8 | None = None
     vectors: Vectors | None = None
     pooling: Pooling = field(default_factory=Pooling)
+    families: ModelsConfig | None = None
 
 
 @dataclass(frozen=True)
@@ -163,15 +171,14 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
 
     Raises ConfigError when the options do not fit the weights, the release or what is in `options.out`.
     """
-    if options.out.exists():
-        raise ConfigError(
-            "the output exists", where=str(options.out), hint="remove it, or name another --out"
-        )
+    _refuse_existing(options.out)
     weights = config_ini.find(options.weights, options.gpus)
     untrusted.require_plain(weights.folder, "invoke convert writes none: convert again")
-    config_ini.check_family(weights, options.family)
+    models = options.families or loader.own_models()
+    _check_family(weights, options.family, models)
     config_ini.check_pipeline(weights, options.pipeline)
     config_ini.check_rotation(weights, options.dtype)
+    _check_files(weights, options.family, models)
     bare = _bare(found, weights, options)
     around, read, warnings = (_vectors if options.vectors else _texts)(found, bare, weights, options)
     _require_parent(options.out)
@@ -185,6 +192,19 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
         warnings = (STAGES_NEVER_RUN, *warnings)
     gpus = weights.tensor_para * options.pipeline
     return ModelRepository(options.out, (*around, config_pbtxt.MODEL), gpus, warnings)
+
+
+def adopt(found: Mapping[str, str], options: RepositoryOptions, adopted: Adoption) -> ModelRepository:
+    """Write the repository of adopted weights, as `make`.
+
+    Their files are linked into it, so that they stay where they are and a container sees them all the same;
+    config.ini is another. On another file system they are copied.
+    """
+    _refuse_existing(options.out)
+    _require_parent(options.out)
+    with tempfile.TemporaryDirectory(dir=options.out.resolve().parent, prefix=".adopting-") as folder:
+        staged = adoption.stage(adopted, Path(folder))
+        return make(found, replace(options, family=adopted.family, weights=staged, gpus=adopted.gpus))
 
 
 def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: RepositoryOptions) -> str:
@@ -225,6 +245,37 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
         instances=options.instances,
         int8=options.int8 is not None,
     )
+
+
+def _check_family(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:
+    """Raise ConfigError for weights of another family than asked for, by config.ini or by their files."""
+    found = recognition.best(proof.sizes(weights.folder), models)
+    if weights.family == family and (not found or family in found):
+        return
+    if weights.family in found or not any(of.loading for of in models.families.values()):
+        raise ConfigError(
+            f"these are weights of a {weights.family} model, not of a {family} model",
+            where=str(weights.folder / config_ini.FILE),
+            hint=f"--model {weights.family}, or other weights",
+        )
+    files = f"the files are those of a {' or '.join(found)} model" if found else "its files are not here"
+    raise ConfigError(
+        f"config.ini has the section of a {weights.family} model, but {files}",
+        where=str(weights.folder),
+        hint=config_pbtxt.adopt(weights.folder),
+    )
+
+
+def _check_files(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:
+    """Raise ConfigError unless every file that the backend will read is there, with its right size."""
+    described = models.families[family].loading if family in models.families else None
+    if described and (wrong := proof.contradictions(weights.folder, described, weights.tensor_para)):
+        raise ConfigError(
+            "\n    ".join(["config.ini and the weights do not fit:", *wrong]),
+            where=str(weights.folder),
+            hint=f"copy or convert the weights again; where another program than invoke convert wrote them: "
+            f"{config_pbtxt.adopt(weights.folder)}",
+        )
 
 
 def _check_int8(template: str, rule: Int8, weights: config_ini.ConvertedModel, dtype: str) -> None:
@@ -294,6 +345,11 @@ def _said(weights: config_ini.ConvertedModel, checkpoint: Path | None) -> senten
     """Return what the checkpoint says of its vectors: its own files, or what the conversion carried."""
     found = sentence.read(checkpoint) if checkpoint else None
     return found or sentence.carried(weights)
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists():
+        raise ConfigError("the output exists", where=str(out), hint="remove it, or name another --out")
 
 
 def _require_parent(out: Path) -> None:

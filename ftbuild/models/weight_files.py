@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild.errors import ConfigError
-from ftbuild.models import untrusted
+from ftbuild.models import other_formats, untrusted
 
 # In the order in which transformers looks for them (v4.46.3 modeling_utils.py, from_pretrained).
 WEIGHTS = (
@@ -41,10 +41,12 @@ def find(folder: Path) -> Iterator[Path]:
     """Yield the weight files of a Hugging Face checkpoint; ConfigError when some are missing."""
     name = next((name for name in WEIGHTS if (folder / name).is_file()), None)
     if name is None:
+        found = other_formats.describe(folder)
         raise ConfigError(
-            f"the checkpoint has no weights for PyTorch: none of {', '.join(WEIGHTS)}",
+            f"the checkpoint has no weights for PyTorch: none of {', '.join(WEIGHTS)}"
+            + (f", but {found.what}" if found else ""),
             where=str(folder),
-            hint="weights for TensorFlow or Flax must be saved for PyTorch first",
+            hint=found.hint if found else FETCH_AGAIN,
         )
     if not name.endswith(".index.json"):
         yield folder / name

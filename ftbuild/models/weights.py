@@ -21,7 +21,6 @@ GPUS = "gpus"
 # Three times those of 200 layers on 64 GPUs.
 MOST_FILES = 250_000
 _COUNTER = re.compile(r"{(\w+)}")
-_WORDS = {"true": 1, "false": 0}
 
 
 def folder_name(gpus: int) -> str:
@@ -111,7 +110,7 @@ def _config_complaints(
 ) -> Iterator[str]:
     for fact, source in converter.facts.items():
         try:
-            written = formula.value(source, lambda key: _number(values[key]))
+            written = formula.value(source, lambda key: config_ini.number(values[key]))
         except (KeyError, ValueError) as unknown:
             yield f"{config_ini.FILE} has no {source} ({untrusted.plain(str(unknown))})"
             continue
@@ -120,10 +119,6 @@ def _config_complaints(
     if (written_type := values.get(converter.data_type)) != data_type:
         shown = untrusted.plain(str(written_type))
         yield f"{config_ini.FILE} has {converter.data_type} = {shown}, not {data_type}"
-
-
-def _number(text: str) -> int:
-    return _WORDS[text.lower()] if text.lower() in _WORDS else config_ini.whole_number(text)
 
 
 def _counters(converter: Converter) -> list[str]:

@@ -15,6 +15,8 @@ from pathlib import Path
 from ftbuild import triton
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
+from ftbuild.models import config_pbtxt
+from ftbuild.models.weights import folder_name
 from ftbuild.registry import reference
 from ftbuild.serving import front, several_nodes
 from ftbuild.serving.front import Front, FrontOptions
@@ -223,6 +225,7 @@ def decide(
         several_nodes.require_image(image)
     for weights in needs.weights:
         _refuse_missing(weights, options.models, device)
+        _refuse_defects(weights, options.models)
         if options.nodes > 1:
             several_nodes.require_gpus(weights, options.nodes, len(gpus))
         elif gpus:
@@ -254,17 +257,40 @@ def _refuse_missing(weights: Weights, models: Path | None, device: str) -> None:
     """Raise ConfigError without weights: the backend only warns about missing files, and serves noise."""
     if weights.exists or (device == "cpu" and not weights.split):  # the sample's model needs no weights
         return
-    where = str((models or Path(triton.MODELS)) / weights.folder)
+    root = models or Path(triton.MODELS)
+    where = str(root / weights.folder)
     again = f"invoke convert --gpus {weights.tensor_para}, then invoke model-repo"
+    if weights.named:
+        there = f", only {_folders(weights.split)}" if weights.split else ""
+        raise ConfigError(
+            f"{weights.model}: config.pbtxt has {weights.named}, and there is no such folder{there}",
+            where=where,
+            hint=config_pbtxt.adopt(root / weights.model) if weights.split else again,
+        )
     if weights.split:
-        there = ", ".join(map(str, weights.split))
         raise ConfigError(
             f"{weights.model}: config.pbtxt has tensor_para_size {weights.tensor_para}, "
-            f"the weights are split for {there}",
+            f"the weights are split for {', '.join(map(str, weights.split))}",
             where=where,
             hint=f"invoke model-repo --gpus {weights.split[0]}, or for {weights.tensor_para}: {again}",
         )
     raise ConfigError(f"{weights.model}: the weights are missing", where=where, hint=again)
+
+
+def _folders(split: Sequence[int]) -> str:
+    return ", ".join(folder_name(count) for count in split)
+
+
+def _refuse_defects(weights: Weights, models: Path | None) -> None:
+    """Raise ConfigError for files that contradict config.ini, for the same reason."""
+    if weights.defects:
+        root = models or Path(triton.MODELS)
+        raise ConfigError(
+            "\n    ".join([f"{weights.model}: config.ini and the weights do not fit:", *weights.defects]),
+            where=str(root / weights.folder),
+            hint=f"copy or convert the weights again; where another program than invoke convert wrote them: "
+            f"{config_pbtxt.adopt(root / weights.model)}",
+        )
 
 
 def _refuse_count(weights: Weights, gpus: int) -> None:

@@ -1,6 +1,6 @@
 """Requirements of a model repository: GPUs, data types, memory, readable files.
 
-Reads config.pbtxt and the names of files; weights are not opened.
+Reads config.pbtxt and config.ini, the names and the sizes of files; weights are not opened.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ftbuild import triton
+from ftbuild.config.families import ModelsConfig
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_pbtxt, untrusted
+from ftbuild.models import config_pbtxt, proof, untrusted
 from ftbuild.models.config_ini import MOST_GPUS
 from ftbuild.models.config_pbtxt import MAKE_AGAIN
 
@@ -25,6 +26,7 @@ REQUEST_SECONDS = 600
 MOST_SECONDS = 10**9
 _WEIGHTS = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
+_CHECKPOINT, _FILENAME = "model_checkpoint_path", "default_model_filename"
 _VERSION = re.compile(r"[0-9]{1,18}")
 
 
@@ -36,6 +38,8 @@ class Weights:
     of GPUs that there are weights for beside it. `instances` is the count of its instance group. `data_types`
     are those that the backend can compute it in.
     `request_seconds` is how long a request may take until the backend ends the server; 0: as long as it does.
+    `named` is the parameter that names another folder than `<n>-gpu`, with its value. `defects` are
+    contradictions between config.ini and the files (see `models.proof`).
     """
 
     model: str
@@ -50,6 +54,8 @@ class Weights:
     split: tuple[int, ...]
     request_seconds: int = REQUEST_SECONDS
     data_types: tuple[str, ...] = config_pbtxt.DATA_TYPES
+    named: str | None = None
+    defects: tuple[str, ...] = ()
 
     @property
     def gpus(self) -> int:
@@ -96,8 +102,11 @@ class Needs:
         return max(limits) if all(limits) else None
 
 
-def read(folder: Path) -> Needs:
-    """Return what the repository in `folder` needs; ConfigError when it is not a model repository."""
+def read(folder: Path, families: ModelsConfig | None = None) -> Needs:
+    """Return what the repository in `folder` needs; ConfigError when it is not a model repository.
+
+    With `families`, weights are compared with what those read.
+    """
     if not folder.is_dir():
         raise ConfigError(
             "the model repository does not exist", where=str(folder), hint="invoke model-repo writes one"
@@ -117,7 +126,7 @@ def read(folder: Path) -> Needs:
         )
     if len(files) > MOST_MODELS:
         raise ConfigError(f"{len(files)} models in a repository, more than {MOST_MODELS}", where=str(folder))
-    weights = (_weights(folder, file) for file in files)
+    weights = (_weights(folder, file, families) for file in files)
     return Needs(
         tuple(file.parent.name for file in files),
         tuple(found for found in weights if found),
@@ -151,7 +160,7 @@ def _may(path: Path, uid: int, gid: int) -> bool:
     return (status.st_mode >> shift) & wanted == wanted
 
 
-def _weights(folder: Path, file: Path) -> Weights | None:
+def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights | None:
     """Return the weights that a model of the FasterTransformer backend needs; None for any other model."""
     config = config_pbtxt.read(file)
     if config.backend != BACKEND:
@@ -162,12 +171,15 @@ def _weights(folder: Path, file: Path) -> Weights | None:
     # BERT's ends with a slash (config_pbtxt).
     named = config.default_model_filename.removesuffix("/")
     place = _place(folder, model, parameters, named or f"{tensor_para}-gpu", file)
+    # What the backend takes a model for that says nothing (BE v1.1 libfastertransformer.cc:221-222).
+    described = families.loading(parameters.get("model_type") or "GPT") if families else None
+    int8_mode = _number(parameters, "int8_mode", file, 0)
     return Weights(
         model=model.name,
         model_type=parameters.get("model_type", ""),
         data_type=_data_type(parameters),
         data_types=config_pbtxt.data_types(config),
-        int8=_number(parameters, "int8_mode", file, 0) > 0,
+        int8=int8_mode > 0,
         tensor_para=tensor_para,
         pipeline_para=_number(parameters, "pipeline_para_size", file, 1, low=1),
         instances=sum(max(group.count, 1) for group in config.instance_group) or 1,
@@ -175,6 +187,14 @@ def _weights(folder: Path, file: Path) -> Weights | None:
         exists=place.is_dir(),
         split=tuple(sorted(_split(place.parent))),
         request_seconds=_number(parameters, "max_request_seconds", file, REQUEST_SECONDS, most=MOST_SECONDS),
+        named=_named(parameters, named, tensor_para),
+        defects=tuple(
+            proof.contradictions(
+                place, described, tensor_para, int8_mode=int8_mode, inside=folder, otherwise=parameters
+            )
+            if described and place.is_dir()
+            else ()
+        ),
     )
 
 
@@ -204,25 +224,30 @@ def _number(
 
 def _place(folder: Path, model: Path, parameters: Mapping[str, str], name: str, file: Path) -> Path:
     """Return the path where the backend looks, on this machine: the container sees triton.MODELS."""
-    written = parameters.get("model_checkpoint_path")
+    written = parameters.get(_CHECKPOINT)
     if not written:
         versions = [path for path in model.iterdir() if _VERSION.fullmatch(path.name)]
         version = max(versions, key=lambda path: int(path.name), default=model / config_pbtxt.VERSION)
         if not untrusted.is_file_name(name):
-            raise _elsewhere(
-                "default_model_filename", name, "which is no folder of the model's version", file
-            )
+            raise _elsewhere(_FILENAME, name, "which is no name of a folder", file)
         return version / name
     inside = PurePosixPath(written)
     if not inside.is_relative_to(triton.MODELS) or not all(map(untrusted.is_file_name, inside.parts[1:])):
         reason = f"which the container does not have: it sees the repository as {triton.MODELS}"
-        raise _elsewhere("model_checkpoint_path", written, reason, file)
+        raise _elsewhere(_CHECKPOINT, written, reason, file)
     return folder / inside.relative_to(triton.MODELS)
+
+
+def _named(parameters: Mapping[str, str], name: str, tensor_para: int) -> str | None:
+    """Return the parameter of config.pbtxt that says where the weights are, as written; None without one."""
+    if written := parameters.get(_CHECKPOINT):
+        return f"{_CHECKPOINT} {untrusted.plain(written)}"
+    return f"{_FILENAME} {untrusted.plain(name)}" if name not in ("", f"{tensor_para}-gpu") else None
 
 
 def _elsewhere(parameter: str, written: str, reason: str, file: Path) -> ConfigError:
     what = f"{parameter} is {untrusted.plain(written)}, {reason}"
-    return ConfigError(what, where=str(file), hint=MAKE_AGAIN)
+    return ConfigError(what, where=str(file), hint=config_pbtxt.adopt(file.parent))
 
 
 def _split(folder: Path) -> Iterator[int]:

@@ -50,7 +50,7 @@ def _resolved(
     if wanted.image is not None:
         reference.check_image(wanted.image)
     device = config.models.device
-    found = requirements.read(options.models) if options.models else Needs()
+    found = requirements.read(options.models, config.models) if options.models else Needs()
     indices = deployment.chosen_gpus(options, found, device)
     if client is None:
         image, access = Image(str(wanted.image)), None

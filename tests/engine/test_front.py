@@ -21,11 +21,13 @@ import requests
 from ftbuild import triton
 from ftbuild.client import server_container
 from ftbuild.client.server_container import Server
+from ftbuild.config import loader
 from ftbuild.models import repository
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
 from testing import ROOT, bytelevel, needs
 from testing.front import END_ID, NAME, PAUSE_MS, Front, front, slow_model
+from testing.sample import SAMPLE
 from testing.waiting import until
 
 if TYPE_CHECKING:
@@ -76,7 +78,10 @@ def served(
 ) -> Path:
     found = repository.templates(client, built.tag("sdk"), family)
     weights = checkpoint / "weights"
-    options = RepositoryOptions(family, weights, out, dtype="fp32", bare=True, streamed=streamed)
+    families = loader.load(SAMPLE).models
+    options = RepositoryOptions(
+        family, weights, out, dtype="fp32", bare=True, streamed=streamed, families=families
+    )
     return repository.make(found, options).folder
 
 

@@ -6,6 +6,7 @@ import importlib.metadata
 import importlib.util
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -32,13 +33,21 @@ from ftbuild.config.families import Tensors
 from ftbuild.engine import container
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, FtbuildError, SmokeError
-from ftbuild.models import config_pbtxt, conversion, conversion_run, ensemble, repository
+from ftbuild.models import (
+    adoption,
+    config_ini,
+    config_pbtxt,
+    conversion,
+    conversion_run,
+    ensemble,
+    repository,
+)
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
 from ftbuild.sources import fetch
-from testing import ROOT, bytelevel, needs
+from testing import ROOT, bytelevel, foreign_weights, needs
 from testing.sample import SAMPLE
 from testing.serving import probed
 
@@ -46,7 +55,8 @@ if TYPE_CHECKING:
     import docker
 
 GPUS = 2
-FAMILIES = loader.load(SAMPLE).models.families
+SAMPLE_MODELS = loader.load(SAMPLE).models
+FAMILIES = SAMPLE_MODELS.families
 CONVERTERS = {
     "gpt": ("gpt.utils.huggingface_gpt_convert", ("-i", "-o", "-i_g"), ()),
     "gptj": (
@@ -121,6 +131,7 @@ def options(checkpoint: Mapping[str, Path], family: str, out: Path, **more: Any)
         weights=folder / "weights",
         out=out,
         dtype="fp32",
+        families=SAMPLE_MODELS,
         **{"tokenizer": folder, **more},
     )
 
@@ -143,10 +154,40 @@ def test_a_family_without_templates_is_converted_and_served_as_another(
     planned = conversion.plan_conversion(config, "22.12", order)
     weights = conversion_run.convert(client, planned, sdk, print)
     family = repository.served_family(config, "mpt")
-    out = RepositoryOptions(family=family, weights=weights, out=tmp_path / "models", dtype="fp32", bare=True)
+    out = RepositoryOptions(
+        family=family,
+        weights=weights,
+        out=tmp_path / "models",
+        dtype="fp32",
+        bare=True,
+        families=config.models,
+    )
     made = repository.make(repository.templates(client, sdk, family), out)
     with server_container.serve(image, made.folder) as running:
         checked(running, "mpt", None).require()
+
+
+def test_fauxpilots_folder_is_adopted_and_served(
+    client: docker.DockerClient, built: Plan, checkpoint: Mapping[str, Path], image: str, tmp_path: Path
+) -> None:
+    """The sample's GPT-J under a section [gpt], with the path of another container: its answers are right."""
+    folder = tmp_path / "codegen-2gpu"
+    place = folder / "fastertransformer" / "1" / f"{GPUS}-gpu"
+    shutil.copytree(checkpoint["gptj"] / "weights" / f"{GPUS}-gpu", place)
+    values = config_ini.read(place).values
+    keys = {
+        "heads": "head_num", "inner": "inter_size", "layers": "num_layer", "vocabulary": "vocab_size",
+        "rotary": "rotary_embedding", "start": "start_id", "end": "end_id",
+    }  # fmt: skip
+    facts = {fact: int(values[key]) for fact, key in keys.items()}
+    facts |= {"hidden": facts["heads"] * int(values["size_per_head"]), "positions": 2048}
+    foreign_weights.as_fauxpilot(place, facts, "fp32")
+    adopted = adoption.adopt(folder, SAMPLE_MODELS)
+    assert (adopted.family, adopted.gpus) == ("gptj", GPUS)
+    found = repository.templates(client, built.tag("sdk"), "gptj")
+    made = repository.adopt(found, options(checkpoint, "gptj", tmp_path / "models"), adopted)
+    with server_container.serve(image, made.folder) as running:
+        checked(running, "gptj", checkpoint["gptj"]).require()
 
 
 def test_a_family_without_an_ensemble_is_served_bare(

@@ -65,7 +65,13 @@ def models(
     )
     found = repository.templates(client, built.tag("sdk"), "gptneox")
     options = RepositoryOptions(
-        "gptneox", folder / "weights", folder / "models", dtype="fp32", tokenizer=folder, streamed=True
+        "gptneox",
+        folder / "weights",
+        folder / "models",
+        dtype="fp32",
+        tokenizer=folder,
+        streamed=True,
+        families=loader.load(SAMPLE).models,
     )
     made = repository.make(found, options).folder
     open_to_all(made)

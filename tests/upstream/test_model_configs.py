@@ -13,7 +13,7 @@ from ftbuild.models import config_pbtxt, ensemble, repository
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.sources import fetch
 from ftbuild.sources.patches import series
-from testing import ROOT, bytelevel, ensembles
+from testing import ROOT, bytelevel, ensembles, weight_files
 
 from .conftest import Need
 
@@ -26,11 +26,12 @@ GPT = {
 # What FasterTransformer 5.0's converter takes from config.json.
 GPT2 = {
     "n_head": 5, "n_embd": 35, "n_inner": 11, "n_layer": 6, "vocab_size": 60001, "n_positions": 13,
-    "bos_token_id": 1, "eos_token_id": 2,
+    "bos_token_id": 1, "eos_token_id": 2, "weight_data_type": "fp32",
 }  # fmt: skip
 T5 = {
     "num_heads": 5, "d_kv": 7, "d_ff": 11, "num_layers": 6, "vocab_size": 60001, "decoder_start_token_id": 1,
-    "eos_token_id": 2,
+    "eos_token_id": 2, "d_model": 35, "relative_attention_num_buckets_or_max_pos_seq_len": 32,
+    "weight_data_type": "fp32",
 }  # fmt: skip
 WIDTH = 35
 # Family -> section and values of config.ini.
@@ -39,7 +40,7 @@ ENCODERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
         "bert",
         {
             "hidden_size": WIDTH, "num_layer": 6, "head_num": 5, "size_per_head": 7,
-            "weight_data_type": "fp32", "layer_norm_eps": 1e-6,
+            "inter_size": 11, "weight_data_type": "fp32", "layer_norm_eps": 1e-6,
         },
     ),
     "t5-encoder": ("encoder", {**T5, "d_model": WIDTH}),
@@ -50,7 +51,7 @@ INI: Mapping[str, Mapping[str, object]] = {
     "gptneox": {**GPT, "rotary_embedding": 3},
     "t5": T5,
 }
-SECTION = {"t5": "decoder"}
+SECTIONS = {"t5": ("encoder", "decoder")}
 # Release -> layouts, and which of them upstream serves with text.
 LAYOUTS = {
     "22.03": ({"gpt", "gptj", "t5"}, {"gpt", "gptj"}),
@@ -90,9 +91,11 @@ def templates(all_models: Path, layout: str) -> dict[str, str]:
 def weights(folder: Path, layout: str, values: Mapping[str, object]) -> Path:
     made = folder / "4-gpu"
     made.mkdir(parents=True)
-    lines = [f"[{SECTION.get(layout, layout)}]", *(f"{key} = {value}" for key, value in values.items())]
-    (made / "config.ini").write_text("\n".join(lines) + "\n")
-    return made
+    sections = SECTIONS.get(layout, (layout,))
+    weight_files.write_config(
+        made, {f"{s}.{key}": str(value) for s in sections for key, value in values.items()}
+    )
+    return weight_files.complete(made)
 
 
 def test_every_config_is_one(all_models: Path) -> None:

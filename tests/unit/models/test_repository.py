@@ -21,7 +21,7 @@ from ftbuild.models import tokenizer as tokenizer_of_checkpoint
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.serving import requirements, tokenizers
-from testing import bytelevel, needs
+from testing import bytelevel, needs, weight_files
 from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE
 
@@ -93,8 +93,7 @@ def converted(folder: Path, section: str, values: Mapping[str, object], gpus: in
     weights.mkdir(parents=True)
     lines = [f"[{section}]", *(f"{key} = {value}" for key, value in values.items())]
     (weights / "config.ini").write_text("\n".join(lines) + "\n")
-    (weights / "model.wte.bin").write_bytes(bytes(16))
-    return weights
+    return weight_files.complete(weights)
 
 
 @pytest.fixture
@@ -190,13 +189,14 @@ def test_a_repository_is_complete_and_names_no_folder_outside(options: Repositor
     assert made.warnings == ("no model over more than 2 pipeline stages was ever run on GPUs",)
     assert set(made.models) == {"ensemble", "preprocessing", "fastertransformer", "postprocessing"}
     files = {str(file.relative_to(made.folder)) for file in made.folder.rglob("*") if file.is_file()}
-    assert files == {
+    weights = {f"fastertransformer/1/2-gpu/{file.name}" for file in options.weights.iterdir()}
+    assert len(weights) == 5 + 28 * 13 + 1
+    assert files - weights == {
         "ensemble/config.pbtxt", "ensemble/1/.keep",
         "preprocessing/config.pbtxt", "preprocessing/1/model.py", "preprocessing/1/texts.py",
         "preprocessing/1/declared.py", "postprocessing/1/declared.py",
         "preprocessing/1/tokenizer/tokenizer.json",
-        "fastertransformer/config.pbtxt", "fastertransformer/1/2-gpu/config.ini",
-        "fastertransformer/1/2-gpu/model.wte.bin",
+        "fastertransformer/config.pbtxt",
         "postprocessing/config.pbtxt", "postprocessing/1/model.py", "postprocessing/1/texts.py",
         "postprocessing/1/tokenizer/tokenizer.json",
     }  # fmt: skip

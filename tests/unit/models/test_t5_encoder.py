@@ -175,7 +175,7 @@ def test_what_a_family_of_vectors_has_not_is_refused(
 @pytest.mark.parametrize("key", ["d_model", "vocab_size"])
 def test_weights_that_do_not_say_their_size_make_no_repository(options: RepositoryOptions, key: str) -> None:
     (options.weights / "config.ini").write_text(INI.replace(f"{key} =", "other ="))
-    with pytest.raises(ConfigError, match=f"no usable {key}"):
+    with pytest.raises(ConfigError, match=f"has no encoder.{key}"):
         served(options)
     assert not options.out.exists()
 

@@ -18,6 +18,7 @@ from ftbuild.serving.deployment import Options, Ports
 from ftbuild.serving.image_choice import Image, ImageChoice
 from ftbuild.serving.requirements import Needs, Weights
 from ftbuild.sm import Sm
+from testing import foreign_weights
 
 P100 = Gpu("P100", 6, 0, 16 * 2**30, "11.8")
 V100 = Gpu("V100", 7, 0, 16 * 2**30, "11.8")
@@ -102,7 +103,7 @@ def test_weights_are_where_the_container_sees_them(repository: Callable[..., Pat
     (folder / "fastertransformer/config.pbtxt").write_text(pbtxt(model_checkpoint_path="/fsx/model/1-gpu"))
     with pytest.raises(ConfigError, match="/fsx/model/1-gpu, which the container does not have") as caught:
         requirements.read(folder)
-    assert "invoke model-repo writes it again" in str(caught.value)
+    assert f"invoke model-repo --adopt {folder}/fastertransformer " in str(caught.value)
 
 
 def test_release_1_1_says_is_half_in_place_of_a_data_type(repository: Callable[..., Path]) -> None:
@@ -347,6 +348,41 @@ def test_a_cdi_engine_is_asked_by_device_names() -> None:
     assert "--gpus" not in docker.command_line(found)
 
 
+def with_weights(repository: Callable[..., Path], gpus: int) -> Path:
+    folder = repository(pbtxt(tensor_para_size=str(gpus)))
+    foreign_weights.model("gpt", gpus).write(folder / "fastertransformer" / "1")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["model.wpe.bin", "model.layers.1.attention.dense.weight.1.bin"])
+def test_nothing_is_written_down_for_weights_that_do_not_fit(
+    name: str, config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent() -> None:
+        raise HostError("no Docker Engine answers")
+
+    monkeypatch.setattr(daemon, "connect", silent)
+    folder = with_weights(repository, 2)
+    choice, options = ImageChoice(image="registry/x:1"), Options(folder)
+    place = folder / "fastertransformer/1/2-gpu"
+    (place / name).write_bytes(b"1234")
+    with pytest.raises(ConfigError, match=f"fastertransformer: .*\n    {name} has 4 bytes") as refused:
+        resolve.to_write(config, choice, options)
+    assert refused.value.where == str(place)
+    (place / name).unlink()
+    with pytest.raises(ConfigError, match=f"{name} is missing"):
+        resolve.to_write(config, choice, options)
+
+
+def test_other_models_and_unknown_kinds_are_served_as_they_are(
+    config: Config, repository: Callable[..., Path]
+) -> None:
+    folder = repository(pbtxt(model_type="Swin"), 1)
+    assert requirements.read(folder, config.models).weights[0].defects == ()
+    (folder / "fastertransformer/config.pbtxt").write_text('backend: "onnxruntime"\n')
+    assert requirements.read(folder, config.models).weights == ()
+
+
 def test_writing_down_a_named_image_needs_no_engine(
     config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -354,7 +390,7 @@ def test_writing_down_a_named_image_needs_no_engine(
         raise HostError("no Docker Engine answers")
 
     monkeypatch.setattr(daemon, "connect", silent)
-    options = Options(repository(pbtxt(tensor_para_size="2"), 2))
+    options = Options(with_weights(repository, 2))
     found = resolve.to_write(config, ImageChoice(image="registry/x:1"), options)
     assert (found.image, found.gpus) == ("registry/x:1", (0, 1))
     assert resolve.to_write(config, ImageChoice(image="x"), Options(None, (0, 1, 2, 3))).gpus == (0, 1, 2, 3)

@@ -1,0 +1,250 @@
+"""The config.ini of weights that another program converted, concluded key by key.
+
+A value comes from an option, from config.ini under any of its names, from the sizes of the files, or from
+config.pbtxt, in this order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ftbuild.config.families import LoadedPart, Loading
+from ftbuild.models import config_ini, loading, solving, untrusted
+from ftbuild.models.loading import ABSENT
+from ftbuild.models.weights import GPUS
+
+OPTION = "--ini"
+FROM_SIZES = "sizes of the files"
+_FROM_NAMES = "files that are there, or not"
+_TYPES = {4: "fp32", 2: "fp16"}
+# Keys with a name for people, which no answer depends on.
+_NAMES = frozenset({"model_name", "_name_or_path"})
+
+
+@dataclass(frozen=True)
+class Found:
+    """A value of config.ini, and what it was concluded from."""
+
+    value: str
+    source: str
+
+
+@dataclass
+class Sources:
+    """What is known of a model besides its files: values of config.ini by section.key, parameters, options.
+
+    `used` are the options that some key took.
+    """
+
+    values: Mapping[str, str]
+    parameters: Mapping[str, str]
+    given: Mapping[str, str]
+    used: set[str] = field(default_factory=set)
+
+    def of(self, part: LoadedPart, key: str) -> Found | None:
+        """Return the value of a key from an option or config.ini, by any of its names."""
+        name = key.partition(".")[2]
+        for option in (key, name):
+            if option in self.given:
+                self.used.add(option)
+                return Found(self.given[option], OPTION)
+        section = self.section(key)
+        for other in loading.names_of(part, key):
+            written = self.values.get(f"{section}.{other}", ABSENT)
+            if written != ABSENT:
+                word = part.words.get(key, {}).get(written.lower(), written)
+                return Found(word, f"config.ini, [{section}] {other} = {untrusted.plain(written)}")
+        return None
+
+    def of_server(self, part: LoadedPart, key: str) -> Found | None:
+        """Return the value of a key from config.pbtxt: release 1.1's, which others copied to later ones."""
+        for name in loading.names_of(part, key):
+            if written := self.parameters.get(name):
+                return Found(written, f"config.pbtxt, {name}")
+        return None
+
+    def section(self, key: str) -> str:
+        """Return the section of config.ini in which a key is, or that stands for its section."""
+        section = key.partition(".")[0]
+        there = {other.partition(".")[0] for other in self.values}
+        if section in there or section not in config_ini.SECTIONS:
+            return section
+        return next((name for name in config_ini.SECTIONS if name in there), section)
+
+
+@dataclass(frozen=True)
+class Conclusion:
+    """What was concluded: keys with their values, and keys that nothing tells, with what is known of them."""
+
+    keys: Mapping[str, Found]
+    missing: Mapping[str, str]
+
+    def config(self, sources: Sources) -> dict[str, dict[str, str]]:
+        """Return the config.ini to write, by section: these keys, and what the old one has besides."""
+        sections = {key.partition(".")[0] for key in self.keys} - {"structure"}
+        made: dict[str, dict[str, str]] = {section: {} for section in sections}
+        standing = {sources.section(f"{section}."): section for section in sections}
+        for key, value in sources.values.items():
+            section, _, name = key.partition(".")
+            if section in standing or section not in config_ini.SECTIONS:
+                made.setdefault(standing.get(section, section), {})[name] = value
+        for key, found in self.keys.items():
+            section, _, name = key.partition(".")
+            made.setdefault(section, {})[name] = found.value
+        return made
+
+
+def conclude(
+    described: Loading, family: str, sizes: Mapping[str, int], gpus: int, sources: Sources
+) -> Conclusion:
+    """Conclude every key that the backend reads of a model whose files have these `sizes`, by name."""
+    keys: dict[str, Found] = {}
+    missing: dict[str, str] = {}
+    for part in described.parts:
+        known = _written(part, sources)
+        facts = _solved(part, sizes, gpus, sources, known)
+        known |= {key: found for key, found in _of_switches(part, facts) if key not in known}
+        # Sizes first: config.pbtxt may have a tokenizer's vocabulary, where the table has more rows.
+        known |= dict(_of_facts(part, facts, known))
+        for key in part.keys:
+            if key not in known and (found := sources.of_server(part, key)):
+                known[key] = found
+        known |= dict(_of_facts(part, facts, known))
+        for key in part.keys:
+            if key in known or not _is_needed(part, key, known):
+                continue
+            if key.partition(".")[2] in _NAMES:
+                known[key] = Found(family, "a name, which changes nothing")
+            else:
+                missing[key] = _product(part, key, facts)
+        missing |= dict(_asked(part, facts, known, undescribed=not sources.values))
+        keys |= {key: known[key] for key in (*part.keys, *part.more_keys, *known) if key in known}
+    return Conclusion(keys, missing)
+
+
+def fitting(
+    described: Loading, sizes: Mapping[str, int], gpus: int, concluded: Mapping[str, Found]
+) -> list[str]:
+    """Return `key=value` of what the files say otherwise; none where they contradict each other."""
+    wanted = []
+    for part in described.parts:
+        found = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.told(part, sizes))})
+        if len(found) != 1:
+            return []
+        said = {part.data_type: _TYPES[found[0].item]}
+        for fact, value in found[0].facts.items():
+            if fact in part.facts and fact not in part.texts and not loading.is_switch(part, fact):
+                said[loading.first_key(part, fact)] = str(value)
+        same = {"bf16": "fp16"}  # of the same size
+        wanted += [
+            f"{key}={value}"
+            for key, value in said.items()
+            if key in concluded and same.get(concluded[key].value, concluded[key].value) != value
+        ]
+    return wanted
+
+
+def _written(part: LoadedPart, sources: Sources) -> dict[str, Found]:
+    keys = dict.fromkeys((*part.keys, *part.more_keys, *_switches(part).values(), *part.asks))
+    return {key: found for key in keys if (found := sources.of(part, key))}
+
+
+def _switches(part: LoadedPart) -> dict[str, str]:
+    """Return fact -> its key, of the facts that are about files that not all models have."""
+    return {fact: loading.first_key(part, fact) for fact in part.facts if loading.is_switch(part, fact)}
+
+
+def _solved(
+    part: LoadedPart, sizes: Mapping[str, int], gpus: int, sources: Sources, known: dict[str, Found]
+) -> dict[str, int]:
+    """Return the facts that the files tell, and add the type of the weights to `known`."""
+    found = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.told(part, sizes))})
+    values = {**sources.values, **{key: one.value for key, one in known.items()}}
+    if len(found) > 1:
+        hidden = loading.numbers(part, values, gpus).or_zero("hidden")
+        item_type = loading.data_type(part, values)
+        found = [one for one in found if hidden in (0, one.facts.get("hidden"))]
+        found = [one for one in found if item_type is None or loading.ITEM_BYTES[item_type] == one.item]
+    if len(found) != 1:
+        return {}
+    known.setdefault(part.data_type, Found(_TYPES[found[0].item], FROM_SIZES))
+    return dict(found[0].facts)
+
+
+def _asked(
+    part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, Found], *, undescribed: bool
+) -> Iterator[tuple[str, str]]:
+    """Yield keys that have a default which is no guess, with what is known of them."""
+    numbers = loading.numbers(part, {key: found.value for key, found in known.items()}, 1)
+    numbers.given = {**numbers.given, loading.UNDESCRIBED: int(undescribed)}
+    for key, condition in part.asks.items():
+        if key not in known and numbers.value(condition):
+            yield key, ""
+    for fact, key in _switches(part).items():
+        texts = [text for text, number in part.texts.get(fact, {}).items() if number == facts.get(fact)]
+        if key not in known and len(texts) > 1 and facts.get(fact):
+            yield key, f"{' or '.join(texts)}, by the files that are there"
+
+
+def _of_switches(part: LoadedPart, facts: Mapping[str, int]) -> Iterator[tuple[str, Found]]:
+    """Yield the keys of switches that differ from their default, by the files that are there."""
+    for fact, key in _switches(part).items():
+        value = facts.get(fact)
+        source = part.facts[fact]
+        if value is None or not isinstance(source, tuple) or value == source[-1]:
+            continue
+        texts = part.texts.get(fact)
+        alike = [str(value)] if texts is None else [text for text, number in texts.items() if number == value]
+        if texts and not alike and "0" in texts:
+            alike = ["1"]  # what 0 does not stand for
+        if len(alike) == 1 or {"0", "1"} & set(alike):
+            yield key, Found(alike[0], _FROM_NAMES)
+
+
+def _of_facts(
+    part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, Found]
+) -> Iterator[tuple[str, Found]]:
+    """Yield the keys that follow from facts: a fact's own key, or the one unknown factor of a product."""
+    for fact, value in facts.items():
+        if fact not in part.facts or fact in part.texts or loading.is_switch(part, fact):
+            continue
+        keys = loading.first_key(part, fact).split(" * ")
+        unknown = [key for key in keys if key not in known]
+        if len(unknown) != 1 or not _is_read(part, fact, known):
+            continue
+        rest = 1
+        for key in keys:
+            with contextlib.suppress(ValueError):
+                rest *= config_ini.number(known[key].value) if key in known else 1
+        if rest > 0 and value % rest == 0:
+            others = "".join(f", and {key}" for key in keys if key in known)
+            yield unknown[0], Found(str(value // rest), f"{FROM_SIZES}{others}")
+
+
+def _is_read(part: LoadedPart, fact: str, known: Mapping[str, Found]) -> bool:
+    """Return whether a file whose size depends on a fact is read, with the switches that are known."""
+    numbers = loading.numbers(part, {key: found.value for key, found in known.items()}, 1)
+    tables = {**loading.read_files(part), **part.more}
+    sized = [
+        pattern
+        for pattern, size in tables.items()
+        if fact in (*size.split(" * "), loading.layer_counter(pattern))
+    ]
+    return any(numbers.value(part.only_if.get(pattern, 1)) for pattern in sized)
+
+
+def _is_needed(part: LoadedPart, key: str, known: Mapping[str, Found]) -> bool:
+    """Return whether a model with these switches cannot do without a key."""
+    facts = [fact for fact in part.facts if key in loading.first_key(part, fact).split(" * ")]
+    return not facts or any(_is_read(part, fact, known) for fact in facts)
+
+
+def _product(part: LoadedPart, key: str, facts: Mapping[str, int]) -> str:
+    """Return what files tell of a key that enters with another one; nothing of any other key."""
+    for fact in part.facts:
+        first = loading.first_key(part, fact)
+        if " * " in first and key in first.split(" * ") and fact in facts:
+            return f"the files tell {first} = {facts[fact]}"
+    return ""
