@@ -23,7 +23,7 @@ def test_a_wrong_weight_file_is_named_and_its_model_not_loaded(served: Served, n
     except Unanswered:
         raise
     except Refused as refused:
-        # Servers before 22.12 say why in their log only.
+        # Whatever the answer says, the log says why.
         said = b"\n".join(served.server.container.get_logs())
         if not re.search(rb"weight file \S*/%s/\S* .*bytes are needed" % name.encode(), said):
             raise SmokeError(
