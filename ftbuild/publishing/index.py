@@ -19,6 +19,7 @@ from ftbuild.architecture import DEFAULT, Architecture
 from ftbuild.config.types import SmNumber, VersionText
 from ftbuild.errors import ConfigError
 from ftbuild.plan import KEY_DIGITS, LABELS
+from ftbuild.publishing import remote_image
 from ftbuild.registry.answers import Digest
 from ftbuild.registry.client import Manifest, Repository
 from ftbuild.registry.malformed import Malformed
@@ -82,8 +83,8 @@ def read(repository: Repository, report: Reporter = to_stderr) -> tuple[Entry, .
             manifest = repository.manifest(tag)
             found += _entries(repository.name, tag, manifest) if manifest else []
         except (Malformed, ValueError) as odd:
-            why = odd.where if isinstance(odd, Malformed) else str(odd)
-            report(f"{tag} is left out of the index: {terminal.printable((why or '')[:300])}")
+            why = f"{odd.what}: {odd.where}" if isinstance(odd, Malformed) else str(odd)
+            report(f"{tag} is left out of the index: {terminal.printable(why[:300])}")
     return tuple(found)
 
 
@@ -160,6 +161,7 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
     wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
     if not {*wanted, "sm"} <= values.keys():
         return
+    remote_image.only_image(manifest, "its index")
     there = (key for key in (*wanted, "tried", "architecture") if key in values)
     found: dict[str, Any] = {key: values[key] for key in there}
     try:

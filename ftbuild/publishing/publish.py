@@ -15,7 +15,17 @@ from ftbuild.errors import FtbuildError, HostError, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import attestations, compiler_cache, gates, names, pinned, tagging, trust, untested
+from ftbuild.publishing import (
+    attestations,
+    compiler_cache,
+    gates,
+    layers,
+    names,
+    pinned,
+    tagging,
+    trust,
+    untested,
+)
 from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession, local_ids
@@ -111,11 +121,7 @@ def _finish(
     """Sign and move the tags of a pair that is there, as far as that is missing."""
     plan, signer = status.plan, session.options.signer
     products = _products(session, plan, digests)
-    signed = {
-        product: digest
-        for product, digest in digests.items()
-        if signer and signer.has_signed(f"{session.repository.name}@{digest}", report)
-    }
+    signed = _signed(session, digests, report) if signer else {}
     unsigned = {product: digest for product, digest in digests.items() if product not in signed}
     if status.is_complete and not (signer and unsigned):
         return "present", products
@@ -125,6 +131,16 @@ def _finish(
         return "signed", products
     _move(session, plan, digests, report)
     return "promoted", products
+
+
+def _signed(session: PublishSession, digests: Mapping[str, str], report: Reporter) -> dict[str, str]:
+    """Return the indexes that carry our signature; all of them if nothing is to be signed."""
+    signer = session.options.signer
+    return {
+        product: digest
+        for product, digest in digests.items()
+        if signer is None or signer.has_signed(f"{session.repository.name}@{digest}", report)
+    }
 
 
 def _is_smoked(folder: Path) -> bool:
@@ -142,9 +158,13 @@ def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, 
         images = _built(session, plan, not_staged)
         gates.require(plan, folder, local_ids(images))
         return {
-            product: session.push(product, image, session.options.names.staged(plan, product), report)
+            product: session.stage(plan, product, image, session.options.names.staged(plan, product), report)
             for product, image in images.items()
         }
+    for product, image in staged.items():
+        if not session.has_pushed(plan, session.staging, image.tagged.descriptor.digest):
+            report(f"reading the layers of the staged {product} image, which was pushed elsewhere")
+            layers.require(session.staging, image)
     return staged
 
 
@@ -165,11 +185,16 @@ def _built(session: PublishSession, plan: Plan, not_staged: PublishError) -> dic
 def _publish_unsmoked(
     session: PublishSession, status: PublishStatus, report: Reporter
 ) -> tuple[str, dict[str, Published]]:
-    """Publish untested images under tags of their own, without moving tags."""
+    """Publish untested images under tags of their own, without moving tags.
+
+    Those that are there need nothing but a signature, if there is a key, and get it by the same comparison.
+    """
     plan = status.plan
-    if status.is_unsmoked:
-        digests = {product: digest or "" for product, digest in status.unsmoked.items()}
-        return "present", _products(session, plan, digests, names.UNSMOKED)
+    there = {product: digest for product, digest in status.unsmoked.items() if digest}
+    if status.is_unsmoked and len(_signed(session, there, report)) == len(there):
+        for product, digest in there.items():
+            trust.require_form(session.repository, digest, plan, product, [VERIFY])
+        return "present", _products(session, plan, there, names.UNSMOKED)
     gates.require(plan, session.folder(plan), local_ids(session.built(plan)), [VERIFY])
     report("no GPU has tested these images: they are published with the label unsmoked, without moving tags")
     digests = {}
@@ -177,12 +202,12 @@ def _publish_unsmoked(
         local = f"{plan.tag(product)}{names.UNSMOKED}"
         image = untested.derive(session.client, plan, product, local)
         staged = f"{session.options.names.staged(plan, product)}{names.UNSMOKED}"
-        remote = session.push(product, image, staged, report)
+        remote = session.stage(plan, product, image, staged, report)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
         candidate = Candidate(plan, product, remote, local, tag, [VERIFY])
         digests[product] = _publish_image(session, candidate, report)
     _sign(session, digests, report)
-    return "unsmoked", _products(session, plan, digests, names.UNSMOKED)
+    return "signed" if status.is_unsmoked else "unsmoked", _products(session, plan, digests, names.UNSMOKED)
 
 
 def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
@@ -190,7 +215,7 @@ def _publish_image(session: PublishSession, candidate: Candidate, report: Report
     product = candidate.product
     compiler_cache.require_allowed(session, candidate)
     if there := session.repository.head(candidate.tag):
-        trust.require_same(session.repository, there.digest, candidate)
+        trust.require_same(session, there.digest, candidate)
         return there.digest
     inventory = session.inventory(candidate.plan, product, candidate.image, candidate.local)
     report(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")

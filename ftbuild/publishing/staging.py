@@ -23,7 +23,8 @@ def stage(plans: Sequence[Plan], options: Options, *, report: Reporter = print) 
         gates.require(plan, session.folder(plan), local_ids(images), [VERIFY])
         cell_report = prefixed(report, plan.cell.id)
         for product, image in images.items():
-            staged = session.push(product, image, session.options.names.staged(plan, product), cell_report)
+            tag = session.options.names.staged(plan, product)
+            staged = session.stage(plan, product, image, tag, cell_report)
             session.inventory(plan, product, staged, plan.tag(product))
             cell_report(f"staged {product} {image[:19]}")
 

@@ -6,9 +6,9 @@ distribution-spec v1.1 and image-spec v1.1. Fields that nothing here needs are n
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from ftbuild.registry.malformed import Malformed
 from ftbuild.text import terminal
@@ -44,12 +44,21 @@ Parts = Annotated[list[Part], Field(fail_fast=True, max_length=10_000)]
 
 
 class Content(_Answer):
-    """The manifest of an image, which has a `config`, or an index, which has `manifests`."""
+    """The manifest of an image, which has a `config`, or an index, which has `manifests`.
+
+    One that is both would be another image for each reader (CVE-2021-41190).
+    """
 
     config: Part | None = None
     layers: Parts | None = None
     manifests: Parts | None = None
     annotations: Annotations | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.manifests is not None and (self.config or self.layers is not None):
+            raise ValueError("it is an image and an index at once")
+        return self
 
 
 class Settings(_Answer):
@@ -58,20 +67,29 @@ class Settings(_Answer):
     labels: Annotations | None = Field(None, alias="Labels")
 
 
+class RootFilesystem(_Answer):
+    """The layers of an image as its configuration names them: by the digests of what they unpack to."""
+
+    diff_ids: Annotated[list[Digest], Field(fail_fast=True, max_length=1000)] = []
+
+
 class ImageConfig(_Answer):
     """The configuration of an image, as far as publishing needs it."""
 
     architecture: str
     os: str
     os_version: str | None = Field(None, alias="os.version")
-    os_features: list[str] | None = Field(None, alias="os.features")
+    os_features: Annotated[list[str], Field(fail_fast=True, max_length=100)] | None = Field(
+        None, alias="os.features"
+    )
     variant: str | None = None
     config: Settings | None = None
+    rootfs: RootFilesystem | None = None
 
     @property
     def platform(self) -> dict[str, Any]:
         """Return the platform as an index names it (image-spec v1.1, image-index.md)."""
-        found = self.model_dump(by_alias=True, exclude={"config"})
+        found = self.model_dump(by_alias=True, exclude={"config", "rootfs"})
         return {key: value for key, value in found.items() if value}
 
     @property

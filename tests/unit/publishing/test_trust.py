@@ -16,12 +16,16 @@ from filelock import FileLock
 from ftbuild.build import bake
 from ftbuild.config.holes import Known
 from ftbuild.config.schema import Config
+from ftbuild.engine import container, daemon
 from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
-from ftbuild.publishing import names
-from ftbuild.publishing.attest import provenance, sbom, vex
+from ftbuild.publishing import names, remote_image, untested
+from ftbuild.publishing.attest import manifests, provenance, sbom, vex
+from ftbuild.publishing.attest.annotations import of_index
+from ftbuild.publishing.attest.upload import upload
+from ftbuild.publishing.attestations import GATES
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.signing import KeySigner
@@ -29,6 +33,7 @@ from ftbuild.registry.client import digest_of
 from testing import needs
 from testing.registries import PASSWORD, Registry, plain
 from tests.unit.publishing.shelf import INDEX, Shelf
+from tests.unit.publishing.test_engine_side import Engine, told
 from tests.unit.publishing.test_publish import plan_of
 
 OF = "vnd.docker.reference.digest"
@@ -397,6 +402,97 @@ def test_a_key_that_cannot_be_read_is_an_error(
     assert only(shelf.publish(cell)).state == "published"
     monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
     refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
+
+
+# Images that no GPU has tested
+
+
+class Unsmoked(Engine):
+    """An engine that has a verified pair and its labelled copies, and tells what it pushed by its tag."""
+
+    pushes: dict[str, str]
+
+    def push(self, name: str, **more: Any) -> list[dict[str, Any]]:
+        return [told(self.pushes[more["tag"]])]
+
+
+@pytest.fixture
+def unsmoked(shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch) -> Unsmoked:
+    engine = Unsmoked()
+    ids, engine.pushes = shelf.stage(cell), {}
+    shelf.judge(cell, ids, [VERIFY])
+    for product in PRODUCTS:
+        tag = f"{shelf.names.staged(cell, product)}{names.UNSMOKED}"
+        copy = shelf.image(cell, product, tag, **{untested.LABEL: "true"})
+        engine.pushes[tag] = copy.manifest.digest
+        for name, image in (
+            (cell.tag(product), ids[product]),
+            (f"{cell.tag(product)}{names.UNSMOKED}", copy.id),
+            (copy.id, copy.id),
+        ):
+            engine.add(name, image)
+    monkeypatch.setattr(untested, "derive", lambda client, plan, product, name: client.images.get(name).id)
+    monkeypatch.setattr(container, "run", lambda *_, **__: "os\tid\tdebian\nhas\tdpkg\nhas\tpython3\n")
+    monkeypatch.setattr(daemon, "connect", lambda: engine.client)
+    return engine
+
+
+def test_untested_images_are_compared_and_signed_like_tested_ones(
+    shelf: Shelf, cell: Plan, signer: KeySigner, unsmoked: Unsmoked
+) -> None:
+    def publish(signer: KeySigner | None = None) -> str:
+        found = only(shelf.publish(cell, signer=signer, allow_unsmoked=True))
+        assert found.error is None, found.error
+        assert {p.reference.rpartition(names.UNSMOKED)[1] for p in found.products.values()} == {
+            names.UNSMOKED
+        }
+        return found.state
+
+    assert publish() == "unsmoked"
+    assert publish() == "present"
+    assert signatures(shelf) == []
+    assert publish(signer) == "signed"
+    signed = signatures(shelf)
+    assert signed
+    assert publish(signer) == publish() == "present"
+    assert signatures(shelf) == signed
+
+
+@pytest.mark.parametrize("changed", ["statements", "image"])
+def test_an_untested_image_of_somebody_else_gets_no_signature(
+    shelf: Shelf, cell: Plan, signer: KeySigner, unsmoked: Unsmoked, changed: str
+) -> None:
+    assert only(shelf.publish(cell, allow_unsmoked=True)).state == "unsmoked"
+    tag = names.tag(cell, "sdk") + names.UNSMOKED
+    if changed == "statements":
+        found = shelf.repository.manifest(tag)
+        assert found
+        content = json.loads(found.raw)
+        attached = shelf.repository.manifest(content["manifests"][1]["digest"])
+        assert attached
+        layers = json.loads(attached.raw)
+        layers["layers"][2:] = layers["layers"][:1]
+        raw = json.dumps(layers).encode()
+        again = shelf.repository.put_manifest(digest_of(raw), raw, attached.descriptor.media_type)
+        content["manifests"][1] |= again.as_dict()
+    else:
+        other = shelf.image(cell, "sdk", "other", **{untested.LABEL: "true"}).manifest
+        image = remote_image.read(shelf.repository, "other")
+        assert image
+        digest, labels = other.digest, shelf.repository.config(image.image).labels
+        texts = [
+            manifests.statement("x", digest, kind, {}) for kind in (sbom.PREDICATE, provenance.PREDICATE)
+        ]
+        said = of_index(cell, "sdk", **labels, **{GATES: "verify"})
+        upload(shelf.repository, other, {"architecture": "amd64", "os": "linux"}, texts, said, [tag])
+        content = None
+    if content:
+        shelf.repository.put_manifest(tag, json.dumps(content).encode(), INDEX)
+    refused(
+        shelf.publish(cell, signer=signer, allow_unsmoked=True),
+        "not those that ftbuild makes" if content else "another image under the immutable tag",
+    )
+    assert signatures(shelf) == []
 
 
 # Older builds
