@@ -10,11 +10,12 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, RootModel, ValidationError
+from pydantic import Field, RootModel
 
 from ftbuild.errors import ConfigError, PublishError
 from ftbuild.host import files, reading
 from ftbuild.registry.answers import Digest
+from ftbuild.text import bounded_json
 
 FILE = "pushed.json"
 
@@ -50,8 +51,8 @@ def _read(folder: Path) -> dict[str, str]:
     if not file.exists():
         return {}
     try:
-        return dict(_File.model_validate_json(reading.read_bytes(file)).root)
-    except (ConfigError, ValidationError) as damaged:
+        return dict(bounded_json.model(_File, reading.read_bytes(file)).root)
+    except (ConfigError, bounded_json.Unfit) as damaged:
         raise PublishError(
             "the list of what was pushed from here is damaged",
             where=str(file),

@@ -9,7 +9,6 @@ another tag.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 
 from ftbuild.errors import PublishError
@@ -23,7 +22,10 @@ from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
 from ftbuild.registry.answers import ImageConfig, Part
 from ftbuild.registry.client import Repository
+from ftbuild.text import bounded_json
 
+# An SBOM of ours has some 20,000.
+MOST_VALUES = 500_000
 _HINT = (
     "an immutable tag never changes: find out who set it; if an interrupted run or somebody else did, delete "
     "both tags of the pair in the registry, then publish again"
@@ -164,8 +166,8 @@ def _is_pair(parts: Sequence[Part], image: str, config: ImageConfig) -> bool:
 
 def _type(statement: bytes) -> object:
     try:
-        return json.loads(statement)["predicateType"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        return bounded_json.loads(statement, MOST_VALUES)["predicateType"]
+    except (ValueError, LookupError, TypeError):
         return None
 
 
@@ -173,7 +175,7 @@ def _is_about(statement: bytes, digest: str) -> bool:
     """Return whether every subject of an in-toto statement is the manifest of this digest."""
     algorithm, _, value = digest.partition(":")
     try:
-        subjects = json.loads(statement)["subject"]
+        subjects = bounded_json.loads(statement, MOST_VALUES)["subject"]
         return bool(subjects) and all(subject["digest"] == {algorithm: value} for subject in subjects)
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         return False

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ftbuild.registry.malformed import Malformed
-from ftbuild.text import terminal
+from ftbuild.text import bounded_json, terminal
 
 # image-spec v1.1, descriptor.md, "Registered Algorithms".
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
@@ -21,7 +21,9 @@ LARGEST_SIZE = 1 << 50
 Digest = Annotated[str, StringConstraints(pattern=rf"^(?:{DIGEST.pattern})$", max_length=140)]
 MediaType = Annotated[str, StringConstraints(pattern=rf"^(?:{_MEDIA_TYPE.pattern})?$", max_length=255)]
 Size = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
-Annotations = Annotated[dict[str, str], Field(max_length=10_000)]
+Annotations = Annotated[dict[str, str], Field(max_length=10_000, fail_fast=True)]
+# A page of tags has nothing else, and a registry may put all tags of a repository on one.
+MOST_VALUES = 500_000
 
 
 class _Answer(BaseModel):
@@ -37,7 +39,7 @@ class Part(_Answer):
     digest: Digest
     size: Size
     annotations: Annotations | None = None
-    platform: dict[str, Any] | None = None
+    platform: Annotated[dict[str, Any], Field(max_length=100, fail_fast=True)] | None = None
 
 
 Parts = Annotated[list[Part], Field(fail_fast=True, max_length=10_000)]
@@ -101,7 +103,7 @@ class ImageConfig(_Answer):
 class TagList(_Answer):
     """One page of the tags of a repository."""
 
-    tags: Annotated[list[str], Field(fail_fast=True)] | None = None
+    tags: Annotated[list[str], Field(max_length=MOST_VALUES, fail_fast=True)] | None = None
 
 
 class Token(_Answer):
@@ -130,13 +132,11 @@ A = TypeVar("A", bound=_Answer)
 def read(kind: type[A], raw: bytes, where: str) -> A:
     """Return an answer as data; `Malformed` unless it is of that kind."""
     try:
-        return kind.model_validate_json(raw)
-    except ValidationError as wrong:
-        first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))[:100]
+        return bounded_json.model(kind, raw, MOST_VALUES)
+    except bounded_json.Unfit as wrong:
         raise Malformed(
             "what the registry sent is not JSON, or not of the kind expected",
-            where=terminal.printable(f"{where}: {place or 'the whole'}: {first['msg'][:200]}"),
+            where=terminal.printable(f"{where}: {wrong}"),
         ) from None
 
 

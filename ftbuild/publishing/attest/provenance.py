@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pydantic_core import from_json
-
 from ftbuild import __version__
 from ftbuild.plan import RECIPE, Plan, PlannedPatch, PlannedSource
 from ftbuild.publishing.attest import materials, purl
 from ftbuild.publishing.attest.materials import Base, Commit
+from ftbuild.text import bounded_json
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = f"{materials.NAMES}/recipe/v{RECIPE}"
@@ -81,7 +80,7 @@ def is_about(statement: bytes, digest: str) -> bool:
     """Return whether an in-toto statement is the provenance of the manifest `digest`, and of nothing else."""
     algorithm, _, value = digest.partition(":")
     try:
-        said = from_json(statement)
+        said = bounded_json.loads(statement)
         subjects = said["subject"]
         return (
             said["predicateType"] in (PREDICATE, _BUILDKIT_PREDICATE)
