@@ -21,7 +21,7 @@ from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
-from ftbuild.publishing import names, remote_image, untested
+from ftbuild.publishing import names, remote_image, tagging, untested
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.upload import upload
@@ -282,6 +282,34 @@ def with_known_holes_of_another(shelf: Shelf, plan: Plan, content: dict[str, Any
     content["manifests"][1] |= stored.as_dict()
 
 
+def with_changed_statements(
+    shelf: Shelf, content: dict[str, Any], change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Change the layers of the attestation manifest."""
+    ours = shelf.repository.manifest(content["manifests"][1]["digest"])
+    assert ours
+    changed = json.loads(ours.raw)
+    change(changed["layers"])
+    raw = json.dumps(changed).encode()
+    stored = shelf.repository.put_manifest(digest_of(raw), raw, ours.descriptor.media_type)
+    content["manifests"][1] |= stored.as_dict()
+
+
+def with_one_statement(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    with_changed_statements(shelf, content, lambda layers: layers.__delitem__(slice(1, None)))
+
+
+def about_nobody(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    """Leave a statement of ours without a subject, which is true of all of none."""
+
+    def change(layers: list[dict[str, Any]]) -> None:
+        said = json.loads(shelf.repository.blob(layers[0]["digest"]))
+        blob = shelf.repository.put_blob(json.dumps({**said, "subject": []}).encode(), manifests.LAYER)
+        layers[0] |= blob.as_dict()
+
+    with_changed_statements(shelf, content, change)
+
+
 def with_another_sm(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
     content["annotations"]["io.ftbuild.sm"] = "90"
 
@@ -303,6 +331,8 @@ def with_one_gate(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
         (with_the_platform_hidden, "something else than one image and its attestations"),
         (with_attestations_about_another, "its attestations are about another image"),
         (with_known_holes_of_another, "its attestations are about another image"),
+        (with_one_statement, "its attestations are about another image"),
+        (about_nobody, "its attestations are about another image"),
         (with_another_sm, "its annotation 'io.ftbuild.sm' is not the image's label"),
         (as_the_other_product, "it is not the runtime image of 22.12-sm86-"),
         (with_one_gate, "it has not passed verify,smoke, but verify"),
@@ -393,6 +423,21 @@ def test_a_signed_image_under_the_tag_of_another_cell_is_refused(
     stranger = shelf.elsewhere(tmp_path / "empty")
     refused(stranger.publish(other, signer=signer), f"it is not the runtime image of 22.12-sm80-{other.key}")
     assert shelf.moving(other) == {}
+
+
+def test_of_a_pair_only_what_carries_our_signature_needs_no_records(
+    shelf: Shelf, cell: Plan, signer: KeySigner, tmp_path: Path
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell)).state == "published"
+    digest = shelf.immutable(cell)["runtime"]
+    signer.sign(f"{shelf.repository.name}@{digest}", shelf.said.append)
+    stranger = shelf.elsewhere(tmp_path / "empty")
+    found = stranger.publish(cell, signer=signer)
+    refused(found, "there is no record of verify")
+    where = str(only(found).error)
+    assert shelf.immutable(cell)["sdk"] in where
+    assert digest not in where
 
 
 def test_a_key_that_cannot_be_read_is_an_error(
@@ -531,6 +576,39 @@ def test_of_two_builds_of_one_commit_the_later_published_one_counts(shelf: Shelf
         shelf.tested(plan) if not shelf.immutable(plan) else None
         assert only(shelf.publish(plan)).exit_code == 0
         assert shelf.moving(cell) == shelf.immutable(plan)
+
+
+def index_of(shelf: Shelf, plan: Plan, tag: str, created: str | None) -> str:
+    """Put an index whose build has this time under a tag; return its digest."""
+    image = shelf.image(plan, "runtime", "some").manifest
+    part = {**image.as_dict(), "platform": {"architecture": "amd64", "os": "linux"}}
+    content = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [part]}
+    content["annotations"] = {tagging.CREATED: created} if created else {}
+    return shelf.repository.put_manifest(tag, json.dumps(content).encode(), INDEX).digest
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes_back"),
+    [
+        ("2026-01-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00", True),
+        ("2026-01-02T00:00:00+00:00", "2026-01-02T00:00:00+00:00", False),
+        ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00", False),
+        ("2026-01-02T00:00:00+00:00", None, True),
+        ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00", True),  # without an offset it is no time
+        ("2026-01-02T00:00:00", "2026-01-01T00:00:00+00:00", False),
+        (None, None, False),
+    ],
+)
+def test_a_tag_goes_back_when_its_time_is_later_or_the_new_one_has_none(
+    shelf: Shelf, cell: Plan, before: str | None, after: str | None, goes_back: bool
+) -> None:
+    index_of(shelf, cell, "moving", before)
+    digest = index_of(shelf, cell, "new", after)
+    if not goes_back:
+        tagging.require_newer(shelf.repository, digest, "moving")
+        return
+    with pytest.raises(PublishError, match="would go back"):
+        tagging.require_newer(shelf.repository, digest, "moving")
 
 
 # Secrets, locks, full disks
