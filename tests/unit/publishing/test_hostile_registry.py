@@ -195,6 +195,26 @@ def test_no_reader_takes_an_index_with_anything_beside_an_image_and_its_attestat
     assert not [asked for asked in hostile.engine.asked if asked[0] in ("pull", "push")]
 
 
+def test_a_builder_gets_the_image_and_not_the_index_around_it(
+    shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An engine with containerd's store pushes an index with attestations, whose digest is the image's id."""
+    ours, said = shelf.image(cell, "runtime", "ours"), shelf.image(cell, "runtime", "said")
+    content = {"schemaVersion": 2, "mediaType": INDEX}
+    content["manifests"] = [entry(ours, platform=HERE), entry(said, **about(ours))]
+    digest = shelf.repository.put_manifest("pushed", json.dumps(content).encode(), INDEX).digest
+    engine = Engine(stream=[told(digest)])
+    for name in (cell.base.serving, cell.base.devel, digest):
+        engine.add(name, digest)
+    monkeypatch.setattr(daemon, "connect", lambda: engine.client)
+    session = PublishSession(Options(shelf.names, shelf.work))
+    given = from_builder.push_base(session, cell, report=shelf.said.append)
+    assert given == (f"{shelf.repository.name}@{ours.manifest.digest}",) * 2
+    engine.stream = [told(said.manifest.digest)]
+    with pytest.raises(PublishError, match="another image than the one that was pushed"):
+        from_builder.push_base(session, cell, report=shelf.said.append)
+
+
 def test_such_a_tag_is_garbage_like_any_other(hostile: Hostile) -> None:
     old = replace(hostile.plan, key="0" * 12)
     tag = hostile.shelf.names.staged(hostile.plan, "sdk")
