@@ -89,8 +89,13 @@ def launching(stages: int) -> Mapping[str, str]:
     return LAUNCH_TOGETHER if stages <= MOST_STAGES_TOGETHER else LAUNCH_ALONE
 
 
+def _plain(line: str) -> str:
+    """Return a line with everything escaped that a terminal would act on."""
+    return "".join(c if c.isprintable() or c == "\t" else ascii(c)[1:-1] for c in line)
+
+
 def log_excerpt(*logs: bytes) -> str:
     """Return the last error lines of a server's logs, or their last lines; indented for a message."""
-    lines = [line for log in logs for line in log.decode("utf-8", "replace").splitlines()]
+    lines = [_plain(line) for log in logs for line in log.decode("utf-8", "replace").splitlines()]
     causes = [line for line in lines if _CAUSE.match(line)]
     return "\n    ".join((causes or lines)[-SHOWN_LINES:])

@@ -85,3 +85,17 @@ def serving() -> Iterator[Web]:
     web.url = f"http://127.0.0.1:{http.server_port}"
     with running(http):
         yield web
+
+
+@contextmanager
+def answering(answer: bytes) -> Iterator[str]:
+    """Start a server that answers every request with these bytes; yield its URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(answer)
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with running(http):
+        yield f"http://127.0.0.1:{http.server_port}"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,9 +18,14 @@ from ftbuild.config.debian import LockedPackage
 from ftbuild.errors import ConfigError
 from ftbuild.host import reading
 from ftbuild.plan import IN_IMAGES, Plan
+from ftbuild.text import bounded_json
 
 # The largest SBOM of ours has 0.4 MB; those of scanners list files too.
-MOST_BYTES = 200_000_000
+MOST_BYTES = 100_000_000
+MOST_VALUES = 2_000_000
+# Of components, and of versions of one: each is compared with what databases know of its name.
+MOST_COMPONENTS, MOST_VERSIONS = 50_000, 100
+_LONGEST_URL = 2000
 # Releases of Debian, as OSV numbers them.
 _SUITES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
 # A rebuild without a change of the source (Debian Developer's Reference, 5.10.2.1).
@@ -104,11 +109,11 @@ def of_sbom(file: Path) -> Contents:
     Raises ConfigError when it is no SPDX 2 document in JSON.
     """
     try:
-        document = json.loads(reading.read_bytes(file, most=MOST_BYTES))
+        document = bounded_json.loads(reading.read_bytes(file, most=MOST_BYTES), MOST_VALUES)
         if not str(document["spdxVersion"]).startswith("SPDX-2."):
             raise ValueError("its version is another one")
         return _listed(document, file)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as broken:
+    except (ValueError, KeyError, TypeError, AttributeError) as broken:
         raise ConfigError(
             f"not an SBOM in SPDX 2 as JSON: {type(broken).__name__}: {broken}",
             where=str(file),
@@ -142,15 +147,28 @@ def _listed(document: Mapping[str, Any], file: Path) -> Contents:
                 else:
                     unversioned.append(url.name)
     name = str(document.get("name") or file.name)
-    known = {component.name for component in found}
+    components = _merged(found)
+    _require_few(components)
+    known = {component.name for component in components}
     patches = {p["name"] for p in document["packages"] if p["SPDXID"].startswith(_PATCH)}
     missing = tuple(sorted(set(unversioned) - known))
-    return Contents((name,), _merged(found), local, missing, tuple(sorted(patches)))
+    return Contents((name,), components, local, missing, tuple(sorted(patches)))
+
+
+def _require_few(found: tuple[Component, ...]) -> None:
+    """Raise ValueError for more than an image can hold."""
+    versions = Counter((each.ecosystem, each.name) for each in found)
+    if len(found) > MOST_COMPONENTS or max(versions.values(), default=0) > MOST_VERSIONS:
+        raise ValueError(
+            f"more than {MOST_COMPONENTS} packages, or {MOST_VERSIONS} versions of one, are in no image"
+        )
 
 
 def _urls(package: Mapping[str, Any]) -> Iterator[str]:
     for ref in package.get("externalRefs", ()):
         if ref["referenceType"] == "purl":
+            if len(ref["referenceLocator"]) > _LONGEST_URL:
+                raise ValueError(f"a package URL has more than {_LONGEST_URL} characters")
             yield ref["referenceLocator"]
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import cmp_to_key, partial
+from functools import partial
 
+from ftbuild.audit.debian_versions import key
 from ftbuild.config.debian import LockedDebian
 from ftbuild.config.schema import Config
 from ftbuild.doctor import network
 from ftbuild.errors import HostError, PinError
-from ftbuild.host import shell
 from ftbuild.sources.debian import apt, pinned
 from ftbuild.sources.lock import RELOCK
 from ftbuild.text.reporter import Reporter
@@ -54,16 +54,8 @@ def lacking(locked: LockedDebian, offered: Mapping[str, str]) -> dict[str, tuple
     return {
         package.name: (package.version, offered[package.name])
         for package in locked.every()
-        if package.name in offered and compare(package.version, offered[package.name]) < 0
+        if package.name in offered and key(package.version) < key(offered[package.name])
     }
-
-
-def compare(one: str, other: str) -> int:
-    """Return -1, 0 or 1 by Debian's order of versions."""
-    if one == other:
-        return 0
-    less = shell.run(["dpkg", "--compare-versions", one, "lt", other], check=False).code == 0
-    return -1 if less else 1
 
 
 def updates(name: str, found: Mapping[str, tuple[str, str]]) -> CheckResult:
@@ -90,8 +82,9 @@ def _look(config: Config, name: str, report: Reporter) -> list[CheckResult]:
             for package in index.available():
                 offered.setdefault(package["Package"], []).append(package["Version"])
             wanted = {package.name for package in locked.every()} & offered.keys()
-            newest = {package: max(offered[package], key=cmp_to_key(compare)) for package in wanted}
+            newest = {package: max(offered[package], key=key) for package in wanted}
             return [aged, updates(name, lacking(locked, newest))]
-    except HostError as silent:
-        problem = f"cannot be looked up: {silent.what}"
+    except (HostError, ValueError) as silent:  # ValueError: a version that is none
+        what = silent.what if isinstance(silent, HostError) else str(silent)
+        problem = f"cannot be looked up: {what}"
         return [aged, CheckResult(f"{SUBJECT} {name}: security updates", State.WARN, problem)]

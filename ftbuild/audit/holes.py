@@ -78,7 +78,7 @@ def search(contents: Contents, databases: Sequence[Database], config: HolesConfi
     by_name: dict[tuple[str, str], list[Component]] = {}
     for component in contents.components:
         by_name.setdefault((component.family, component.name), []).append(component)
-    found: dict[tuple[str, Component], Finding] = {}
+    found: dict[tuple[str, Component], list[Finding]] = {}
     undecided: Counter[str] = Counter()
     for entry in (entry for database in databases for entry in database.entries):
         for component in by_name.get((_own(entry.family), _written(entry.family, entry.name)), ()):
@@ -91,9 +91,8 @@ def search(contents: Contents, databases: Sequence[Database], config: HolesConfi
                 answer, matched = None, []
             undecided[component.shown] += answer is None
             for finding in matched:
-                key = (finding.id, component)
-                found[key] = _joined(found[key], finding) if key in found else finding
-    opened, hidden = _judged(found, stated)
+                found.setdefault((finding.id, component), []).append(finding)
+    opened, hidden = _judged({key: _joined(*findings) for key, findings in found.items()}, stated)
     return Report(
         contents,
         tuple(sorted(opened, key=_order)),
@@ -150,14 +149,15 @@ def _ids(record: Mapping[str, Any]) -> list[str]:
     return [name for name in dict.fromkeys(cves) if name.startswith("CVE-")] or [str(record["id"])]
 
 
-def _joined(one: Finding, other: Finding) -> Finding:
-    scores = [score for score in (one.score, other.score) if score is not None]
+def _joined(*findings: Finding) -> Finding:
+    """Return one finding for all that are about the same hole of the same component."""
+    scores = [finding.score for finding in findings if finding.score is not None]
     return replace(
-        one,
+        findings[0],
         score=max(scores, default=None),
-        fixed=one.fixed or other.fixed,
-        by=tuple(dict.fromkeys((*one.by, *other.by))),
-        text=one.text or other.text,
+        fixed=next((finding.fixed for finding in findings if finding.fixed), ""),
+        by=tuple(dict.fromkeys(name for finding in findings for name in finding.by)),
+        text=next((finding.text for finding in findings if finding.text), ""),
     )
 
 
@@ -183,11 +183,18 @@ def _same_release(ecosystem: str, own: str) -> bool:
 def _unchecked(contents: Contents, databases: Sequence[Database]) -> dict[str, int]:
     """Return how many components, by ecosystem, no database is about."""
     known = {ecosystem for database in databases for ecosystem in database.ecosystems}
+    # `Debian:12:x` is about Debian:12, and so is Debian, which is about all releases.
+    families = {_own(name) for name in known if ":" not in name}
+    releases = {prefix for name in known if ":" in name for prefix in _prefixes(name)}
     counts: Counter[str] = Counter()
     for component in contents.components:
-        own = component.ecosystem
-        if not any(
-            _own(ranges.family_of(name)) == component.family and _same_release(name, own) for name in known
-        ):
-            counts[own or "projects (GIT, OSS-Fuzz)"] += 1
+        if component.family not in families and component.ecosystem not in releases:
+            counts[component.ecosystem or "projects (GIT, OSS-Fuzz)"] += 1
     return dict(sorted(counts.items()))
+
+
+def _prefixes(ecosystem: str) -> Iterator[str]:
+    """Yield an ecosystem and what it is a part of: Debian:12:x, Debian:12, Debian."""
+    while ecosystem:
+        yield ecosystem
+        ecosystem = ecosystem.rpartition(":")[0]

@@ -1,22 +1,25 @@
 """Whether a version is one that an OSV record names as affected (ossf.github.io/osv-schema, "Evaluation").
 
-Versions of Debian and Ubuntu are compared by dpkg, those of PyPI by PEP 440. Commits have no order here: a
-range of them decides nothing, unless its record lists versions too.
+Versions of Debian and Ubuntu are in Debian's order, those of PyPI in that of PEP 440. Commits have no order
+here: a range of them decides nothing, unless its record lists versions too. A record may have many versions
+and events: each is looked at once, and a text that is too long for a version is none.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any
 
 from packaging.version import Version
 
-from ftbuild.audit import debian
+from ftbuild.audit import debian_versions
 
-Compare = Callable[[str, str], int]  # -1, 0 or 1; ValueError for what is no version
-_NUMBERS = re.compile(r"\d+(?:[._-]\d+)*[a-z]?$")
+Key = Callable[[str], Any]  # what versions are sorted by; ValueError for what is no version
+# Also of tags, from whose names a version is taken.
+LONGEST = 255
+# Of a tag turned round: from the front, the version at its end would be looked for at each start.
+_NUMBERS = re.compile(r"[a-z]?\d+(?:[._-]\d+)*", re.ASCII)
 _EARLIEST = "0"  # of all versions, also where it is none (OSV schema, `introduced`)
 
 
@@ -43,14 +46,15 @@ def affected(entry: Mapping[str, Any], family: str, version: str) -> bool | None
 def fixes(entry: Mapping[str, Any], family: str, version: str) -> Iterator[str]:
     """Yield the versions with a fix that are later than `version`, as the entry writes them."""
     for part in entry.get("ranges") or ():
-        if compare := _order(str(part.get("type")), family):
-            yield from (end for end in _events(part, "fixed") if compare(end, version) > 0)
+        if key := _order(str(part.get("type")), family):
+            present = key(version)
+            yield from (end for end in _events(part, "fixed") if key(end) > present)
 
 
 def release(tag: str) -> str:
     """Return the version in the name of a tag: `3.0.2` for openssl-3.0.2, `7.81.0` for curl-7_81_0."""
-    found = _NUMBERS.search(tag)
-    return re.sub("[_-]", ".", found[0]) if found else tag
+    found = _NUMBERS.match(tag[::-1]) if len(tag) <= LONGEST else None
+    return re.sub("[_-]", ".", found[0][::-1]) if found else tag
 
 
 def _listed(versions: Iterable[str], family: str, version: str) -> bool:
@@ -64,45 +68,41 @@ def _listed(versions: Iterable[str], family: str, version: str) -> bool:
 
 def _pep440(text: str) -> Version | None:
     try:
-        return Version(text)
+        return _version(text)
     except ValueError:
         return None
 
 
+def _version(text: str) -> Version:
+    if len(text) > LONGEST:
+        raise ValueError("too long for a version")
+    return Version(text)
+
+
 def _in_range(part: Mapping[str, Any], family: str, version: str) -> bool | None:
-    compare = _order(str(part.get("type")), family)
-    if compare is None:
+    key = _order(str(part.get("type")), family)
+    if key is None:
         return None
-    if any(limit != "*" and compare(version, limit) >= 0 for limit in _events(part, "limit")):
+    present = key(version)
+    if any(limit != "*" and present >= key(limit) for limit in _events(part, "limit")):
         return False
-    begins = [b for b in _events(part, "introduced") if b == _EARLIEST or compare(b, version) <= 0]
-    ends = [end for end in _events(part, "fixed") if compare(end, version) <= 0]
-    ends += [last for last in _events(part, "last_affected") if compare(last, version) < 0]
-    return any(all(begin != _EARLIEST and compare(end, begin) < 0 for end in ends) for begin in begins)
+    introduced = _events(part, "introduced")
+    begins = [begin for begin in map(key, (b for b in introduced if b != _EARLIEST)) if begin <= present]
+    ends = [end for end in map(key, _events(part, "fixed")) if end <= present]
+    ends += [last for last in map(key, _events(part, "last_affected")) if last < present]
+    if ends:
+        return bool(begins) and max(begins) > max(ends)
+    return bool(begins) or _EARLIEST in introduced
 
 
 def _events(part: Mapping[str, Any], kind: str) -> list[str]:
     return [event[kind] for event in part["events"] if kind in event]
 
 
-def _order(kind: str, family: str) -> Compare | None:
+def _order(kind: str, family: str) -> Key | None:
+    """Return the order of a range's versions; of SemVer's that of PyPI, as far as both agree."""
     if kind == "ECOSYSTEM" and family in ("Debian", "Ubuntu"):
-        return _dpkg
+        return debian_versions.key
     if (kind == "ECOSYSTEM" and family == "PyPI") or kind == "SEMVER":
-        return _by_pep440
+        return _version
     return None
-
-
-def _by_pep440(one: str, other: str) -> int:
-    """Compare versions of PyPI; those of SemVer too, as far as both orders agree."""
-    first, second = Version(one), Version(other)
-    return (first > second) - (first < second)
-
-
-@lru_cache(maxsize=100_000)
-def _dpkg(one: str, other: str) -> int:
-    if not all(
-        isinstance(text, str) and text.isprintable() and text[:1] not in ("", "-") for text in (one, other)
-    ):
-        raise ValueError(f"not a version: {one!r} or {other!r}")
-    return debian.compare(one, other)

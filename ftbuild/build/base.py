@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from ftbuild import registry
 from ftbuild.build import bake, context, os_layer, packages
 from ftbuild.config.schema import Config
-from ftbuild.engine import builders, daemon
+from ftbuild.engine import builders, daemon, made
 from ftbuild.errors import HostError
 from ftbuild.host import disk, locks
 from ftbuild.plan import Plan, PlannedBase
@@ -20,6 +21,7 @@ from ftbuild.text.units import GIB
 
 if TYPE_CHECKING:
     import docker
+    from docker.models.images import Image
 
 # Both images, their layers' build cache and the downloaded packages, measured: docs/architecture.md.
 LOCAL_BASE_BYTES = 16 * GIB
@@ -49,20 +51,22 @@ def ensure(
     # A local base is made in the engine, and every image is verified there.
     for builder in dict.fromkeys((builders.ENGINE, host.builder or builders.ENGINE)):
         builders.require_platform(builder, base.platform)
-    if _is_present(client, plan) and not rebuild:
+    if not rebuild and _is_present(client, plan, cache, report):
         return
     if base.local is None:
         registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
         return
     folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
     with locks.cell(folder, report, f"base {base.name}") as waited:
-        if waited and not rebuild and _is_present(client, plan):
+        if waited and not rebuild and _is_present(client, plan, cache, report):
             return
         _make(client, config, plan, host, folder, cache, report)
 
 
-def _is_present(client: docker.DockerClient, plan: Plan) -> bool:
-    return all(daemon.image(client, name) for name in (plan.base.serving, plan.base.devel))
+def _is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
+    """Return whether both images are in the engine, and are those that were made here if they are local."""
+    found = {name: daemon.image(client, name) for name in (plan.base.serving, plan.base.devel)}
+    return all(found.values()) and (plan.base.local is None or _are_known(cache, found, report))
 
 
 def _make(
@@ -93,6 +97,18 @@ def _make(
     bake.write(job, here)
     context.dockerfile(plan, "base", job.folder)
     bake.run(job, here, report=report)
+    for name in (base.serving, base.devel):
+        made.note(cache, name, daemon.require_image(client, name))
+
+
+def _are_known(cache: Path, found: Mapping[str, Image | None], report: Reporter) -> bool:
+    """Return whether the images of a base are those that were made here; report one that is not."""
+    strange = [
+        name for name, image in found.items() if image and not made.is_known(cache, name, str(image.id))
+    ]
+    for name in strange:
+        report(f"{name} is another image than the one that was made here: the base is built again")
+    return not strange
 
 
 def digests(config: Config, report: Reporter = print) -> dict[str, dict[str, str]]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from ftbuild.architecture import MACHINES, Architecture
 from ftbuild.build import packages
 from ftbuild.config.debian import LockedDebian
-from ftbuild.engine import daemon
+from ftbuild.engine import daemon, made
 from ftbuild.engine.daemon import PullRefused
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import shell
@@ -79,8 +79,10 @@ def ensure(
     debootstrap fails or installs something else.
     """
     tag = name(locked)
-    if daemon.image(client, tag):
-        return tag
+    if present := daemon.image(client, tag):
+        if made.is_known(cache, tag, str(present.id)):
+            return tag
+        report(f"{tag} is another image than the one that was made here: it is made again")
     missing = _missing(architecture)
     if not missing:
         report(f"making Debian {locked.requested.suite} of {locked.snapshot} with debootstrap: {tag}")
@@ -89,6 +91,7 @@ def ensure(
             image(locked, architecture, cache, Path(scratch)).open("rb") as file,
         ):
             client.images.load(file)
+        made.note(cache, tag, daemon.require_image(client, tag))
         return tag
     hint = (
         "run ./bootstrap as root, docker load the image from a machine that has it, or name an image of it "

@@ -210,7 +210,7 @@ def _build(options: Options) -> Data:
             actions.checkout(),
             {"run": steps.BUILD},
             *actions.logged_in(options, steps.PUSH),
-            actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD, steps.INVENTORIES),
+            actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD, steps.INVENTORIES, steps.PUSHED),
             actions.upload("log-${{ inputs.cell }}", steps.BUILD_LOG),
             actions.status_line("build and verify"),
         ],
@@ -227,6 +227,8 @@ def _smoke(options: Options) -> Data:
         "steps": [
             actions.checkout(),
             {"run": steps.READY},
+            # It says which images were staged, so that no others run here.
+            actions.download("verify-${{ inputs.cell }}"),
             *actions.logged_in(options, steps.PULL),
             {"run": steps.SMOKE},
             actions.upload("smoke-${{ inputs.cell }}", steps.SMOKE_RECORD, steps.SMOKE_JUNIT),

@@ -97,7 +97,7 @@ def _templates(options: Options) -> Data:
             "timeout": BUILD_TIME,
             "script": [steps.BUILD, steps.LOGIN, steps.PUSH],
             "after_script": [steps.LOGOUT],
-            "artifacts": _kept(steps.VERIFY_RECORD, steps.INVENTORIES, steps.BUILD_LOG),
+            "artifacts": _kept(steps.VERIFY_RECORD, steps.INVENTORIES, steps.PUSHED, steps.BUILD_LOG),
         },
         ".smoke": {
             "extends": ".nightly",

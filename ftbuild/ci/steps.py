@@ -30,6 +30,8 @@ LOGOUT = 'docker logout "${REGISTRY%%/*}"'
 VERIFY_RECORD = ".ftbuild/*/*/verify.json"
 # For the SBOM: the publishing machine does not have the images.
 INVENTORIES = ".ftbuild/*/*/inventory-*.json"
+# Which images were staged: tags may have been set by somebody else since.
+PUSHED = ".ftbuild/*/*/pushed.json"
 BUILD_LOG = ".ftbuild/*/*/build.log"
 SMOKE_RECORD = ".ftbuild/*/*/smoke.json"
 SMOKE_JUNIT = ".ftbuild/*/*/smoke.xml"

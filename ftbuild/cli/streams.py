@@ -1,5 +1,8 @@
 """Standard output and error that survive a reader who leaves, a terminal that is closed, and being closed.
 
+Everything that commands print passes here, so text of others is made harmless here: names in records of holes
+and SBOMs, words of servers, logs of programs. Only a program that draws on the terminal itself does not.
+
 A command goes on when nobody reads its output any more (`| head`): its work and its exit code stay what they
 are. One whose terminal is closed ends, and cleans up first.
 """
@@ -11,12 +14,14 @@ import os
 import sys
 from typing import Any, TextIO
 
+from ftbuild.text import terminal
+
 # A pipe without a reader, a terminal that was closed.
 _GONE = (errno.EPIPE, errno.EIO)
 
 
 class _Tolerant:
-    """A text stream that discards what it is given once its reader has gone."""
+    """A text stream without control codes, which discards what it is given once its reader has gone."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -24,7 +29,8 @@ class _Tolerant:
     def write(self, text: str) -> int:
         """Write, or discard."""
         try:
-            return self._stream.write(text)
+            self._stream.write(terminal.safe(text))
+            return len(text)
         except OSError as gone:
             if gone.errno not in _GONE:
                 raise
@@ -39,6 +45,11 @@ class _Tolerant:
             if gone.errno not in _GONE:
                 raise
             self._discard()
+
+    @property
+    def drawing(self) -> TextIO:
+        """The stream for what draws on a terminal, and quotes nobody."""
+        return self._stream
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

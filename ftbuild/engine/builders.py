@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ftbuild.engine import buildx, daemon
-from ftbuild.errors import HostError
+from ftbuild.errors import ConfigError, HostError
 from ftbuild.host import shell
+from ftbuild.text import terminal
 
 # The builder of the engine that DOCKER_HOST names, whatever `docker buildx use` has chosen.
 ENGINE = "default"
@@ -20,6 +21,9 @@ ANSWER_SECONDS = 20
 # Drivers whose nodes are on a Docker Engine, which knows cores and memory (docker/buildx driver/).
 DOCKER, CONTAINER = "docker", "docker-container"
 RUNNING = "running"
+# Of builders and of docker's contexts, which are builders too (docker/buildx store/util.go; docker/cli
+# cli/context/store/store.go). What begins with a hyphen would be an option.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*", re.ASCII)
 _FIELD = r"^{name}:[ \t]*(.*?)[ \t]*$"
 _CORES = re.compile(r'(?<![\w.-])limits\.cpu="(\d+(?:\.\d+)?)(m?)"')
 
@@ -95,6 +99,11 @@ def require_platform(name: str, platform: str) -> None:
 
 def _inspected(name: str, *, start: bool = False) -> str:
     """Return the output of `docker buildx inspect`, which says so of a builder that it cannot reach."""
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"there can be no builder {terminal.quoted(name)}",
+            hint="docker buildx ls names all: letters and digits, between them any of _.+-",
+        )
     command = ["docker", "buildx", "inspect", *(["--bootstrap"] if start else []), name]
     try:
         return shell.run(command, timeout=START_SECONDS if start else ANSWER_SECONDS).stdout

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from ftbuild.errors import FtbuildError
 from ftbuild.gates.report import Gate
 from ftbuild.plan import Plan
-from ftbuild.text import terminal
+from ftbuild.text import bounded_json
 from ftbuild.text.results import State
 from ftbuild.text.units import MIB
 
@@ -22,6 +22,10 @@ SHOWN = 4
 
 # One line of printable text, as messages and tables quote it.
 Line = Annotated[str, Field(pattern=r"^[ -~]*$", max_length=300)]
+# What a record has of everything: the first error ends the reading of a list.
+FEW = Field(max_length=10_000, fail_fast=True)
+Facts = Annotated[Mapping[str, Any], FEW]
+Numbers = Annotated[Mapping[Line, float], FEW]
 
 
 class _Strict(BaseModel):
@@ -43,7 +47,7 @@ class Finding(_Strict):
     state: State
     detail: str
     hint: str
-    facts: Mapping[str, Any]
+    facts: Facts
 
 
 class Record(_Strict):
@@ -54,15 +58,15 @@ class Record(_Strict):
     gate: Line
     cell: Line
     key: Line
-    images: Mapping[Line, RecordedImage]
+    images: Annotated[Mapping[Line, RecordedImage], FEW]
     passed: bool
-    findings: tuple[Finding, ...]
+    findings: Annotated[tuple[Finding, ...], FEW]
     device: Line = ""
-    gpus: tuple[Mapping[str, Any], ...] = ()
+    gpus: Annotated[tuple[Facts, ...], FEW] = ()
     junit: Line = ""
-    figures: Mapping[Line, Mapping[Line, float]] = {}
+    figures: Annotated[Mapping[Line, Numbers], FEW] = {}
     recipe: Line = ""
-    tests: Mapping[Line, int] = {}
+    tests: Annotated[Mapping[Line, int], FEW] = {}
 
     @property
     def ids(self) -> dict[str, str]:
@@ -111,12 +115,9 @@ def read(gate: Gate, folder: Path) -> Record | None:
     if len(content) > MAX_BYTES:
         raise _unusable(gate, file, f"is larger than {MAX_BYTES} bytes")
     try:
-        return Record.model_validate_json(content)
-    except ValidationError as wrong:
-        first = wrong.errors(include_url=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"])) or "the file"
-        problem = terminal.printable(f"is damaged: {place}: {first['msg']}")
-        raise _unusable(gate, file, problem) from wrong
+        return bounded_json.model(Record, content)
+    except bounded_json.Unfit as wrong:
+        raise _unusable(gate, file, f"is damaged: {wrong}") from wrong
 
 
 def objection(

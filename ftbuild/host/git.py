@@ -8,9 +8,11 @@ those that would start work of their own in the cache.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from ftbuild.errors import HostError
 from ftbuild.host import disk, shell
 from ftbuild.host.shell import CommandFailed, Result
 
@@ -105,11 +107,21 @@ def remote(url: str) -> dict[str, str]:
         place = urlsplit(plain)
         scope = f"credential.{place.scheme}://{place.netloc}.helper"
         settings += [(scope, ""), (scope, _HELPER)]  # the empty one discards those of the user
-    first = int(os.environ.get("GIT_CONFIG_COUNT") or 0)
+    first = _settings_of_the_environment()
     variables = {"GIT_CONFIG_COUNT": str(first + len(settings))}
     for number, (name, value) in enumerate(settings, first):
         variables |= {f"GIT_CONFIG_KEY_{number}": name, f"GIT_CONFIG_VALUE_{number}": value}
     return variables | ({_USER: user, _PASSWORD: password} if password else {})
+
+
+def _settings_of_the_environment() -> int:
+    """Return how many settings git takes from variables already (git-config(1), GIT_CONFIG_COUNT)."""
+    count = os.environ.get("GIT_CONFIG_COUNT") or "0"
+    if not re.fullmatch(r"[0-9]{1,4}", count, re.ASCII):
+        raise HostError(
+            f"the variable GIT_CONFIG_COUNT is {count[:80]!a}, not a number", hint="correct or unset it"
+        )
+    return int(count)
 
 
 def _without_password(url: str) -> tuple[str, str, str]:

@@ -23,10 +23,24 @@ _URL = re.compile(r"(?P<scheme>[A-Za-z][\w+.-]*)://(?P<rest>[^\s\"'<>|]*@[^\s\"'
 _USER = re.compile(
     r"(?<=://)(?:[^\s/:@\"'<>]*:(?!\d+(?:/|\s|$))[^\s\"'<>]*|[^\s/\"'<>]+)@(?!sha256:)", re.ASCII
 )
+# The same without a scheme, as proxies are written: what follows has to look like a host.
+_USER_ALONE = re.compile(
+    r"(?<![\w/:.@+%-])[^\s/:@\"'<>=,;()\[\]{}]{1,100}:[^\s/\"'<>]{1,200}@(?!sha(?:256|512):)"
+    r"(?=(?:[\w-]{1,63}\.){0,10}[\w-]{1,63}:\d{2,5}\b|(?:[\w-]{1,63}\.){1,10}[A-Za-z]{2,20}\b|localhost\b"
+    r"|\[[0-9A-Fa-f:]{2,45}\])",
+    re.ASCII,
+)
+_QUOTED = r"\\?\"[^\"\n]*\""
+# One word, or parameters of a scheme (RFC 9110, 11.4): Token token="...", Digest username="..."
 _HEADER = re.compile(
     r"\b((?:proxy-)?authorization|private-token|job-token|deploy-token|x-api-key|x-auth-token)"
-    r"(\\?[\"']?\s*[:=]\s*\\?[\"']?(?:(?:basic|bearer|token|negotiate)\s+)?)[^\s\"'\\]+",
+    r"(\\?[\"']?\s*[:=]\s*\\?[\"']?(?:(?:basic|bearer|token|negotiate|digest|ntlm|apikey)\s+"
+    rf"|[\w-]+\s+(?=[\w-]+={_QUOTED}))?)"
+    rf"(?:[\w-]+={_QUOTED}(?:\s*,\s*[\w-]+=(?:{_QUOTED}|[^\s\"',]+))*|[^\s\"'\\]+)",
     re.I,
+)
+_QUOTED_PARAMETER = re.compile(
+    rf"(?<![A-Za-z])((?:token|password|passwd|secret|api[_-]?key|signature)\s*=\s*){_QUOTED}", re.I
 )
 _PARAMETER = re.compile(
     r"((?:[?&;][\w-]*(?:token|key|secret|signature|sig|password)"
@@ -43,7 +57,9 @@ def redact(text: str) -> str:
     for value in sorted(_known, key=len, reverse=True):
         text = text.replace(value, SHOWN)
     text = _USER.sub(f"{SHOWN}@", text)
+    text = _USER_ALONE.sub(f"{SHOWN}@", text)
     text = _HEADER.sub(rf"\1\2{SHOWN}", text)
+    text = _QUOTED_PARAMETER.sub(rf"\1{SHOWN}", text)
     return _PARAMETER.sub(rf"\1{SHOWN}", text)
 
 
@@ -74,6 +90,8 @@ def remember_environment(environment: Mapping[str, str]) -> None:
             remember(value)
         if "://" in value:
             remember_urls(value)
+        elif name.upper().endswith("PROXY"):
+            remember_urls(f"http://{value}")
 
 
 def _passwords(scheme: str, rest: str) -> Iterator[str]:

@@ -18,6 +18,7 @@ from ftbuild.host import disk, files
 from ftbuild.models import config_ini, progress, sentence, untrusted, weights
 from ftbuild.models.conversion import CHECKPOINT, OUT, RELAID, Conversion
 from ftbuild.models.converters import SCRIPTS
+from ftbuild.text import terminal
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -205,4 +206,5 @@ def _stalled(log: Path) -> ConversionError:
 
 
 def _failed(what: str, lines: Sequence[str], log: Path) -> ConversionError:
-    return ConversionError("\n    ".join([f"{what}:", *lines]), where=str(log), hint="read the whole log")
+    said = terminal.safe("\n    ".join(lines))
+    return ConversionError(f"{what}:\n    {said}", where=str(log), hint="read the whole log")

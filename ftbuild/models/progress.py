@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import stat
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -18,14 +18,25 @@ STEP_PERCENT = 10
 
 def size(folder: Path) -> int:
     """Return the bytes of all files below `folder`, some of which may vanish meanwhile; follows no link."""
-    total = 0
-    for file in folder.rglob("*"):
+    total, waiting = 0, [str(folder)]
+    while waiting:
         try:
-            status = file.lstat()
-            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
-        except FileNotFoundError:
+            with os.scandir(waiting.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+                    elif entry.is_file(follow_symlinks=False):
+                        total += _bytes(entry)
+        except OSError:  # gone, or deeper than a path can be long
             continue
     return total
+
+
+def _bytes(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat(follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return 0
 
 
 class Watch:
@@ -91,6 +102,8 @@ def _bar(title: str, folder: Path, total: int) -> Iterator[Callable[[], None]]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    # Commands' own stream takes out what a bar is drawn with.
+    console = Console(file=getattr(sys.stderr, "drawing", sys.stderr))
+    with Progress(*columns, console=console, redirect_stdout=False, redirect_stderr=False) as progress:
         task = progress.add_task(title, total=total)
         yield lambda: progress.update(task, completed=size(folder))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any, NoReturn
 
@@ -23,6 +24,8 @@ JSON_BYTES = 16 * 2**20
 SETTINGS_BYTES = 2**18
 # Whole numbers of FasterTransformer are `int`.
 LARGEST = 2**31 - 1
+# A checkpoint has some hundreds of files at most, in two or three folders.
+MOST_FILES, MOST_DEPTH = 100_000, 50
 # NAME_MAX of Linux' file systems, in bytes.
 LONGEST_NAME = 255
 _SNAPSHOTS, _BLOBS = "snapshots", "blobs"
@@ -112,7 +115,7 @@ def require_inside(folder: Path, file: Path) -> Path:
 
 def require_links_inside(folder: Path) -> None:
     """Raise ConfigError when a link anywhere in `folder` leads out of it."""
-    for path in _walk(folder):
+    for path in walk(folder):
         if path.is_symlink():
             require_inside(folder, path)
 
@@ -122,7 +125,7 @@ def require_plain(folder: Path, hint: str) -> None:
 
     A link, a pipe or a device would let whoever wrote the folder decide what is read or written later.
     """
-    for path in _walk(folder):
+    for path in walk(folder):
         mode = path.lstat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
             raise ConfigError(
@@ -134,18 +137,32 @@ def require_plain(folder: Path, hint: str) -> None:
             path.chmod(stat.S_IMODE(mode) & ~(stat.S_ISUID | stat.S_ISGID))
 
 
-def _walk(folder: Path) -> list[Path]:
-    """Return everything below a folder, without following links; HostError for what cannot be listed."""
+def walk(folder: Path) -> Iterator[Path]:
+    """Yield everything below a folder, without following links.
 
-    def refuse(unreadable: OSError) -> NoReturn:
-        what = f"the folder cannot be read: {unreadable.strerror}"
-        raise HostError(what, where=str(unreadable.filename)) from unreadable
-
-    return [
-        Path(inside, name)
-        for inside, folders, files in os.walk(folder, onerror=refuse)
-        for name in (*folders, *files)
-    ]
+    Raises ConfigError for more files, or folders in folders, than a model has, HostError for what cannot be
+    listed.
+    """
+    waiting, found = [(folder, 0)], 0
+    while waiting:
+        inside, depth = waiting.pop()
+        try:
+            with os.scandir(inside) as listed:
+                entries = sorted(listed, key=lambda entry: entry.name)
+        except OSError as unreadable:
+            what = f"the folder cannot be read: {unreadable.strerror}"
+            raise HostError(what, where=plain(str(inside))) from unreadable
+        found += len(entries)
+        if depth > MOST_DEPTH or found > MOST_FILES:
+            raise ConfigError(
+                f"more than {MOST_FILES} files, or {MOST_DEPTH} folders in each other, are no model",
+                where=str(folder),
+                hint="name the folder of the model itself",
+            )
+        for entry in entries:
+            yield Path(entry.path)
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((Path(entry.path), depth + 1))
 
 
 def _kind(mode: int) -> str:

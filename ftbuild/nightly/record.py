@@ -18,7 +18,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, Ty
 from ftbuild import errors
 from ftbuild.audit import record as audit_record
 from ftbuild.host import files
+from ftbuild.text import bounded_json
 from ftbuild.text.results import CheckResult
+from ftbuild.text.units import MIB
 
 FILE = "report.json"
 # With the keys of `invoke audit --format json`.
@@ -35,6 +37,9 @@ def _time(text: str) -> str:
 # ISO 8601.
 Time = Annotated[str, AfterValidator(_time)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
+# A cell that compiled everything has some 400 units of three values, and 100 KB.
+MOST_BYTES, MOST_VALUES = 64 * MIB, 2_000_000
+_FEW = Field(max_length=100_000, fail_fast=True)
 
 
 class State(StrEnum):
@@ -142,7 +147,7 @@ class CellRecord:
 
     cell: str
     triton: str
-    sms: tuple[int, ...]
+    sms: Annotated[tuple[int, ...], _FEW]
     base: str
     state: State
     reason: Reason
@@ -151,13 +156,13 @@ class CellRecord:
     key: str = ""
     start: Seconds = 0.0
     seconds: Seconds = 0.0
-    steps: tuple[Step, ...] = ()
-    notes: tuple[str, ...] = ()
-    tail: tuple[str, ...] = ()
-    patches: tuple[Patch, ...] = ()
-    images: Mapping[str, Image] = field(default_factory=dict)
-    compiles: Mapping[str, tuple[Unit, ...]] = field(default_factory=dict)
-    figures: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    steps: Annotated[tuple[Step, ...], _FEW] = ()
+    notes: Annotated[tuple[str, ...], _FEW] = ()
+    tail: Annotated[tuple[str, ...], _FEW] = ()
+    patches: Annotated[tuple[Patch, ...], _FEW] = ()
+    images: Annotated[Mapping[str, Image], _FEW] = field(default_factory=dict)
+    compiles: Annotated[Mapping[str, Annotated[tuple[Unit, ...], _FEW]], _FEW] = field(default_factory=dict)
+    figures: Annotated[Mapping[str, Annotated[Mapping[str, float], _FEW]], _FEW] = field(default_factory=dict)
     registry: str = ""
     builder: str = ""
 
@@ -186,9 +191,9 @@ class PastRun:
     id: str
     seconds: Seconds
     exit_code: int
-    states: Mapping[str, str]
-    cell_seconds: Mapping[str, Seconds]
-    cell_bytes: Mapping[str, int]
+    states: Annotated[Mapping[str, str], _FEW]
+    cell_seconds: Annotated[Mapping[str, Seconds], _FEW]
+    cell_bytes: Annotated[Mapping[str, int], _FEW]
 
 
 @dataclass(frozen=True)
@@ -210,10 +215,10 @@ class NightlyRun:
     cores: int
     memory_bytes: int
     jobs: int
-    cells: tuple[CellRecord, ...]
-    audit: tuple[AuditResult, ...] = ()
-    past: tuple[PastRun, ...] = ()
-    builders: tuple[BuilderRecord, ...] = ()
+    cells: Annotated[tuple[CellRecord, ...], _FEW]
+    audit: Annotated[tuple[AuditResult, ...], _FEW] = ()
+    past: Annotated[tuple[PastRun, ...], _FEW] = ()
+    builders: Annotated[tuple[BuilderRecord, ...], _FEW] = ()
     config: str = ""
 
     @property
@@ -254,7 +259,11 @@ class NightlyRun:
 
 def read(folder: Path) -> NightlyRun:
     """Read what `NightlyRun.write` wrote; ValueError if it is not a report."""
-    return _RUN.validate_json((folder / FILE).read_text())
+    with (folder / FILE).open("rb") as stream:
+        content = stream.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES} bytes")
+    return bounded_json.adapted(_RUN, content, MOST_VALUES)
 
 
 _RUN: TypeAdapter[NightlyRun] = TypeAdapter(NightlyRun)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
+from ftbuild.gates import records
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
 from ftbuild.publishing import remote_image, secrets
@@ -17,6 +18,7 @@ from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
+from ftbuild.registry.client import Descriptor
 
 GATES = f"{LABELS}.gates"
 
@@ -41,11 +43,35 @@ class Candidate:
         return self.image.image.descriptor.digest
 
 
+@dataclass(frozen=True)
+class Attached:
+    """What goes beside an image: statements, annotations of the index, and the image's platform."""
+
+    image: Descriptor
+    platform: Mapping[str, str]
+    statements: Sequence[bytes]
+    annotations: Mapping[str, str]
+
+    @property
+    def digest(self) -> str:
+        """The digest of the index over all of it."""
+        _, index = manifests.attached(self.image, self.platform, self.statements, self.annotations)
+        return index.descriptor.digest
+
+
 def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) -> str:
-    """Store SBOM, known holes and provenance beside an image; return the digest of the index over all four.
+    """Store what `make` returns; return the digest of the index, and note it in the cell's folder."""
+    made = make(session, candidate, inventory)
+    index = upload(session.staging, made.image, made.platform, made.statements, made.annotations)
+    session.note(candidate.plan, session.repository, candidate.tag, index.digest)
+    return index.digest
+
+
+def make(session: PublishSession, candidate: Candidate, inventory: Inventory) -> Attached:
+    """Return SBOM, provenance and known holes of an image, and what its builder stated.
 
     The same image, gate records and known holes give the same digest. Raises PublishError if a statement
-    holds a password, before anything is uploaded.
+    holds a password.
     """
     repository, name, folder = session.staging, session.repository.name, session.folder(candidate.plan)
     plan, product, digest = candidate.plan, candidate.product, candidate.digest
@@ -54,8 +80,8 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
     labels = {key: value for key, value in config.labels.items() if is_own(key)}
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
-    records = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
-    run = provenance.Run(records=records, compiler_cache=labels.get(CACHE_LABEL, ""))
+    passed = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
+    run = provenance.Run(records=passed, compiler_cache=labels.get(CACHE_LABEL, ""))
     predicates = [
         (sbom.PREDICATE, bill),
         (provenance.PREDICATE, provenance.predicate(plan, product, run)),
@@ -64,14 +90,32 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
         predicates.append((vex.PREDICATE, known))
     subject = purl.image(name, digest, candidate.tag)
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
-    pushed = list(remote_image.statements(repository, candidate.image))
-    statements += pushed or builder_statements(folder, plan, product, subject, digest)
+    stated = _pushed_statements(session, candidate)
+    statements += stated or builder_statements(folder, plan, product, subject, digest)
     for text in statements:
         secrets.require_none(text, f"the attestations of {plan.tag(product)}")
-    passed = ",".join(gate.name for gate in candidate.passed)
-    annotations = of_index(plan, product, **labels, **{GATES: passed})
+    gates = ",".join(gate.name for gate in candidate.passed)
+    annotations = of_index(plan, product, **labels, **{GATES: gates})
     platform = {"architecture": config.architecture, "os": config.os}
-    return upload(repository, candidate.image.image.descriptor, platform, statements, annotations).digest
+    return Attached(candidate.image.image.descriptor, platform, statements, annotations)
+
+
+def _pushed_statements(session: PublishSession, candidate: Candidate) -> list[bytes]:
+    """Return what the builder stated in the index that it pushed.
+
+    None of an index that may be of somebody else, and nothing but provenance of this very image.
+    """
+    plan, index = candidate.plan, candidate.image.tagged.descriptor.digest
+    if not (session.has_pushed(plan, session.staging, index) or _is_tested(session, candidate, index)):
+        return []
+    found = remote_image.statements(session.staging, candidate.image)
+    return [text for text in found if provenance.is_about(text, candidate.digest)]
+
+
+def _is_tested(session: PublishSession, candidate: Candidate, index: str) -> bool:
+    """Return whether the gates' records name this index: the id of an image for containerd's store."""
+    found = [records.read(gate, session.folder(candidate.plan)) for gate in candidate.passed]
+    return any(record is not None and record.ids.get(candidate.product) == index for record in found)
 
 
 def builder_statements(folder: Path, plan: Plan, product: str, subject: str, digest: str) -> list[bytes]:

@@ -24,7 +24,8 @@ def destination(
     """Return where a builder pushes the images of a cell, and the base that it can pull.
 
     Without `by_digest` its pushes need a tag, as those of an engine do (docker/buildx build/opt.go). A base
-    that was built here is pushed first unless the staging repository has it; the builder gets it by digest.
+    that was built here is pushed first, as far as the staging repository lacks its layers; the builder gets
+    the image's manifest by digest, with nothing around it.
     Raises PublishError if the registry refuses.
     """
     names = session.options.names
@@ -43,8 +44,8 @@ def push_base(session: PublishSession, plan: Plan, *, report: Reporter = print) 
         for name in (base.serving, base.devel)
     )
     return (
-        f"{session.staging.name}@{serving.tagged.descriptor.digest}",
-        f"{session.staging.name}@{devel.tagged.descriptor.digest}",
+        f"{session.staging.name}@{serving.image.descriptor.digest}",
+        f"{session.staging.name}@{devel.image.descriptor.digest}",
     )
 
 
@@ -74,3 +75,4 @@ def stage(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, re
     for product, digest in digests.items():
         tag = session.options.names.staged(plan, product)
         tagging.set_tag(session.staging, digest, session.staging, tag, report)
+        session.note(plan, session.staging, tag, digest)

@@ -14,6 +14,7 @@ from ftbuild.plan import KEY_DIGITS, Plan
 from ftbuild.publishing import remote_image
 from ftbuild.publishing.names import UNSMOKED, Names
 from ftbuild.registry.client import Repository
+from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.session import Session
 
 _TAG = re.compile(rf"(?P<cell>.+)-(?P<key>[0-9a-f]{{{KEY_DIGITS}}})(?:-sdk|-devel)?(?:{UNSMOKED})?")
@@ -47,12 +48,15 @@ def _old(staging: Repository, keyed: dict[str, str], current: set[str], keep: in
 
 
 def _created(staging: Repository, tag: str) -> float:
-    """Return the time in an image's label; 0 without one, so that it counts as the oldest."""
-    image = remote_image.read(staging, tag)
+    """Return the time in an image's label; 0 without one, or without an image, so that it is the oldest."""
+    try:
+        image = remote_image.read(staging, tag)
+    except Malformed:  # whoever put it there, no build waits for it
+        return 0.0
     label = staging.config(image.image).labels.get("org.opencontainers.image.created") if image else None
     try:
         return datetime.fromisoformat(label or "").timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0
 
 

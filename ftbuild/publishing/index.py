@@ -17,18 +17,23 @@ from pydantic import BaseModel, Field, StringConstraints, TypeAdapter, Validatio
 
 from ftbuild.architecture import DEFAULT, Architecture
 from ftbuild.config.types import SmNumber, VersionText
-from ftbuild.errors import ConfigError
+from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.host import reading
 from ftbuild.plan import KEY_DIGITS, LABELS
+from ftbuild.publishing import remote_image
 from ftbuild.registry.answers import Digest
 from ftbuild.registry.client import Manifest, Repository
 from ftbuild.registry.malformed import Malformed
 from ftbuild.sm import Sm, parse_sms
-from ftbuild.text import markdown, tables, terminal
+from ftbuild.text import bounded_json, markdown, tables, terminal
 from ftbuild.text.reporter import Reporter, to_stderr
+from ftbuild.text.units import MIB
 
 # Base and image kind may follow the SMs. A key, whose first digit may also be a letter, may not.
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
 _MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
+# An image takes some 1000 bytes.
+MOST_BYTES = 16 * MIB
 # Annotations are set by whoever may push: nothing that a terminal or Markdown would act on gets through.
 Word = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.:/-]{1,255}$")]
 Sentence = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.,:;/ -]{0,255}$")]
@@ -50,7 +55,7 @@ class Entry:
     server: Number
     cuda: Number
     driver: Number
-    sms: Annotated[tuple[SmNumber, ...], Field(min_length=1, max_length=100)]
+    sms: Annotated[tuple[SmNumber, ...], Field(min_length=1, max_length=100, fail_fast=True)]
     # Images of before this label have none.
     tried: Sentence = ""
     architecture: Architecture = DEFAULT
@@ -71,7 +76,7 @@ _ENTRY: TypeAdapter[Entry] = TypeAdapter(Entry)
 class _File(BaseModel):
     """The part of an index.json that the tables are made from."""
 
-    images: tuple[Entry, ...]
+    images: Annotated[tuple[Entry, ...], Field(max_length=10_000, fail_fast=True)]
 
 
 def read(repository: Repository, report: Reporter = to_stderr) -> tuple[Entry, ...]:
@@ -82,8 +87,8 @@ def read(repository: Repository, report: Reporter = to_stderr) -> tuple[Entry, .
             manifest = repository.manifest(tag)
             found += _entries(repository.name, tag, manifest) if manifest else []
         except (Malformed, ValueError) as odd:
-            why = odd.where if isinstance(odd, Malformed) else str(odd)
-            report(f"{tag} is left out of the index: {terminal.printable((why or '')[:300])}")
+            why = f"{odd.what}: {odd.where}" if isinstance(odd, Malformed) else str(odd)
+            report(f"{tag} is left out of the index: {terminal.printable(why[:300])}")
     return tuple(found)
 
 
@@ -110,7 +115,7 @@ def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
 
 def from_json(text: str) -> tuple[Entry, ...]:
     """Read what `as_json` wrote; ValueError for anything else."""
-    return _File.model_validate_json(text).images
+    return bounded_json.model(_File, text.encode()).images
 
 
 def as_markdown(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:
@@ -164,6 +169,7 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
     wanted = ("product", "cell", "key", "base", "triton", "server", "cuda", "driver")
     if not {*wanted, "sm"} <= values.keys():
         return
+    remote_image.only_image(manifest, "its index")
     there = (key for key in (*wanted, "tried", "architecture") if key in values)
     found: dict[str, Any] = {key: values[key] for key in there}
     try:
@@ -181,17 +187,14 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
 def from_file(file: Path) -> tuple[Entry, ...]:
     """Read an index.json; ConfigError if it cannot be read."""
     try:
-        return from_json(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as unreadable:
-        why = str(unreadable)
-        if isinstance(unreadable, ValidationError):
-            first = unreadable.errors(include_url=False, include_context=False, include_input=False)[0]
-            why = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        return from_json(reading.read_text(file, most=MOST_BYTES))
+    except (FtbuildError, bounded_json.Unfit) as wrong:
+        why = wrong.what if isinstance(wrong, FtbuildError) else wrong
         raise ConfigError(
             "the index cannot be read",
-            where=f"{file}: {terminal.printable(why[:300])}",
+            where=f"{file}: {why}",
             hint="invoke publish writes index.json; without --index the registry is queried",
-        ) from unreadable
+        ) from wrong
 
 
 def answer(sm: Sm, fit: Sequence[Entry], driver: str) -> str:

@@ -7,17 +7,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from ftbuild.engine import daemon
 from ftbuild.engine.container import ContainerError
 from ftbuild.engine.daemon import ImageNotBuilt
-from ftbuild.errors import PublishError
+from ftbuild.errors import FtbuildError, PublishError
+from ftbuild.host import reading
 from ftbuild.publishing.attest import inventory
 from ftbuild.publishing.attest.inventory import Inventory
+from ftbuild.text import bounded_json
+from ftbuild.text.units import MIB
 
 if TYPE_CHECKING:
     import docker
+
+
+# That of an SDK image has 300 KB: some 600 packages of six fields.
+MOST_BYTES, MOST_VALUES = 16 * MIB, 500_000
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,9 @@ _STORED: TypeAdapter[StoredInventory] = TypeAdapter(StoredInventory)
 def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
     """Return the inventory in a cell's folder if it is about the image with these ids, else None."""
     try:
-        found = _STORED.validate_json(_file(folder, product).read_bytes())
-    except (OSError, ValidationError):
+        content = reading.read_bytes(_file(folder, product), most=MOST_BYTES)
+        found = bounded_json.adapted(_STORED, content, MOST_VALUES)
+    except (FtbuildError, bounded_json.Unfit):
         return None
     return found.inventory if found.image in ids else None
 

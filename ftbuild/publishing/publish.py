@@ -20,6 +20,7 @@ from ftbuild.publishing import (
     committed,
     compiler_cache,
     gates,
+    layers,
     names,
     pinned,
     tagging,
@@ -151,8 +152,12 @@ def is_smoked(folder: Path) -> bool:
 def _tested(session: PublishSession, plan: Plan, report: Reporter) -> dict[str, RemoteImage]:
     """Return the staged images that the gate records are about; push them first if they are only local."""
     staged, local = ready(session, plan)
+    for product, there in staged.items():
+        if not session.has_pushed(plan, session.staging, there.tagged.descriptor.digest):
+            report(f"reading the layers of the staged {product} image, which was pushed elsewhere")
+            layers.require(session.staging, there)
     return staged or {
-        product: session.push(product, image, session.options.names.staged(plan, product), report)
+        product: session.stage(plan, product, image, session.options.names.staged(plan, product), report)
         for product, image in local.items()
     }
 
@@ -190,11 +195,17 @@ def _built(session: PublishSession, plan: Plan, not_staged: PublishError) -> dic
 def _publish_unsmoked(
     session: PublishSession, status: PublishStatus, report: Reporter
 ) -> tuple[str, dict[str, Published]]:
-    """Publish untested images under tags of their own, without moving tags."""
+    """Publish untested images under tags of their own, without moving tags.
+
+    Those that are there need nothing but a signature, if there is a key, and get it by the same comparison.
+    """
     plan = status.plan
-    if status.is_unsmoked:
-        digests = {product: digest or "" for product, digest in status.unsmoked.items()}
-        return "present", _products(session, plan, digests, names.UNSMOKED)
+    there = {product: digest for product, digest in status.unsmoked.items() if digest}
+    keyless = session.options.signer is None
+    if status.is_unsmoked and (keyless or len(signed(session, there, report)) == len(there)):
+        for product, digest in there.items():
+            trust.require_form(session.repository, digest, plan, product, [VERIFY])
+        return "present", _products(session, plan, there, names.UNSMOKED)
     gates.require(plan, session.folder(plan), local_ids(session.built(plan)), [VERIFY])
     report("no GPU has tested these images: they are published with the label unsmoked, without moving tags")
     digests = {}
@@ -202,12 +213,12 @@ def _publish_unsmoked(
         local = f"{plan.tag(product)}{names.UNSMOKED}"
         image = untested.derive(session.client, plan, product, local)
         staged = f"{session.options.names.staged(plan, product)}{names.UNSMOKED}"
-        remote = session.push(product, image, staged, report)
+        remote = session.stage(plan, product, image, staged, report)
         tag = f"{names.tag(plan, product)}{names.UNSMOKED}"
         candidate = Candidate(plan, product, remote, local, tag, [VERIFY])
         digests[product] = _publish_image(session, candidate, report)
     _sign(session, digests, report)
-    return "unsmoked", _products(session, plan, digests, names.UNSMOKED)
+    return "signed" if status.is_unsmoked else "unsmoked", _products(session, plan, digests, names.UNSMOKED)
 
 
 def _publish_image(session: PublishSession, candidate: Candidate, report: Reporter) -> str:
@@ -218,7 +229,7 @@ def _publish_image(session: PublishSession, candidate: Candidate, report: Report
     compiler_cache.require(candidate.plan, product, labels, allowed=options.allow_shared_cache)
     committed.require(candidate.plan, product, labels, allowed=options.allow_dirty)
     if there := session.repository.head(candidate.tag):
-        trust.require_same(session.repository, there.digest, candidate)
+        trust.require_same(session, there.digest, candidate)
         return there.digest
     inventory = session.inventory(candidate.plan, product, candidate.image, candidate.local)
     report(f"attesting {product}: {len(inventory.debian)} Debian and {len(inventory.python)} Python packages")

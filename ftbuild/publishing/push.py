@@ -5,6 +5,7 @@ The SDK reports a refused push as a line in its stream, not as an exception (doc
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -16,6 +17,7 @@ from ftbuild.errors import PublishError
 from ftbuild.publishing import remote_image, retry
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry import credentials, reference
+from ftbuild.registry.answers import DIGEST
 from ftbuild.registry.client import Repository
 from ftbuild.registry.errors import login_hint
 from ftbuild.text.reporter import Reporter
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     import docker
 
 REPORT_SECONDS = 10.0
+_TOLD = re.compile(r"digest: (\S+) size: \d+$")
 _DENIED = ("unauthorized", "denied", "no basic auth", "authentication required")
 
 
@@ -32,18 +35,22 @@ def push_image(
 ) -> RemoteImage:
     """Push the image with this id under a tag, and return the image in the registry.
 
-    Raises PublishError if the registry refuses, or has another image under the tag afterwards.
+    Layers that the registry has are not sent again. The image is the one whose digest the engine tells, since
+    a tag, and a manifest that names our configuration, may come from somebody else. Raises PublishError if
+    the registry refuses, or has another image afterwards.
     """
     name = f"{repository.name}:{tag}"
+    if daemon.image(client, image) is None:
+        raise PublishError(f"there is no image {image} to be pushed", where=name)
     daemon.tag(client, image, name)
     try:
-        retry.with_backoff(lambda: _push(client, repository.name, tag, report), report)
+        digest = retry.with_backoff(lambda: _push(client, repository.name, tag, report), report)
     finally:
         from docker.errors import DockerException
 
         with suppress(DockerException):
             client.images.remove(name, noprune=True)
-    remote = remote_image.read(repository, tag)
+    remote = remote_image.read(repository, digest)
     if remote is None or image not in remote.ids:
         raise PublishError(
             f"the registry has another image than the one that was pushed as {name}",
@@ -53,7 +60,8 @@ def push_image(
     return remote
 
 
-def _push(client: docker.DockerClient, repository: str, tag: str, report: Reporter) -> None:
+def _push(client: docker.DockerClient, repository: str, tag: str, report: Reporter) -> str:
+    """Push once, and return the digest that the engine gave the manifest."""
     place = reference.parse(repository)
     login = credentials.find(place.host)  # again for each try: a helper's token may have expired
     stream = client.api.push(
@@ -61,7 +69,9 @@ def _push(client: docker.DockerClient, repository: str, tag: str, report: Report
     )
     ended = follow(stream, report)
     if ended.problem is None:
-        return
+        if not DIGEST.fullmatch(ended.digest):
+            raise PublishError("the engine does not tell what it pushed", where=f"{repository}:{tag}")
+        return ended.digest
     denied = any(word in ended.problem.lower() for word in _DENIED)
     if denied and ended.bytes_sent:
         raise PublishError(f"{retry.TOKEN_EXPIRED}: {ended.problem}", where=f"{repository}:{tag}")
@@ -74,17 +84,19 @@ def _push(client: docker.DockerClient, repository: str, tag: str, report: Report
 
 @dataclass(frozen=True)
 class Ended:
-    """Outcome of a push: the error of registry or engine, if any, and the bytes sent."""
+    """Outcome of a push: the error of registry or engine, if any, the bytes sent, the manifest's digest."""
 
     problem: str | None
     bytes_sent: int
+    digest: str = ""
 
 
 def follow(stream: Iterable[Mapping[str, Any]], report: Reporter) -> Ended:
     """Read the engine's stream to its end, and report progress every `REPORT_SECONDS`."""
     layers: dict[str, tuple[int, int]] = {}
-    last = time.monotonic()
+    last, digest = time.monotonic(), ""
     for event in stream:
+        digest = _digest_in(event) or digest
         if "error" in event:
             return Ended(str(event["error"]), sum(sent for sent, _ in layers.values()))
         progress = event.get("progressDetail") or {}
@@ -94,4 +106,10 @@ def follow(stream: Iterable[Mapping[str, Any]], report: Reporter) -> Ended:
             last = time.monotonic()
             done, total = (sum(sizes[i] for sizes in layers.values()) / 1e6 for i in (0, 1))
             report(f"pushed {done:.0f} of {total:.0f} MB")
-    return Ended(None, sum(sent for sent, _ in layers.values()))
+    return Ended(None, sum(sent for sent, _ in layers.values()), digest)
+
+
+def _digest_in(event: Mapping[str, Any]) -> str:
+    """Return the digest that an event tells at the end of a push, in a field or in its words; else ""."""
+    told = _TOLD.search(str(event.get("status", "")))
+    return str((event.get("aux") or {}).get("Digest") or (told[1] if told else ""))

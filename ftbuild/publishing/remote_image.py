@@ -1,8 +1,11 @@
-"""Images in a registry, as engines push them.
+"""Images in a registry, as engines push them, and the form that they have to have.
 
 Docker Engine with its own image store pushes an image manifest, and identifies the image by the digest of its
 configuration. With containerd's store, the default of later engines, it pushes an index that also holds
 BuildKit's attestations, and identifies the image by its digest (docs.docker.com/engine/storage/containerd).
+
+Whoever may push can put anything under a tag, so everything that is read from a registry as an image comes
+through here: an index with a second image in it would be another image for each reader.
 """
 
 from __future__ import annotations
@@ -10,11 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ftbuild.errors import PublishError
+from ftbuild.publishing.attest.manifests import NO_PLATFORM
 from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Manifest, Repository
+from ftbuild.registry.malformed import Malformed
 
-OF = "vnd.docker.reference.digest"  # moby/buildkit docs/attestations/attestation-storage.md
+# moby/buildkit docs/attestations/attestation-storage.md
+OF = "vnd.docker.reference.digest"
+_TYPE, _ATTESTATION = "vnd.docker.reference.type", "attestation-manifest"
+# SBOM, provenance, known holes and what BuildKit writes: no tool makes more of one image.
+MOST_STATEMENTS = 20
+_HINT = "delete the tag in the registry once you know who set it, then try again"
 
 
 @dataclass(frozen=True)
@@ -31,23 +40,49 @@ class RemoteImage:
         manifests = {self.tagged.descriptor.digest, self.image.descriptor.digest}
         return frozenset(manifests | ({config.digest} if config else set()))
 
+    @property
+    def alone(self) -> RemoteImage:
+        """Return the image without an index around it, and so without statements."""
+        return RemoteImage(self.image, self.image)
+
 
 def read(repository: Repository, reference: str) -> RemoteImage | None:
-    """Return the image behind a tag or digest, or None; PublishError unless it has exactly one platform."""
+    """Return the image behind a tag or digest, or None.
+
+    Raises PublishError unless there is exactly one image, alone or with its attestations.
+    """
     tagged = repository.manifest(reference)
     if tagged is None:
         return None
+    where = f"{repository.name}:{reference}"
     if tagged.content.config:
         return RemoteImage(tagged, tagged)
-    digests = [part.digest for part in parts(tagged) if not is_attestation(part)]
-    image = repository.manifest(digests[0]) if len(digests) == 1 else None
+    part = only_image(tagged, where)
+    image = repository.manifest(part.digest)
     if image is None or image.content.config is None:
-        raise PublishError(
-            f"expected an image for one platform, found {len(digests)}",
-            where=f"{repository.name}:{reference}",
-            hint="delete the tag in the registry, then publish again",
-        )
+        raise Malformed("an index refers to an image that is none", where=where, hint=_HINT)
+    found = image.descriptor
+    if (found.size, found.media_type) != (part.size, part.media_type):
+        raise Malformed("an index states another size or type of its image", where=where, hint=_HINT)
     return RemoteImage(tagged, image)
+
+
+def only_image(index: Manifest, where: str) -> Part:
+    """Return the entry of an index that is an image; Malformed if it holds more than it and its attestations.
+
+    Engines choose among the entries by platform, each in its own way, so every other entry has to be one
+    that none of them takes for an image.
+    """
+    images = [part for part in parts(index) if not is_attestation(part)]
+    if len(images) != 1:
+        raise Malformed(f"expected an image for one platform, found {len(images)}", where=where, hint=_HINT)
+    (image,) = images
+    others = [part for part in parts(index) if part is not image]
+    if len(others) > 1 or not all(_is_about(part, image) for part in others) or not _is_runnable(image):
+        raise Malformed(
+            "its index holds something else than one image and its attestations", where=where, hint=_HINT
+        )
+    return image
 
 
 def statements(repository: Repository, pushed: RemoteImage) -> Iterator[bytes]:
@@ -55,7 +90,14 @@ def statements(repository: Repository, pushed: RemoteImage) -> Iterator[bytes]:
     for part in parts(pushed.tagged):
         if (part.annotations or {}).get(OF) == pushed.image.descriptor.digest:
             attestation = repository.manifest(part.digest)
-            for layer in (attestation.content.layers or ()) if attestation else ():
+            layers = (attestation.content.layers or []) if attestation else []
+            if len(layers) > MOST_STATEMENTS:
+                raise Malformed(
+                    f"an image has more than {MOST_STATEMENTS} statements",
+                    where=f"{repository.name}@{part.digest}",
+                    hint=_HINT,
+                )
+            for layer in layers:
                 yield repository.part(layer)
 
 
@@ -67,3 +109,17 @@ def parts(manifest: Manifest) -> list[Part]:
 def is_attestation(part: Part) -> bool:
     """Return whether an entry of an index says that it is about another one."""
     return OF in (part.annotations or {})
+
+
+def _is_about(part: Part, image: Part) -> bool:
+    about = part.annotations or {}
+    return (
+        about.get(OF) == image.digest != part.digest
+        and about.get(_TYPE) == _ATTESTATION
+        and part.platform == NO_PLATFORM
+    )
+
+
+def _is_runnable(image: Part) -> bool:
+    platform = image.platform or {}
+    return all(platform.get(key) not in (None, "", value) for key, value in NO_PLATFORM.items())

@@ -11,7 +11,7 @@ from ftbuild.engine import daemon
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import inventories, push, remote_image
+from ftbuild.publishing import inventories, push, pushed, remote_image
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.remote_image import RemoteImage
@@ -73,11 +73,11 @@ class PublishSession:
             raise absent.converted(PublishError) from absent
 
     def staged(self, plan: Plan) -> dict[str, RemoteImage]:
-        """Return the images in the staging repository by kind; PublishError if one is missing."""
-        found = {
-            product: remote_image.read(self.staging, self.options.names.staged(plan, product))
-            for product in PRODUCTS
-        }
+        """Return the images in the staging repository by kind; PublishError if one is missing.
+
+        Those that were pushed from here are found by their digest, whatever their tags have become.
+        """
+        found = {product: self.staged_image(plan, product) for product in PRODUCTS}
         images = {product: image for product, image in found.items() if image}
         if len(images) < len(PRODUCTS):
             raise PublishError(
@@ -87,13 +87,31 @@ class PublishSession:
             )
         return images
 
+    def staged_image(self, plan: Plan, product: str) -> RemoteImage | None:
+        """Return one image of a cell in the staging repository, or None; see `staged`."""
+        tag = self.options.names.staged(plan, product)
+        ours = pushed.digest(self.folder(plan), self.staging.name, tag)
+        return remote_image.read(self.staging, ours or tag)
+
     def push(self, product: str, image: str, tag: str, report: Reporter) -> RemoteImage:
-        """Push a local image under a staged tag unless it is there, and return the remote one."""
-        remote = remote_image.read(self.staging, tag)
-        if remote and image in remote.ids:
-            return remote
+        """Push a local image under a staged tag, and return the remote one; see `push.push_image`."""
+        remote_image.read(self.staging, tag)  # what has no business there is reported, not overwritten
         report(f"pushing {product}")
         return push.push_image(self.client, image, self.staging, tag, report)
+
+    def stage(self, plan: Plan, product: str, image: str, tag: str, report: Reporter) -> RemoteImage:
+        """Push a cell's local image, and store its digest in the cell's folder."""
+        remote = self.push(product, image, tag, report)
+        self.note(plan, self.staging, tag, remote.tagged.descriptor.digest)
+        return remote
+
+    def note(self, plan: Plan, repository: Repository, tag: str, digest: str) -> None:
+        """Store in a cell's folder what was pushed for a tag."""
+        pushed.note(self.folder(plan), repository.name, tag, digest)
+
+    def has_pushed(self, plan: Plan, repository: Repository, digest: str) -> bool:
+        """Return whether the cell's folder says that this digest came from here."""
+        return pushed.holds(self.folder(plan), repository.name, digest)
 
     def inventory(self, plan: Plan, product: str, image: RemoteImage, local: str) -> Inventory:
         """Return the inventory of an image from the cell's folder, or else take it from the local image."""

@@ -25,8 +25,8 @@ def stage(plans: Sequence[Plan], options: Options, *, report: Reporter = print) 
             images = session.built(plan)
             gates.require(plan, session.folder(plan), local_ids(images), [VERIFY])
             for product, image in images.items():
-                name = session.options.names.staged(plan, product)
-                staged = session.push(product, image, name, cell_report)
+                tag = session.options.names.staged(plan, product)
+                staged = session.stage(plan, product, image, tag, cell_report)
                 session.inventory(plan, product, staged, plan.tag(product))
                 cell_report(f"staged {product} {image[:19]}")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from ftbuild.errors import PublishError
 from ftbuild.publishing import retry
@@ -11,6 +11,8 @@ from ftbuild.registry.malformed import Malformed
 from ftbuild.text.reporter import Reporter
 
 TIMEOUT_SECONDS = 1800
+# Between the machine of a commit and the one that publishes.
+CLOCKS_DIFFER = timedelta(days=1)
 CREATED = "org.opencontainers.image.created"
 
 
@@ -57,7 +59,8 @@ def require_newer(repository: Repository, digest: str, tag: str) -> None:
     """Raise PublishError if a moving tag refers to a newer build than the one that it would get.
 
     Builds are ordered by the time of the commit that they were made from, an annotation of their indexes.
-    What has no such time is not of ftbuild, and older than everything.
+    What has no such time, or one that is still to come, is not of ftbuild, and older than everything: whoever
+    may push could keep a tag from moving for ever.
     """
     present = repository.head(tag)
     if present is None or present.digest == digest:
@@ -100,4 +103,4 @@ def _parsed(text: str) -> datetime | None:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
-    return time if time.tzinfo else None
+    return time if time.tzinfo and time < datetime.now(UTC) + CLOCKS_DIFFER else None

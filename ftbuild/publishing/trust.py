@@ -1,26 +1,31 @@
 """Trust in an index that a registry has already, before it gets a signature or a moving tag.
 
-Whoever may push can set a tag, and write any annotation. So such an index counts only if the gate records of
-this machine are about its image, or if it carries our own signature; and only if it is of the form that
-`attestations` makes, about this cell and product, since a signed index may have been moved to another tag.
+Whoever may push can set a tag, and write any annotation and any statement. So such an index counts only if it
+carries our own signature, or if the gate records of this machine are about its image and its statements are
+those made here: noted in the cell's folder, or the same as `attestations` makes now. And only if it is of the
+form that `attestations` makes, about this cell and product, since a signed index may have been moved to
+another tag.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 
 from ftbuild.errors import PublishError
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
-from ftbuild.publishing import attestations, gates, remote_image
+from ftbuild.publishing import attestations, gates, names, remote_image
 from ftbuild.publishing.attest import manifests, vex
 from ftbuild.publishing.attest.annotations import is_own
+from ftbuild.publishing.attestations import Candidate
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
 from ftbuild.registry.answers import ImageConfig, Part
 from ftbuild.registry.client import Repository
+from ftbuild.text import bounded_json
 
+# An SBOM of ours has some 20,000.
+MOST_VALUES = 500_000
 _HINT = (
     "an immutable tag never changes: find out who set it; if an interrupted run or somebody else did, delete "
     "both tags of the pair in the registry, then publish again"
@@ -38,11 +43,15 @@ def require(
         product: require_form(session.repository, digest, plan, product, gates.ALL)
         for product, digest in digests.items()
     }
-    unsigned = {product: image.ids for product, image in images.items() if product not in signed}
+    unsigned = {
+        product: _as_staged(session, plan, product, image)
+        for product, image in images.items()
+        if product not in signed
+    }
     if not unsigned:
         return
     try:
-        gates.require(plan, session.folder(plan), unsigned)
+        gates.require(plan, session.folder(plan), {product: image.ids for product, image in unsigned.items()})
     except PublishError as unproven:
         place = ", ".join(f"{session.repository.name}@{digests[product]}" for product in unsigned)
         what = unproven.what.removeprefix(f"{plan.cell.id} is not published: ")
@@ -51,17 +60,52 @@ def require(
             where=place,
             hint=_HINT,
         ) from unproven
+    for product, image in unsigned.items():
+        tag = names.tag(plan, product)
+        candidate = Candidate(plan, product, image, plan.tag(product), tag, gates.ALL)
+        require_statements(session, digests[product], candidate)
 
 
-def require_same(repository: Repository, digest: str, candidate: attestations.Candidate) -> None:
-    """Raise PublishError unless the index under an immutable tag holds the image that would get this tag."""
+def require_same(session: PublishSession, digest: str, candidate: Candidate) -> None:
+    """Raise PublishError unless an immutable tag has the image that would get this tag, as we attest it."""
+    repository = session.repository
     found = require_form(repository, digest, candidate.plan, candidate.product, candidate.passed)
-    if not found.ids & candidate.image.ids:
+    if found.image.descriptor.digest != candidate.digest:
         raise PublishError(
             f"the registry has another image under the immutable tag {candidate.tag}",
             where=f"{repository.name}@{digest}, not {candidate.digest}",
             hint=_HINT,
         )
+    require_statements(session, digest, candidate)
+
+
+def require_statements(session: PublishSession, digest: str, candidate: Candidate) -> None:
+    """Raise PublishError unless the statements in an index about our image are ours.
+
+    They are if the cell's folder has the index's digest, or if they are what would be attested now, to the
+    byte: the latter needs the inventory of the image, or the image itself.
+    """
+    if session.has_pushed(candidate.plan, session.repository, digest):
+        return
+    inventory = session.inventory(candidate.plan, candidate.product, candidate.image, candidate.local)
+    if attestations.make(session, candidate, inventory).digest != digest:
+        raise PublishError(
+            f"the statements under the immutable tag {candidate.tag} are not those that ftbuild makes of it",
+            where=f"{session.repository.name}@{digest}",
+            hint=_HINT,
+        )
+
+
+def _as_staged(session: PublishSession, plan: Plan, product: str, found: RemoteImage) -> RemoteImage:
+    """Return the staged image with the same manifest, or else the published one.
+
+    Records of an engine with containerd's store name the index that it pushed, with its builder's statements.
+    """
+    try:
+        staged = session.staged_image(plan, product)
+    except PublishError:
+        return found
+    return staged if staged and staged.image.descriptor.digest == found.image.descriptor.digest else found
 
 
 def require_form(
@@ -122,8 +166,8 @@ def _is_pair(parts: Sequence[Part], image: str, config: ImageConfig) -> bool:
 
 def _type(statement: bytes) -> object:
     try:
-        return json.loads(statement)["predicateType"]
-    except (ValueError, LookupError, TypeError, RecursionError):
+        return bounded_json.loads(statement, MOST_VALUES)["predicateType"]
+    except (ValueError, LookupError, TypeError):
         return None
 
 
@@ -131,7 +175,7 @@ def _is_about(statement: bytes, digest: str) -> bool:
     """Return whether every subject of an in-toto statement is the manifest of this digest."""
     algorithm, _, value = digest.partition(":")
     try:
-        subjects = json.loads(statement)["subject"]
+        subjects = bounded_json.loads(statement, MOST_VALUES)["subject"]
         return bool(subjects) and all(subject["digest"] == {algorithm: value} for subject in subjects)
-    except (ValueError, LookupError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError):
         return False

@@ -6,12 +6,12 @@ distribution-spec v1.1 and image-spec v1.1. Fields that nothing here needs are n
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from ftbuild.registry.malformed import Malformed
-from ftbuild.text import terminal
+from ftbuild.text import bounded_json, terminal
 
 # image-spec v1.1, descriptor.md, "Registered Algorithms".
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
@@ -21,7 +21,9 @@ LARGEST_SIZE = 1 << 50
 Digest = Annotated[str, StringConstraints(pattern=rf"^(?:{DIGEST.pattern})$", max_length=140)]
 MediaType = Annotated[str, StringConstraints(pattern=rf"^(?:{_MEDIA_TYPE.pattern})?$", max_length=255)]
 Size = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
-Annotations = Annotated[dict[str, str], Field(max_length=10_000)]
+Annotations = Annotated[dict[str, str], Field(max_length=10_000, fail_fast=True)]
+# A page of tags has nothing else, and a registry may put all tags of a repository on one.
+MOST_VALUES = 500_000
 
 
 class _Answer(BaseModel):
@@ -37,19 +39,28 @@ class Part(_Answer):
     digest: Digest
     size: Size
     annotations: Annotations | None = None
-    platform: dict[str, Any] | None = None
+    platform: Annotated[dict[str, Any], Field(max_length=100, fail_fast=True)] | None = None
 
 
 Parts = Annotated[list[Part], Field(fail_fast=True, max_length=10_000)]
 
 
 class Content(_Answer):
-    """The manifest of an image, which has a `config`, or an index, which has `manifests`."""
+    """The manifest of an image, which has a `config`, or an index, which has `manifests`.
+
+    One that is both would be another image for each reader (CVE-2021-41190).
+    """
 
     config: Part | None = None
     layers: Parts | None = None
     manifests: Parts | None = None
     annotations: Annotations | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.manifests is not None and (self.config or self.layers is not None):
+            raise ValueError("it is an image and an index at once")
+        return self
 
 
 class Settings(_Answer):
@@ -58,20 +69,29 @@ class Settings(_Answer):
     labels: Annotations | None = Field(None, alias="Labels")
 
 
+class RootFilesystem(_Answer):
+    """The layers of an image as its configuration names them: by the digests of what they unpack to."""
+
+    diff_ids: Annotated[list[Digest], Field(fail_fast=True, max_length=1000)] = []
+
+
 class ImageConfig(_Answer):
     """The configuration of an image, as far as publishing needs it."""
 
     architecture: str
     os: str
     os_version: str | None = Field(None, alias="os.version")
-    os_features: list[str] | None = Field(None, alias="os.features")
+    os_features: Annotated[list[str], Field(fail_fast=True, max_length=100)] | None = Field(
+        None, alias="os.features"
+    )
     variant: str | None = None
     config: Settings | None = None
+    rootfs: RootFilesystem | None = None
 
     @property
     def platform(self) -> dict[str, Any]:
         """Return the platform as an index names it (image-spec v1.1, image-index.md)."""
-        found = self.model_dump(by_alias=True, exclude={"config"})
+        found = self.model_dump(by_alias=True, exclude={"config", "rootfs"})
         return {key: value for key, value in found.items() if value}
 
     @property
@@ -83,7 +103,7 @@ class ImageConfig(_Answer):
 class TagList(_Answer):
     """One page of the tags of a repository."""
 
-    tags: Annotated[list[str], Field(fail_fast=True)] | None = None
+    tags: Annotated[list[str], Field(max_length=MOST_VALUES, fail_fast=True)] | None = None
 
 
 class Token(_Answer):
@@ -112,13 +132,11 @@ A = TypeVar("A", bound=_Answer)
 def read(kind: type[A], raw: bytes, where: str) -> A:
     """Return an answer as data; `Malformed` unless it is of that kind."""
     try:
-        return kind.model_validate_json(raw)
-    except ValidationError as wrong:
-        first = wrong.errors(include_url=False, include_context=False, include_input=False)[0]
-        place = ".".join(map(str, first["loc"]))[:100]
+        return bounded_json.model(kind, raw, MOST_VALUES)
+    except bounded_json.Unfit as wrong:
         raise Malformed(
             "what the registry sent is not JSON, or not of the kind expected",
-            where=terminal.printable(f"{where}: {place or 'the whole'}: {first['msg'][:200]}"),
+            where=terminal.printable(f"{where}: {wrong}"),
         ) from None
 
 

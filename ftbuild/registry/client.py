@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,8 +35,10 @@ _BYTES = {"Content-Type": "application/octet-stream"}
 _OK_OR_MISSING = (200, 404)
 # The size that registries should accept (distribution-spec v1.1, "Pushing Manifests"); lists of tags, too.
 MANIFEST_BYTES = 4 << 20
-# The most of a configuration or an attestation, whatever size its manifest states; layers are never read.
+# The most of a configuration or an attestation, whatever size its manifest states.
 BLOB_BYTES = 64 << 20
+# How much of a layer is asked for at once.
+PIECE_BYTES = 16 << 20
 PAGES, TAGS = 1000, 200_000
 PUSH = "pull,push"
 DELETE = "pull,push,delete"
@@ -157,8 +159,38 @@ class Repository:
         return content
 
     def part(self, part: Part) -> bytes:
-        """Return the content of a blob that a manifest refers to, of at most the size that it states."""
-        return self.blob(part.digest, min(part.size, BLOB_BYTES))
+        """Return the content of a blob that a manifest refers to, of the size that it states."""
+        content = self.blob(part.digest, min(part.size, BLOB_BYTES))
+        if len(content) != part.size:
+            raise Malformed(
+                "what the registry sent does not have the size that the manifest states",
+                where=f"{self.name}@{part.digest}, {len(content)} bytes, not {part.size}",
+            )
+        return content
+
+    def pieces(self, part: Part) -> Iterator[bytes]:
+        """Yield the content of a blob of any size in pieces, checked against its digest at the end.
+
+        Asks for ranges, which registries should give (distribution-spec v1.1, "Pulling blobs").
+        """
+        algorithm = part.digest.partition(":")[0]
+        found = hashlib.new(algorithm)
+        for start in range(0, part.size, PIECE_BYTES):
+            wanted = min(PIECE_BYTES, part.size - start)
+            ranged = {} if wanted == part.size else {"Range": f"bytes={start}-{start + wanted - 1}"}
+            piece = self._request(
+                "GET",
+                f"blobs/{part.digest}",
+                headers=ranged,
+                expected=(206,) if ranged else (200,),
+                limit=wanted,
+            ).body
+            if len(piece) != wanted:
+                raise Malformed("a registry sent less of a blob than it was asked for", where=part.digest)
+            found.update(piece)
+            yield piece
+        if f"{algorithm}:{found.hexdigest()}" != part.digest:
+            raise self._changed(part.digest, part.size)
 
     def put_blob(self, data: bytes, media_type: str) -> Descriptor:
         """Store a blob, unless the registry has it already."""
@@ -225,11 +257,14 @@ class Repository:
     def _check(self, content: bytes, digest: str) -> None:
         algorithm = answers.digest(digest).partition(":")[0]
         if digest_of(content, algorithm) != digest:
-            raise Malformed(
-                "what the registry sent does not have the digest that it was asked for",
-                where=f"{self.name}@{digest}, {len(content)} bytes",
-                hint="try again; if it stays, the registry's storage or a proxy on the way is broken",
-            )
+            raise self._changed(digest, len(content))
+
+    def _changed(self, digest: str, size: int) -> Malformed:
+        return Malformed(
+            "what the registry sent does not have the digest that it was asked for",
+            where=f"{self.name}@{digest}, {size} bytes",
+            hint="try again; if it stays, the registry's storage or a proxy on the way is broken",
+        )
 
 
 def digest_of(data: bytes, algorithm: str = "sha256") -> str:

@@ -6,8 +6,9 @@ Limits of locked memory and stack are the node's there: a pod cannot set them.
 from __future__ import annotations
 
 import re
+import secrets
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftbuild import triton
@@ -41,7 +42,8 @@ class Cluster:
     `secret` is the Secret with the API keys of the OpenAI front. With `most_replicas` an autoscaler decides
     between `replicas` and that number, by `pending` requests that wait in each pod. `isolated` closes the
     pods to other namespaces, but for the metrics to that of the `monitoring`, which gets a ServiceMonitor and
-    a dashboard. Raises ConfigError for names and numbers that cannot be.
+    a dashboard. `node_key` proves to the nodes of a group that a leader is theirs. Raises ConfigError for
+    names and numbers that cannot be.
     """
 
     claim: str | None = None
@@ -51,6 +53,7 @@ class Cluster:
     pending: int = kubernetes_operations.PENDING
     isolated: bool = False
     monitoring: str | None = None
+    node_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
 
     def __post_init__(self) -> None:
         _require_name("--pvc", "a claim", self.claim)
@@ -86,6 +89,8 @@ def _documents(deployment: Deployment, cluster: Cluster) -> Iterator[dict[str, A
     yield pods
     yield _service(deployment)
     yield probe(deployment)
+    if deployment.nodes > 1:
+        yield kubernetes_nodes.secret(deployment.name, selected, cluster.node_key)
     if cluster.most_replicas is not None:
         limits = (cluster.replicas, cluster.most_replicas)
         yield kubernetes_operations.autoscaler(deployment.name, selected, pods, limits, cluster.pending)
@@ -123,7 +128,7 @@ def _replicas(cluster: Cluster) -> dict[str, int]:
 
 
 def _groups(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
-    server = _server(deployment)
+    server = kubernetes_nodes.knowing_its_group(deployment.name, _server(deployment))
     leader = kubernetes_nodes.leader(server, PROBE_FOLDER)
     worker = kubernetes_nodes.worker(server, PROBE_FOLDER)
     templates = (

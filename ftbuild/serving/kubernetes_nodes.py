@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ftbuild.errors import ConfigError
-from ftbuild.serving import several_nodes
+from ftbuild.serving import node_group, several_nodes
 
 KIND = {"apiVersion": "leaderworkerset.x-k8s.io/v1", "kind": "LeaderWorkerSet"}
 _SUFFIX = "-nodes"
+_ENTRY = "key"
 # Of a pod's name, a DNS label, this is left after the numbers of group and worker, and after the hash that a
 # StatefulSet puts behind its name in a label.
 _LONGEST = 46
@@ -29,6 +30,24 @@ def name(deployment: str) -> str:
             hint=f"at most {_LONGEST - len(_SUFFIX)} characters",
         )
     return deployment + _SUFFIX
+
+
+def secret(deployment: str, labels: Mapping[str, str], key: str) -> dict[str, Any]:
+    """Return the Secret with the key that the nodes of a group share, and nobody else in the cluster."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": name(deployment), "labels": dict(labels)},
+        "type": "Opaque",
+        "stringData": {_ENTRY: key},
+    }
+
+
+def knowing_its_group(deployment: str, container: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a container that has the key of its group; without the Secret it does not start."""
+    source = {"secretKeyRef": {"name": name(deployment), "key": _ENTRY}}
+    key = {"name": node_group.KEY, "valueFrom": source}
+    return {**container, "env": [*container.get("env", ()), key]}
 
 
 def leader(container: Mapping[str, Any], folder: str) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from ftbuild import __version__
 from ftbuild.errors import HostError, Interrupted, PinError
 from ftbuild.host import disk, locks
 from ftbuild.host.redaction import redact
-from ftbuild.text import units
+from ftbuild.text import terminal, units
 from ftbuild.text.reporter import Reporter
 
 FOLDER = "files"
@@ -268,9 +268,9 @@ class _Fetcher:
                 partial.unlink()
                 raise _BrokenOff("the server has nothing after what is here")
             if not answer.ok:
-                raise _Failed(f"{answer.status_code} {answer.reason}")
+                raise _Failed(terminal.printable(f"{answer.status_code} {answer.reason}"[:200]))
             continued = answer.status_code == _PARTIAL
-            total = int(answer.headers.get("Content-Length") or 0) + (have if continued else 0)
+            total = _stated(answer.headers.get("Content-Length")) + (have if continued else 0)
             about = f" {units.size(total)}" if total else ""
             self.report(f"{download.name}: fetching{about} from {urlsplit(url).hostname}")
             digest = _digest(partial) if continued else hashlib.sha256()
@@ -290,6 +290,11 @@ class _Fetcher:
                 except (exceptions.ChunkedEncodingError, exceptions.ConnectionError) as broken:
                     raise _BrokenOff("broke off in the middle of the file") from broken
         return digest.hexdigest()
+
+
+def _stated(length: str | None) -> int:
+    """Return the size that a server states, 0 if it states none that can be: only messages need it."""
+    return int(length) if length and re.fullmatch(r"[0-9]{1,15}", length, re.ASCII) else 0
 
 
 def _reason(broken: Exception) -> str:

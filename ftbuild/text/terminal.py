@@ -10,6 +10,9 @@ _CODES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]" r"|\x1b[\]PX^_][^\x07\x1b\n]*(?:\x07|\x1b\\)?" r"|\x1b[ -/]*[0-~]"
 )
 
+# C0 and C1 but for tabs and line ends; bidirectional controls (UAX 9).
+_ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = LONGEST = 80
 
@@ -17,6 +20,15 @@ _SHORT.maxstring = _SHORT.maxother = LONGEST = 80
 def clean(text: str) -> str:
     """Return `text` without terminal codes; every line end is `\\n`."""
     return _CODES.sub("", re.sub("\r\n?", "\n", text))
+
+
+def safe(text: str) -> str:
+    """Return `text` with its lines, tabs and words, and nothing that a terminal acts on.
+
+    What is left of a code, for example of one that comes in two parts, is escaped (`\\x1b`), and so is what
+    turns the direction of text round.
+    """
+    return _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), clean(text))
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,8 @@ from types import MappingProxyType
 from ftbuild.errors import VerifyError
 
 # `-xdev` leaves out /proc, /sys and /dev, which the engine mounts. A key or password shows only in a file's
-# text; grep's code 1 (no line found) is not a failure.
+# text, whatever its name is: small texts are read, as binaries hold the words of formats that they read;
+# grep's code 1 (no line found) is not a failure. find does not know capabilities, Python or getcap does.
 LISTING = """\
 find / -xdev -printf 'file %y %m %U %G %p\\n'
 sed 's/^/user /' /etc/passwd
@@ -22,9 +23,26 @@ sed 's/^/group /' /etc/group
 {
   find / -xdev -type f '(' -name '*.pem' -o -name '*.key' ')' \
     -exec grep -ls -e 'PRIVATE KEY-----' {} + || true
+  find / -xdev -type f -size -128k \
+    -exec grep -lsIE -e '^-----BEGIN ([A-Z0-9]+ )*PRIVATE KEY( BLOCK)?-----' {} + || true
   find / -xdev -type f '(' -name pip.conf -o -name .pypirc -o -name auth.conf ')' \
     -exec grep -lsiE -e '://[^/@[:space:]]+:[^/@[:space:]]+@|password' {} + || true
-} | sed 's/^/secret /'
+  find /etc /root /home /opt /usr/local/etc -xdev -type f -size -128k \
+    -exec grep -lsIE -e '://[^/@:[:space:]]+:[^/@[:space:]]+@' {} + 2> /dev/null || true
+} | sort -u | sed 's/^/secret /'
+if command -v python3 > /dev/null; then
+  find / -xdev -type f -print0 | python3 -I -c '
+import os, sys
+for path in sys.stdin.buffer.read().split(b"\\0")[:-1]:
+    try:
+        if "security.capability" in os.listxattr(path, follow_symlinks=False):
+            sys.stdout.buffer.write(b"capable " + path + b"\\n")
+    except OSError:
+        pass
+'
+elif command -v getcap > /dev/null; then
+  getcap -r / 2> /dev/null | sed 's/ =\\{0,1\\} *[a-z_,]*[=+].*$//; s/^/capable /'
+fi
 """
 _HINT = (
     "run the listing in the image by hand (LISTING, ftbuild/gates/verify/filesystem.py): a name with a line "
@@ -53,6 +71,7 @@ _ENTRY = re.compile(r"file ([a-zA-Z]) ([0-7]+) (\d+) (\d+) (/.*)", re.ASCII)
 # passwd(5), group(5)
 _NAME = re.compile(r"(user|group) ([^:]+):[^:]*:(\d+):.*", re.ASCII)
 _SECRET = re.compile(r"secret (/.+)")
+_CAPABLE = re.compile(r"capable (/.+)")
 # `pip` installs what requirements name by version; test keys of such a package are not our credentials.
 _PACKAGES = re.compile(r".*/(?:dist|site)-packages/")
 
@@ -70,12 +89,16 @@ class File:
 
 @dataclass(frozen=True)
 class Contents:
-    """All files of an image by path, ids of users and groups by name, files that hold a key or password."""
+    """All files of an image by path, ids of users and groups by name.
+
+    `secrets` are files that hold a key or password, `capable` those with capabilities (capabilities(7)).
+    """
 
     files: Mapping[str, File]
     users: Mapping[str, int]
     groups: Mapping[str, int]
     secrets: tuple[str, ...] = ()
+    capable: tuple[str, ...] = ()
 
     def is_folder(self, path: str) -> bool:
         """Return whether the path is a folder, or a link, which may lead to one."""
@@ -117,7 +140,7 @@ def parse(text: str) -> Contents:
     """
     files: dict[str, File] = {}
     names: dict[str, dict[str, int]] = {"user": {}, "group": {}}
-    secrets = []
+    secrets, capable = [], []
     for line in text.removesuffix("\n").split("\n"):
         if match := _ENTRY.fullmatch(line):
             files[match[5]] = File(match[5], match[1], int(match[2], 8), int(match[3]), int(match[4]))
@@ -125,11 +148,13 @@ def parse(text: str) -> Contents:
             names[match[1]][match[2]] = int(match[3])
         elif match := _SECRET.fullmatch(line):
             secrets.append(match[1])
+        elif match := _CAPABLE.fullmatch(line):
+            capable.append(match[1])
         else:
             raise VerifyError(f"a line of the image's listing is not understood: {line[:200]!r}", hint=_HINT)
     if "/" not in files or not all(names.values()):
         raise VerifyError("the image's listing lacks files, users or groups", hint=_HINT)
-    return Contents(files, names["user"], names["group"], tuple(secrets))
+    return Contents(files, names["user"], names["group"], tuple(secrets), tuple(capable))
 
 
 def leftovers(image: Contents, base: Contents) -> Iterator[str]:
@@ -165,6 +190,11 @@ def setuid(
     for file in _changed(image, base):
         if file.kind == "f" and file.mode & SETUID and known.get(file.path) != file.mode:
             yield f"{file.path} (mode {file.mode:o})"
+
+
+def capable(image: Contents, base: Contents) -> list[str]:
+    """Return programs that get rights of root's by capabilities, unless the base has them so."""
+    return [path for path in image.capable if path not in base.capable]
 
 
 def open_to_all(files: Iterable[File]) -> Iterator[str]:

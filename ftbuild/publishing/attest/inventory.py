@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from ftbuild.engine import container
 from ftbuild.publishing.attest import bundled
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import docker
 
 _LONGEST_LICENCE = 200
+_FEW = Field(max_length=50_000, fail_fast=True)
 
 # Only folders of these names are looked at, wherever they lie, since sys.path leaves out those of another
 # Python and PYTHONPATH adds our sources.
@@ -68,7 +71,7 @@ class DebianPackage:
     architecture: str
     source: str
     source_version: str
-    licences: tuple[str, ...]
+    licences: Annotated[tuple[str, ...], _FEW]
 
 
 @dataclass(frozen=True)
@@ -87,10 +90,10 @@ class Inventory:
 
     system: str
     system_version: str
-    debian: tuple[DebianPackage, ...]
-    python: tuple[PythonPackage, ...]
-    bundled: tuple[BundledLibrary, ...]
-    missing: tuple[str, ...] = ()
+    debian: Annotated[tuple[DebianPackage, ...], _FEW]
+    python: Annotated[tuple[PythonPackage, ...], _FEW]
+    bundled: Annotated[tuple[BundledLibrary, ...], _FEW]
+    missing: Annotated[tuple[str, ...], _FEW] = ()
 
 
 def read(client: docker.DockerClient, image: str) -> Inventory:

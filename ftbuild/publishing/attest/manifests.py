@@ -103,6 +103,17 @@ def index(
     return Blob(INDEX, canonical(content))
 
 
+def attached(
+    image: Descriptor,
+    platform: Mapping[str, Any],
+    statements: Sequence[bytes],
+    annotations: Mapping[str, str],
+) -> tuple[Attestation, Blob]:
+    """Return the attestation over statements, and the index over it and the image; see `index`."""
+    made = attestation(statements)
+    return made, index(image, platform, made.manifest.descriptor, annotations)
+
+
 def canonical(content: Mapping[str, Any]) -> bytes:
     """Return JSON with sorted keys and no spaces."""
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

@@ -14,6 +14,7 @@ from ftbuild import __version__
 from ftbuild.plan import RECIPE, Plan, PlannedPatch, PlannedSource
 from ftbuild.publishing.attest import materials, purl
 from ftbuild.publishing.attest.materials import Base, Commit
+from ftbuild.text import bounded_json
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = f"{materials.NAMES}/recipe/v{RECIPE}"
@@ -73,6 +74,21 @@ def from_buildkit(metadata: Any, target: str) -> tuple[str, dict[str, Any]] | No
     if not isinstance(written, dict):
         return None
     return (PREDICATE if "buildDefinition" in written else _BUILDKIT_PREDICATE), written
+
+
+def is_about(statement: bytes, digest: str) -> bool:
+    """Return whether an in-toto statement is the provenance of the manifest `digest`, and of nothing else."""
+    algorithm, _, value = digest.partition(":")
+    try:
+        said = bounded_json.loads(statement)
+        subjects = said["subject"]
+        return (
+            said["predicateType"] in (PREDICATE, _BUILDKIT_PREDICATE)
+            and bool(subjects)
+            and all(subject["digest"] == {algorithm: value} for subject in subjects)
+        )
+    except (ValueError, LookupError, TypeError):
+        return False
 
 
 def _external(plan: Plan, product: str) -> dict[str, Any]:

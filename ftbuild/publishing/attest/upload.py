@@ -22,13 +22,11 @@ def upload(
     `platform` is as in `manifests.index`; `tags` are set to the index at the very end. Repeating it changes
     nothing. Raises what the repository raises when the registry refuses.
     """
-    attached = manifests.attestation(statements)
+    attached, index = manifests.attached(image, platform, statements, annotations)
     for blob in attached.blobs:
         repository.put_blob(blob.data, blob.media_type)
-    manifest = attached.manifest.descriptor
-    index = manifests.index(image, platform, manifest, annotations)
     for reference, content in (
-        (manifest.digest, attached.manifest),
+        (attached.manifest.descriptor.digest, attached.manifest),
         (index.descriptor.digest, index),
         *((tag, index) for tag in tags),
     ):

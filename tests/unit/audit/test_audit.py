@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from ftbuild.audit import bases, job, pins, series
+from ftbuild.audit import bases, debian, job, pins, series
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
 from ftbuild.errors import PinError
+from ftbuild.sources.debian import pinned
 from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches.series import PatchStatus, Status
 from ftbuild.sources.store import Store
@@ -32,6 +34,24 @@ def judged(folder: Path, *answers: Answer) -> dict[str, CheckResult]:
 def test_an_upstream_that_has_everything_is_fine(tmp_path: Path) -> None:
     found = judged(tmp_path, ALL)
     assert {finding.state for finding in found.values()} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("days", "state"), [(0, State.OK), (debian.OLD_DAYS - 1, State.OK), (debian.OLD_DAYS, State.WARN)]
+)
+def test_a_lock_is_old_after_ninety_days(config: Config, days: int, state: State) -> None:
+    locked = pinned.locked(config, "open")
+    found = debian.age("open", locked, locked.time + timedelta(days=days))
+    assert found.state is state
+    assert (debian.UPGRADE in found.detail) is (state is State.WARN)
+
+
+def test_the_lock_lacks_what_the_archive_has_in_a_later_version_by_debians_order(config: Config) -> None:
+    one, other, third, *_ = pinned.locked(config, "open").every()
+    offered = {one.name: f"99:{one.version}", other.name: other.version, third.name: f"{third.version}~1"}
+    assert debian.lacking(pinned.locked(config, "open"), offered) == {
+        one.name: (one.version, offered[one.name])
+    }
 
 
 def test_a_silent_upstream_is_a_warning_while_a_mirror_has_everything(tmp_path: Path) -> None:

@@ -68,6 +68,26 @@ def test_a_source_package_of_debian_has_the_holes_of_its_release(searched: Any) 
     )
 
 
+@pytest.mark.parametrize(
+    ("ecosystem", "matches"),
+    [
+        ("Debian:12", True),
+        ("Debian", True),
+        ("Debian:12:extra", True),
+        ("Debian:120", False),
+        ("Debian:1", False),
+        ("Debian:13", False),
+        ("Debian:", False),
+    ],
+)
+def test_a_record_is_about_the_release_of_a_package_or_about_all(
+    searched: Any, ecosystem: str, matches: bool
+) -> None:
+    found = searched(image(OPENSSL), record("CVE-2000-0001", ecosystem, "openssl", *FIXED))
+    assert ids(found.open) == ["CVE-2000-0001"] * matches
+    assert found.unchecked == ({} if matches else {"Debian:12": 1})
+
+
 def test_records_of_one_hole_become_one_finding_under_its_cve(searched: Any) -> None:
     found = searched(
         image(OPENSSL),
@@ -219,6 +239,43 @@ def test_what_is_no_sbom_is_refused(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError, match="not an SBOM in SPDX 2 as JSON"):
         contents.of_sbom(file)
+
+
+def sbom_of(*urls: str) -> str:
+    packages = [
+        {"SPDXID": f"P{n}", "externalRefs": [{"referenceType": "purl", "referenceLocator": url}]}
+        for n, url in enumerate(urls)
+    ]
+    return json.dumps({"spdxVersion": "SPDX-2.3", "name": "other", "packages": packages})
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"packages": ' + "[" * 100_000, "nested too deeply"),
+        ("[" + "{}," * contents.MOST_VALUES + "{}]", "more than 2000000 values"),
+        (sbom_of("pkg:generic/" + "a" * 3000 + "@1"), "more than 2000 characters"),
+        (sbom_of(*(f"pkg:pypi/numpy@{n}" for n in range(contents.MOST_VERSIONS + 1))), "100 versions of one"),
+        (sbom_of(*(f"pkg:pypi/p{n}@1" for n in range(101))), "more than 100 packages"),
+    ],
+)
+def test_an_sbom_of_more_than_an_image_can_hold_is_refused(
+    tmp_path: Path, text: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reason.endswith("packages"):
+        monkeypatch.setattr(contents, "MOST_COMPONENTS", 100)
+    file = tmp_path / "sbom.json"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        contents.of_sbom(file)
+
+
+def test_a_source_package_may_have_any_number_of_packages(tmp_path: Path) -> None:
+    urls = [f"pkg:deb/debian/lib{n}@1-1?distro=debian-12&upstream=gcc-12" for n in range(300)]
+    file = tmp_path / "sbom.json"
+    file.write_text(sbom_of(*urls))
+    (gcc,) = contents.of_sbom(file).components
+    assert len(gcc.urls) == 300
 
 
 def test_images_that_hold_the_same_are_reported_once() -> None:

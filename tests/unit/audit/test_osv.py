@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import os
 import random
+import resource
+import struct
+import subprocess
 import zipfile
+from collections.abc import Callable
 from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +21,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ftbuild.audit import holes, osv, ranges, severity
+from ftbuild.audit import debian_versions, holes, osv, ranges, severity
 from ftbuild.audit.contents import Component, Contents
 from ftbuild.config.holes import HolesConfig
 from ftbuild.errors import ConfigError
-from testing import osv_files
+from testing import needs, osv_files
 from testing.osv_files import commits, record
 
 FIXED = ({"introduced": "0"}, {"fixed": "2"})
@@ -208,6 +214,199 @@ def test_a_database_without_records_and_what_is_no_file_are_refused(tmp_path: Pa
     for other in (tmp_path, tmp_path / "absent", tmp_path / "pipe"):
         with pytest.raises(ConfigError, match="there is no such file"):
             osv.read(other, everything)
+
+
+# Small files that would take minutes, or more memory than there is
+
+OPENSSL, NUMPY = ("Debian:12", "openssl"), ("PyPI", "numpy")
+SECONDS, BYTES = 10.0, 400 * 10**6
+
+
+def nothing_but(count: int) -> bytes:
+    return b"[" + b" " * count + b"]"
+
+
+HUGE: dict[str, tuple[Callable[[], list[Any]], str]] = {
+    "a regular expression over a tag": (
+        lambda: [commits("CVE-2030-9", "https://x.invalid/openssl", "1-" * 40_000 + "!")],
+        "",
+    ),
+    "tags that are all alike": (
+        lambda: [commits("CVE-2030-9", "https://x.invalid/openssl", *["1-" * 120 + "!"] * 30_000)],
+        "",
+    ),
+    "starts and ends, each compared with each": (
+        lambda: [
+            record(
+                "CVE-2030-1",
+                *NUMPY,
+                *[{"introduced": "1"}] * 20_000,
+                *[{"fixed": "0.5"}] * 20_000,
+                {"fixed": "1.1"},
+            )
+        ],
+        "CVE-2030-1",
+    ),
+    "fixes of Debian's, each asked of a program": (
+        lambda: [
+            record("CVE-2030-1", *OPENSSL, {"introduced": "0"}, *({"fixed": f"4.{n}"} for n in range(20_000)))
+        ],
+        "CVE-2030-1",
+    ),
+    "numbers without end": (
+        lambda: [record("CVE-2030-1", *pair, {"introduced": "0"}, {"fixed": "9" * 2_000_000})
+                 for pair in (OPENSSL, NUMPY)],
+        "",
+    ),
+    "one hole in as many records as there can be": (
+        lambda: [record(f"A-{n}", *NUMPY, *FIXED, aliases=["CVE-2030-1"]) for n in range(20_000)],
+        "CVE-2030-1",
+    ),
+    "ids of one record for each of its packages": (
+        lambda: [
+            {
+                **record("A", *NUMPY, *FIXED, upstream=[f"CVE-2030-{n}" for n in range(20_000)]),
+                "affected": record("A", *NUMPY, *FIXED)["affected"] * 2000,
+            }
+        ],
+        "have more than 2000000 values",
+    ),
+    "versions of one package": (
+        lambda: [record(f"CVE-2030-{n}", *OPENSSL, versions=[f"{m:06x}" for m in range(400_000)])
+                 for n in range(6)],
+        "have more than 2000000 values",
+    ),
+    "more values than a record has": (
+        lambda: [record("CVE-2030-1", *OPENSSL, versions=["0"] * 600_000)],
+        "more than 500000 values: 1",
+    ),
+    "ecosystems without end": (
+        lambda: [
+            {"id": "A", "affected": [{"package": {"ecosystem": f"{n}", "name": "x"}} for n in range(20_000)]}
+        ],
+        "about more than 10000 ecosystems",
+    ),
+    "nothing but brackets": (lambda: [b"[" + b"[]," * 900_000 + b"[]]"] * 20, "more than 500000 values"),
+    "spaces": (lambda: [nothing_but(osv.MOST_BYTES - 100)] * 40, "would unpack to 336 MB"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", HUGE)
+def test_a_small_database_is_searched_or_refused_within_seconds(tmp_path: Path, case: str) -> None:
+    """What is expected is an id among the findings, nothing, or a word of the refusal."""
+    records, expected = HUGE[case]
+    made = records()
+    raw = {f"raw{n}": each for n, each in enumerate(made) if isinstance(each, bytes)}
+    file = osv_files.write(
+        tmp_path / "all.zip", *(each for each in made if not isinstance(each, bytes)), **raw
+    )
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, processor_seconds()
+    try:
+        database = osv.read(file, holes.Names([_IMAGE]))
+        report = holes.search(_IMAGE, [database], HolesConfig())
+        outcome = " ".join(finding.id for finding in report.open)
+    except ConfigError as refused:
+        outcome = refused.what
+    assert expected in outcome if expected else not outcome
+    assert processor_seconds() - start < SECONDS
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < BYTES
+
+
+def processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def test_the_directory_of_a_database_is_limited_before_python_reads_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where entries share what they unpack to, and where the file tells its size as large ones do."""
+    file = osv_files.write(tmp_path / "all.zip", record("A", *NUMPY, *FIXED), record("B", *NUMPY, *FIXED))
+    with file.open("rb") as stream:
+        directory = osv._directory_bytes(stream)
+    assert directory == 2 * (46 + len("0.json"))
+    monkeypatch.setattr(osv, "MOST_DIRECTORY_BYTES", directory)
+    assert osv.read(file, everything).records == 2
+    monkeypatch.setattr(osv, "MOST_DIRECTORY_BYTES", directory - 1)
+    with pytest.raises(ConfigError, match="more than 500000 records"):
+        osv.read(file, everything)
+    content = file.read_bytes()
+    large = struct.pack("<4sQHHIIQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, 2, 2, 1 << 40, 0)
+    (tmp_path / "large.zip").write_bytes(content[:-22] + large + content[-22:])
+    with pytest.raises(ConfigError, match="more than 500000 records"):
+        osv.read(tmp_path / "large.zip", everything)
+
+
+def test_a_record_may_have_as_many_bytes_as_are_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = json.dumps(record("A", *NUMPY, *FIXED)).encode()
+    file = osv_files.write(tmp_path / "all.zip", a=content, b=content + b" ")
+    monkeypatch.setattr(osv, "MOST_BYTES", len(content))
+    found = osv.read(file, everything)
+    assert (len(found.entries), found.skipped) == (1, {"larger than 0 MiB": 1})
+
+
+# Debian's order
+
+
+@pytest.mark.parametrize(
+    "ordered",
+    [
+        ["1.0~~", "1.0~~a", "1.0~", "1.0", "1.0-1~", "1.0-1", "1.0-1+deb12u1", "1.0-1.1", "1.0a", "1.0+b"],
+        ["9", "10", "0:11", "1:1", "2:0.1", "10:0"],
+        ["1", "1-0a", "1a", "1a1", "1aa", "1b", "1z", "1+", "1.", "1.0a"],
+    ],
+)  # fmt: skip
+def test_versions_of_debian_are_sorted_as_dpkg_sorts_them(ordered: list[str]) -> None:
+    for (n, one), (m, other) in product(enumerate(ordered), enumerate(ordered)):
+        assert debian_versions.compare(one, other) == (n > m) - (n < m), (one, other)
+
+
+def test_versions_that_dpkg_calls_equal_are() -> None:
+    for one, other in (("1.0", "1.00"), ("0:1", "1"), ("1a", "1a0"), ("1.0-0", "1.0"), ("01", "1")):
+        assert debian_versions.compare(one, other) == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "-1", "1-", "1 0", "1_0", "a:1", "1:2:3-", "1\n", "1" * 256, "\u0661", ":1", "12345678901:1"]
+)
+def test_what_is_no_version_of_debian_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="not a version of Debian"):
+        debian_versions.key(text)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(*[st.from_regex(r"[0-9][0-9a~.+]{0,5}(-[0-9a~.+]{1,3})?", fullmatch=True)] * 2))
+def test_dpkg_has_the_same_order(pair: tuple[str, str]) -> None:
+    needs.program("dpkg")
+    asked = [
+        subprocess.run(["dpkg", "--compare-versions", pair[0], than, pair[1]], check=False).returncode == 0
+        for than in ("lt", "gt")
+    ]
+    assert debian_versions.compare(*pair) == asked[1] - asked[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "events", "answer"),
+    [
+        ("2", [{"introduced": "1"}, {"fixed": "2"}, {"introduced": "2"}], False),
+        ("2", [{"introduced": "2"}], True),
+        ("2", [{"introduced": "2"}, {"fixed": "1.5"}], True),
+        ("2", [{"introduced": "0"}, {"fixed": "1.5"}], False),
+        ("2", [{"introduced": "0"}, {"introduced": "1"}, {"fixed": "0.5"}], True),
+        ("2", [{"introduced": "1"}, {"fixed": "1"}], False),
+        ("2", [{"introduced": "3"}], False),
+        ("2", [], False),
+    ],
+)
+def test_a_range_is_open_until_the_last_of_its_ends(
+    version: str, events: list[dict[str, str]], answer: bool
+) -> None:
+    """Both kinds of an order that an ecosystem can have."""
+    for family in ("Debian", "PyPI"):
+        entry = {"ranges": [{"type": "ECOSYSTEM", "events": events}]}
+        assert ranges.affected(entry, family, version) is answer
 
 
 # Anything at all

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import builders
 from ftbuild.engine.builders import Builder, Machine
 from ftbuild.errors import BuildError, ConfigError, HostError, PublishError
+from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import from_builder
 from ftbuild.publishing.names import Names
@@ -60,6 +61,16 @@ def described(
     (folder / "info").write_text(json.dumps(info))
     answer = f'case "$*" in *info*) cat {folder}/info;; *) cat {folder}/inspected;; esac'
     docker_that(folder, monkeypatch, f'echo "$*" >> {folder}/calls\n{answer}')
+
+
+@pytest.mark.parametrize("name", ["-x", "--help", "", " ", "a b", "a\nb", "\x1b[2J", "a/b", "x\u00e9"])
+def test_what_can_be_no_builder_reaches_no_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that begins with a hyphen would be an option of buildx."""
+    monkeypatch.setattr(shell, "run", lambda *_, **__: pytest.fail("a program was started"))
+    asking: list[Callable[[str], object]] = [builders.find, builders.silence]
+    for ask in (*asking, lambda word: builders.require_platform(word, "linux/amd64")):
+        with pytest.raises(ConfigError, match="there can be no builder"):
+            ask(name)
 
 
 def test_a_docker_context_is_a_builder_with_the_machine_of_its_engine(

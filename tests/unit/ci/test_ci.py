@@ -68,6 +68,25 @@ def test_on_github_a_cell_is_published_only_after_its_build_and_its_smoke_test()
     assert not re.search(r"always|failure|cancelled", "".join(job.get("if", "") for job in jobs.values()))
 
 
+@pytest.mark.parametrize("system", ["github", "gitlab"])
+def test_the_list_of_what_was_staged_reaches_every_job_that_takes_it_from_the_registry(system: str) -> None:
+    """Without it they would take what the tags have become: on the GPU, too."""
+    if system == "github":
+        jobs = workflows(OPTIONS)[github.CELL]["jobs"]
+        assert steps.PUSHED in json.dumps([step for step in jobs["build"]["steps"] if "with" in step])
+        for name, command in (("smoke", steps.PULL), ("publish", steps.PUBLISH)):
+            texts = [json.dumps(step) for step in jobs[name]["steps"]]
+            (fetched,) = (n for n, text in enumerate(texts) if "verify-" in text)
+            (used,) = (n for n, step in enumerate(jobs[name]["steps"]) if command in step.get("run", ""))
+            assert fetched < used
+        return
+    made = yaml.safe_load(gitlab.files(OPTIONS)[gitlab.PATH])
+    assert steps.PUSHED in made[".build"]["artifacts"]["paths"]
+    takers = [job for name, job in made.items() if name.startswith(("smoke ", "publish "))]
+    assert takers
+    assert all(job["needs"][0].startswith("build ") for job in takers), "needs bring artifacts"
+
+
 def test_on_github_each_cell_has_its_own_chain_and_the_report_always_runs() -> None:
     jobs = workflows(OPTIONS)[github.NIGHTLY]["jobs"]
     assert jobs["cell"]["uses"] == f"./{github.CELL}"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, GateReport
 from ftbuild.gates.verify import elf, filesystem
-from ftbuild.gates.verify.checks import libraries
+from ftbuild.gates.verify.checks import files, libraries
 from ftbuild.gates.verify.images import BACKEND
 from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult, State
@@ -239,6 +241,58 @@ def test_a_private_key_is_found_but_for_test_data_of_python_packages() -> None:
     packaged = "secret /usr/local/lib/python3.11/dist-packages/gevent/tests/keycert.pem"
     found = list(filesystem.leftovers(*beyond("secret /opt/server.key", packaged)))
     assert found == ["key or password: /opt/server.key"]
+
+
+def test_programs_with_capabilities_are_found_but_for_those_of_the_base() -> None:
+    image, base = beyond("capable /opt/program", "capable /usr/bin/ping")
+    assert filesystem.capable(image, base) == ["/opt/program", "/usr/bin/ping"]
+    assert filesystem.capable(image, replace(base, capable=("/usr/bin/ping",))) == ["/opt/program"]
+    images: Any = SimpleNamespace(
+        plan=SimpleNamespace(base=SimpleNamespace(local=True)),
+        ids={"sdk": "id"},
+        contents=lambda image_id: image,
+    )
+    (verdict,) = files.rights(images, "sdk")
+    assert verdict.state is State.FAIL
+    assert "with capabilities: /opt/program" in verdict.detail
+
+
+@pytest.mark.parametrize(
+    ("path", "content", "found"),
+    [
+        ("etc/notes.txt", "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n", "secret"),
+        ("opt/a/b", "text\n-----BEGIN RSA PRIVATE KEY-----\n", "secret"),
+        ("root/.x", "-----BEGIN PGP PRIVATE KEY BLOCK-----\n", "secret"),
+        ("opt/key.pem", "x -----BEGIN PRIVATE KEY-----\n", "secret"),
+        ("etc/some.conf", "proxy http://me:secret@host:3128\n", "secret"),
+        ("home/me/.config/x", "https://me:secret@host/\n", "secret"),
+        ("opt/pip.conf", "password = x\n", "secret"),
+        ("opt/lib.so", "\0-----BEGIN PRIVATE KEY-----\n", ""),
+        ("opt/manual.txt", "  a file with -----BEGIN PRIVATE KEY----- in it\n", ""),
+        ("etc/motd", "see https://host/@scope and http://host:8080/x@y\n", ""),
+    ],
+)
+def test_a_key_or_password_is_found_whatever_its_file_is_called(
+    path: str, content: str, found: str, tmp_path: Path
+) -> None:
+    """The listing itself, on a folder in place of the root."""
+    for folder in ("etc", "root", "home", "opt", "usr/local/etc"):
+        (tmp_path / folder).mkdir(parents=True)
+    for names in ("etc/passwd", "etc/group"):
+        (tmp_path / names).write_text("root:x:0:0:root:/root:/bin/sh\n")
+    file = tmp_path / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(content)
+    searched = " ".join(f"{tmp_path}/{part}" for part in ("etc", "root", "home", "opt", "usr/local/etc"))
+    script = (
+        filesystem.LISTING.replace("find / ", f"find {tmp_path} ")
+        .replace("find /etc /root /home /opt /usr/local/etc", f"find {searched}")
+        .replace(" /etc/passwd", f" {tmp_path}/etc/passwd")
+        .replace(" /etc/group", f" {tmp_path}/etc/group")
+    )
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+    lines = [line for line in done.stdout.splitlines() if line.startswith(("secret", "capable"))]
+    assert lines == ([f"{found} {file}"] if found else []), done.stdout
 
 
 def test_owners_without_a_name_and_nobody_are_found() -> None:

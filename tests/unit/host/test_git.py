@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from ftbuild.errors import HostError
 from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, last_line, remote
 from ftbuild.host.shell import CommandFailed
 from testing.tokens import running
@@ -78,6 +79,15 @@ def test_settings_that_the_user_passes_by_variables_stay(
     monkeypatch.setenv("GIT_CONFIG_VALUE_0", "https://example.invalid/x.git")
     env = {**NO_REPOSITORY, **remote("https://example.invalid/x.git")}
     assert git("ls-remote", REMOTE, env=env).code == 0
+
+
+@pytest.mark.parametrize("count", ["abc", "-1", "1e3", "99999", "\u0663", " 1"])
+def test_a_number_of_settings_that_is_none_ends_with_a_message(
+    count: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GIT_CONFIG_COUNT", count)
+    with pytest.raises(HostError, match=r"the variable GIT_CONFIG_COUNT is .*, not a number"):
+        remote("https://example.invalid/x.git")
 
 
 def test_the_cause_of_a_failure_is_named_and_not_its_consequence(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ftbuild.host import redaction
@@ -23,6 +25,19 @@ from ftbuild.host.redaction import redact
         ("> proxy-authorization: Basic c2VjcmV0", "> proxy-authorization: Basic ***"),
         ('{"Authorization": "secret"}', '{"Authorization": "***"}'),
         ("PRIVATE-TOKEN: secret", "PRIVATE-TOKEN: ***"),
+        ('Authorization: Token token="secret"', "Authorization: Token ***"),
+        ('Token token="secret" was refused', "Token token=*** was refused"),
+        (r'{"Authorization": "Token token=\"secret\""}', '{"Authorization": "Token ***"}'),
+        (
+            'Proxy-Authorization: Digest username="me", response="secret", qop=auth',
+            "Proxy-Authorization: Digest ***",
+        ),
+        ('api_key = "se cret"', "api_key = ***"),
+        ("me:secret@host:3128", "***@host:3128"),
+        ("cannot reach me:p@ss@host:3128 at all", "cannot reach ***@host:3128 at all"),
+        ("HTTPS_PROXY=me:secret@proxy.example.com", "HTTPS_PROXY=***@proxy.example.com"),
+        ("proxy 'me:secret@[::1]:3128'", "proxy '***@[::1]:3128'"),
+        ("me:secret@localhost", "***@localhost"),
     ],
 )
 def test_what_stands_where_a_secret_stands_is_hidden(text: str, shown: str) -> None:
@@ -39,10 +54,27 @@ def test_what_stands_where_a_secret_stands_is_hidden(text: str, shown: str) -> N
         "request_output_len=3 end_id=50256 pad_token=0 --end-token=7",
         "const int token = order[0]; // key=value",
         "git@host:group/project.git",
+        "triton_with_ft:22.12-sm80@sha256:0123",
+        "pkg:pypi/jinja2@3.1.6 and pkg:generic/openssl@3.0.2",
+        "left:right@3 and a:1@2.3",
+        'tokenizer = "x" and tokens="3"',
+        "[12:30:45] someone@example.com",
     ],
 )
 def test_other_text_stays_as_it_is(text: str) -> None:
     assert redact(text) == text
+
+
+def test_the_password_of_a_proxy_without_a_scheme_is_known_from_its_variable() -> None:
+    redaction.remember_environment({"https_proxy": "me:sesame-street@host:3128"})
+    assert redact("407 for sesame-street") == "407 for ***"
+
+
+def test_text_without_end_takes_no_time() -> None:
+    for text in ("a" * 200_000, "!" * 200_000, "a:" * 100_000, "a:b@" * 50_000, 'token="' * 30_000):
+        start = time.process_time()
+        redact(text)
+        assert time.process_time() - start < 10, text[:8]
 
 
 @pytest.mark.parametrize("url", ["https://me:s3cr%40et/1@host/simple", "https://me:s3cr@et/1@host/simple"])

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import stat
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -19,7 +20,15 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, mounted
 from ftbuild.errors import ConfigError, ConversionError, FtbuildError
-from ftbuild.models import config_ini, conversion, conversion_run, repository, tokenizer, untrusted
+from ftbuild.models import (
+    config_ini,
+    conversion,
+    conversion_run,
+    progress,
+    repository,
+    tokenizer,
+    untrusted,
+)
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from testing import bytelevel, needs
@@ -472,3 +481,36 @@ def test_a_pipe_among_a_tokenizers_files_is_not_waited_for(tmp_path: Path) -> No
 def test_a_link_in_a_circle_is_refused(config: Config, checkpoint: Path) -> None:
     (checkpoint / "notes").symlink_to("notes")
     assert "is a link that leads nowhere" in refused(config, checkpoint).what
+
+
+def nested(folder: Path, depth: int) -> None:
+    """Make folders in each other, one by one: the path of all may be longer than a path can be."""
+    place = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=place)
+        inner = os.open("d", os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = inner
+    os.close(place)
+
+
+def test_folders_in_folders_without_end_are_no_model(tmp_path: Path) -> None:
+    nested(tmp_path, 1200)
+    try:
+        for look in (untrusted.require_links_inside, lambda folder: untrusted.require_plain(folder, "x")):
+            with pytest.raises(ConfigError, match="are no model"):
+                look(tmp_path)
+        assert progress.size(tmp_path) == 0
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_more_files_than_a_model_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(untrusted, "MOST_FILES", 3)
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    untrusted.require_links_inside(tmp_path)
+    assert sorted(path.name for path in untrusted.walk(tmp_path)) == ["a", "b", "file"]
+    (tmp_path / "a" / "b" / "c").touch()
+    with pytest.raises(ConfigError, match="more than 3 files"):
+        untrusted.require_links_inside(tmp_path)

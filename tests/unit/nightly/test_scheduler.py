@@ -6,7 +6,7 @@ import errno
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import count
+from itertools import count, cycle
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.run import NightlyOptions, Request
 from ftbuild.plan import Plan, make_plan
+from ftbuild.publishing import signing
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
 from tests.unit.nightly.conftest import CELLS, DIGEST, HERE, REVISION, THERE, Night
@@ -364,6 +365,25 @@ def test_with_a_key_only_what_is_signed_is_left_alone(
     expected = (State.SKIPPED, Reason.PUBLISHED) if signed else PASSED
     assert outcomes(done) == dict.fromkeys(CELLS, expected)
     assert all("--sign-key" in line for line in night.commands.lines if line[0] == "publish")
+
+
+def test_a_pair_of_which_one_image_is_signed_is_not_left_alone(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shell, "which", lambda program: program)
+    night.commands.published = {(HERE, cell) for cell in CELLS}
+    answers = cycle([True, False])
+    monkeypatch.setattr(signing.KeySigner, "has_signed", lambda *_: next(answers))
+    assert outcomes(night.run(sign_key="cosign.key")) == dict.fromkeys(CELLS, PASSED)
+
+
+def test_what_passed_for_the_same_registry_stays_as_it_is(night: Night) -> None:
+    """It is neither published again nor taken for what the registry had before."""
+    first = night.run()
+    night.commands.ran.clear()
+    second = night.run(resume=True)
+    assert outcomes(first) == outcomes(second) == dict.fromkeys(CELLS, PASSED)
+    assert night.commands.ran == []
 
 
 def test_resuming_without_a_run_is_a_mistake(night: Night) -> None:

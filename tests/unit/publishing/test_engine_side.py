@@ -113,6 +113,11 @@ def pushed(answers: Answers, engine: Engine, said: list[str]) -> RemoteImage:
     return push.push_image(engine.client, "sha256:1", there, "tag", said.append)
 
 
+def told(digest: str) -> dict[str, Any]:
+    """Return the event by which an engine tells what it pushed."""
+    return {"progressDetail": {}, "aux": {"Tag": "tag", "Digest": digest, "Size": 1}}
+
+
 def image_of(config: str) -> dict[str, Any]:
     return {"config": {"mediaType": "a/b", "digest": config, "size": 1}}
 
@@ -122,6 +127,7 @@ def test_an_image_is_tagged_pushed_with_the_login_and_its_tag_removed(
 ) -> None:
     answers.give(image_of("sha256:" + "1" * 64))
     engine.add("sha256:" + "1" * 64, "sha256:" + "1" * 64)
+    engine.stream = [told(digest_of(answers.body))]
     there = Repository(f"{answers.host}/x", Session(patient=False))
     found = push.push_image(engine.client, "sha256:" + "1" * 64, there, "tag", lambda line: None)
     assert "sha256:" + "1" * 64 in found.ids
@@ -138,14 +144,46 @@ def test_an_image_is_tagged_pushed_with_the_login_and_its_tag_removed(
 def test_another_image_under_the_pushed_tag_is_an_error(
     answers: Answers, engine: Engine, there: bool
 ) -> None:
-    if there:
-        answers.give(image_of("sha256:" + "2" * 64))
-    else:
+    answers.give(image_of("sha256:" + "2" * 64))
+    engine.stream = [told(digest_of(answers.body))]
+    if not there:
         answers.give(b"", 404)
     with pytest.raises(PublishError, match="has another image than the one that was pushed") as other:
         pushed(answers, engine, [])
     found = digest_of(answers.body) if there else "nothing"
     assert other.value.where == f"pushed sha256:1, found {found}"
+
+
+def test_an_engine_that_does_not_tell_what_it_pushed_is_not_believed(
+    answers: Answers, engine: Engine
+) -> None:
+    """The tag may have been set by somebody else since, to a manifest that names our configuration."""
+    answers.give(image_of("sha256:1".ljust(71, "1")))
+    for stream in ([], [told("latest")], [{"status": "tag: digest: none size: 1"}]):
+        engine.stream = stream
+        with pytest.raises(PublishError, match="the engine does not tell what it pushed"):
+            pushed(answers, engine, [])
+    engine.images.clear()
+    with pytest.raises(PublishError, match="there is no image sha256:1 to be pushed"):
+        push.push_image(engine.client, "sha256:1", Repository(f"{answers.host}/x"), "tag", print)
+
+
+def test_the_pushed_image_is_the_one_that_the_engine_tells_whatever_the_tag_is(
+    answers: Answers, engine: Engine
+) -> None:
+    """By a field of the event, or by its words alone."""
+    image = "sha256:" + "1" * 64
+    engine.add(image, image)
+    ours = json.dumps({**image_of(image), "layers": []}).encode()
+    forged = json.dumps({**image_of(image), "layers": [{"digest": image, "size": 9}]}).encode()
+    digest = digest_of(ours)
+    answers.give(forged)
+    answers.where[f"/manifests/{digest}"] = (200, {"Content-Type": "a/b"}, ours)
+    for event in (told(digest), {"status": f"tag: digest: {digest} size: 7"}):
+        engine.stream = [event]
+        there = Repository(f"{answers.host}/x", Session(patient=False))
+        found = push.push_image(engine.client, image, there, "tag", lambda line: None)
+        assert found.image.descriptor.digest == digest
 
 
 def test_a_refused_push_says_what_to_do_about_it(answers: Answers, engine: Engine) -> None:
@@ -192,12 +230,12 @@ class Staging:
     def session(self, options: Options) -> PublishSession:
         made = PublishSession(options)
         made._client = self.engine.client
-        made.push = self.push  # type: ignore[method-assign]
+        made.stage = self.stage  # type: ignore[method-assign]
         made.inventory = self.inventory  # type: ignore[method-assign]
         made.staged = self.staged  # type: ignore[method-assign]
         return made
 
-    def push(self, product: str, image: str, tag: str, report: Any) -> Any:
+    def stage(self, plan: Plan, product: str, image: str, tag: str, report: Any) -> Any:
         self.noted.append(("push", product, image, tag))
         return image
 
@@ -269,19 +307,24 @@ def test_a_pulled_image_gets_the_names_that_a_build_gives(
         staging.pull([cell], options, report=said.append)
 
 
-def test_what_is_staged_already_is_not_pushed_again(
+def test_an_image_is_pushed_by_the_engine_even_if_its_staged_tag_is_set(
     cell: Plan, tmp_path: Path, answers: Answers, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Only the engine knows which manifest is of its image: it sends no layer that is there."""
     monkeypatch.setattr(daemon, "connect", lambda: engine.client)
-    answers.give(image_of("sha256:" + "1" * 64))
+    image = "sha256:" + "1" * 64
+    answers.give(image_of(image))
+    engine.add(image, image)
+    engine.stream = [told(digest_of(answers.body))]
     name = f"{answers.host}/x"
     made = PublishSession(Options(Names(name, name), tmp_path))
     said: list[str] = []
-    assert made.push("sdk", "sha256:" + "1" * 64, "tag", said.append).ids
-    assert (said, engine.asked) == ([], [])
-    monkeypatch.setattr(push, "push_image", lambda client, *given: given[:3])
-    assert made.push("sdk", "sha256:2", "tag", said.append) == ("sha256:2", made.staging, "tag")  # type: ignore[comparison-overlap]
+    digest = made.stage(cell, "sdk", image, "tag", said.append).tagged.descriptor.digest
     assert said == ["pushing sdk"]
+    assert [asked[0] for asked in engine.asked] == ["tag", "push", "remove"]
+    assert made.has_pushed(cell, made.staging, digest)
+    assert not made.has_pushed(cell, Repository(f"{name}2"), digest)
+    assert not made.has_pushed(cell, made.staging, image)
     assert session.local_ids({"sdk": "sha256:2"}) == {"sdk": ("sha256:2",)}
 
 

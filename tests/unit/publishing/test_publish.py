@@ -26,6 +26,7 @@ from ftbuild.registry.client import Descriptor, Manifest, digest_of
 from ftbuild.sm import Sm
 from ftbuild.text.results import State
 from testing import gate_records
+from tests.unit.registry.answering import PAIR
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00")
 IDS = {"runtime": "sha256:" + "1" * 64, "sdk": "sha256:" + "2" * 64}
@@ -211,7 +212,7 @@ def test_a_push_is_followed_to_its_end() -> None:
         {"status": "RemoteImage", "progressDetail": {}, "id": "a"},
         {"progressDetail": {}, "aux": {"Tag": "1", "Digest": DIGEST, "Size": 1}},
     ]
-    assert push.follow(stream, fail) == push.Ended(None, 350)
+    assert push.follow(stream, fail) == push.Ended(None, 350, DIGEST)
 
 
 def test_a_refusal_in_the_middle_of_the_stream_is_recognized() -> None:
@@ -274,7 +275,7 @@ class FakeRepository:
         return list(self._tags)
 
     def manifest(self, tag: str) -> Manifest:
-        raw = json.dumps({"annotations": self._tags[tag]}).encode()
+        raw = json.dumps({"manifests": PAIR, "annotations": self._tags[tag]}).encode()
         return Manifest(Descriptor("application/vnd.oci.image.index.v1+json", digest_of(raw), len(raw)), raw)
 
 

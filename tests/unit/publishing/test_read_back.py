@@ -65,12 +65,13 @@ def test_a_tag_that_points_elsewhere_after_it_was_set_is_an_error(
     assert f"{other.digest if status == 200 else 'nothing'} instead of {wanted.digest}" in str(refused.value)
 
 
-def engine(image: str = "") -> Any:
-    """Return an engine that has one image, and pushes nothing."""
+def engine(image: str = "", pushes: str = "") -> Any:
+    """Return an engine that has one image, and tells that it pushed the manifest of this digest."""
+    told = [{"status": "Pushed"}, {"aux": {"Digest": pushes}}]
     found = SimpleNamespace(id=image, tag=lambda *words: None)
     return SimpleNamespace(
         images=SimpleNamespace(get=lambda name: found, remove=lambda *words, **more: None),
-        api=SimpleNamespace(push=lambda *words, **more: iter([{"status": "Pushed"}])),
+        api=SimpleNamespace(push=lambda *words, **more: iter(told)),
     )
 
 
@@ -79,15 +80,18 @@ def test_what_a_push_leaves_in_the_registry_is_the_image_that_was_pushed(
 ) -> None:
     first, second = images
 
-    def pushed(image: Image, tag: str) -> str:
+    def pushed(image: Image, digest: str) -> str:
         return push.push_image(
-            engine(), image.id, shelf.repository, tag, shelf.said.append
+            engine(pushes=digest), image.id, shelf.repository, "second", shelf.said.append
         ).image.descriptor.digest
 
-    assert pushed(first, "first") == first.manifest.digest
-    for tag, found in (("second", second.manifest.digest), ("nowhere", "nothing")):
+    assert pushed(first, first.manifest.digest) == first.manifest.digest
+    for digest, found in (
+        (second.manifest.digest, second.manifest.digest),
+        (f"sha256:{'0' * 64}", "nothing"),
+    ):
         with pytest.raises(PublishError, match="another image than the one that was pushed") as refused:
-            pushed(first, tag)
+            pushed(first, digest)
         assert f"found {found}" in str(refused.value)
 
 

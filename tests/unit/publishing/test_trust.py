@@ -16,12 +16,16 @@ from filelock import FileLock
 from ftbuild.build import bake
 from ftbuild.config.holes import Known
 from ftbuild.config.schema import Config
+from ftbuild.engine import container, daemon
 from ftbuild.errors import HostError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import locks, shell
 from ftbuild.plan import PRODUCTS, Plan, Revision
-from ftbuild.publishing import names
-from ftbuild.publishing.attest import provenance, sbom, vex
+from ftbuild.publishing import names, remote_image, tagging, untested
+from ftbuild.publishing.attest import manifests, provenance, sbom, vex
+from ftbuild.publishing.attest.annotations import of_index
+from ftbuild.publishing.attest.upload import upload
+from ftbuild.publishing.attestations import GATES
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.signing import KeySigner
@@ -29,6 +33,7 @@ from ftbuild.registry.client import digest_of
 from testing import needs
 from testing.registries import PASSWORD, Registry, plain
 from tests.unit.publishing.shelf import INDEX, Shelf
+from tests.unit.publishing.test_engine_side import Engine, told
 from tests.unit.publishing.test_publish import plan_of
 
 OF = "vnd.docker.reference.digest"
@@ -277,6 +282,34 @@ def with_known_holes_of_another(shelf: Shelf, plan: Plan, content: dict[str, Any
     content["manifests"][1] |= stored.as_dict()
 
 
+def with_changed_statements(
+    shelf: Shelf, content: dict[str, Any], change: Callable[[list[dict[str, Any]]], None]
+) -> None:
+    """Change the layers of the attestation manifest."""
+    ours = shelf.repository.manifest(content["manifests"][1]["digest"])
+    assert ours
+    changed = json.loads(ours.raw)
+    change(changed["layers"])
+    raw = json.dumps(changed).encode()
+    stored = shelf.repository.put_manifest(digest_of(raw), raw, ours.descriptor.media_type)
+    content["manifests"][1] |= stored.as_dict()
+
+
+def with_one_statement(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    with_changed_statements(shelf, content, lambda layers: layers.__delitem__(slice(1, None)))
+
+
+def about_nobody(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
+    """Leave a statement of ours without a subject, which is true of all of none."""
+
+    def change(layers: list[dict[str, Any]]) -> None:
+        said = json.loads(shelf.repository.blob(layers[0]["digest"]))
+        blob = shelf.repository.put_blob(json.dumps({**said, "subject": []}).encode(), manifests.LAYER)
+        layers[0] |= blob.as_dict()
+
+    with_changed_statements(shelf, content, change)
+
+
 def with_another_sm(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
     content["annotations"]["io.ftbuild.sm"] = "90"
 
@@ -298,6 +331,8 @@ def with_one_gate(shelf: Shelf, plan: Plan, content: dict[str, Any]) -> None:
         (with_the_platform_hidden, "something else than one image and its attestations"),
         (with_attestations_about_another, "its attestations are about another image"),
         (with_known_holes_of_another, "its attestations are about another image"),
+        (with_one_statement, "its attestations are about another image"),
+        (about_nobody, "its attestations are about another image"),
         (with_another_sm, "its annotation 'io.ftbuild.sm' is not the image's label"),
         (as_the_other_product, "it is not the runtime image of 22.12-sm86-"),
         (with_one_gate, "it has not passed verify,smoke, but verify"),
@@ -390,6 +425,21 @@ def test_a_signed_image_under_the_tag_of_another_cell_is_refused(
     assert shelf.moving(other) == {}
 
 
+def test_of_a_pair_only_what_carries_our_signature_needs_no_records(
+    shelf: Shelf, cell: Plan, signer: KeySigner, tmp_path: Path
+) -> None:
+    shelf.tested(cell)
+    assert only(shelf.publish(cell)).state == "published"
+    digest = shelf.immutable(cell)["runtime"]
+    signer.sign(f"{shelf.repository.name}@{digest}", shelf.said.append)
+    stranger = shelf.elsewhere(tmp_path / "empty")
+    found = stranger.publish(cell, signer=signer)
+    refused(found, "there is no record of verify")
+    where = str(only(found).error)
+    assert shelf.immutable(cell)["sdk"] in where
+    assert digest not in where
+
+
 def test_a_key_that_cannot_be_read_is_an_error(
     shelf: Shelf, cell: Plan, signer: KeySigner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,6 +447,97 @@ def test_a_key_that_cannot_be_read_is_an_error(
     assert only(shelf.publish(cell)).state == "published"
     monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
     refused(shelf.publish(cell, signer=replace(signer)), "cosign cannot read the key")
+
+
+# Images that no GPU has tested
+
+
+class Unsmoked(Engine):
+    """An engine that has a verified pair and its labelled copies, and tells what it pushed by its tag."""
+
+    pushes: dict[str, str]
+
+    def push(self, name: str, **more: Any) -> list[dict[str, Any]]:
+        return [told(self.pushes[more["tag"]])]
+
+
+@pytest.fixture
+def unsmoked(shelf: Shelf, cell: Plan, monkeypatch: pytest.MonkeyPatch) -> Unsmoked:
+    engine = Unsmoked()
+    ids, engine.pushes = shelf.stage(cell), {}
+    shelf.judge(cell, ids, [VERIFY])
+    for product in PRODUCTS:
+        tag = f"{shelf.names.staged(cell, product)}{names.UNSMOKED}"
+        copy = shelf.image(cell, product, tag, **{untested.LABEL: "true"})
+        engine.pushes[tag] = copy.manifest.digest
+        for name, image in (
+            (cell.tag(product), ids[product]),
+            (f"{cell.tag(product)}{names.UNSMOKED}", copy.id),
+            (copy.id, copy.id),
+        ):
+            engine.add(name, image)
+    monkeypatch.setattr(untested, "derive", lambda client, plan, product, name: client.images.get(name).id)
+    monkeypatch.setattr(container, "run", lambda *_, **__: "os\tid\tdebian\nhas\tdpkg\nhas\tpython3\n")
+    monkeypatch.setattr(daemon, "connect", lambda: engine.client)
+    return engine
+
+
+def test_untested_images_are_compared_and_signed_like_tested_ones(
+    shelf: Shelf, cell: Plan, signer: KeySigner, unsmoked: Unsmoked
+) -> None:
+    def publish(signer: KeySigner | None = None) -> str:
+        found = only(shelf.publish(cell, signer=signer, allow_unsmoked=True))
+        assert found.error is None, found.error
+        assert {p.reference.rpartition(names.UNSMOKED)[1] for p in found.products.values()} == {
+            names.UNSMOKED
+        }
+        return found.state
+
+    assert publish() == "unsmoked"
+    assert publish() == "present"
+    assert signatures(shelf) == []
+    assert publish(signer) == "signed"
+    signed = signatures(shelf)
+    assert signed
+    assert publish(signer) == publish() == "present"
+    assert signatures(shelf) == signed
+
+
+@pytest.mark.parametrize("changed", ["statements", "image"])
+def test_an_untested_image_of_somebody_else_gets_no_signature(
+    shelf: Shelf, cell: Plan, signer: KeySigner, unsmoked: Unsmoked, changed: str
+) -> None:
+    assert only(shelf.publish(cell, allow_unsmoked=True)).state == "unsmoked"
+    tag = names.tag(cell, "sdk") + names.UNSMOKED
+    if changed == "statements":
+        found = shelf.repository.manifest(tag)
+        assert found
+        content = json.loads(found.raw)
+        attached = shelf.repository.manifest(content["manifests"][1]["digest"])
+        assert attached
+        layers = json.loads(attached.raw)
+        layers["layers"][2:] = layers["layers"][:1]
+        raw = json.dumps(layers).encode()
+        again = shelf.repository.put_manifest(digest_of(raw), raw, attached.descriptor.media_type)
+        content["manifests"][1] |= again.as_dict()
+    else:
+        other = shelf.image(cell, "sdk", "other", **{untested.LABEL: "true"}).manifest
+        image = remote_image.read(shelf.repository, "other")
+        assert image
+        digest, labels = other.digest, shelf.repository.config(image.image).labels
+        texts = [
+            manifests.statement("x", digest, kind, {}) for kind in (sbom.PREDICATE, provenance.PREDICATE)
+        ]
+        said = of_index(cell, "sdk", **labels, **{GATES: "verify"})
+        upload(shelf.repository, other, {"architecture": "amd64", "os": "linux"}, texts, said, [tag])
+        content = None
+    if content:
+        shelf.repository.put_manifest(tag, json.dumps(content).encode(), INDEX)
+    refused(
+        shelf.publish(cell, signer=signer, allow_unsmoked=True),
+        "not those that ftbuild makes" if content else "another image under the immutable tag",
+    )
+    assert signatures(shelf) == []
 
 
 # Older builds
@@ -435,6 +576,39 @@ def test_of_two_builds_of_one_commit_the_later_published_one_counts(shelf: Shelf
         shelf.tested(plan) if not shelf.immutable(plan) else None
         assert only(shelf.publish(plan)).exit_code == 0
         assert shelf.moving(cell) == shelf.immutable(plan)
+
+
+def index_of(shelf: Shelf, plan: Plan, tag: str, created: str | None) -> str:
+    """Put an index whose build has this time under a tag; return its digest."""
+    image = shelf.image(plan, "runtime", "some").manifest
+    part = {**image.as_dict(), "platform": {"architecture": "amd64", "os": "linux"}}
+    content = {"schemaVersion": 2, "mediaType": INDEX, "manifests": [part]}
+    content["annotations"] = {tagging.CREATED: created} if created else {}
+    return shelf.repository.put_manifest(tag, json.dumps(content).encode(), INDEX).digest
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "goes_back"),
+    [
+        ("2026-01-02T00:00:00+00:00", "2026-01-01T00:00:00+00:00", True),
+        ("2026-01-02T00:00:00+00:00", "2026-01-02T00:00:00+00:00", False),
+        ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00+00:00", False),
+        ("2026-01-02T00:00:00+00:00", None, True),
+        ("2026-01-02T00:00:00+00:00", "2026-01-03T00:00:00", True),  # without an offset it is no time
+        ("2026-01-02T00:00:00", "2026-01-01T00:00:00+00:00", False),
+        (None, None, False),
+    ],
+)
+def test_a_tag_goes_back_when_its_time_is_later_or_the_new_one_has_none(
+    shelf: Shelf, cell: Plan, before: str | None, after: str | None, goes_back: bool
+) -> None:
+    index_of(shelf, cell, "moving", before)
+    digest = index_of(shelf, cell, "new", after)
+    if not goes_back:
+        tagging.require_newer(shelf.repository, digest, "moving")
+        return
+    with pytest.raises(PublishError, match="would go back"):
+        tagging.require_newer(shelf.repository, digest, "moving")
 
 
 # Secrets, locks, full disks

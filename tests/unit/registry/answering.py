@@ -13,6 +13,26 @@ from typing import Any
 from testing.tokens import running
 
 MANIFEST_TYPE = "application/vnd.oci.image.index.v1+json"
+_IMAGE = "sha256:" + "7" * 64
+# What an index of ours has: an image, and attestations about it.
+PAIR = [
+    {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": _IMAGE,
+        "size": 7,
+        "platform": {"architecture": "amd64", "os": "linux"},
+    },
+    {
+        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "digest": "sha256:" + "8" * 64,
+        "size": 7,
+        "platform": {"architecture": "unknown", "os": "unknown"},
+        "annotations": {
+            "vnd.docker.reference.type": "attestation-manifest",
+            "vnd.docker.reference.digest": _IMAGE,
+        },
+    },
+]
 
 
 @dataclass

@@ -28,7 +28,7 @@ from ftbuild.registry.client import MANIFEST_BYTES, Repository
 from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.policy import RetryPolicy
 from ftbuild.registry.session import Session
-from tests.unit.registry.answering import MANIFEST_TYPE, Answers, serving
+from tests.unit.registry.answering import MANIFEST_TYPE, PAIR, Answers, serving
 
 MINUTES = float(os.environ.get("FTBUILD_FUZZ") or 0)
 SECONDS, BYTES = 2.0, 500 * 10**6
@@ -47,7 +47,7 @@ ANNOTATIONS = {
 }
 INDEX = {
     "schemaVersion": 2,
-    "manifests": [PART, {**PART, "annotations": {"a": "b"}}],
+    "manifests": PAIR,
     "annotations": ANNOTATIONS,
 }
 IMAGE = {"schemaVersion": 2, "config": PART, "layers": [PART], "annotations": ANNOTATIONS}

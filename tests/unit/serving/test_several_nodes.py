@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import json
 import os
 import signal
 import subprocess
@@ -133,6 +134,23 @@ def test_kubernetes_schema_accepts_the_pods_and_what_is_beside_them(group: Deplo
         validate.validate(workload, KUBERNETES, strict=True)
     for document in found.values():
         validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_the_pods_of_a_group_share_a_key_that_nobody_else_has(group: Deployment) -> None:
+    """They follow no leader without it, whoever answers at its address."""
+    found = documents(group)
+    key = found["Secret"]["stringData"]["key"]
+    assert len(bytes.fromhex(key)) == 32
+    template = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+    for role in ("leaderTemplate", "workerTemplate"):
+        (container,) = template[role]["spec"]["containers"]
+        (entry,) = (each for each in container["env"] if each["name"] == node_group.KEY)
+        source = entry["valueFrom"]["secretKeyRef"]
+        assert source == {"name": found["Secret"]["metadata"]["name"], "key": "key"}
+    assert key not in json.dumps([document for kind, document in found.items() if kind != "Secret"])
+    assert documents(group)["Secret"]["stringData"]["key"] != key
+    assert "Secret" not in documents(decide(1))
+    assert key not in repr(kubernetes.Cluster(node_key=key))
 
 
 def test_a_group_starts_and_ends_as_one(group: Deployment) -> None:

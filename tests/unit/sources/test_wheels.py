@@ -166,6 +166,26 @@ def test_moving_forward_finds_every_wheel_anew_and_names_newer_versions(
     assert not [line for line in said if "->" in line]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_newer_version_is_one_that_every_base_of_a_file_can_have(
+    small: Path, config_folder: Path, web: Web, turned: bool
+) -> None:
+    """Whichever base is asked first."""
+    file = small / "ngc.txt"
+    file.write_text("demo==1.0\n")
+    listed = config_folder / "bases.yaml"
+    read = yaml.safe_load(listed.read_text().replace(str(small / "open.txt"), str(file)))
+    read["bases"] = dict(sorted(read["bases"].items(), reverse=turned))
+    listed.write_text(yaml.safe_dump(read, sort_keys=False))
+    newer = wheel("demo", "3", "cp311-cp311-manylinux_2_17_x86_64")
+    for_all = {**wheel("demo", "2"), **GOOD}
+    web.add_index("index", {**for_all, **newer})
+    said: list[str] = []
+    wheels.lock(loader.load(config_folder), upgrade=True, report=said.append)
+    (line,) = (line for line in said if "versions stay" in line)
+    assert line.endswith("the index has demo 2")
+
+
 def test_a_base_with_another_python_gets_its_wheels_by_moving_forward(
     small: Path, config_folder: Path
 ) -> None:

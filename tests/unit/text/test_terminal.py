@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ftbuild.text import terminal
 from ftbuild.text.terminal import clean
 
 
@@ -25,3 +26,20 @@ def test_codes_go_and_text_stays(text: str, wanted: str) -> None:
 @given(st.text(st.characters(exclude_characters="\x1b\x9b\r")))
 def test_plain_text_stays_as_it_is(text: str) -> None:
     assert clean(text) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("one\ttwo\nthree\n", "one\ttwo\nthree\n"),
+        ("\x1b]0;owned\x07\x1b[2Jhere", "here"),
+        ("half a code \x1b", "half a code \\x1b"),
+        ("\x07\x08\x7f\x9b", "\\x07\\x08\\x7f\\x9b"),
+        ("over\rwritten", "over\nwritten"),
+        ("turned \u202eround", "turned \\u202eround"),
+        ("Grüße, 你好 🎉", "Grüße, 你好 🎉"),
+    ],
+)
+def test_what_a_terminal_acts_on_goes_or_is_escaped(text: str, shown: str) -> None:
+    assert terminal.safe(text) == shown
+    assert terminal.safe(shown) == shown

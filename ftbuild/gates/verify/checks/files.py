@@ -37,11 +37,12 @@ def owners(images: Images, product: str) -> Iterator[Verdict]:
 
 
 def rights(images: Images, product: str) -> Iterator[Verdict]:
-    """Require that no program of ours is setuid or setgid and no file of ours is world-writable."""
+    """Require no setuid, setgid or capabilities of a program of ours, and no file that all may write."""
     both = _with_base(images, product)
     known = filesystem.DEBIAN_SETUID if images.plan.base.local else {}
     problems = [
         *(f"setuid or setgid: {path}" for path in filesystem.setuid(*both, known=known)),
+        *(f"with capabilities: {path}" for path in filesystem.capable(*both)),
         *(f"world-writable: {path}" for path in filesystem.world_writable(*both)),
     ]
     yield judge(problems, "nothing added", f"chmod it in its stage; {REPORT_BUG}")
