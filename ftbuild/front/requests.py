@@ -240,7 +240,7 @@ class Completion(Generation):
     @model_validator(mode="before")
     @classmethod
     def _of_old_clients(cls, body: Any) -> Any:
-        """Leave out `logprobs` of who names no model: editors' plugins ask for them without a use for them."""
+        """Leave out `logprobs` of who names no model: editors' plugins ask for them, and use none."""
         if isinstance(body, dict) and body.get("model") is None:
             return {name: value for name, value in body.items() if name != "logprobs"}
         return body
