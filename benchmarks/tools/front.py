@@ -2,7 +2,7 @@
 
     python -m benchmarks.tools.front --other ../ftbuild-before --rounds 3
 
-`--other` is another checkout (and `=PYTHON` its interpreter), measured in turn with this one, and so is a bare
+`--other` is another checkout (and `=PYTHON` its interpreter), measured in turn with this one, as is a bare
 stream of FastAPI's. Processor time is the front's alone, user and system, with its processes for tokenizing.
 Events come at the rate of the stand-in. Needs the extras front and bench.
 """

@@ -1,6 +1,6 @@
 """Streams of a gRPC server, read with h2: one connection, and no task, thread or system call for a message.
 
-grpcio's asyncio interface takes most of a token's time of the processor: some 65 of 90 microseconds, h2 some 10
+grpcio's asyncio interface takes most of a token's time of the processor: some 65 of 90 µs, h2 some 10
 (benchmarks/README.md, The OpenAI front). Calls that are answered once are still grpcio's (triton.py). The
 protocol is that of PROTOCOL-HTTP2.md in grpc/grpc's doc.
 """
