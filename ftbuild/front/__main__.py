@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     made = argparse.ArgumentParser(prog="python -m ftbuild.front", description=__doc__, allow_abbrev=False)
     option = made.add_argument
-    option("--triton", required=True, metavar="HOST:PORT", help="the Triton server's gRPC endpoint")
+    option("--triton", required=True, type=_address, metavar="HOST:PORT", help="Triton's gRPC endpoint")
     option("--tokenizer", required=True, type=Path, metavar="FOLDER", help="the checkpoint's tokenizer")
     option("--name", required=True, help="what clients call the model")
     option("--triton-model", default=settings.MODEL, help="Triton's model of token ids (%(default)s)")
@@ -130,6 +130,13 @@ def _whole(low: int, high: int) -> Callable[[str], int]:
         return int(text)
 
     return read
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 65536:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not HOST:PORT")
+    return text
 
 
 def _seconds(text: str) -> float:

@@ -156,7 +156,7 @@ class Service:
         counted = bool(body.stream_options and body.stream_options.include_usage)
         events = self._events(Stream(envelope, counted=counted), asked, tokens)
         # What the server refuses is told by the status.
-        first = await unless_gone(receive, anext(events))  # type: ignore[arg-type]
+        first = await unless_gone(receive, anext(events))
         return Events(_with(first, events))
 
     async def _one(self, request: Prepared) -> Whole:

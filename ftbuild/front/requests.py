@@ -240,7 +240,7 @@ class Completion(Generation):
     @model_validator(mode="before")
     @classmethod
     def _of_old_clients(cls, body: Any) -> Any:
-        """Leave out `logprobs` of who names no model: editors' plugins ask for them without a use for them."""
+        """Leave out `logprobs` of who names no model: editors' plugins ask for them, and use none."""
         if isinstance(body, dict) and body.get("model") is None:
             return {name: value for name, value in body.items() if name != "logprobs"}
         return body
@@ -248,7 +248,7 @@ class Completion(Generation):
     @property
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts; Failure (400) for none, or too many answers to them."""
-        found = _several(self.prompt)
+        found: list[str] | list[list[int]] = _several(self.prompt)
         if not 0 < len(found) * self.choices <= limits.MOST_ANSWERS:
             raise Failure(
                 400, f"prompt: at least one, and at most {limits.MOST_ANSWERS} answers", param="prompt"
@@ -280,7 +280,7 @@ class Embeddings(Body):
     @property
     def inputs(self) -> list[str] | list[list[int]]:
         """The inputs; Failure (400) for none, or too many."""
-        found = _several(self.input)
+        found: list[str] | list[list[int]] = _several(self.input)
         if not 0 < len(found) <= limits.MOST_INPUTS:
             raise Failure(400, f"input: at least one, and at most {limits.MOST_INPUTS}", param="input")
         if self.dimensions is not None:

@@ -1,8 +1,8 @@
 """Streams of a gRPC server, read with h2: one connection, and no task, thread or system call for a message.
 
-grpcio's own asyncio interface takes most of the processor's time of a token: 65 of 90 microseconds, 10 here
-(benchmarks/README.md, the front). Calls that are answered once are still grpcio's (triton.py). The protocol is
-"gRPC over HTTP2" of grpc/grpc's doc/PROTOCOL-HTTP2.md.
+grpcio's asyncio interface takes most of a token's time of the processor: some 65 of 90 µs, h2 some 10
+(benchmarks/README.md, The OpenAI front). Calls that are answered once are still grpcio's (triton.py). The
+protocol is that of PROTOCOL-HTTP2.md in grpc/grpc's doc.
 """
 
 from __future__ import annotations

@@ -126,10 +126,10 @@ def request(model: Facts, ask: Ask) -> dict[str, Array]:
 
 def vector_request(model: Facts, rows: Sequence[Sequence[int] | Array]) -> dict[str, Array]:
     """Return the tensors that ask for a vector of each row of token ids."""
-    ids = np.zeros((len(rows), max(map(len, rows))), _TYPES[model.inputs["input_ids"]])
+    ids: Array = np.zeros((len(rows), max(map(len, rows))), _TYPES[model.inputs["input_ids"]])
     for number, row in enumerate(rows):
         ids[number, : len(row)] = row
-    lengths = np.array([[len(row)] for row in rows], _TYPES[model.inputs[LENGTHS]])
+    lengths: Array = np.array([[len(row)] for row in rows], _TYPES[model.inputs[LENGTHS]])
     return {"input_ids": ids, LENGTHS: lengths}
 
 

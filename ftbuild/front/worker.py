@@ -31,16 +31,17 @@ LENGTH = struct.Struct("<I")
 
 def main(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
     """Answer requests until there are no more."""
-    _limit(limits.START_BYTES)
+    _limit(limits.START_BYTES, limits.START_SECONDS)
     try:
         tokenizer, template = Tokenizer(_load(folder)), chat.read(folder)
     except ConfigError as wrong:
         _send(answers, {"error": wrong.what, "hint": wrong.hint})
         return
-    _limit(limits.TEXT_BYTES)
+    _limit(limits.TEXT_BYTES, limits.TEXT_SECONDS)
     _send(answers, {"template": template is not None})
     while head := requests.read(LENGTH.size):
         asked = json.loads(requests.read(LENGTH.unpack(head)[0]))
+        _limit_time(limits.TEXT_SECONDS)
         try:
             found, ids = answer(tokenizer, template, asked)
         except Failure as refused:
@@ -119,12 +120,23 @@ def _load(folder: Path) -> Any:
         ) from broken
 
 
-def _limit(size: int) -> None:
-    """Let this process take `size` bytes more of memory than it has (RLIMIT_DATA, Linux 4.7 and later)."""
+def _limit(size: int, seconds: int) -> None:
+    """Let this process take so many bytes and seconds more (RLIMIT_DATA is of Linux 4.7 and later)."""
+    _limit_time(seconds)
     most = _data_bytes() + size
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(
         resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+
+
+def _limit_time(seconds: int) -> None:
+    """Let this process take so many seconds of a processor more, also where nobody is left to end it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = int(used.ru_utime + used.ru_stime) + seconds + 1
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
     )
 
 

@@ -132,6 +132,7 @@ def test_a_client_that_sends_half_a_request_holds_up_nobody(asked: Front) -> Non
         (["--port", "65536"], "not a whole number from 1 to 65535"),
         (["--end-id", "4294967296"], "not a whole number"),
         (["--context", "0"], "not a whole number"),
+        (["--triton", "localhost"], "is not HOST:PORT"),
         (["--seconds", "nan"], "not a number of seconds"),
     ],
 )
@@ -227,7 +228,7 @@ def test_old_clients_of_code_completion_are_understood(asked: Front) -> None:
 def test_without_its_packages_the_front_says_which_it_needs(tmp_path: Path) -> None:
     bare = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = [{str(ROOT)!r}]\n"
             "from ftbuild.front.__main__ import main\n"
-            "sys.exit(main(['--triton', 'a', '--tokenizer', 'b', '--name', 'c']))"]  # fmt: skip
+            "sys.exit(main(['--triton', 'a:1', '--tokenizer', 'b', '--name', 'c']))"]  # fmt: skip
     done = subprocess.run(bare, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, "Traceback" in done.stderr) == (4, False), done.stderr
     assert "starlette" in done.stderr
