@@ -58,8 +58,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what is there that was not: of these tests, unless something else was at work meanwhile."""
-    left = sorted(snapshot() - config.stash.get(_BEFORE, frozenset(snapshot())))
-    if left:
+    before = config.stash.get(_BEFORE, None)
+    if left := sorted(snapshot() - before) if before is not None else []:
         terminalreporter.section(f"{len(left)} things are left behind")
         for line in left:
             terminalreporter.write_line(f"       {line}")

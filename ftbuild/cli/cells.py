@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from ftbuild.cli.command import command
@@ -84,7 +85,7 @@ def build(
 ) -> int:
     """Build the runtime and the SDK image of every selected cell."""
     from ftbuild.config import loader
-    from ftbuild.errors import ConfigError, worst
+    from ftbuild.errors import ConfigError, PinError, worst
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
@@ -96,12 +97,13 @@ def build(
             hint="invoke publish pushes what is built here",
         )
     through = _staging(config, push, stage) if push else None
+    bundle = ca_bundle(ca)
+    if sources and not Path(sources).is_file():
+        raise PinError("the bundle does not exist", where=sources, hint="invoke bundle makes it")
     if dry_run:
         _print_plans(planned, format)
         return 0
     # A dry run does without them, in a fifth less time.
-    from pathlib import Path
-
     from ftbuild import pipeline
     from ftbuild.build.run import BuildOptions
     from ftbuild.sources.bundle import read_bundle
@@ -112,7 +114,7 @@ def build(
         cache=cache_folder(),
         work=work_folder(),
         jobs=jobs,
-        ca=ca_bundle(ca),
+        ca=bundle,
         builder=builder,
         progress=progress,
         rebuild=rebuild,

@@ -44,10 +44,10 @@ def unittest(
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
+    options = BuildOptions(cache_folder(), work_folder(), jobs, ca_bundle(ca), builder, progress, rebuild)
     if dry_run:
         _print_recipes([(plan, image.recipe(config, plan)) for plan in planned], format)
         return 0
-    options = BuildOptions(cache_folder(), work_folder(), jobs, ca_bundle(ca), builder, progress, rebuild)
     client = daemon.connect()
 
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:

@@ -126,7 +126,7 @@ def test_what_a_killed_removal_leaves_is_removed_by_the_next_one(
     (work / plan.cell.id / OLDEST / "context").mkdir()
     os.utime(work / plan.cell.id / OLDEST, (3600, 3600))
     with monkeypatch.context() as at_that_moment:
-        at_that_moment.setattr(marker.shutil, "rmtree", killed)
+        at_that_moment.setattr("shutil.rmtree", killed)
         with pytest.raises(KeyboardInterrupt):
             cleaned(work, plan, 2)
     assert [found.kind for found in cleaned(work, plan, 2)] == ["unfinished"]

@@ -103,6 +103,34 @@ def test_a_mistake_gives_its_exit_code_and_a_message_without_traceback(
     assert message in done.stderr
 
 
+CELL = ("--sm", "80", "--triton", "22.12")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (("build", *CELL, "--ca", "/nowhere.pem"), 2, "CA bundle does not exist"),
+        (("build", *CELL, "--sources", "/nowhere.tar"), 5, "/nowhere.tar"),
+        (("build", *CELL, "--push", "registry.example.com/x"), 2, "--push needs --builder"),
+        (("unittest", *CELL, "--ca", "/nowhere.pem"), 2, "CA bundle does not exist"),
+        (("nightly", *CELL, "--ca", "/nowhere.pem"), 2, "CA bundle does not exist"),
+        (("nightly", *CELL, "--builder", "a", "--builder", "a"), 2, "names 'a' twice"),
+        (("nightly", "--resume"), 2, "no nightly run to resume"),
+        (("publish", *CELL), 2, "no registry is named"),
+        (("clean", "--config", "/nowhere"), 2, "folder does not exist"),
+        (("dev.ci", "--cron", "never"), 2, "--cron"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+)
+def test_a_dry_run_refuses_what_the_command_refuses(
+    arguments: tuple[str, ...], code: int, message: str, tmp_path: Path
+) -> None:
+    for more in ((), ("--dry-run",)):
+        done = invoke(*arguments, *more, FTBUILD_WORK=str(tmp_path), FTBUILD_REGISTRY="")
+        assert done.returncode == code, done.stderr
+        assert message in done.stderr
+
+
 def test_a_broken_configuration_names_file_and_line(tmp_path: Path) -> None:
     folder = tmp_path / "buildcfg"
     shutil.copytree(ROOT / "buildcfg", folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,7 +41,7 @@ def test_a_clean_checkout_is_its_commit(checkout: Path) -> None:
 CHANGES: dict[str, Callable[[Path], object]] = {
     "changed": lambda root: (root / "patches/ft/series").write_text("other\n"),
     "new": lambda root: (root / "patches/ft/9000-new.patch").write_text("new\n"),
-    "new folder": lambda root: ((root / "buildcfg").mkdir(), (root / "buildcfg/matrix.yaml").touch()),
+    "new folder": lambda root: shutil.copytree(root / "patches", root / "buildcfg"),
     "gone": lambda root: (root / "dockerfiles/a.Dockerfile").unlink(),
     "staged": lambda root: (
         (root / "ftbuild/plan.py").write_text("other\n"),
