@@ -308,6 +308,7 @@ def main() -> int:
     for protocol in (HTTP, GRPC, FRAMES):
         parser.add_argument(f"--{protocol}", type=int, default=0, metavar="REQUESTS")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no batch later than that")
     parser.add_argument("--without", nargs="*", default=[], metavar="KIND")
     parser.add_argument("--replay", nargs="*", default=[], metavar="PROTOCOL:SEED", type=_sent)
     given = parser.parse_args()
@@ -318,7 +319,8 @@ def main() -> int:
         print(wrong or "the server lives and answers")
         return bool(wrong)
     counts = {HTTP: given.http, GRPC: given.grpc, FRAMES: given.frames}
-    result = run(given.image, counts, given.seed, kinds=kinds)
+    until = time.monotonic() + 60 * given.minutes
+    result = run(given.image, counts, given.seed, kinds=kinds, until=until)
     print(result)
     return bool(result.deaths)
 
