@@ -72,8 +72,9 @@ def test_the_server_passes_upstreams_tests(
         container.reload()
         alive = container.status == "running"
     left_out = ", ".join(f"{name}: {reason}" for name, reason in suite.left_out.items()) or "nothing"
-    counts = f"passed {ran.passed}, failed {len(ran.failed)}, skipped {ran.skipped}"
+    counts = f"passed {ran.passed}, failed {len(ran.failed)}, skipped {len(ran.skipped)}"
     print(f"{suite.name}: {counts}; left out: {left_out}")
+    print(*(f"  {name}: {why}" for name, why in {**ran.failed, **ran.skipped}.items()), sep="\n")
     assert not ran.failed
     assert ran.passed
     assert alive
