@@ -41,7 +41,7 @@ SILENCE_SECONDS = 0.3
 CALL_SECONDS = 5
 SETTLE_SECONDS = 0.2
 ALIVE_SECONDS = 20
-SHOWN_BYTES, SHOWN_REQUESTS = 600, 5
+SHOWN_BYTES, SHOWN_REQUESTS, STACK_LINES = 600, 5, 40
 Sent = tuple[str, int]
 
 
@@ -121,7 +121,7 @@ def run(
                     break
             else:
                 continue
-            log = f"{wrong}\n{server.log_excerpt()}"
+            log = f"{wrong}\n{last_words(server)}"
         death = _guilty(image, batch, kinds, log)
         result.deaths.append(death)
         report(f"a server ended:\n{death}")
@@ -135,7 +135,7 @@ def replay(image: str, sent: Sequence[Sent], kinds: Kinds = Kinds()) -> str:
         for one in sent:
             _send(server, one, kinds)
         wrong = fault(server)
-        return f"{wrong}\n{server.log_excerpt()}" if wrong else ""
+        return f"{wrong}\n{last_words(server)}" if wrong else ""
 
 
 def describe(sent: Sent, kinds: Kinds = Kinds()) -> str:
@@ -272,6 +272,13 @@ def fault(server: Server) -> str:
     return f"the server does not answer: {failed}"
 
 
+def last_words(server: Server) -> str:
+    """Return the stack that a server wrote as it ended, or the errors of its log."""
+    logs = b"".join(server.container.get_logs()).decode("utf-8", "replace")
+    _, signal, stack = logs.partition("Signal (")
+    return "\n".join((signal + stack).splitlines()[:STACK_LINES]) or server.log_excerpt()
+
+
 def _guilty(image: str, batch: Sequence[Sent], kinds: Kinds, log: str) -> Death:
     """Find what ended a server: the first request after which another one is gone, perhaps alone."""
     with running(image) as server:
@@ -280,7 +287,7 @@ def _guilty(image: str, batch: Sequence[Sent], kinds: Kinds, log: str) -> Death:
             # A client that does not wait for an answer is not told when its request has been read.
             time.sleep(SETTLE_SECONDS)
             if _gone(server):
-                log = f"{fault(server)}\n{server.log_excerpt()}"
+                log = f"{fault(server)}\n{last_words(server)}"
                 alone = replay(image, [sent], kinds)
                 return Death([sent], alone, kinds) if alone else Death(batch[number::-1], log, kinds)
     return Death(batch, log, kinds)
@@ -308,6 +315,7 @@ def main() -> int:
     for protocol in (HTTP, GRPC, FRAMES):
         parser.add_argument(f"--{protocol}", type=int, default=0, metavar="REQUESTS")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no batch later than that")
     parser.add_argument("--without", nargs="*", default=[], metavar="KIND")
     parser.add_argument("--replay", nargs="*", default=[], metavar="PROTOCOL:SEED", type=_sent)
     given = parser.parse_args()
@@ -318,7 +326,8 @@ def main() -> int:
         print(wrong or "the server lives and answers")
         return bool(wrong)
     counts = {HTTP: given.http, GRPC: given.grpc, FRAMES: given.frames}
-    result = run(given.image, counts, given.seed, kinds=kinds)
+    until = time.monotonic() + 60 * given.minutes
+    result = run(given.image, counts, given.seed, kinds=kinds, until=until)
     print(result)
     return bool(result.deaths)
 

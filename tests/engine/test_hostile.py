@@ -14,11 +14,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild.cli.selection import Selection, plans
-from ftbuild.config import loader
-from ftbuild.engine import daemon
 from ftbuild.serving.image_choice import Image
-from testing import ROOT
+from testing.compiled_server import image as compiled_server_image
 from testing.hostile import campaign, grpc_calls, http_requests, models
 from testing.hostile.campaign import FRAMES, GRPC, HTTP, Kinds
 from testing.outcomes import MINUTES
@@ -40,12 +37,7 @@ HARMLESS = Kinds(
 
 @pytest.fixture(scope="module")
 def compiled_server(client: docker.DockerClient) -> str:
-    """The base whose server is compiled from sources, where somebody has made it: that takes half an hour."""
-    config = loader.load(ROOT / "buildcfg")
-    plan = plans(config, Selection(config.folder, ["26.06"], ["90"], base=["open-trixie"]))[0]
-    if daemon.image(client, plan.base.serving) is None:
-        pytest.skip("needs the server compiled from sources (invoke base --base open-trixie, half an hour)")
-    return plan.base.serving
+    return compiled_server_image(client)
 
 
 def seed() -> int:

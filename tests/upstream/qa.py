@@ -1,14 +1,14 @@
-"""Triton's qa tests in the network and the shared memory of a server's container, which nobody else reaches."""
+"""Triton's qa tests, run in the network and the shared memory of a server's container."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,19 +35,20 @@ MODULES = (
     "requests",
 )
 READY_SECONDS = 180
+_PROGRAM = Path(__file__).parent / "programs" / "qa_tests.py"
 SUITE_SECONDS = 1200
-_READY = "import sys, urllib.request as u; sys.exit(u.urlopen('http://localhost:8000/v2/health/live').status != 200)"
+_READY = "from urllib.request import urlopen as ask; ask('http://localhost:8000/v2/health/live')"
 # The tests look for the server's shared memory in the folder of their own machine.
 _CLIENT = 'mount --bind "$0" /dev/shm && cd "$1" && shift && exec "$@"'
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What became of a suite: tests that passed, failed (with the last line of each) and skipped themselves."""
+    """What became of a suite: how many tests passed, which failed or skipped themselves, and why."""
 
     passed: int
     failed: Mapping[str, str]
-    skipped: int
+    skipped: Mapping[str, str]
 
 
 def write_repository(suite: Suite, qa: Path, folder: Path) -> None:
@@ -105,42 +106,18 @@ def serving(
 
 def run(suite: Suite, qa: Path, container: Container, folder: Path) -> Ran:
     """Run the tests of a suite against its server."""
-    pid, report = container.attrs["State"]["Pid"], folder / "report.xml"
-    inside = qa / Path(suite.file).parent
-    chosen = [suite.only] if suite.only else []
-    chosen += [f"not {name}" for name in suite.left_out]
-    tests = [PYTHON, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", "--timeout=600"]
-    tests = [word for word in tests if word != "--timeout=600"]
-    command = [
-        "nsenter",
-        f"--net=/proc/{pid}/ns/net",
-        "unshare",
-        "--mount",
-        "sh",
-        "-c",
-        _CLIENT,
-        str(folder / "shm"),
-    ]
-    command += [str(inside), *tests, Path(suite.file).name, *(["-k", " and ".join(chosen)] if chosen else [])]
+    pid, report = container.attrs["State"]["Pid"], folder / "report.json"
+    file = qa / suite.file
+    command = ["nsenter", f"--net=/proc/{pid}/ns/net", "unshare", "--mount", "sh", "-c", _CLIENT]
+    command += [str(folder / "shm"), str(file.parent), PYTHON, str(_PROGRAM), str(report), file.stem]
+    command += [suite.only, *suite.left_out]
     environment = {
-        **os.environ, "SERVER_PID": str(pid), "SERVER_LOG": str(folder / "log" / "server.log"), "PYTHONPATH": "",
-        "PYTHONDONTWRITEBYTECODE": "1",
+        **os.environ, "SERVER_PID": str(pid), "SERVER_LOG": str(folder / "log" / "server.log"),
+        "PYTHONPATH": "", "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     said = subprocess.run(
         command, env=environment, capture_output=True, text=True, timeout=SUITE_SECONDS, check=False
     )
     assert report.exists(), said.stdout[-3000:] + said.stderr[-3000:]
-    return _read(report)
-
-
-def _read(report: Path) -> Ran:
-    failed, skipped, passed = {}, 0, 0
-    for case in ElementTree.parse(report).iter("testcase"):
-        wrong = [child for child in case if child.tag in ("failure", "error")]
-        if wrong:
-            failed[case.attrib["name"]] = (wrong[0].attrib.get("message") or "").replace("\n", " ")[:300]
-        elif any(child.tag == "skipped" for child in case):
-            skipped += 1
-        else:
-            passed += 1
-    return Ran(passed, failed, skipped)
+    content = json.loads(report.read_text())
+    return Ran(content["passed"], content["failed"], content["skipped"])

@@ -1,7 +1,7 @@
 """Triton's own qa tests against the server that we compile: those that need no framework, GPU or cloud.
 
-FTBUILD_QA_PYTHON names a Python with `tritonclient[http,grpc]`, ml_dtypes, psutil, requests, pytest and boofuzz. The
-tests are fetched with the server's sources, and never copied into this repository.
+FTBUILD_QA_PYTHON names a Python with `tritonclient[http,grpc]`, ml_dtypes, psutil, requests, sseclient-py,
+pytest and boofuzz. The tests are fetched with the server's sources, and never copied into this repository.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.host.git import git
-from testing import needs
+from testing import compiled_server, needs
 
 from . import qa
 from .qa_suites import SUITES, Suite
@@ -45,21 +44,19 @@ def tests(config: Config, need: Callable[..., None], tmp_path_factory: pytest.Te
 
 
 @pytest.fixture(scope="module")
-def server(config: Config) -> tuple[docker.DockerClient, str]:
+def server() -> tuple[docker.DockerClient, str]:
     """The engine and the base whose server is compiled."""
     try:
         client = daemon.connect()
     except HostError as missing:
         needs.absent(needs.ENGINE, f"needs Docker Engine: {missing.what}")
-    plan = plans(config, Selection(config.folder, ["26.06"], ["90"], base=["open-trixie"]))[0]
-    if daemon.image(client, plan.base.serving) is None:
-        pytest.skip("needs the server compiled from sources (invoke base --base open-trixie, half an hour)")
+    image = compiled_server.image(client)
     if os.geteuid():
         pytest.skip("needs root, to enter the network of the server's container")
     find = "import importlib, sys; [importlib.import_module(name) for name in sys.argv[1:]]"
     if subprocess.run([qa.PYTHON, "-c", find, *qa.MODULES], capture_output=True, check=False).returncode:
         pytest.skip("needs a Python with what Triton's qa imports: FTBUILD_QA_PYTHON")
-    return client, plan.base.serving
+    return client, image
 
 
 @pytest.mark.timeout(qa.SUITE_SECONDS + qa.READY_SECONDS)
@@ -75,9 +72,9 @@ def test_the_server_passes_upstreams_tests(
         container.reload()
         alive = container.status == "running"
     left_out = ", ".join(f"{name}: {reason}" for name, reason in suite.left_out.items()) or "nothing"
-    print(
-        f"{suite.name}: passed {ran.passed}, failed {len(ran.failed)}, skipped {ran.skipped}; left out: {left_out}"
-    )
+    counts = f"passed {ran.passed}, failed {len(ran.failed)}, skipped {len(ran.skipped)}"
+    print(f"{suite.name}: {counts}; left out: {left_out}")
+    print(*(f"  {name}: {why}" for name, why in {**ran.failed, **ran.skipped}.items()), sep="\n")
     assert not ran.failed
     assert ran.passed
     assert alive
