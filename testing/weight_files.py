@@ -12,7 +12,7 @@ from pathlib import Path
 from ftbuild.config import loader
 from ftbuild.config.families import Converter
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_ini, loading, weights
+from ftbuild.models import config_ini, converters, loading, weights
 
 # What converters write into config.ini besides the facts that models.yaml names (FT v5.3
 # huggingface_bloom_convert.py:282-304, huggingface_opt_convert.py:198-201; llama_weights.py).
@@ -39,8 +39,9 @@ _BESIDES: Mapping[str, Mapping[str, object]] = {
 FACTS = {
     "layers": 2, "decoder_layers": 3, "heads": 4, "kv_heads": 4, "head_size": 16, "hidden": 64, "inner": 256,
     "positions": 32, "types": 2, "vocabulary": 96, "buckets": 32, "gated": 1, "rotary": 8, "parallel": 1,
-    "norm_first": 1, "start": 94, "end": 95,
+    "norm_first": 1, "start": 94, "end": 95, "scaled": 1,
 }  # fmt: skip
+REALS = {"epsilon": 1e-5}
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ class Model:
         else:
             found |= {f"{section}.model_name": self.family}
         found |= _BESIDES.get(self.family, {})
-        for name, keys_of in weights.added_config(self.converter, self.facts).items():
+        converter = converters.with_reals(self.converter, REALS)
+        for name, keys_of in weights.added_config(converter, self.facts).items():
             found |= {f"{name}.{key}": value for key, value in keys_of.items()}
         found[self.converter.data_type] = self.data_type
         return {key: str(value) for key, value in found.items()}

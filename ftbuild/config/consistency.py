@@ -141,7 +141,7 @@ def _loading(name: str, family: Family) -> Iterator[Contradiction]:
         place = ("families", name, "loading", "parts", number)
         known = {*part.facts, "gpus", "int8_mode"}
         tables = [part.files, part.more, *(other.files for other in part.instead)]
-        sizes = [size for table in tables for size in table.values()]
+        sizes = [size for table in (*tables, part.rows) for size in table.values()]
         conditions = [*part.only_if.values(), *part.optional.values(), *(o.when for o in part.instead)]
         conditions += [condition for condition in part.asks.values() if condition != "undescribed"]
         used = _names([*sizes, *conditions]) | _names(
@@ -159,7 +159,7 @@ def _loading(name: str, family: Family) -> Iterator[Contradiction]:
             *(file for o in part.instead for file in o.replaces),
         }
         there = {file for table in tables for file in table}
-        for file in sorted((named | {*part.types, *(f for o in part.instead for f in o.types)}) - there):
+        for file in sorted((named | {*part.rows, *(f for o in part.instead for f in o.types)}) - there):
             yield Contradiction("models.yaml", place, f"{name} names {file!r}, which is none of its files")
         for key in sorted({*part.words} - {*part.keys, *part.more_keys}):
             yield Contradiction(

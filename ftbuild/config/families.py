@@ -306,8 +306,8 @@ class LoadedPart(Model):
     spare: tuple[FileNames, ...] = Field(
         default=(), description="files that some converters write for models that do not read them"
     )
-    types: Mapping[FileNames, Literal["fp32", "int8"]] = Field(
-        default={}, description="file that is read as this, whatever config.ini says"
+    rows: Mapping[FileNames, Formula | Natural] = Field(
+        default={}, description="table that may have more rows than are read -> values of a row"
     )
     instead: tuple[Instead, ...] = ()
     prompts: Prompts | None = None

@@ -29,11 +29,15 @@ _NUMBERS = re.compile(r"[0-9]+")
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file that is read: its bytes, how they were counted, and whether it must be there."""
+    """A file that is read: its bytes, how they were counted, and whether it must be there.
+
+    `row` are the bytes of a row of a table that may have more of them; 0: it must be as large as said.
+    """
 
     size: int
     reason: str
     required: bool = True
+    row: int = 0
 
 
 @dataclass
@@ -203,9 +207,7 @@ def expected(part: LoadedPart, known: Numbers, item_type: str) -> list[Files]:
             f"{most} layers on {gpus} GPUs: {total} weight files, more than the {MOST_FILES} of any model",
             hint=f"check the numbers in {config_ini.FILE}",
         )
-    types = dict[str, str](part.types)
-    for other in part.instead:
-        types.update(other.types)
+    types = {name: kind for other in part.instead for name, kind in other.types.items()}
     found = []
     for pattern, size, layers in tables:
         wanted = _wanted(part, known, pattern, size, types.get(pattern, item_type))
@@ -259,7 +261,8 @@ def _wanted(part: LoadedPart, known: Numbers, pattern: str, size: str, item_type
     gpus = known.given[GPUS] if GPUS in _COUNTER.findall(pattern) else 1
     split = f", a share of {gpus}" if gpus > 1 else ""
     reason = f"{known.reason(size)}, {item_type}{split}"
-    return Wanted(values // gpus * ITEM_BYTES[item_type], reason, required)
+    row = known.value(part.rows.get(pattern, 0)) * ITEM_BYTES[item_type]
+    return Wanted(values // gpus * ITEM_BYTES[item_type], reason, required, row)
 
 
 def _prompts(part: LoadedPart, known: Numbers, item_type: str) -> Iterator[Files]:

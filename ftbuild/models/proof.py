@@ -30,7 +30,12 @@ class _Checked:
 
     @property
     def is_right(self) -> bool:
-        return self.has == self.wanted.size or (self.has is None and not self.wanted.required)
+        if self.has is None:
+            return not self.wanted.required
+        if isinstance(self.has, str):
+            return False
+        further = self.has - self.wanted.size
+        return further == 0 or (further > 0 and self.wanted.row > 0 and further % self.wanted.row == 0)
 
     def __str__(self) -> str:
         shown = untrusted.plain(self.name)
@@ -117,25 +122,21 @@ def _without_type(part: LoadedPart, values: Mapping[str, str]) -> str:
 def _told(checked: Sequence[_Checked], types: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong: what all files have in common, or the first few and how many more."""
     wrong = [one for one in checked if not one.is_right]
-    if len(wrong) < len(checked):
+    if not wrong:
+        return
+    if all(one.has is None for one in checked):
+        yield f"none of the {len(checked)} weight files is there, for instance {wrong[0].name}"
+    elif guess := _of_another_type(checked):
+        written = ", ".join(f"{key} = {untrusted.plain(kind)}" for key, kind in types.items())
+        yield f"all {len(checked)} files have {guess}, but {config_ini.FILE} has {written}"
+    else:
         yield from map(str, wrong[:_SHOWN])
         if len(wrong) > _SHOWN:
             yield f"and {len(wrong) - _SHOWN} more of {len(checked)} files"
-        return
-    if wrong and all(one.has is None for one in wrong):
-        yield f"none of the {len(wrong)} weight files is there, for instance {wrong[0].name}"
-        return
-    if wrong and (guess := _of_another_type(wrong)):
-        written = ", ".join(f"{key} = {untrusted.plain(kind)}" for key, kind in types.items())
-        yield f"all {len(wrong)} files have {guess}, but {config_ini.FILE} has {written}"
-        return
-    yield from map(str, wrong[:_SHOWN])
-    if len(wrong) > _SHOWN:
-        yield f"and {len(wrong) - _SHOWN} more: no file fits"
 
 
-def _of_another_type(wrong: Sequence[_Checked]) -> str | None:
-    sizes = [(one.has if isinstance(one.has, int) else 0, one.wanted.size) for one in wrong]
+def _of_another_type(checked: Sequence[_Checked]) -> str | None:
+    sizes = [(one.has if isinstance(one.has, int) else 0, one.wanted.size) for one in checked]
     if all(2 * has == size for has, size in sizes):
         return "half of the bytes: they look like fp16"
     if all(has == 2 * size for has, size in sizes):

@@ -58,8 +58,6 @@ def solve(part: LoadedPart, sizes: Mapping[str, int], known: Mapping[str, int]) 
         if counter := loading.layer_counter(pattern):
             layers = max(int(match[LAYER]) for match in found.values()) + 1
             counted[counter] = max(counted.get(counter, 0), layers)
-        if pattern in part.types:
-            continue
         shares = known[GPUS] if GPU in one.groupindex else 1
         names = Counter(name for name in factors if not name.isdigit())
         constant = 1

@@ -212,7 +212,7 @@ def test_a_model_without_config_ini_is_asked_for_what_no_file_tells(
     ("change", "what", "hint"),
     [
         ({"n_layer": 3}, "there are files of 2 layers", "--ini gptj.num_layer=2"),
-        ({"vocab_size": 50}, "model.wte.bin has 24576 bytes, not 12800", "--ini gptj.vocab_size=96"),
+        ({"vocab_size": 500}, "model.wte.bin has 24576 bytes, not 128000", "--ini gptj.vocab_size=96"),
         ({"n_inner": 128}, "dense_h_to_4h", "--ini gptj.inter_size=256"),
         ({"weight_data_type": "fp16"}, "twice the bytes", "--ini gptj.weight_data_type=fp32"),
         ({"activation_function": "relu"}, "activation_function is relu", "whatever config.ini says"),
