@@ -132,7 +132,7 @@ def _night(seed: int, rng: random.Random, found: Scene) -> Outcome:
 
 
 def _rendered(folder: Path) -> None:
-    history.remembered(folder)
+    history.remembered(folder, history.UNKNOWN)
     last = history.last(folder)
     if last is None:
         raise PublishError("there is no nightly run to resume", where=str(folder))

@@ -115,9 +115,9 @@ class Night:
     revision: Revision = REVISION
     cache: Path = Path()
 
-    def run(self, *, selected: Sequence[str] | None = None, **options: Any) -> NightlyRun:
+    def run(self, **options: Any) -> NightlyRun:
         """Run over `selected` (default: all three cells; when resuming, those of the record)."""
-        cells = selected or (() if options.get("resume") else self.selected)
+        cells = options.pop("selected", None) or (() if options.get("resume") else self.selected)
         table = matrix.select_with_excluded(self.config, cells=cells) if cells else None
         request = Request(self.config, table, ["--cell", "x"], self.revision, self.work, self.cache)
         settings: dict[str, Any] = {"registry": HERE, "audit": False, "jobs": 4, "parallel": 1, **options}

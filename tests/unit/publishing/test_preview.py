@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,7 @@ def nothing(shelf: Shelf, cell: Plan) -> None:
     """Neither built here nor staged."""
 
 
-SITUATIONS: list[tuple[Situation, dict[str, bool], str]] = [
+SITUATIONS: list[tuple[Situation, dict[str, Any], str]] = [
     (nothing, {}, "refused"),
     (nothing, {"allow_unsmoked": True}, "refused"),
     (verified, {}, "refused"),
@@ -97,7 +98,7 @@ def test_a_dry_run_says_what_the_real_run_does_and_writes_nothing(
     shelf: Shelf,
     cell: Plan,
     situation: Situation,
-    allowed: dict[str, bool],
+    allowed: dict[str, Any],
     action: str,
 ) -> None:
     situation(shelf, cell)
