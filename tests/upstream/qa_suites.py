@@ -131,6 +131,13 @@ _SENDER = {
 _PYTHON = "L0_backend_python"
 _EXPLICIT = ("--model-control-mode=explicit", "--load-model=simple", "--allow-client-shm=true")
 
+TRACING = "the server is compiled without tracing"
+_OF_CLIENTS = {
+    "test_get_model_repository_index": "counts the seven models of upstream's examples",
+    "test_get_trace_settings": TRACING,
+    "test_update_trace_settings": TRACING,
+}
+
 SUITES: Sequence[Suite] = (
     Suite(
         "L0_http/generate_endpoint_test.py",
@@ -167,9 +174,15 @@ SUITES: Sequence[Suite] = (
             "simple_identity": _identity("TYPE_STRING"),
             "simple_identity_int64": _identity("TYPE_INT64"),
         },
+        ["--model-control-mode=explicit", "--load-model=*"],
         left_out={"test_descriptive_status_code": ONNX, "test_loading_large_invalid_model": ONNX},
     ),
-    Suite("L0_http/python_http_aio_test.py", {"simple": _SIMPLE}, _EXPLICIT),
+    Suite(
+        "L0_http/python_http_aio_test.py",
+        {"simple": _SIMPLE},
+        ["--allow-client-shm=true"],
+        left_out=_OF_CLIENTS,
+    ),
     Suite(
         "L0_http/http_restricted_api_test.py",
         {"simple": _SIMPLE},
@@ -179,7 +192,12 @@ SUITES: Sequence[Suite] = (
             "--http-restricted-api=inference:infer-key=infer-value",
         ],
     ),
-    Suite("L0_grpc/python_grpc_aio_test.py", {"simple": _SIMPLE}, _EXPLICIT),
+    Suite(
+        "L0_grpc/python_grpc_aio_test.py",
+        {"simple": _SIMPLE},
+        ["--allow-client-shm=true"],
+        left_out=_OF_CLIENTS,
+    ),
     Suite(
         f"{_PYTHON}/python_test.py",
         {
@@ -314,7 +332,7 @@ SUITES: Sequence[Suite] = (
 # Suites of the same list that run nothing here, and why.
 NOT_RUN: Mapping[str, str] = {
     "L0_backend_fastertransformer": "needs a GPU and T5's weights: `invoke smoke` serves T5 on one",
-    "L0_trace": "the server is compiled without tracing",
+    "L0_trace": TRACING,
     "L0_lifecycle": "its models are of other frameworks; test.sh starts a server for each test",
     "L0_shared_memory": "test.sh starts a server for each test, with models of ONNX",
     "L0_grpc/python_unit_test.py": "its models are of ONNX and custom backends",

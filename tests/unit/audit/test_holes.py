@@ -215,6 +215,14 @@ def test_an_sbom_lists_what_the_image_holds_and_not_what_it_was_made_of(
     assert not contents.of_sbom(sbom_file(tmp_path, config, "ngc")).local
 
 
+def test_plan_and_sbom_name_the_same_patches(config: Config, tmp_path: Path) -> None:
+    """So that a hole that a patch closes is open by neither."""
+    plan = plans(config, "open")[2]
+    found = contents.of_sbom(sbom_file(tmp_path, config)).patches
+    assert found == contents.of_plan(plan, "runtime").patches == tuple(sorted(plan.patch_names()))
+    assert found
+
+
 def test_an_sbom_of_another_tool_is_read_as_far_as_its_package_urls_go(tmp_path: Path) -> None:
     urls = ["pkg:deb/ubuntu/libc6@2.31-0?arch=amd64&distro=ubuntu-20.04&upstream=glibc", "pkg:npm/x@1"]
     refs = [
