@@ -15,7 +15,7 @@ import pytest
 from ftbuild.client import golden
 from ftbuild.config.schema import Config
 
-from .conftest import TorchWorker
+from .conversions import TorchWorker
 
 # Section and key of config.ini, by the family whose code serves it (models.yaml, served_as).
 KEYS = {

@@ -68,7 +68,8 @@ def test_what_can_be_no_builder_reaches_no_program(name: str, monkeypatch: pytes
     """A name that begins with a hyphen would be an option of buildx."""
     monkeypatch.setattr(shell, "run", lambda *_, **__: pytest.fail("a program was started"))
     asking: list[Callable[[str], object]] = [builders.find, builders.silence]
-    for ask in (*asking, lambda word: builders.require_platform(word, "linux/amd64")):
+    asking.append(lambda word: builders.require_platform(word, "linux/amd64"))
+    for ask in asking:
         with pytest.raises(ConfigError, match="there can be no builder"):
             ask(name)
 

@@ -12,6 +12,7 @@ from ftbuild.build import bake, base, context, os_layer, packages
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, daemon, made
 from ftbuild.errors import ConfigError, HostError
+from ftbuild.host import disk
 from ftbuild.sources import downloads
 from ftbuild.sources.debian import pinned
 from tests.unit.publishing.test_publish import plan_of
@@ -75,7 +76,7 @@ def test_a_base_with_another_id_is_built_again(
     ):  # fmt: skip
         monkeypatch.setattr(room, name, lambda *_, **__: {})
     monkeypatch.setattr(os_layer, "ensure", lambda *_: "os")
-    monkeypatch.setattr(base.disk, "require", lambda *_: None)
+    monkeypatch.setattr(disk, "require", lambda *_: None)
     monkeypatch.setattr(bake, "run", build)
     host = bake.Host(1)
 

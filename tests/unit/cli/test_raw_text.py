@@ -38,7 +38,8 @@ def test_what_commands_print_passes_one_place(monkeypatch: pytest.MonkeyPatch) -
     for stream in shown:
         assert isinstance(stream, io.StringIO)
         assert not _ACTS.search(stream.getvalue()), stream.getvalue()
-    assert "evil one\ttwo\n" in shown[0].getvalue()  # type: ignore[attr-defined]
+    assert isinstance(shown[0], io.StringIO)
+    assert "evil one\ttwo\n" in shown[0].getvalue()
 
 
 def test_nothing_goes_round_that_place() -> None:

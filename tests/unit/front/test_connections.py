@@ -32,7 +32,8 @@ async def small(scope: Any, receive: Any, send: Any) -> None:
 
 async def endless(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": []})
-    while (await asyncio.sleep(0)) is None:
+    while True:
+        await asyncio.sleep(0)
         await send({"type": "http.response.body", "body": b"a" * 65536, "more_body": True})
 
 

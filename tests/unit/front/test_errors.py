@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -119,7 +120,13 @@ def test_a_conversation_goes_on_with_the_message_that_was_the_answer(
 ) -> None:
     messages = [{"role": "user", "content": "Hi"}]
     said = ask(pair, "chat/completions", messages=messages, max_tokens=3).json()["choices"][0]["message"]
-    more = {"annotations": [], "audio": None, "function_call": None, "tool_calls": None, "reasoning": ""}
+    more: dict[str, Any] = {
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+        "reasoning": "",
+    }
     for message in (said, {**said, **more}):
         again = [*messages, message, {"role": "user", "content": "more"}]
         assert ask(pair, "chat/completions", messages=again, max_tokens=3).status_code == 200

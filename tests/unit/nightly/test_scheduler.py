@@ -258,7 +258,8 @@ def test_an_untested_cell_has_not_passed(
         raise HostError("no GPU fits")
 
     monkeypatch.setattr(gate, "find_gpus", find)
-    done = night.run(**options)
+    chosen: dict[str, Any] = dict(options)
+    done = night.run(**chosen)
     assert outcomes(done) == dict.fromkeys(CELLS, (State.SKIPPED, Reason.NO_GPU))
     assert done.exit_code == code
     assert night.commands.of("22.12-sm80") == steps

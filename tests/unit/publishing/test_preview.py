@@ -103,9 +103,9 @@ def test_a_dry_run_says_what_the_real_run_does_and_writes_nothing(
 ) -> None:
     situation(shelf, cell)
     tags, files = set(shelf.repository.tags()), content(shelf.work)
-    (foreseen,) = shelf.foresee(cell, **allowed)
+    (foreseen,) = shelf.foresee(cell, signer=None, **allowed)
     assert (set(shelf.repository.tags()), content(shelf.work)) == (tags, files)
-    (ended,) = shelf.publish(cell, **allowed)
+    (ended,) = shelf.publish(cell, signer=None, **allowed)
     assert foreseen.action == action
     assert foreseen.exit_code == ended.exit_code
     assert (foreseen.error and foreseen.error.what) == (ended.error and ended.error.what)
