@@ -65,6 +65,8 @@ def test_the_server_passes_upstreams_tests(
     suite: Suite, tests: Path, server: tuple[docker.DockerClient, str], tmp_path: Path
 ) -> None:
     client, image = server
+    if "shm_util" in (tests / suite.file).read_text():
+        pytest.skip("needs triton_shm_monitor, a module that our build of the Python backend leaves out")
     repository = tmp_path / "models"
     qa.write_repository(suite, tests, repository)
     with qa.serving(client, image, suite, repository, tmp_path) as container:
