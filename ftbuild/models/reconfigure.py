@@ -19,9 +19,10 @@ INDEXES = "*.index.json"
 
 def main(folder: Path, target: Path, config: str, files: Sequence[str]) -> None:
     """Write config.json into `target`, and links to the weights in `folder`."""
-    target.mkdir(parents=True)
+    target.mkdir(parents=True, exist_ok=True)  # smoke converts for one GPU, then for two
     (target / "config.json").write_text(json.dumps(json.loads(config), indent=2) + "\n")
     for name in [*files, *(index.name for index in folder.glob(INDEXES))]:
+        (target / name).unlink(missing_ok=True)
         (target / name).symlink_to(folder / name)
     print(f"{target / 'config.json'}, and links to {len(files)} weight files")
 

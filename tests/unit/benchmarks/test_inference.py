@@ -45,7 +45,7 @@ FACTS = {
     "gptneox": {**DECODER, "parallel": 1},
     "t5": {
         **{**DECODER, "inner": 96, "start": 0},
-        **{"decoder_layers": 2, "head_size": 16, "buckets": 32, "gated": 0},
+        **{"decoder_layers": 2, "head_size": 16, "buckets": 32, "gated": 0, "scaled": 1},
     },
 }
 GPU = "NVIDIA H200"

@@ -100,7 +100,9 @@ def test_an_encoder_without_a_decoder_is_no_t5(options: RepositoryOptions) -> No
     whole = INI.replace("[decoder]\n", "[decoder]\nd_model = 6\n")
     (options.weights / "config.ini").write_text(whole)
     assert config_ini.read(options.weights).family == "t5"
-    with pytest.raises(ConfigError, match="weights of a t5 model, not of a t5-encoder model"):
+    with pytest.raises(
+        ConfigError, match="the section of a t5 model, but the files are those of a t5-encoder model"
+    ):
         served(options)
 
 
