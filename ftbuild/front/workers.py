@@ -212,6 +212,9 @@ async def start(folder: Path) -> tuple[_Process, bool]:
             where=str(folder),
             hint="other files, of a checkpoint that you trust",
         ) from None
+    except asyncio.CancelledError:
+        await process.end()
+        raise
     if "error" in said:
         await process.end()
         raise ConfigError(said["error"], where=str(folder), hint=said["hint"])
