@@ -273,22 +273,6 @@ MODELS |= {
         None,
         {**NEOX, "use_parallel_residual": False},
     ),
-    "mpt-head-112": (
-        "MptConfig",
-        "MptForCausalLM",
-        {"norm_f.weight": 3},
-        POSITIONS,
-        {
-            "d_model": 2 * 112,
-            "n_layers": LAYERS,
-            "n_heads": 2,
-            "max_seq_len": POSITIONS,
-            "vocab_size": VOCABULARY,
-            "bos_token_id": START,
-            "eos_token_id": END,
-            "initializer_range": 0.1,
-        },
-    ),
     "mt5": (
         "MT5Config",
         "MT5ForConditionalGeneration",

@@ -391,7 +391,7 @@ def test_extra_models_are_tested_only_where_a_test_asks_for_them(config: Config)
     (plan,) = plans(config, Selection(config.folder, ["22.12"], ["90"]))
     tested = gate.tested_models(config, plan, ())
     extra = config.models.extra_models("5.3")
-    assert {"gpt-initialised", "gptneox-serial", "mpt-head-112", "mt5"} <= set(extra)
+    assert {"gpt-initialised", "gptneox-serial", "mt5"} <= set(extra)
     both = {**tested, **{name: replace(tested[family], family=family) for name, family in extra.items()}}
     found = Job("sha256:1", Path(), both, "gpus", ["GPU"])
     assert set(found.names()) | set(found.names(vectors=True)) == set(tested)
