@@ -467,7 +467,7 @@ class ModelsConfig(Model):
         default={}, description="as `checkpoint.assumes` of a family, for all that do not name the key"
     )
     neutral: tuple[SettingPattern, ...] = Field(
-        description="keys of config.json that change nothing of what any family computes"
+        default=(), description="keys of config.json that change nothing of what any family computes"
     )
     extra: Mapping[Name, ExtraModel] = Field(default={}, description="more models that the reference makes")
     families: Mapping[Name, Family]

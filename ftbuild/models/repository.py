@@ -249,7 +249,9 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
 
 def _check_family(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:
     """Raise ConfigError for weights of another family than asked for, by config.ini or by their files."""
-    found = recognition.best(proof.sizes(weights.folder), models)
+    described = models.families[family].loading if family in models.families else None
+    # What nothing is known of has nothing to be told by.
+    found = recognition.best(proof.sizes(weights.folder), models) if described else ()
     if weights.family == family and (not found or family in found):
         return
     if weights.family in found or not any(of.loading for of in models.families.values()):

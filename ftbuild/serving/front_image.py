@@ -40,6 +40,7 @@ _MODULES = (
     "front/*.py",
     "models/__init__.py",
     "models/tokenization/__init__.py",
+    "models/tokenization/declared.py",
     "models/tokenization/texts.py",
 )
 _CONTEXTS = ("recipe", bake.WHEELS, "modules")
