@@ -121,7 +121,8 @@ def stage(adopted: Adoption, folder: Path) -> Path:
     for name in sorted(proof.sizes(adopted.folder)):
         if name.endswith(recognition.SUFFIX):
             config_pbtxt.link(adopted.folder / name, place / name)
-    config_ini.add(place, adopted.config)
+    split = {"tensor_para_size": str(adopted.gpus)}
+    config_ini.add(place, {section: {**keys, **split} for section, keys in adopted.config.items()})
     return place
 
 

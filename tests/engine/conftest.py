@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
 import uuid
@@ -180,6 +181,7 @@ def small_base(client: docker.DockerClient, base: None, shared: Path, work: Path
     """The base of copies of the sample configuration, which stays on the machine as well."""
 
     def make() -> None:
+        shutil.rmtree(shared / "small-base", ignore_errors=True)  # of workers that have ended
         folder = copy_of_sample(shared / "small-base")
         use_small_base(folder)
         done = invoked(work, "base", "--config", str(folder))
