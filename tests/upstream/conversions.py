@@ -75,4 +75,5 @@ def expected_vectors(
     states = np.load(out)
     rows = [states[str(number)] for number in range(len(prompts))]
     found = np.stack([row[0] if pooling.kind == "cls" else row.mean(0) for row in rows])
-    return found / np.linalg.norm(found, axis=1, keepdims=True) if pooling.normalized else found
+    # Without a word of the checkpoint's, vectors have length 1.
+    return found if pooling.normalized is False else found / np.linalg.norm(found, axis=1, keepdims=True)
