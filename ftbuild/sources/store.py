@@ -188,14 +188,17 @@ class Store(Objects):
             hint = (
                 "upstream dropped or moved it: add a mirror that has it to sources.yaml, or run invoke lock"
             )
+        elif missing := _missing_folders(self.urls):
+            hint = (
+                f"{missing} does not exist; `invoke demo` makes the repositories of the sample stack. "
+                "Others: mend the URL in sources.yaml, add a mirror, or use --sources with a file of invoke "
+                "bundle"
+            )
         else:
             hint = (
                 "check network, proxy (https_proxy) and CA (git config http.sslCAInfo), add a mirror to "
                 "sources.yaml, or use --sources with a file of invoke bundle"
             )
-            if missing := _missing_folders(self.urls):
-                demo = "`invoke demo` makes the repositories of the sample stack"
-                hint = f"{missing} does not exist; {demo}. For others: {hint}"
         raise PinError(what(), where="; ".join(failures), hint=hint)
 
 
