@@ -62,12 +62,13 @@ def start(
         if program:
             plain = triton.command(None, 3)
             command = (*plain[: plain.index("tritonserver")], *program)
-        pods, _, scripts = yaml.safe_load_all(kubernetes.render(replace(wanted, nodes=3, command=command)))
+        rendered = yaml.safe_load_all(kubernetes.render(replace(wanted, nodes=3, command=command)))
+        objects = {each["kind"]: each for each in rendered}
         folder.mkdir()
-        for name, text in {**scripts["data"], "rank.py": _RANK}.items():
+        for name, text in {**objects["ConfigMap"]["data"], "rank.py": _RANK}.items():
             (folder / name).write_text(text)
         open_to_all(folder)
-        templates = pods["spec"]["leaderWorkerTemplate"]
+        templates = objects["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
         leader, worker = (
             templates[f"{kind}Template"]["spec"]["containers"][0]["args"] for kind in ("leader", "worker")
         )
