@@ -209,6 +209,10 @@ class CheckpointConfig(Model):
         description="FasterTransformer versions -> sizes of a head (hidden / heads, or the fact head_size) "
         "that they compute; none named: any",
     )
+    rotary: Identifier | None = Field(
+        default=None,
+        description="fact with the number of values of a head that are rotated, or real with their share",
+    )
     at_most: Mapping[Identifier, Natural] = Field(
         default={}, description="facts of which FasterTransformer takes no more: a larger one counts as this"
     )
@@ -328,6 +332,17 @@ class LoadedPart(Model):
     )
 
 
+Pairs = Literal["neighbours", "halves"]
+
+
+class Rotates(Model):
+    """Rotary positions, by config.ini."""
+
+    head: IniKey = Field(description="key with the values of a head")
+    values: IniKey = Field(description="key with the number of them that are rotated, the first ones")
+    pairs: Pairs = Field(description="what is rotated together: neighbours, or a value of each half")
+
+
 class Loading(Model):
     """What the backend reads of a model's converted weights.
 
@@ -337,6 +352,7 @@ class Loading(Model):
 
     model_type: Text = Field(description="of the model in config.pbtxt")
     parts: tuple[LoadedPart, ...] = Field(min_length=1)
+    rotates: Rotates | None = Field(default=None, description="null: its positions are others")
     source: Text
 
 

@@ -281,26 +281,6 @@ def _parser() -> configparser.ConfigParser:
     return configparser.ConfigParser(interpolation=None, strict=False, allow_no_value=True)
 
 
-def check_rotation(model: ConvertedModel, dtype: str) -> None:
-    """Raise ConfigError for rotary positions that no kernel computes: those of heads of 32 values in fp32.
-
-    Such a head is one float for each thread, which FasterTransformer does not rotate (FT v5.3
-    decoder_masked_multihead_attention_utils.h:1355-1363; Qk_vec_m_<float, 32>).
-    """
-    rotates = any(key in model.values for key in _KEYS["rotary_embedding"])
-    if (
-        rotates
-        and dtype == "fp32"
-        and model.number("size_per_head") == 32
-        and model.number("rotary_embedding")
-    ):
-        raise ConfigError(
-            "in fp32 FasterTransformer does not rotate heads of 32 values: every answer would be wrong",
-            where=str(model.folder / FILE),
-            hint="--dtype fp16",
-        )
-
-
 def check_pipeline(model: ConvertedModel, pipeline_para: int) -> None:
     """Raise ConfigError unless the layers can be split evenly over the pipeline stages.
 

@@ -12,7 +12,7 @@ from typing import Any
 from packaging.specifiers import SpecifierSet
 
 from ftbuild.config.families import CheckpointConfig, Converter, ModelsConfig
-from ftbuild.models import formula, settings, untrusted
+from ftbuild.models import formula, rotation, settings, untrusted
 from ftbuild.models.checkpoint import Checkpoint
 
 # Says that the checkpoint has code of its own. Whoever knows that it computes the same may say so.
@@ -41,6 +41,7 @@ def found(
         *_unknown(checkpoint.settings, models, described, converter, ignored),
         *_fixed(checkpoint.facts, converter),
         *_sizes(checkpoint, described, version),
+        *_rotation(checkpoint, models, family),
         *(
             f"{checkpoint.facts[fact]} {fact} cannot be split over {gpus} GPUs"
             for fact in described.splits
@@ -111,6 +112,21 @@ def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) ->
         if facts[fact] % value:
             by = value if isinstance(divisor, int) else f"{value} {divisor}"
             yield f"{facts[fact]} {fact} cannot be shared by {by} evenly"
+
+
+def _rotation(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iterator[str]:
+    """Yield what is said of rotary positions that no data type computes; model-repo knows the one wanted."""
+    of = models.families[family]
+    served = models.families[of.served_as or family].loading
+    facts, name = checkpoint.facts, of.checkpoint.rotary
+    if name is None or served is None or served.rotates is None or facts["hidden"] % facts["heads"]:
+        return
+    head = facts["hidden"] // facts["heads"]
+    # As transformers rounds it (v4.46.3 modeling_gpt_neox.py, rotary_ndims).
+    rotary = facts[name] if name in facts else int(head * checkpoint.reals[name])
+    pairs = served.rotates.pairs
+    if not rotation.right_types(head, rotary, pairs):
+        yield str(rotation.fault(head, rotary, pairs, rotation.DATA_TYPES[0]))
 
 
 def head_sizes(described: CheckpointConfig, version: str) -> Sequence[int]:

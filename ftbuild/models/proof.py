@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.config.families import LoadedPart, Loading
-from ftbuild.models import config_ini, loading, untrusted
+from ftbuild.models import config_ini, loading, rotation, untrusted
 from ftbuild.models.loading import LAYER, Numbers, Wanted
 
 # A message shows so many files.
@@ -54,13 +54,15 @@ def contradictions(
     int8_mode: int = 0,
     inside: Path | None = None,
     otherwise: Mapping[str, str] | None = None,
+    data_type: str | None = None,
 ) -> list[str]:
     """Return what the backend would read wrong in `folder`, which is `<gpus>-gpu`; none: all is there.
 
-    `int8_mode` is config.pbtxt's. A link may lead elsewhere within `inside`, by default nowhere. `otherwise`
-    are the parameters of config.pbtxt, which backend 1.1 takes without a config.ini (BE v1.1
-    libfastertransformer.cc:212-279; the weights are fp32 then, FT v5.0 cuda_utils.h:536-539). Raises
-    ConfigError when config.ini cannot be read, or counts more files than any model has.
+    `int8_mode` is config.pbtxt's, and so is `data_type`; None: any that gives right answers. A link may lead
+    elsewhere within `inside`, by default nowhere. `otherwise` are the parameters of config.pbtxt, which
+    backend 1.1 takes without a config.ini (BE v1.1 libfastertransformer.cc:212-279; the weights are fp32
+    then, FT v5.0 cuda_utils.h:536-539). Raises ConfigError when config.ini cannot be read, or counts more
+    files than any model has.
     """
     file = folder / config_ini.FILE
     if file.is_file():
@@ -69,7 +71,7 @@ def contradictions(
         values = dict(_as_values(described, otherwise))
     else:
         return [f"{config_ini.FILE} is missing"]
-    return of_values(folder, described, gpus, values, int8_mode=int8_mode, inside=inside)
+    return of_values(folder, described, gpus, values, int8_mode=int8_mode, inside=inside, data_type=data_type)
 
 
 def of_values(
@@ -80,6 +82,7 @@ def of_values(
     *,
     int8_mode: int = 0,
     inside: Path | None = None,
+    data_type: str | None = None,
 ) -> list[str]:
     """Return the same for the values of a config.ini, by section.key, that is not written yet."""
     there = sizes(folder, inside)
@@ -99,6 +102,7 @@ def of_values(
     types = {part.data_type: str(values.get(part.data_type)) for part in described.parts}
     return [
         *dict.fromkeys(said),
+        *_misrotated(described, values, data_type),
         *_told([one for one in checked if one.has is not None or one.wanted.required], types),
     ]
 
@@ -108,6 +112,15 @@ def _as_values(described: Loading, parameters: Mapping[str, str]) -> Iterator[tu
         section = part.data_type.partition(".")[0]
         yield from ((f"{section}.{name}", value) for name, value in parameters.items())
         yield part.data_type, "fp32"
+
+
+def _misrotated(described: Loading, values: Mapping[str, str], data_type: str | None) -> Iterator[str]:
+    heads = rotation.of_values(described, values)
+    if heads is None:
+        return
+    faults = [rotation.fault(*heads, each) for each in ([data_type] if data_type else rotation.DATA_TYPES)]
+    if all(faults):
+        yield str(faults[0])
 
 
 def _without_type(part: LoadedPart, values: Mapping[str, str]) -> str:

@@ -33,6 +33,7 @@ from ftbuild.models import (
     int8,
     proof,
     recognition,
+    rotation,
     sentence,
     tokenizer,
     untrusted,
@@ -177,7 +178,7 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
     models = options.families or loader.own_models()
     _check_family(weights, options.family, models)
     config_ini.check_pipeline(weights, options.pipeline)
-    config_ini.check_rotation(weights, options.dtype)
+    _check_rotation(weights, options.family, models, options.dtype)
     _check_files(weights, options.family, models)
     bare = _bare(found, weights, options)
     around, read, warnings = (_vectors if options.vectors else _texts)(found, bare, weights, options)
@@ -245,6 +246,22 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
         instances=options.instances,
         int8=options.int8 is not None,
     )
+
+
+def _check_rotation(
+    weights: config_ini.ConvertedModel, family: str, models: ModelsConfig, dtype: str
+) -> None:
+    """Raise ConfigError for rotary positions that no kernel computes in that data type."""
+    described = models.families[family].loading if family in models.families else None
+    file = weights.folder / config_ini.FILE
+    heads = rotation.of_values(described, config_ini.all_values(file)) if described else None
+    if heads and (wrong := rotation.fault(*heads, dtype)):
+        right = rotation.right_types(*heads)
+        raise ConfigError(
+            wrong,
+            where=str(file),
+            hint=f"--dtype {' or '.join(right)}" if right else "no data type computes it",
+        )
 
 
 def _check_family(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:

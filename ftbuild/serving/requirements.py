@@ -190,7 +190,13 @@ def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights
         named=_named(parameters, named, tensor_para),
         defects=tuple(
             proof.contradictions(
-                place, described, tensor_para, int8_mode=int8_mode, inside=folder, otherwise=parameters
+                place,
+                described,
+                tensor_para,
+                int8_mode=int8_mode,
+                inside=folder,
+                otherwise=parameters,
+                data_type=_data_type(parameters),
             )
             if described and place.is_dir()
             else ()

@@ -273,6 +273,22 @@ MODELS |= {
         None,
         {**NEOX, "use_parallel_residual": False},
     ),
+    "mpt-head-112": (
+        "MptConfig",
+        "MptForCausalLM",
+        {"norm_f.weight": 3},
+        POSITIONS,
+        {
+            "d_model": HEADS * 112,
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
+            "max_seq_len": POSITIONS,
+            "vocab_size": VOCABULARY,
+            "bos_token_id": START,
+            "eos_token_id": END,
+            "initializer_range": 0.1,
+        },
+    ),
     "mt5": (
         "MT5Config",
         "MT5ForConditionalGeneration",
@@ -280,6 +296,26 @@ MODELS |= {
         None,
         GATED,
     ),
+}
+# Each size has kernels of its own; those that are no power of two leave threads of a block idle. Others have
+# heads of 32 and 64 values. Wider ones have smaller weights, so that their sums are of one size.
+HEAD_SIZES = (48, 80, 96, 112, 128, 144, 160, 192, 224, 256)
+MODELS |= {
+    f"gptneox-head-{size}": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        {"final_layer_norm.weight": 3},
+        None,
+        {
+            **NEOX,
+            "hidden_size": HEADS * size,
+            "intermediate_size": 2 * HEADS * size,
+            "initializer_range": 0.1 * (HIDDEN / HEADS / size) ** 0.5,
+            # Of 144 values a quarter are 36, which fp16 does not rotate right (models/rotation.py).
+            "rotary_pct": 0.5 if size == 144 else 0.25,
+        },
+    )
+    for size in HEAD_SIZES
 }
 ENCODERS = ("bert", "t5-encoder", "bert-small-norms")
 # The largest difference of two vectors' numbers that tells which model gave them.

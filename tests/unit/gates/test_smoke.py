@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.client import golden, server_container
@@ -398,6 +399,17 @@ def test_extra_models_are_tested_only_where_a_test_asks_for_them(config: Config)
     assert set(found.names(extra=True)) | set(found.names(vectors=True, extra=True)) == set(extra)
     assert found.family(Variant("mt5")) == "t5"
     assert found.family(Variant("t5")) == "t5"
+
+
+def test_every_size_of_a_head_that_is_computed_has_a_model(config: Config) -> None:
+    """GPT-NeoX's, which rotates a part of a head; the families' own models have heads of 32 and 64 values."""
+    (computed,) = (
+        sizes
+        for versions, sizes in config.models.families["gptneox"].checkpoint.head_sizes.items()
+        if "5.3" in SpecifierSet(versions)
+    )
+    models = {f"gptneox-head-{size}" for size in computed if size not in (32, 64)}
+    assert models == {name for name in config.models.extra_models("5.3") if "gptneox-head-" in name}
 
 
 def test_a_release_makes_the_extra_models_that_it_converts(config: Config) -> None:

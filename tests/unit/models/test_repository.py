@@ -347,26 +347,21 @@ def test_only_what_the_release_can_stream_is_streamed(options: RepositoryOptions
 
 
 @pytest.mark.parametrize(
-    ("size", "rotary", "dtype", "right"),
-    [(32, 8, "fp32", False), (32, 8, "fp16", True), (32, 0, "fp32", True), (64, 8, "fp32", True)],
+    ("size", "rotary", "dtype", "said", "hint"),
+    [
+        (32, 8, "fp32", "does not rotate heads of 32 values", "--dtype fp16 or bf16"),
+        (256, 36, "fp16", "a multiple of 8", "--dtype fp32"),
+        (64, 96, "fp16", "96 values of a head are rotated, which has 64", "no data type computes it"),
+    ],
 )
-def test_heads_that_no_kernel_rotates_are_refused(
-    tmp_path: Path, size: int, rotary: int, dtype: str, right: bool
+def test_heads_that_are_not_rotated_right_are_not_served(
+    options: RepositoryOptions, tmp_path: Path, size: int, rotary: int, dtype: str, said: str, hint: str
 ) -> None:
     values = {**GPTJ, "size_per_head": size, "rotary_embedding": rotary}
-    weights = config_ini.read(converted(tmp_path, "gptj", values))
-    if right:
-        config_ini.check_rotation(weights, dtype)
-    else:
-        with pytest.raises(ConfigError, match="does not rotate heads of 32 values") as refused:
-            config_ini.check_rotation(weights, dtype)
-        assert refused.value.hint == "--dtype fp16"
-
-
-def test_a_repository_of_such_heads_is_not_written(options: RepositoryOptions, tmp_path: Path) -> None:
-    weights = converted(tmp_path / "small", "gptj", {**GPTJ, "size_per_head": 32})
-    with pytest.raises(ConfigError, match="does not rotate"):
-        repository.make(TEMPLATES, replace(options, weights=weights, dtype="fp32"))
+    weights = converted(tmp_path / "small", "gptj", values)
+    with pytest.raises(ConfigError, match=said) as refused:
+        repository.make(TEMPLATES, replace(options, weights=weights, dtype=dtype))
+    assert refused.value.hint == hint
     assert not options.out.exists()
 
 

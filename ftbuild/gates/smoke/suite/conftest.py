@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def _variants(
     task: Job, *, vectors: bool, extra: Collection[str] | None = None, **options: Any
 ) -> list[Variant]:
-    """Return the variants that a marker asks for: of the families, or of `extra` models (none named: all)."""
+    """Return the variants that a marker asks for: of the families, or of models whose name `extra` has."""
     names = task.names(vectors=vectors, extra=extra is not None)
-    return task.variants([x for x in names if not extra or x in extra], **{"dtypes": DTYPES, **options})
+    wanted = [name for name in names if extra is None or any(fnmatchcase(name, each) for each in extra)]
+    return task.variants(wanted, **{"dtypes": DTYPES, **options})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
