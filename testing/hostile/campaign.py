@@ -115,7 +115,7 @@ def run(
                 protocol = rng.choices(list(left), list(left.values()))[0]
                 batch = [(protocol, rng.getrandbits(48)) for _ in range(min(BATCH, left[protocol]))]
                 left[protocol] -= len(batch)
-                _send_all(server, batch, kinds, result)
+                send_all(server, batch, kinds, result)
                 wrong = fault(server)
                 if wrong:
                     break
@@ -170,7 +170,8 @@ def running(image: str) -> Iterator[Server]:
         yield server
 
 
-def _send_all(server: Server, batch: Sequence[Sent], kinds: Kinds, result: Result) -> None:
+def send_all(server: Server, batch: Sequence[Sent], kinds: Kinds, result: Result) -> None:
+    """Send a batch by several threads, and count how each request ended."""
     with ThreadPoolExecutor(WORKERS) as pool:
         outcomes = pool.map(lambda sent: _send(server, sent, kinds), batch)
         for kind, end in outcomes:

@@ -44,9 +44,8 @@ class TritonPythonModel:
 """
 
 
-def write(folder: Path) -> Path:
-    """Write the repository below a folder and return its path."""
-    repository = folder / "models"
+def write(repository: Path) -> Path:
+    """Write the models into a repository, and return its path."""
     batched = "max_batch_size: 8"
     _model(repository, ECHO, _config(ECHO, batched), _ECHO)
     _model(

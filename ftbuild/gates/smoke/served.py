@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -130,10 +130,17 @@ def prompts(case: str) -> list[Tokens]:
 
 @contextlib.contextmanager
 def serving(
-    task: Job, variant: Variant, limits: Limits | None = None, environment: Mapping[str, str] | None = None
+    task: Job,
+    variant: Variant,
+    limits: Limits | None = None,
+    environment: Mapping[str, str] | None = None,
+    *,
+    options: Sequence[str] = CONTROL,
+    neighbours: Callable[[Path], object] | None = None,
 ) -> Iterator[Served]:
     """Serve a variant on exactly its GPUs, and without a compiler of PTX.
 
+    `options` follow the server's command; `neighbours` writes further models into the repository.
     Raises SmokeError when the server does not get ready.
     """
     prepared = task.prepared / variant.model
@@ -158,7 +165,9 @@ def serving(
         config_pbtxt.write(Path(folder), text, weights)
         if task.style is not None:
             spoiled.write(Path(folder), text, weights)
-        with start(task, variant, Path(folder), environment=environment) as running:
+        if neighbours is not None:
+            neighbours(Path(folder))
+        with start(task, variant, Path(folder), options, environment) as running:
             made = Served(variant, running, task.style is not None, dialect, expected)
             yield made
             made.close()
