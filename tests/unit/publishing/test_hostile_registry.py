@@ -8,8 +8,7 @@ import io
 import json
 import re
 import tarfile
-import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +35,11 @@ from ftbuild.publishing import (
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.upload import upload
-from ftbuild.publishing.names import Names
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.registry import client
 from ftbuild.registry.answers import LARGEST_SIZE, Part
 from ftbuild.registry.malformed import Malformed
-from testing.registries import Registry, plain
 from tests.unit.publishing.shelf import CONFIG, INDEX, LAYER, MANIFEST, Image, Shelf
 from tests.unit.publishing.test_engine_side import Engine, told
 from tests.unit.publishing.test_publish import plan_of
@@ -50,20 +47,6 @@ from tests.unit.publishing.test_publish import plan_of
 OF, TYPE = "vnd.docker.reference.digest", "vnd.docker.reference.type"
 HERE = {"architecture": "amd64", "os": "linux"}
 Parts = list[dict[str, Any]]
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with plain(tmp_path_factory.mktemp("registry")) as running:
-        yield running
-
-
-@pytest.fixture
-def shelf(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    for name, value in registry.environment.items():
-        monkeypatch.setenv(name, value)
-    name = f"{registry.prefix}/image-{uuid.uuid4().hex[:8]}"
-    return Shelf(Names(name, name), tmp_path / "work", [])
 
 
 @pytest.fixture

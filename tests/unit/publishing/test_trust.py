@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,27 +30,13 @@ from ftbuild.publishing.publish import Outcome
 from ftbuild.publishing.signing import KeySigner
 from ftbuild.registry.client import digest_of
 from testing import needs
-from testing.registries import PASSWORD, Registry, plain
+from testing.registries import PASSWORD
 from tests.unit.publishing.shelf import INDEX, Shelf
 from tests.unit.publishing.test_engine_side import Engine, told
 from tests.unit.publishing.test_publish import plan_of
 
 OF = "vnd.docker.reference.digest"
 Change = Callable[[Shelf, Plan, dict[str, Any]], None]
-
-
-@pytest.fixture(scope="module")
-def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
-    with plain(tmp_path_factory.mktemp("registry")) as running:
-        yield running
-
-
-@pytest.fixture
-def shelf(registry: Registry, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
-    for name, value in registry.environment.items():
-        monkeypatch.setenv(name, value)
-    name = f"{registry.prefix}/image-{uuid.uuid4().hex[:8]}"
-    return Shelf(Names(name, name), tmp_path / "work", [])
 
 
 @pytest.fixture
