@@ -7,7 +7,9 @@ python -m testing.hostile.campaign IMAGE --replay http:12345 grpc:12346 frames:7
 from __future__ import annotations
 
 import argparse
+import collections
 import contextlib
+import itertools
 import random
 import socket
 import struct
@@ -236,6 +238,8 @@ def call(address: str, asked: Call) -> str:
             else:
                 answers = channel.unary_unary(path).future(asked.messages[0], **options)
             if asked.cancel_after is not None:
+                if asked.answers:
+                    collections.deque(itertools.islice(answers, asked.answers), maxlen=0)
                 time.sleep(asked.cancel_after)
                 answers.cancel()
                 return "cancelled"

@@ -25,7 +25,10 @@ _OF_MODELS = ("ModelInfer", "ModelStreamInfer")
 
 @dataclass(frozen=True)
 class Call:
-    """A call: serialized messages of a method, metadata, and seconds after which the client gives up."""
+    """A call: serialized messages of a method, metadata, and when the client gives up, if it does.
+
+    That is so many seconds after it has read so many answers.
+    """
 
     seed: int
     kind: str
@@ -33,6 +36,7 @@ class Call:
     messages: Sequence[bytes] = field(repr=False)
     metadata: Sequence[tuple[str, str]] = ()
     cancel_after: float | None = None
+    answers: int = 0
 
     @property
     def streams(self) -> bool:
@@ -277,7 +281,25 @@ def _cancelled(seed: int, kind: str, rng: random.Random) -> Call:
     return Call(seed, kind, method, messages, cancel_after=rng.choice((0, 0.0005, 0.002, 0.01)))
 
 
-CANCELLED = "cancelled"
+def _left(seed: int, kind: str, rng: random.Random) -> Call:
+    """A client that leaves a stream after some of its many answers, some of them large."""
+    sent = []
+    for _ in range(rng.choice((1, 1, 3, 10))):
+        asked = service_pb2.ModelInferRequest(model_name=models.STEPS, id="1")
+        steps = asked.inputs.add(name="WHOLE", datatype="INT32", shape=[1])
+        steps.contents.int_contents.append(rng.choice((1, 5, models.MOST_STEPS)))
+        text = asked.inputs.add(name="TEXT", datatype="BYTES", shape=[1])
+        text.contents.bytes_contents.append(b"a" * rng.choice((1, 10, 10_000)))
+        sent.append(asked.SerializeToString())
+    if rng.random() < 0.2:
+        # An error of this stream closes it, and is its status.
+        sent.insert(rng.randrange(len(sent) + 1), _spoil(rng, _infer(rng)).SerializeToString())
+    metadata = [("triton_grpc_error", "true")] if rng.random() < 0.3 else []
+    wait, answers = rng.choice((0, 0, 0.0005, 0.001, 0.002, 0.01)), rng.choice((0, 0, 1, 2, 5, 19, 20, 21))
+    return Call(seed, kind, "ModelStreamInfer", sent, metadata, cancel_after=wait, answers=answers)
+
+
+CANCELLED, LEFT = "cancelled", "left"
 KINDS: Mapping[str, tuple[int, Callable[[int, str, random.Random], Call]]] = {
     "right": (3, _right),
     "messages": (12, _messages),
@@ -285,4 +307,5 @@ KINDS: Mapping[str, tuple[int, Callable[[int, str, random.Random], Call]]] = {
     "other methods": (8, _other_methods),
     "metadata": (3, _metadata),
     CANCELLED: (5, _cancelled),
+    LEFT: (5, _left),
 }

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ftbuild.client.server_container import Server
 from ftbuild.serving.image_choice import Image
 from testing.compiled_server import image as compiled_server_image
 from testing.hostile import campaign, grpc_calls, http_requests, models
@@ -29,6 +30,7 @@ SECONDS = 60 * (MINUTES or 1)
 STOP = "for each in /proc/[0-9]*; do grep -qx tritonserver $each/comm && kill -TERM ${each#/proc/}; done"
 # More than a server answers in that time.
 MANY = {HTTP: 10**6, GRPC: 10**6, FRAMES: 10**5}
+MANY_GRPC = {GRPC: 10**6}
 # What 2.51 is not ended by: right requests, and those that are refused before anything is computed from them.
 HARMLESS = Kinds(
     http=("right", "methods and paths", "shared memory", "repository"), grpc=("right", "metadata")
@@ -96,12 +98,50 @@ def test_a_stream_may_ask_models_with_one_answer_and_with_many(compiled_server: 
         assert campaign.fault(server) == ""
 
 
+def test_clients_may_leave_streams_while_answers_come(compiled_server: str) -> None:
+    """A state was released while the completion queue still had a tag of it."""
+    kinds = Kinds(http=(), grpc=(grpc_calls.LEFT,))
+    result = campaign.run(compiled_server, MANY_GRPC, seed(), kinds=kinds, until=time.monotonic() + SECONDS)
+    print(result)
+    assert not result.deaths
+    assert result.ended["cancelled"]
+
+
+def test_a_stream_is_served_after_others_were_left(compiled_server: str) -> None:
+    asked = [grpc_calls.infer(random.Random(1), model) for model in (models.STEPS, models.ECHO)]
+    right = grpc_calls.Call(0, "right", "ModelStreamInfer", [each.SerializeToString() for each in asked])
+    rng = random.Random(seed())
+    with campaign.running(compiled_server) as server:
+        for _ in range(20):
+            for _ in range(20):
+                campaign.call(server.grpc, grpc_calls.call(rng.getrandbits(48), (grpc_calls.LEFT,)))
+            assert campaign.call(server.grpc, right) == "OK"
+        assert campaign.fault(server) == ""
+
+
+def stop(server: Server) -> str:
+    """Stop a server and return its log."""
+    container = server.container.get_wrapped_container()
+    container.exec_run(["sh", "-c", STOP])
+    container.wait()
+    return b"".join(server.container.get_logs()).decode("utf-8", "replace")
+
+
+def test_a_server_keeps_nothing_of_streams_that_were_left(compiled_server: str) -> None:
+    """It would wait for it when it stops, for all the seconds of --exit-timeout-secs."""
+    rng = random.Random(seed())
+    with campaign.running(compiled_server) as server:
+        for _ in range(1000):
+            made = grpc_calls.call(rng.getrandbits(48), (grpc_calls.LEFT, grpc_calls.CANCELLED))
+            campaign.call(server.grpc, made)
+        log = stop(server)
+    assert "gRPC service connections" in log
+    assert "Timeout 1: " not in log
+
+
 def test_a_python_model_ends_without_a_fatal_error(compiled_server: str) -> None:
     with campaign.running(compiled_server) as server:
-        container = server.container.get_wrapped_container()
-        container.exec_run(["sh", "-c", STOP])
-        container.wait()
-        log = b"".join(server.container.get_logs()).decode("utf-8", "replace")
+        log = stop(server)
     assert log.count("finalized") == len((models.ECHO, models.SEQUENCE))
     assert "Fatal Python error" not in log
 
