@@ -19,7 +19,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ftbuild.errors import FtbuildError
 from ftbuild.gates.smoke import job, served
 from ftbuild.gates.smoke.job import Variant
 from ftbuild.gates.smoke.served import PROTOCOLS, Served
@@ -86,7 +85,7 @@ def _ask(found: Served, number: int, over: threading.Event, answers: Answers) ->
         try:
             found.check(case, found.ask(served.prompts(case), client=client, runtime_top_k=1))
             answers.seconds.append(time.monotonic() - start)
-        except (FtbuildError, OSError) as failed:
+        except Exception as failed:  # what a client's library raises when a server ends is its own matter
             answers.wrong.append(f"{case}: {failed}")
             time.sleep(0.1)
     client.close()
