@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftbuild.config.families import Family, Loading, ModelsConfig
+from ftbuild.config.families import Loading, ModelsConfig, Settings
 from ftbuild.errors import ConfigError
 from ftbuild.models import (
     concluding,
@@ -36,6 +36,8 @@ _MOST_FOLDERS = 1000
 _NAMED = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _GIVEN = re.compile(r"((?:[A-Za-z0-9_-]+\.)?[A-Za-z0-9_]+)=([^\n]{1,200})")
 _CHECKPOINT = "model_checkpoint_path"
+# How Python writes what counts as null in config.json.
+_EMPTY = ("{}", "[]", "")
 _AGAIN = "copy or convert the weights again"
 
 
@@ -96,7 +98,9 @@ def adopt(
     concluded = concluding.conclude(described, family, sizes, count, sources)
     _refuse_unknown_options(described, family, sources)
     _refuse_missing(place, concluded)
-    _refuse_other_computation(place, models.families[family], described, sources)
+    _refuse_other_computation(
+        place, {**models.assumes, **models.families[family].checkpoint.assumes}, described, sources
+    )
     config = concluded.config(sources)
     flat = {f"{section}.{key}": value for section, keys in config.items() for key, value in keys.items()}
     if wrong := proof.of_values(place, described, count, flat):
@@ -259,20 +263,22 @@ def _refuse_missing(place: Path, concluded: Conclusion) -> None:
         )
 
 
-def _refuse_other_computation(place: Path, family: Family, described: Loading, sources: Sources) -> None:
+def _refuse_other_computation(place: Path, assumes: Settings, described: Loading, sources: Sources) -> None:
     """Raise ConfigError for keys of config.json, as converters copy them, that FasterTransformer ignores."""
     part = described.parts[0]
     section = sources.section(part.data_type)
     facts = (key for fact in part.facts for key in loading.first_key(part, fact).split(" * "))
     keys = (*part.keys, *part.more_keys, *facts)
     read = {name for key in keys for name in loading.names_of(part, key)}
-    for key, known in family.checkpoint.assumes.items():
+    for key, known in assumes.items():
         written = sources.values.get(f"{section}.{key}")
-        if written is None or key in read or written.lower() in {str(value).lower() for value in known}:
+        if written is None or key in read:
+            continue
+        if written in _EMPTY or written.lower() in {str(value).lower() for value in known}:
             continue
         raise ConfigError(
             f"{key} is {untrusted.plain(written)}; FasterTransformer assumes "
-            + " or ".join(str(value) for value in known if value is not None),
+            + " or ".join(str(value) for value in known if value is not None or len(known) == 1),
             where=str(place / config_ini.FILE),
             hint="FasterTransformer would compute something else, whatever config.ini says",
         )

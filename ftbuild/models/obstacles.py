@@ -124,9 +124,8 @@ def _rotation(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iter
     head = facts["hidden"] // facts["heads"]
     # As transformers rounds it (v4.46.3 modeling_gpt_neox.py, rotary_ndims).
     rotary = facts[name] if name in facts else int(head * checkpoint.reals[name])
-    pairs = served.rotates.pairs
-    if not rotation.right_types(head, rotary, pairs):
-        yield str(rotation.fault(head, rotary, pairs, rotation.DATA_TYPES[0]))
+    if wrong := rotation.fault_of_all(head, rotary, served.rotates.pairs):
+        yield wrong
 
 
 def head_sizes(described: CheckpointConfig, version: str) -> Sequence[int]:

@@ -118,9 +118,9 @@ def _misrotated(described: Loading, values: Mapping[str, str], data_type: str | 
     heads = rotation.of_values(described, values)
     if heads is None:
         return
-    faults = [rotation.fault(*heads, each) for each in ([data_type] if data_type else rotation.DATA_TYPES)]
-    if all(faults):
-        yield str(faults[0])
+    wrong = rotation.fault(*heads, data_type) if data_type else rotation.fault_of_all(*heads)
+    if wrong:
+        yield wrong
 
 
 def _without_type(part: LoadedPart, values: Mapping[str, str]) -> str:

@@ -45,6 +45,11 @@ def fault(head: int, rotary: int, pairs: Pairs, data_type: str) -> str | None:
     return None
 
 
+def fault_of_all(head: int, rotary: int, pairs: Pairs) -> str | None:
+    """Return why no data type gets such heads right; None: one does."""
+    return None if right_types(head, rotary, pairs) else fault(head, rotary, pairs, "fp16")
+
+
 def right_types(head: int, rotary: int, pairs: Pairs) -> tuple[str, ...]:
     """Return the data types in which such heads get right answers."""
     return tuple(each for each in DATA_TYPES if fault(head, rotary, pairs, each) is None)

@@ -208,6 +208,19 @@ def test_a_model_without_config_ini_is_asked_for_what_no_file_tells(
             assert made[key] == values[key], key
 
 
+def test_what_says_nothing_in_config_json_says_nothing_here(tmp_path: Path) -> None:
+    folder = foreign_weights.fauxpilot(tmp_path / "m")
+    place = folder / "fastertransformer/1/1-gpu"
+    said = {
+        "pruned_heads": "{}",
+        "is_encoder_decoder": "False",
+        "quantization_config": "None",
+        "auto_map": "",
+    }
+    foreign_weights.replace_config(place, "gpt", {**config_ini.read(place).values, **said})
+    assert adopted(folder).family == "gptj"
+
+
 @pytest.mark.parametrize(
     ("change", "what", "hint"),
     [
@@ -216,6 +229,13 @@ def test_a_model_without_config_ini_is_asked_for_what_no_file_tells(
         ({"n_inner": 128}, "dense_h_to_4h", "--ini gptj.inter_size=256"),
         ({"weight_data_type": "fp16"}, "twice the bytes", "--ini gptj.weight_data_type=fp32"),
         ({"activation_function": "relu"}, "activation_function is relu", "whatever config.ini says"),
+        ({"add_cross_attention": "True"}, "add_cross_attention is True", "whatever config.ini says"),
+        (
+            {"quantization_config": "{'bits': 4}"},
+            "FasterTransformer assumes None",
+            "whatever config.ini says",
+        ),
+        ({"rotary_dim": "7"}, "7 values of a head are rotated", ""),
         ({"scale_attn_weights": False}, "scale_attn_weights is False", "whatever config.ini says"),
         ({"n_head": 5}, "gptj.head_num * gptj.size_per_head = 64", "--ini gptj.size_per_head=VALUE"),
         ({"n_head": "x"}, "head_num is 'x'", ""),
