@@ -63,10 +63,11 @@ class TritonPythonModel:
 
 @dataclass(frozen=True)
 class Front:
-    """A running front: its address as a URL, and the file with its log."""
+    """A running front: its address as a URL, the file with its log, and its process."""
 
     url: str
     log: Path
+    pid: int
 
     def post(self, path: str, **body: object) -> requests.Response:
         """Send a request for the model NAME."""
@@ -99,7 +100,7 @@ def front(triton: str, tokenizer: Path, log: Path, *options: str, **environment:
         )
         try:
             until_up(process, lambda: "Uvicorn running" in log.read_text(), log)
-            yield Front(f"http://127.0.0.1:{port}", log)
+            yield Front(f"http://127.0.0.1:{port}", log, process.pid)
         finally:
             process.terminate()
             assert process.wait(60) in (0, -15), log.read_text()

@@ -1,6 +1,6 @@
 """A gRPC server that says to be a Triton of some version, answers slowly and counts cancelled calls.
 
-It stands in for servers whose calls may be cancelled (2.59 and later), which no image for tests has, and for
+It stands in for servers whose calls may be cancelled (2.70 and later), which no image for tests has, and for
 errors that no model of the sample stack has.
 """
 

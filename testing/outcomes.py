@@ -24,7 +24,8 @@ from ftbuild.errors import FtbuildError
 MINUTES = float(os.environ.get("FTBUILD_FUZZ") or 0)
 SECONDS = 2
 KILOBYTES = 500_000
-HANGING_SECONDS = 20
+# Of the processor: a busy machine may leave a process without any for a while. What waits gets more.
+HANGING_SECONDS, WAITING_SECONDS = 20, 600
 # For `@settings(SETTINGS, max_examples=...)`: the same examples every time.
 SETTINGS = settings(
     derandomize=True,
@@ -99,9 +100,11 @@ def try_random_seeds(check: Callable[[int], Outcome]) -> None:
     counts: Counter[str] = Counter()
     wrong: list[str] = []
     signal.signal(signal.SIGALRM, _hangs)
+    signal.signal(signal.SIGPROF, _hangs)
     while time.monotonic() < end:
         seed = random.SystemRandom().getrandbits(64)
-        signal.alarm(HANGING_SECONDS)
+        signal.alarm(WAITING_SECONDS)
+        signal.setitimer(signal.ITIMER_PROF, HANGING_SECONDS)
         try:
             outcome = check(seed)
             counts[f"{outcome.kind}, {'accepted' if outcome.accepted else 'refused'}"] += 1
@@ -110,9 +113,11 @@ def try_random_seeds(check: Callable[[int], Outcome]) -> None:
             wrong.append(f"seed {seed}: {failed!r}"[:2000])
             print(wrong[-1], flush=True)
     signal.alarm(0)
+    signal.setitimer(signal.ITIMER_PROF, 0)
     print(f"{sum(counts.values())} mutations: {dict(sorted(counts.items()))}")
     assert not wrong
 
 
 def _hangs(number: int, frame: object) -> NoReturn:
-    raise TimeoutError(f"nothing for {HANGING_SECONDS} s")
+    seconds = WAITING_SECONDS if number == signal.SIGALRM else HANGING_SECONDS
+    raise TimeoutError(f"nothing for {seconds} s")

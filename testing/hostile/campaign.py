@@ -190,7 +190,8 @@ def _send(server: Server, sent: Sent, kinds: Kinds) -> tuple[str, str]:
     return f"{'HTTP' if sent[0] == HTTP else 'gRPC'} {made.kind}", exchange(address, made)
 
 
-def exchange(address: str, attempt: Attempt) -> str:
+def exchange(address: str, attempt: Attempt, silence: float = SILENCE_SECONDS) -> str:
+    """Send an attempt and return how it ended; `silence` is after how many seconds there is no answer."""
     host, _, port = address.rpartition(":")
     try:
         with socket.create_connection((host, int(port)), timeout=ANSWER_SECONDS) as connection:
@@ -201,17 +202,17 @@ def exchange(address: str, attempt: Attempt) -> str:
                 return "gone"
             if attempt.end == "close":
                 connection.shutdown(socket.SHUT_WR)
-            return _answer(connection)
+            return _answer(connection, silence)
     except ConnectionRefusedError:
         return "refused connection"
     except OSError as failed:
         return type(failed).__name__
 
 
-def _answer(connection: socket.socket) -> str:
+def _answer(connection: socket.socket, silence: float) -> str:
     """Read until the server is silent or closes; return the status of its first answer."""
     answer = b""
-    connection.settimeout(SILENCE_SECONDS)
+    connection.settimeout(silence)
     with contextlib.suppress(TimeoutError):
         while b"\r\n" not in answer and (part := connection.recv(65536)):
             answer += part

@@ -72,3 +72,12 @@ def test_a_room_without_a_place_in_the_layers_is_refused(tmp_path: Path) -> None
     done = lint(folder)
     assert done.returncode == 1
     assert "- ftbuild.attic" in done.stdout
+
+
+def test_no_program_has_the_name_of_a_module_of_python() -> None:
+    """The folder of a program comes first where it and its neighbours look for modules."""
+    folders = [path for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith(".")]
+    files = [path for folder in folders for path in folder.rglob("*.py")]
+    programs = [path for path in files if not (path.parent / "__init__.py").exists()]
+    assert programs
+    assert [path for path in programs if path.stem in sys.stdlib_module_names] == []

@@ -37,7 +37,15 @@ MODULES = (
 READY_SECONDS = 180
 _PROGRAM = Path(__file__).parent / "programs" / "qa_tests.py"
 SUITE_SECONDS = 1200
-_READY = "from urllib.request import urlopen as ask; ask('http://localhost:8000/v2/health/live')"
+# Any answer will do: a suite restricts the endpoints of health. The endpoints come after all models.
+_READY = """
+from urllib.error import HTTPError
+from urllib.request import urlopen
+try:
+    urlopen("http://localhost:8000/v2/health/live")
+except HTTPError:
+    pass
+"""
 # The tests look for the server's shared memory in the folder of their own machine.
 _CLIENT = 'mount --bind "$0" /dev/shm && cd "$1" && shift && exec "$@"'
 

@@ -12,7 +12,7 @@ from testing import needs, tokenizer_folders
 
 from .conversions import TorchWorker
 
-PROGRAM = Path(__file__).parent / "programs" / "tokenize.py"
+PROGRAM = Path(__file__).parent / "programs" / "transformers_ids.py"
 SEED, FOLDERS = 37, 200
 
 

@@ -36,7 +36,7 @@ def test_the_call_of_a_client_that_leaves_is_cancelled(
 ) -> None:
     tokenizer = bytelevel.write(tmp_path / "tokenizer")
     with (
-        newer_server.serve("2.59.0", decoupled=decoupled) as (server, address),
+        newer_server.serve("2.70.0", decoupled=decoupled) as (server, address),
         front(address, tokenizer, tmp_path / "log") as found,
     ):
         leave(found, server, streamed=streamed)
@@ -62,7 +62,7 @@ def test_a_stop_sequence_cancels_the_rest(tmp_path: Path) -> None:
 def test_no_call_is_cancelled_where_that_could_end_the_server(tmp_path: Path) -> None:
     tokenizer = bytelevel.write(tmp_path / "tokenizer")
     with (
-        newer_server.serve("2.58.0", decoupled=True) as (server, address),
+        newer_server.serve("2.69.0", decoupled=True) as (server, address),
         front(address, tokenizer, tmp_path / "log") as found,
     ):
         leave(found, server, streamed=True, tokens=40)
@@ -74,7 +74,7 @@ def test_no_call_is_cancelled_where_that_could_end_the_server(tmp_path: Path) ->
 def test_an_answer_that_takes_too_long_is_a_504(tmp_path: Path) -> None:
     tokenizer = bytelevel.write(tmp_path / "tokenizer")
     with (
-        newer_server.serve("2.59.0", decoupled=False) as (server, address),
+        newer_server.serve("2.70.0", decoupled=False) as (server, address),
         front(address, tokenizer, tmp_path / "log", "--seconds", "2") as found,
     ):
         late = found.post("completions", prompt="a", max_tokens=LONG, temperature=0)

@@ -1,4 +1,4 @@
-"""Tokenizes texts with transformers' AutoTokenizer: python tokenize.py FOLDER TEXTS.json ANSWERS.json.
+"""Tokenizes texts with transformers: python transformers_ids.py FOLDER TEXTS.json ANSWERS.json.
 
 For each folder in FOLDER the answers have, for each text, its ids with and without what the tokenizer puts
 around it, and the former as a text again; null for a folder that transformers does not load.
