@@ -8,8 +8,9 @@ have none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
@@ -34,12 +35,15 @@ class Latest:
 
     def __init__(self, take: Callable[[Any], Any]) -> None:
         self._take = take
+        self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None
         self._response: Any = None
         self._failure: Exception | None = None
         self._late = False
+        # Whether the answer is, so that nothing is left to break off.
+        self.whole = False
         # Whether anybody waits for them or not.
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
 
     async def fill(self, call: Any) -> None:
         """Take the one message of a call that is answered once."""
@@ -70,30 +74,27 @@ class Latest:
             self.ended.set_result(None)
         self._wake()
 
-    async def responses(self, seconds: float) -> AsyncGenerator[Any, None]:
-        """Yield the newest response whenever there is one; raise what the call fails with.
-
-        Raises TimeoutError when the call takes longer.
-        """
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Let `next` raise TimeoutError when the call takes longer."""
         # One timer for the whole call: one for each token would cost as much as the token.
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(seconds, self._expire)
+        timer = self._loop.call_later(seconds, self._expire)
         try:
-            while not self._late:
-                if self._response is not None:
-                    response, self._response = self._response, None
-                    yield response
-                elif self.ended.done():
-                    break
-                else:
-                    self._waiting = loop.create_future()
-                    await self._waiting
+            yield
         finally:
             timer.cancel()
+
+    async def next(self) -> Any:
+        """Return the newest response once there is one, None at the end; raise what the call fails with."""
+        while self._response is None and not self._late and not self.ended.done():
+            self._waiting = self._loop.create_future()
+            await self._waiting
         if self._late:
             raise TimeoutError
-        if self._failure is not None:
+        response, self._response = self._response, None
+        if response is None and self._failure is not None:
             raise self._failure
+        return response
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

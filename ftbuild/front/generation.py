@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ftbuild.front import limits
 from ftbuild.front.detokenizing import BEFORE, Detokenizer, StopFinder
@@ -25,10 +25,10 @@ _ROWS = 32
 Reason = Literal["stop", "length"]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A piece of an answer, the number of tokens computed so far, and at the end the reason for it."""
+class Piece(NamedTuple):
+    """A piece of the answer `index`, the number of tokens so far, and at the end the reason for it."""
 
+    index: int
     text: str
     tokens: int
     reason: Reason | None = None
@@ -36,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request for one answer that the model may be asked for, and the sequences that end it.
+    """A request for the answer `index` that the model may be asked for, and the sequences that end it.
 
     `fits`: its length is what should fit, as the client named none.
     """
@@ -45,6 +45,7 @@ class Prepared:
     stops: Sequence[str]
     repeats_prompt: bool
     fits: bool = False
+    index: int = 0
 
 
 @dataclass(frozen=True)
@@ -149,29 +150,14 @@ class Model:
 
         The pieces are the same whether or not the model streams.
         """
-        try:
-            async with contextlib.aclosing(self._pieces(request)) as pieces:
-                async for piece in pieces:
-                    yield piece
-            return
-        except TooLong as refused:
-            # The server knows positions that this service has not been told of.
-            room = refused.room
-            if not request.fits or not room or not 0 < room < request.ask.length:
-                raise
-        request = replace(request, ask=replace(request.ask, length=room), fits=False)
-        async with contextlib.aclosing(self._pieces(request)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _pieces(self, request: Prepared) -> AsyncGenerator[Piece, None]:
-        ask = request.ask
+        request, answers, tokens = await self._begun(request)
+        ask, index = request.ask, request.index
         before = ask.prompt[-BEFORE:] if request.repeats_prompt else ()
         text = Detokenizer(self._tokenizer, [int(token) for token in before])
         finder = StopFinder(request.stops) if request.stops else None
         seen, ended = 0, False
-        async with contextlib.aclosing(self._server.answer(ask)) as answers:
-            async for tokens in answers:
+        async with contextlib.aclosing(answers):
+            while tokens is not None:
                 ended = bool(tokens) and tokens[-1] == ask.end_id
                 if finder is None:
                     seen += len(tokens)
@@ -182,18 +168,33 @@ class Model:
                         seen += 1
                         out += finder.push(text.push([token]))
                         if finder.found:
-                            yield Piece(out, seen, "stop")
+                            yield Piece(index, out, seen, "stop")
                             return
                     seen += ended
                 if out:
-                    yield Piece(out, seen)
+                    yield Piece(index, out, seen)
+                tokens = await anext(answers, None)
         out = text.finish()
         if finder is not None:
             out = finder.push(out)
             out += "" if finder.found else finder.finish()
         # The server ends an answer early for its end or for a stop sequence alone.
         early = ended or (finder is not None and finder.found) or seen < ask.length
-        yield Piece(out, seen, "stop" if early else "length")
+        yield Piece(index, out, seen, "stop" if early else "length")
+
+    async def _begun(
+        self, request: Prepared
+    ) -> tuple[Prepared, AsyncGenerator[list[int], None], list[int] | None]:
+        """Ask the server; return what it was asked for, all its answers, and the first of them."""
+        answers = self._server.answer(request.ask)
+        try:
+            return request, answers, await anext(answers, None)
+        except TooLong as refused:
+            # The server knows positions that this service has not been told of.
+            room = refused.room
+            if not request.fits or not room or not 0 < room < request.ask.length:
+                raise
+        return await self._begun(replace(request, ask=replace(request.ask, length=room), fits=False))
 
     async def _generating(self) -> Facts:
         facts = await self._server.facts()

@@ -133,14 +133,12 @@ def vector_request(model: Facts, rows: Sequence[Sequence[int] | Array]) -> dict[
     return {"input_ids": ids, LENGTHS: lengths}
 
 
-def new_tokens(model: Facts, ask: Ask, outputs: Mapping[str, Array], seen: int) -> list[int]:
+def new_tokens(model: Facts, ask: Ask, outputs: Mapping[str, memoryview], seen: int) -> list[int]:
     """Return the tokens of an answer after the first `seen`: to its length, to `end_id`, to the limit."""
-    row = outputs[ANSWER].reshape(-1)
     start = len(ask.prompt) if model.repeats_prompt else 0
-    stop = row.size
-    if ANSWER_LENGTH in outputs and outputs[ANSWER_LENGTH].size:
-        stop = int(outputs[ANSWER_LENGTH].reshape(-1)[0])
-    tokens: list[int] = row[start + seen : min(stop, start + ask.length)].tolist()
+    answer, lengths = outputs[ANSWER], outputs.get(ANSWER_LENGTH)
+    stop = min(lengths[0] if lengths else len(answer), start + ask.length)
+    tokens: list[int] = answer[start + seen : stop].tolist()
     if ask.end_id in tokens:
         tokens = tokens[: tokens.index(ask.end_id) + 1]
     return tokens

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import grpc
@@ -31,8 +30,8 @@ _FINAL = "triton_enable_empty_final_response"
 _STATUS = (("triton_grpc_error", "true"),)
 # Answers that nobody waits for may take so long until the connection is closed, which ends them.
 _DRAIN_SECONDS = 20
-# numpy's types by Triton's names, of outputs.
-_TYPES = {"INT32": np.int32, "UINT32": np.uint32, "FP32": np.float32}
+# The letters of `struct` by Triton's names, of outputs.
+_TYPES = {"INT32": "i", "UINT32": "I", "FP32": "f"}
 _OUTPUTS = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
 
 
@@ -86,10 +85,10 @@ class Server:
         """
         model = await self.facts()
         request = _message(self._model, tensors.request(model, ask))
-        seen = 0
+        outputs, seen = _Outputs(), 0
         async with self._started(request, streams=model.decoupled) as call:
-            async for response in call.responses:
-                tokens = tensors.new_tokens(model, ask, _outputs(response), seen)
+            while (response := await call.next()) is not None:
+                tokens = tensors.new_tokens(model, ask, outputs.of(response), seen)
                 seen += len(tokens)
                 # The server may close the stream later, with the longest answer of a batch.
                 call.whole = seen == ask.length or (bool(tokens) and tokens[-1] == ask.end_id)
@@ -101,10 +100,8 @@ class Server:
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
-        found = np.empty(0, np.float32)
         async with self._started(request, streams=False) as call:
-            async for response in call.responses:
-                found = _outputs(response)[tensors.VECTORS]
+            found = np.asarray(_Outputs().of(await call.next())[tensors.VECTORS])
             call.whole = True
         if found.size == 0 or found.size % len(rows):
             raise broken()
@@ -117,7 +114,7 @@ class Server:
         await self._channel.close()
 
     @contextlib.asynccontextmanager
-    async def _started(self, request: Any, *, streams: bool) -> AsyncGenerator[_Started, None]:
+    async def _started(self, request: Any, *, streams: bool) -> AsyncGenerator[Latest, None]:
         """Ask the server, and break the call off if its answer is not whole at the end of the context.
 
         Raises Failure where it fails or takes too long, (429) for one call more than there may be.
@@ -128,11 +125,9 @@ class Server:
         except BaseException:
             latest.end(None)
             raise
-        started = _Started(latest.responses(self._seconds))
         try:
-            with _failures():
-                async with contextlib.aclosing(started.responses):
-                    yield started
+            with _failures(), latest.within(self._seconds):
+                yield latest
         except TimeoutError:
             raise late() from None
         except Failure as failed:
@@ -141,7 +136,7 @@ class Server:
                 self._facts = None
             raise
         finally:
-            if self._cancels and not started.whole:
+            if self._cancels and not latest.whole:
                 call.cancel()
 
     async def _call(self, request: Any, latest: Latest, *, streams: bool) -> Any:
@@ -151,14 +146,6 @@ class Server:
             return call
         request.parameters[_FINAL].bool_param = True
         return await self._streams.start(request.SerializeToString(), latest.put, latest.end)
-
-
-@dataclass
-class _Started:
-    """A call under way: its responses, and whether the answer is whole, so that nothing is left to cancel."""
-
-    responses: AsyncGenerator[Any, None]
-    whole: bool = False
 
 
 def _single(response: Any) -> Any:
@@ -173,7 +160,8 @@ def _streamed(content: bytes) -> Any:
     message = service_pb2.ModelStreamInferResponse.FromString(content)
     if message.error_message:
         raise statuses.of_message(message.error_message)
-    return message.infer_response if message.infer_response.outputs else None
+    response = message.infer_response
+    return response if response.raw_output_contents else None
 
 
 def _message(model: str, arrays: Mapping[str, Array]) -> Any:
@@ -185,12 +173,25 @@ def _message(model: str, arrays: Mapping[str, Array]) -> Any:
     return request
 
 
-def _outputs(response: Any) -> dict[str, Array]:
-    return {
-        tensor.name: np.frombuffer(raw, _TYPES[tensor.datatype])
-        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
-        if tensor.name in _OUTPUTS
-    }
+class _Outputs:
+    """The tensors of a call's responses, which are the same in all of them; so their names are read once."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        # Name, place and type of each one that anybody asks for.
+        self._wanted: list[tuple[str, int, str]] = []
+
+    def of(self, response: Any) -> dict[str, memoryview]:
+        """Return the values of one response."""
+        contents = response.raw_output_contents
+        if len(contents) != self._count:
+            self._count = len(contents)
+            self._wanted = [
+                (tensor.name, place, _TYPES[tensor.datatype])
+                for place, tensor in enumerate(response.outputs)
+                if tensor.name in _OUTPUTS
+            ]
+        return {name: memoryview(contents[place]).cast(kind) for name, place, kind in self._wanted}
 
 
 @contextlib.contextmanager
