@@ -15,7 +15,8 @@ from typing import Any
 
 import grpc
 
-from ftbuild.front.failures import Failure, busy
+from ftbuild.front import statuses
+from ftbuild.front.failures import Failure, busy, late
 
 SAFE_FROM = (2, 59)
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
@@ -38,7 +39,7 @@ class Latest:
         self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None
         self._response: Any = None
-        self._failure: Exception | None = None
+        self._failure: Failure | None = None
         self._late = False
         # Whether the answer is, so that nothing is left to break off.
         self.whole = False
@@ -47,11 +48,11 @@ class Latest:
 
     async def fill(self, call: Any) -> None:
         """Take the one message of a call that is answered once."""
-        failure: Exception | None = None
+        failure: Failure | None = None
         try:
             self.put(await call)
         except grpc.RpcError as failed:
-            failure = failed
+            failure = statuses.of_server(failed.code(), failed.details() or "")
         finally:
             self.end(failure)
 
@@ -67,7 +68,7 @@ class Latest:
             self._response = response
             self._wake()
 
-    def end(self, failure: Exception | None) -> None:
+    def end(self, failure: Failure | None) -> None:
         """Note that no more messages come, and why not if the call has failed."""
         self._failure = self._failure or failure
         if not self.ended.done():
@@ -76,7 +77,7 @@ class Latest:
 
     @contextlib.contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Let `next` raise TimeoutError when the call takes longer."""
+        """Let `next` raise Failure (504) when the call takes longer."""
         # One timer for the whole call: one for each token would cost as much as the token.
         timer = self._loop.call_later(seconds, self._expire)
         try:
@@ -90,7 +91,7 @@ class Latest:
             self._waiting = self._loop.create_future()
             await self._waiting
         if self._late:
-            raise TimeoutError
+            raise late()
         response, self._response = self._response, None
         if response is None and self._failure is not None:
             raise self._failure

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from ftbuild.front import limits
-from ftbuild.front.detokenizing import BEFORE, Detokenizer, StopFinder
+from ftbuild.front.detokenizing import BEFORE, Detokenizer, Remembering, StopFinder
 from ftbuild.front.failures import Failure, too_long
 from ftbuild.front.sampling import Sampling
 from ftbuild.front.statuses import TooLong
 from ftbuild.front.tensors import STOP_WORDS, Array, Ask, Facts
-from ftbuild.front.triton import Server
+from ftbuild.front.triton import NewTokens, Server
 from ftbuild.front.workers import Workers
 
 # OpenAI's default for completions; a conversation gets what the model can give.
@@ -75,7 +75,7 @@ class Model:
         """
         self._server = server
         self._workers = workers
-        self._tokenizer = tokenizer
+        self._decoder = Remembering(tokenizer)
         self._end_id = end_id
         self._context = context
 
@@ -150,13 +150,12 @@ class Model:
 
         The pieces are the same whether or not the model streams.
         """
-        request, answers, tokens = await self._begun(request)
-        ask, index = request.ask, request.index
-        before = ask.prompt[-BEFORE:] if request.repeats_prompt else ()
-        text = Detokenizer(self._tokenizer, [int(token) for token in before])
-        finder = StopFinder(request.stops) if request.stops else None
-        seen, ended = 0, False
-        async with contextlib.aclosing(answers):
+        async with contextlib.AsyncExitStack() as call:
+            ask, new_tokens, tokens = await self._begun(request, call)
+            index, before = request.index, ask.prompt[-BEFORE:] if request.repeats_prompt else ()
+            text = Detokenizer(self._decoder, [int(token) for token in before])
+            finder = StopFinder(request.stops) if request.stops else None
+            seen, ended = 0, False
             while tokens is not None:
                 ended = bool(tokens) and tokens[-1] == ask.end_id
                 if finder is None:
@@ -173,7 +172,7 @@ class Model:
                     seen += ended
                 if out:
                     yield Piece(index, out, seen)
-                tokens = await anext(answers, None)
+                tokens = await new_tokens()
         out = text.finish()
         if finder is not None:
             out = finder.push(out)
@@ -183,18 +182,20 @@ class Model:
         yield Piece(index, out, seen, "stop" if early else "length")
 
     async def _begun(
-        self, request: Prepared
-    ) -> tuple[Prepared, AsyncGenerator[list[int], None], list[int] | None]:
-        """Ask the server; return what it was asked for, all its answers, and the first of them."""
-        answers = self._server.answer(request.ask)
+        self, request: Prepared, call: contextlib.AsyncExitStack
+    ) -> tuple[Ask, NewTokens, list[int] | None]:
+        """Ask the server; return what it was asked for, and its first tokens."""
+        ask = request.ask
+        new_tokens = await call.enter_async_context(self._server.answer(ask))
         try:
-            return request, answers, await anext(answers, None)
+            return ask, new_tokens, await new_tokens()
         except TooLong as refused:
             # The server knows positions that this service has not been told of.
             room = refused.room
-            if not request.fits or not room or not 0 < room < request.ask.length:
+            if not request.fits or not room or not 0 < room < ask.length:
                 raise
-        return await self._begun(replace(request, ask=replace(request.ask, length=room), fits=False))
+        await call.aclose()
+        return await self._begun(replace(request, ask=replace(ask, length=room), fits=False), call)
 
     async def _generating(self) -> Facts:
         facts = await self._server.facts()

@@ -7,7 +7,7 @@ drops what is still in a queue, and tells the backend about the rest.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -16,12 +16,14 @@ from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
-from ftbuild.front import calls, statuses, tensors
+from ftbuild.front import calls, responses, statuses, tensors
 from ftbuild.front.calls import Calls, Latest
-from ftbuild.front.failures import SERVER, Failure, broken, late
+from ftbuild.front.failures import SERVER, Failure, broken
+from ftbuild.front.responses import Reader
 from ftbuild.front.streams import Streams
 from ftbuild.front.tensors import Array, Ask, Facts
 
+NewTokens = Callable[[], Awaitable[list[int] | None]]
 _ASK_SECONDS = 10
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 # Else a server says nothing where an answer has ended with its last token.
@@ -30,9 +32,6 @@ _FINAL = "triton_enable_empty_final_response"
 _STATUS = (("triton_grpc_error", "true"),)
 # Answers that nobody waits for may take so long until the connection is closed, which ends them.
 _DRAIN_SECONDS = 20
-# The letters of `struct` by Triton's names, of outputs.
-_TYPES = {"INT32": "i", "UINT32": "I", "FP32": "f"}
-_OUTPUTS = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
 
 
 class Server:
@@ -78,31 +77,36 @@ class Server:
         except grpc.RpcError:
             return False
 
-    async def answer(self, ask: Ask) -> AsyncGenerator[list[int], None]:
-        """Yield new tokens of the answer whenever there are some; all at once if the model cannot stream.
+    @contextlib.asynccontextmanager
+    async def answer(self, ask: Ask) -> AsyncGenerator[NewTokens, None]:
+        """Ask for an answer; leave the context when no more of it is wanted.
 
-        Close the iterator when no more are wanted.
+        It is told by what is given: new tokens whenever there are some, all at once if the model cannot
+        stream, and None at the end. Failure as the server's.
         """
         model = await self.facts()
         request = _message(self._model, tensors.request(model, ask))
-        outputs, seen = _Outputs(), 0
+        answer = tensors.Answer(model, ask)
         async with self._started(request, streams=model.decoupled) as call:
-            while (response := await call.next()) is not None:
-                tokens = tensors.new_tokens(model, ask, outputs.of(response), seen)
-                seen += len(tokens)
+
+            async def new_tokens() -> list[int] | None:
                 # The server may close the stream later, with the longest answer of a batch.
-                call.whole = seen == ask.length or (bool(tokens) and tokens[-1] == ask.end_id)
-                yield tokens
-                if call.whole:
-                    return
-            call.whole = True
+                if call.whole or (outputs := await call.next()) is None:
+                    call.whole = True
+                    return None
+                tokens = answer.new_tokens(outputs)
+                call.whole = answer.whole
+                return tokens
+
+            yield new_tokens
 
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
         async with self._started(request, streams=False) as call:
-            found = np.asarray(_Outputs().of(await call.next())[tensors.VECTORS])
+            outputs = await call.next()
             call.whole = True
+        found = np.asarray((outputs or {}).get(tensors.VECTORS, ()))
         if found.size == 0 or found.size % len(rows):
             raise broken()
         return found.reshape(len(rows), -1)
@@ -119,17 +123,15 @@ class Server:
 
         Raises Failure where it fails or takes too long, (429) for one call more than there may be.
         """
-        latest = self._calls.begin(_streamed if streams else _single)
+        latest = self._calls.begin(Reader().read if streams else responses.outputs)
         try:
             call = await self._call(request, latest, streams=streams)
         except BaseException:
             latest.end(None)
             raise
         try:
-            with _failures(), latest.within(self._seconds):
+            with latest.within(self._seconds):
                 yield latest
-        except TimeoutError:
-            raise late() from None
         except Failure as failed:
             if failed.status == 503:
                 # Another server may come back in its place.
@@ -148,22 +150,6 @@ class Server:
         return await self._streams.start(request.SerializeToString(), latest.put, latest.end)
 
 
-def _single(response: Any) -> Any:
-    return response
-
-
-def _streamed(content: bytes) -> Any:
-    """Return the response of a stream's message, None for the last one of a server, which holds no tensors.
-
-    Raises Failure where it is an error.
-    """
-    message = service_pb2.ModelStreamInferResponse.FromString(content)
-    if message.error_message:
-        raise statuses.of_message(message.error_message)
-    response = message.infer_response
-    return response if response.raw_output_contents else None
-
-
 def _message(model: str, arrays: Mapping[str, Array]) -> Any:
     request = service_pb2.ModelInferRequest(model_name=model)
     for name, array in arrays.items():
@@ -171,27 +157,6 @@ def _message(model: str, arrays: Mapping[str, Array]) -> Any:
         request.inputs.add(name=name, datatype=data_type, shape=list(array.shape))
         request.raw_input_contents.append(np.ascontiguousarray(array).tobytes())
     return request
-
-
-class _Outputs:
-    """The tensors of a call's responses, which are the same in all of them; so their names are read once."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        # Name, place and type of each one that anybody asks for.
-        self._wanted: list[tuple[str, int, str]] = []
-
-    def of(self, response: Any) -> dict[str, memoryview]:
-        """Return the values of one response."""
-        contents = response.raw_output_contents
-        if len(contents) != self._count:
-            self._count = len(contents)
-            self._wanted = [
-                (tensor.name, place, _TYPES[tensor.datatype])
-                for place, tensor in enumerate(response.outputs)
-                if tensor.name in _OUTPUTS
-            ]
-        return {name: memoryview(contents[place]).cast(kind) for name, place, kind in self._wanted}
 
 
 @contextlib.contextmanager
