@@ -1,7 +1,7 @@
 """What a test run leaves behind: compared before and after, and said at its end. A plugin of pytest.
 
-Temporary files cannot be left: programs get a folder of pytest's own for them, which goes with it. Named are
-containers, volumes, networks and images of the engine, and what is new in the user's home.
+Programs get a folder of pytest's own for temporary files, which goes with it. Named are temporary files that
+are elsewhere, containers, volumes, networks and images of the engine, and what is new in the user's home.
 
 What the next run needs as well is no litter: bases and the operating system below them, and downloads.
 """
@@ -27,7 +27,7 @@ _BEFORE = pytest.StashKey[frozenset[str]]()
 
 def snapshot() -> frozenset[str]:
     """Return the names of everything that a test run might leave behind."""
-    return frozenset((*_in_the_engine(), *_at_home()))
+    return frozenset((*_in_the_engine(), *_at_home(), *_temporary()))
 
 
 def _in_the_engine() -> Iterator[str]:
@@ -48,6 +48,10 @@ def _at_home() -> Iterator[str]:
     for folder in (Path.home() / name for name in _HOMES):
         if folder.is_dir():
             yield from (f"at home {one}" for one in folder.iterdir() if one != cache_folder())
+
+
+def _temporary() -> Iterator[str]:
+    yield from (f"temporary {one}" for one in SYSTEM.iterdir() if not one.name.startswith("pytest-of-"))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -1,10 +1,10 @@
 """What the OpenAI front takes of a processor for each event of a stream, before a stand-in for Triton.
 
-    python -m benchmarks.tools.front --other ../ftbuild-before --rounds 3
+    python -m benchmarks.tools.front
 
-`--other` is another checkout (and `=PYTHON` its interpreter), measured in turn with this one, as is a bare
-stream of FastAPI's. Processor time is the front's alone, user and system, with its processes for tokenizing.
-Events come at the rate of the stand-in. Needs the extras front and bench.
+Three sides in turn: the front of an older commit, that of this checkout, and a bare stream of FastAPI's; some
+two minutes in all. Processor time is the front's alone, user and system, with its processes for tokenizing.
+Events come at the rate of the stand-in. Needs git, and the extras front and bench.
 """
 
 from __future__ import annotations
@@ -26,54 +26,78 @@ from pathlib import Path
 
 from testing import ROOT, bytelevel
 
-_BARE = "FastAPI alone"
+_OURS, _BARE = "this checkout", "FastAPI alone"
+# The last commit before the front's speed was looked at.
+_BEFORE = "411f44c"
 _PROMPT = "The moon is " * 20
 _START_SECONDS = 120
 
 
 @dataclass(frozen=True)
 class Run:
-    """One measured run: events and tokens that clients got, seconds of a processor and of a clock."""
+    """One measured run: events and tokens that clients got, and seconds of a processor."""
 
     events: int
     tokens: int
     cpu: float
-    wall: float
+
+    @property
+    def rate(self) -> float:
+        """Events per CPU second."""
+        return self.events / self.cpu
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Measure all sides in turn, and print medians."""
+    """Measure all sides in turn, and print each round and medians."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--other", action="append", default=[], metavar="CHECKOUT[=PYTHON]")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--streams", type=int, default=32)
-    parser.add_argument("--tokens", type=int, default=300)
-    parser.add_argument("--pause", type=float, default=0.02, help="seconds between two tokens of a stream")
+    parser.add_argument("--before", default=_BEFORE, metavar="COMMIT", help="(%(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="(%(default)s)")
+    parser.add_argument("--streams", type=int, default=32, help="at once (%(default)s)")
+    parser.add_argument("--tokens", type=int, default=200, help="of a stream (%(default)s)")
+    parser.add_argument("--pause", type=float, default=0.04, help="seconds between two tokens (%(default)s)")
     given = parser.parse_args(arguments)
-    sides = {"this checkout": (ROOT, sys.executable)}
-    for other in given.other:
-        folder, _, python = other.partition("=")
-        sides[other] = (Path(folder).resolve(), python or sys.executable)
-    runs: dict[str, list[Run]] = {name: [] for name in (*sides, _BARE)}
-    for _ in range(given.rounds):
-        for name, (folder, python) in sides.items():
-            with fronted(folder, python, given.pause) as (port, process):
+    with contextlib.ExitStack() as stack:
+        older = stack.enter_context(checkout(given.before))
+        bare = [sys.executable, "-m", "benchmarks.tools.bare_stream"]
+        sides = {
+            given.before: stack.enter_context(fronted(older, given.pause)),
+            _OURS: stack.enter_context(fronted(ROOT, given.pause)),
+            _BARE: stack.enter_context(served(bare, given.pause)),
+        }
+        runs: dict[str, list[Run]] = {name: [] for name in sides}
+        for number in range(given.rounds):
+            for name, (port, process) in sides.items():
                 runs[name].append(measured(port, process, given.streams, given.tokens))
-        with served([sys.executable, "-m", "benchmarks.tools.bare_stream"], given.pause) as (port, process):
-            runs[_BARE].append(measured(port, process, given.streams, given.tokens))
+                print(f"round {number + 1}, {name}: {said(runs[name][-1:])}", flush=True)
     for name, found in runs.items():
-        rates = [run.events / run.cpu for run in found]
-        tokens = statistics.median(run.tokens / run.cpu for run in found)
-        print(
-            f"{name}: {statistics.median(rates):.0f} events ({min(rates):.0f} to {max(rates):.0f}) and "
-            f"{tokens:.0f} tokens per CPU second; {found[-1].events} events in {found[-1].wall:.1f} s"
-        )
+        print(f"{name}: {said(found)}")
+    for name in (given.before, _BARE):
+        ratios = [ours.rate / other.rate for ours, other in zip(runs[_OURS], runs[name], strict=True)]
+        print(f"{_OURS} / {name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
+
+
+def said(runs: Sequence[Run]) -> str:
+    """Return medians in words."""
+    rate = statistics.median(run.rate for run in runs)
+    tokens = statistics.median(run.tokens / run.cpu for run in runs)
+    return f"{rate:,.0f} events and {tokens:,.0f} tokens per CPU second"
 
 
 @contextlib.contextmanager
-def fronted(folder: Path, python: str, pause: float) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+def checkout(commit: str) -> Iterator[Path]:
+    """Yield a folder with the package of an older commit."""
+    with tempfile.TemporaryDirectory() as folder:
+        packed = subprocess.run(
+            ["git", "archive", commit, "ftbuild"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        ).stdout
+        subprocess.run(["tar", "--extract", "--directory", folder], input=packed, check=True)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def fronted(folder: Path, pause: float) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """Run the front of a checkout before a stand-in; yield its port and process."""
     with (
         tempfile.TemporaryDirectory() as scratch,
@@ -82,7 +106,7 @@ def fronted(folder: Path, python: str, pause: float) -> Iterator[tuple[int, subp
         tokenizer = bytelevel.write(Path(scratch) / "tokenizer")
         port = free_port()
         options = ["--triton", f"127.0.0.1:{triton}", "--tokenizer", str(tokenizer), "--name", "m"]
-        command = [python, "-m", "ftbuild.front", *options, "--port", str(port), "--end-id", "257"]
+        command = [sys.executable, "-m", "ftbuild.front", *options, "--port", str(port), "--end-id", "257"]
         with started(command, folder, port) as process:
             yield port, process
 
@@ -120,25 +144,19 @@ def started(command: Sequence[str], folder: Path, port: int) -> Iterator[subproc
 
 
 def measured(port: int, process: subprocess.Popen[bytes], streams: int, tokens: int) -> Run:
-    """Ask for some streams at once; the first one, which warms up, does not count."""
+    """Ask for some streams at once, after some short ones that warm up."""
 
     async def asked() -> Run:
         await asyncio.gather(*[stream(port, 3) for _ in range(4)])
-        before, start = cpu_seconds(process.pid), time.monotonic()
-        found = await asyncio.gather(*[stream(port, tokens) for _ in range(streams)])
-        wall = time.monotonic() - start
-        return Run(
-            sum(events for events, _ in found),
-            streams * tokens,
-            cpu_seconds(process.pid) - before,
-            wall,
-        )
+        before = cpu_seconds(process.pid)
+        events = await asyncio.gather(*[stream(port, tokens) for _ in range(streams)])
+        return Run(sum(events), streams * tokens, cpu_seconds(process.pid) - before)
 
     return asyncio.run(asked())
 
 
-async def stream(port: int, tokens: int) -> tuple[int, int]:
-    """Return the events and bytes of one stream."""
+async def stream(port: int, tokens: int) -> int:
+    """Return the number of events of one stream."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     asked = {"model": "m", "prompt": _PROMPT, "max_tokens": tokens, "temperature": 0, "stream": True}
     body = json.dumps(asked).encode()
@@ -148,18 +166,26 @@ async def stream(port: int, tokens: int) -> tuple[int, int]:
     writer.close()
     if b" 200 OK" not in answered[:20]:
         raise SystemExit(f"refused: {answered[:300]!r}")
-    return answered.count(b"data: {"), len(answered)
+    return answered.count(b"data: {")
 
 
 def cpu_seconds(process: int) -> float:
-    """Return user and system time of a process, and of those that it has started."""
-    total = 0.0
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError):
-            fields = entry.read_text().rpartition(")")[2].split()
-            if int(entry.parent.name) == process or int(fields[1]) == process:
-                total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    return total
+    """Return what the threads of a process, and of those that it has started, have had of processors."""
+    family = [
+        entry.parent
+        for entry in Path("/proc").glob("[0-9]*/stat")
+        if process in (int(entry.parent.name), _parent(entry))
+    ]
+    # In nanoseconds (proc(5), schedstat); stat counts in hundredths of a second.
+    times = [each.read_text() for folder in family for each in folder.glob("task/*/schedstat")]
+    return sum(int(time.split()[0]) for time in times) / 1e9
+
+
+def _parent(stat: Path) -> int:
+    try:
+        return int(stat.read_text().rpartition(")")[2].split()[1])
+    except OSError:  # it has ended
+        return 0
 
 
 def free_port() -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -146,9 +148,8 @@ class Service:
         prepared = await unless_gone(receive, preparing)
         tokens = sum(len(one.ask.prompt) for one in prepared)
         asked = [
-            await self._model.another(one, body.sampling, number) if number else one
-            for one in prepared
-            for number in range(body.choices)
+            replace(await self._model.another(one, body.sampling, number) if number else one, index=index)
+            for index, (one, number) in enumerate(itertools.product(prepared, range(body.choices)))
         ]
         if not body.streams:
             whole = await unless_gone(receive, _together(map(self._one, asked)))
@@ -157,7 +158,7 @@ class Service:
         events = self._events(Stream(envelope, counted=counted), asked, tokens)
         # What the server refuses is told by the status.
         first = await unless_gone(receive, anext(events))
-        return Events(_with(first, events))
+        return Events(first, events)
 
     async def _one(self, request: Prepared) -> Whole:
         pieces = [piece async for piece in self._model.pieces(request)]
@@ -170,13 +171,13 @@ class Service:
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream; an error in the middle of it is one, too."""
         counts: dict[int, int] = {}
-        pieces = self._pieces(asked) if len(asked) > 1 else _numbered(self._model.pieces(asked[0]))
+        pieces = self._pieces(asked) if len(asked) > 1 else self._model.pieces(asked[0])
         async with aclosing(pieces):
             try:
-                async for index, piece in pieces:
+                async for index, text, tokens, reason in pieces:
                     first = index not in counts
-                    counts[index] = piece.tokens
-                    yield stream.piece(index, piece.text, piece.reason, first=first)
+                    counts[index] = tokens
+                    yield stream.piece(index, text, reason, first=first)
             except Failure as failed:
                 if not counts:
                     raise
@@ -184,21 +185,21 @@ class Service:
                 return
         yield stream.usage(Usage(prompt, sum(counts.values()))) + formats.DONE
 
-    async def _pieces(self, asked: Sequence[Prepared]) -> AsyncGenerator[tuple[int, Piece], None]:
-        """Yield the pieces of several answers as they come, each with the number of its answer."""
+    async def _pieces(self, asked: Sequence[Prepared]) -> AsyncGenerator[Piece, None]:
+        """Yield the pieces of several answers as they come."""
         # One of each at most waits, so that a client that reads slowly slows all down.
-        waiting: asyncio.Queue[tuple[int, Piece] | Exception | None] = asyncio.Queue(len(asked))
+        waiting: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(len(asked))
 
-        async def put(index: int, request: Prepared) -> None:
+        async def put(request: Prepared) -> None:
             try:
                 async with aclosing(self._model.pieces(request)) as pieces:
                     async for piece in pieces:
-                        await waiting.put((index, piece))
+                        await waiting.put(piece)
                 await waiting.put(None)
             except Exception as failed:
                 await waiting.put(failed)
 
-        tasks = [asyncio.create_task(put(index, request)) for index, request in enumerate(asked)]
+        tasks = [asyncio.create_task(put(request)) for request in asked]
         try:
             left = len(tasks)
             while left:
@@ -215,12 +216,6 @@ class Service:
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _numbered(pieces: AsyncGenerator[Piece, None]) -> AsyncGenerator[tuple[int, Piece], None]:
-    async with aclosing(pieces):
-        async for piece in pieces:
-            yield 0, piece
-
-
 async def _together(work: Iterable[Coroutine[Any, Any, Whole]]) -> list[Whole]:
     """Return all results; the first failure ends the others."""
     tasks = [asyncio.create_task(one) for one in work]
@@ -230,10 +225,3 @@ async def _together(work: Iterable[Coroutine[Any, Any, Whole]]) -> list[Whole]:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _with(first: bytes, others: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
-    async with aclosing(others) as rest:
-        yield first
-        async for event in rest:
-            yield event

@@ -19,6 +19,24 @@ class Decoder(Protocol):
         """Return the text of the tokens, without special ones."""
 
 
+class Remembering:
+    """A decoder that keeps the texts of single tokens, for which it is asked before each new token."""
+
+    def __init__(self, decoder: Decoder) -> None:
+        self._decoder = decoder
+        self._single: dict[int, str] = {}
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Return the text of the tokens, without special ones."""
+        if len(ids) != 1:
+            return self._decoder.decode(ids)
+        (only,) = ids
+        text = self._single.get(only)
+        if text is None:
+            text = self._single[only] = self._decoder.decode(ids)
+        return text
+
+
 class Detokenizer:
     """The text of an answer, piece by piece; a character whose bytes are in several tokens stays whole.
 

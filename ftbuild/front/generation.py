@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ftbuild.front import limits
-from ftbuild.front.detokenizing import BEFORE, Detokenizer, StopFinder
+from ftbuild.front.detokenizing import BEFORE, Detokenizer, Remembering, StopFinder
 from ftbuild.front.failures import Failure, too_long
 from ftbuild.front.sampling import Sampling
 from ftbuild.front.statuses import TooLong
 from ftbuild.front.tensors import STOP_WORDS, Array, Ask, Facts
-from ftbuild.front.triton import Server
+from ftbuild.front.triton import NewTokens, Server
 from ftbuild.front.workers import Workers
 
 # OpenAI's default for completions; a conversation gets what the model can give.
@@ -25,10 +25,10 @@ _ROWS = 32
 Reason = Literal["stop", "length"]
 
 
-@dataclass(frozen=True)
-class Piece:
-    """A piece of an answer, the number of tokens computed so far, and at the end the reason for it."""
+class Piece(NamedTuple):
+    """A piece of the answer `index`, the number of tokens so far, and at the end the reason for it."""
 
+    index: int
     text: str
     tokens: int
     reason: Reason | None = None
@@ -36,7 +36,7 @@ class Piece:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request for one answer that the model may be asked for, and the sequences that end it.
+    """A request for the answer `index` that the model may be asked for, and the sequences that end it.
 
     `fits`: its length is what should fit, as the client named none.
     """
@@ -45,6 +45,7 @@ class Prepared:
     stops: Sequence[str]
     repeats_prompt: bool
     fits: bool = False
+    index: int = 0
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Model:
         """
         self._server = server
         self._workers = workers
-        self._tokenizer = tokenizer
+        self._decoder = Remembering(tokenizer)
         self._end_id = end_id
         self._context = context
 
@@ -149,29 +150,13 @@ class Model:
 
         The pieces are the same whether or not the model streams.
         """
-        try:
-            async with contextlib.aclosing(self._pieces(request)) as pieces:
-                async for piece in pieces:
-                    yield piece
-            return
-        except TooLong as refused:
-            # The server knows positions that this service has not been told of.
-            room = refused.room
-            if not request.fits or not room or not 0 < room < request.ask.length:
-                raise
-        request = replace(request, ask=replace(request.ask, length=room), fits=False)
-        async with contextlib.aclosing(self._pieces(request)) as pieces:
-            async for piece in pieces:
-                yield piece
-
-    async def _pieces(self, request: Prepared) -> AsyncGenerator[Piece, None]:
-        ask = request.ask
-        before = ask.prompt[-BEFORE:] if request.repeats_prompt else ()
-        text = Detokenizer(self._tokenizer, [int(token) for token in before])
-        finder = StopFinder(request.stops) if request.stops else None
-        seen, ended = 0, False
-        async with contextlib.aclosing(self._server.answer(ask)) as answers:
-            async for tokens in answers:
+        async with contextlib.AsyncExitStack() as call:
+            ask, new_tokens, tokens = await self._begun(request, call)
+            index, before = request.index, ask.prompt[-BEFORE:] if request.repeats_prompt else ()
+            text = Detokenizer(self._decoder, [int(token) for token in before])
+            finder = StopFinder(request.stops) if request.stops else None
+            seen, ended = 0, False
+            while tokens is not None:
                 ended = bool(tokens) and tokens[-1] == ask.end_id
                 if finder is None:
                     seen += len(tokens)
@@ -182,18 +167,35 @@ class Model:
                         seen += 1
                         out += finder.push(text.push([token]))
                         if finder.found:
-                            yield Piece(out, seen, "stop")
+                            yield Piece(index, out, seen, "stop")
                             return
                     seen += ended
                 if out:
-                    yield Piece(out, seen)
+                    yield Piece(index, out, seen)
+                tokens = await new_tokens()
         out = text.finish()
         if finder is not None:
             out = finder.push(out)
             out += "" if finder.found else finder.finish()
         # The server ends an answer early for its end or for a stop sequence alone.
         early = ended or (finder is not None and finder.found) or seen < ask.length
-        yield Piece(out, seen, "stop" if early else "length")
+        yield Piece(index, out, seen, "stop" if early else "length")
+
+    async def _begun(
+        self, request: Prepared, call: contextlib.AsyncExitStack
+    ) -> tuple[Ask, NewTokens, list[int] | None]:
+        """Ask the server; return what it was asked for, and its first tokens."""
+        ask = request.ask
+        new_tokens = await call.enter_async_context(self._server.answer(ask))
+        try:
+            return ask, new_tokens, await new_tokens()
+        except TooLong as refused:
+            # The server knows positions that this service has not been told of.
+            room = refused.room
+            if not request.fits or not room or not 0 < room < ask.length:
+                raise
+        await call.aclose()
+        return await self._begun(replace(request, ask=replace(ask, length=room), fits=False), call)
 
     async def _generating(self) -> Facts:
         facts = await self._server.facts()

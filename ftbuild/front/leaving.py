@@ -41,27 +41,29 @@ async def _gone(receive: Receive) -> None:
 
 
 class Events(Response):
-    """A stream of server-sent events, made by `items`.
+    """A stream of server-sent events: the first one, and those that `others` makes.
 
     These are closed as soon as the client is gone, also while the next one is waited for.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, items: AsyncGenerator[bytes, None]) -> None:
+    def __init__(self, first: bytes, others: AsyncGenerator[bytes, None]) -> None:
         super().__init__(headers={"Cache-Control": "no-cache", "X-Accel-Buffering": "no"})
         del self.headers["content-length"]
-        self._items = items
+        self._first = first
+        self._others = others
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events; Gone when the client is."""
         await unless_gone(receive, self._send(send))
 
     async def _send(self, send: Send) -> None:
-        async with aclosing(self._items) as items:
+        async with aclosing(self._others) as others:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            async for item in items:
-                await send({"type": "http.response.body", "body": item, "more_body": True})
+            await send({"type": "http.response.body", "body": self._first, "more_body": True})
+            async for event in others:
+                await send({"type": "http.response.body", "body": event, "more_body": True})
             await send({"type": "http.response.body", "body": b""})
 
 

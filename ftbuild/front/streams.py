@@ -1,8 +1,8 @@
 """Streams of a gRPC server, read with h2: one connection, and no task, thread or system call for a message.
 
-grpcio's asyncio interface takes most of a token's time of the processor: some 65 of 90 µs, h2 some 10
-(benchmarks/README.md, The OpenAI front). Calls that are answered once are still grpcio's (triton.py). The
-protocol is that of PROTOCOL-HTTP2.md in grpc/grpc's doc.
+grpcio's asyncio interface takes most of a token's time of the processor (benchmarks/README.md, The OpenAI
+front). Frames of data go past h2 for the same reason (frames.py). Calls that are answered once are still
+grpcio's (triton.py). The protocol is that of PROTOCOL-HTTP2.md in grpc/grpc's doc.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from h2.settings import SettingCodes
 
 from ftbuild.front import statuses
 from ftbuild.front.failures import Failure
+from ftbuild.front.frames import Frames, Window
 
 _CONNECT_SECONDS = 10
 # Of one stream, and of the whole connection: more than the messages of all answers that are on their way.
@@ -59,6 +60,7 @@ class Stream:
         self._message = message
         self._ended = ended
         self._buffer = bytearray()
+        self.window = Window(number, _WINDOW)
         # What the server's window has no room for yet.
         self.unsent = b""
         self.status: grpc.StatusCode | None = None
@@ -71,6 +73,11 @@ class Stream:
     def take(self, data: bytes) -> None:
         """Take the next bytes of the answer."""
         buffer = self._buffer
+        size = len(data) - _PREFIX.size
+        if not buffer and size >= 0 and _PREFIX.unpack_from(data) == (0, size):
+            # Nearly always a frame is a message.
+            self._message(data[_PREFIX.size :])
+            return
         buffer += data
         while len(buffer) >= _PREFIX.size:
             compressed, size = _PREFIX.unpack_from(buffer)
@@ -157,6 +164,10 @@ class _Connection(asyncio.Protocol):
             )
         )
         self._streams: dict[int, Stream] = {}
+        self._frames = Frames()
+        self._window = Window(0, _WINDOW)
+        # Frames that open windows again, to be sent.
+        self._opened = b""
         self.usable = False
 
     def connection_made(self, transport: Any) -> None:
@@ -191,8 +202,12 @@ class _Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         try:
-            for event in self._h2.receive_data(data):
-                self._take(event)
+            for number, content in self._frames.split(data):
+                if number:
+                    self._take_data(number, content)
+                else:
+                    for event in self._h2.receive_data(content):
+                        self._take(event)
         except ProtocolError:
             self._fail()
         self._flush()
@@ -203,6 +218,13 @@ class _Connection(asyncio.Protocol):
     def close(self) -> None:
         self.usable = False
         self._transport.close()
+
+    def _take_data(self, number: int, content: bytes) -> None:
+        self._opened += self._window.take(len(content))
+        # Else it has been broken off.
+        if stream := self._streams.get(number):
+            self._opened += stream.window.take(len(content))
+            stream.take(content)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, ConnectionTerminated):
@@ -253,5 +275,6 @@ class _Connection(asyncio.Protocol):
         self._transport.close()
 
     def _flush(self) -> None:
-        if data := self._h2.data_to_send():
+        opened, self._opened = self._opened, b""
+        if data := self._h2.data_to_send() + opened:
             self._transport.write(data)

@@ -133,17 +133,26 @@ def vector_request(model: Facts, rows: Sequence[Sequence[int] | Array]) -> dict[
     return {"input_ids": ids, LENGTHS: lengths}
 
 
-def new_tokens(model: Facts, ask: Ask, outputs: Mapping[str, Array], seen: int) -> list[int]:
-    """Return the tokens of an answer after the first `seen`: to its length, to `end_id`, to the limit."""
-    row = outputs[ANSWER].reshape(-1)
-    start = len(ask.prompt) if model.repeats_prompt else 0
-    stop = row.size
-    if ANSWER_LENGTH in outputs and outputs[ANSWER_LENGTH].size:
-        stop = int(outputs[ANSWER_LENGTH].reshape(-1)[0])
-    tokens: list[int] = row[start + seen : min(stop, start + ask.length)].tolist()
-    if ask.end_id in tokens:
-        tokens = tokens[: tokens.index(ask.end_id) + 1]
-    return tokens
+class Answer:
+    """The tokens of an answer as they come: to its length, to `end_id`, to the limit."""
+
+    def __init__(self, model: Facts, ask: Ask) -> None:
+        self._end_id = ask.end_id
+        # Where the next token is in a row, and where the answer ends at most.
+        self._next = len(ask.prompt) if model.repeats_prompt else 0
+        self._limit = self._next + ask.length
+        self.whole = False
+
+    def new_tokens(self, outputs: Mapping[str, memoryview]) -> list[int]:
+        """Return the tokens that are new in a response, which holds all of them."""
+        row, lengths = outputs[ANSWER], outputs.get(ANSWER_LENGTH)
+        tokens: list[int] = row[self._next : min(lengths[0] if lengths else len(row), self._limit)].tolist()
+        if self._end_id in tokens:
+            tokens = tokens[: tokens.index(self._end_id) + 1]
+            self.whole = True
+        self._next += len(tokens)
+        self.whole = self.whole or self._next == self._limit
+        return tokens
 
 
 def _words(words: Sequence[Sequence[int]]) -> list[list[int]]:

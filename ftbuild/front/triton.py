@@ -7,8 +7,7 @@ drops what is still in a queue, and tells the backend about the rest.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
@@ -17,12 +16,14 @@ from google.protobuf.json_format import MessageToDict
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 from tritonclient.utils import np_to_triton_dtype
 
-from ftbuild.front import calls, statuses, tensors
+from ftbuild.front import calls, responses, statuses, tensors
 from ftbuild.front.calls import Calls, Latest
-from ftbuild.front.failures import SERVER, Failure, broken, late
+from ftbuild.front.failures import SERVER, Failure, broken
+from ftbuild.front.responses import Reader
 from ftbuild.front.streams import Streams
 from ftbuild.front.tensors import Array, Ask, Facts
 
+NewTokens = Callable[[], Awaitable[list[int] | None]]
 _ASK_SECONDS = 10
 _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 # Else a server says nothing where an answer has ended with its last token.
@@ -31,9 +32,6 @@ _FINAL = "triton_enable_empty_final_response"
 _STATUS = (("triton_grpc_error", "true"),)
 # Answers that nobody waits for may take so long until the connection is closed, which ends them.
 _DRAIN_SECONDS = 20
-# numpy's types by Triton's names, of outputs.
-_TYPES = {"INT32": np.int32, "UINT32": np.uint32, "FP32": np.float32}
-_OUTPUTS = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
 
 
 class Server:
@@ -79,33 +77,36 @@ class Server:
         except grpc.RpcError:
             return False
 
-    async def answer(self, ask: Ask) -> AsyncGenerator[list[int], None]:
-        """Yield new tokens of the answer whenever there are some; all at once if the model cannot stream.
+    @contextlib.asynccontextmanager
+    async def answer(self, ask: Ask) -> AsyncGenerator[NewTokens, None]:
+        """Ask for an answer; leave the context when no more of it is wanted.
 
-        Close the iterator when no more are wanted.
+        It is told by what is given: new tokens whenever there are some, all at once if the model cannot
+        stream, and None at the end. Failure as the server's.
         """
         model = await self.facts()
         request = _message(self._model, tensors.request(model, ask))
-        seen = 0
+        answer = tensors.Answer(model, ask)
         async with self._started(request, streams=model.decoupled) as call:
-            async for response in call.responses:
-                tokens = tensors.new_tokens(model, ask, _outputs(response), seen)
-                seen += len(tokens)
+
+            async def new_tokens() -> list[int] | None:
                 # The server may close the stream later, with the longest answer of a batch.
-                call.whole = seen == ask.length or (bool(tokens) and tokens[-1] == ask.end_id)
-                yield tokens
-                if call.whole:
-                    return
-            call.whole = True
+                if call.whole or (outputs := await call.next()) is None:
+                    call.whole = True
+                    return None
+                tokens = answer.new_tokens(outputs)
+                call.whole = answer.whole
+                return tokens
+
+            yield new_tokens
 
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
-        found = np.empty(0, np.float32)
         async with self._started(request, streams=False) as call:
-            async for response in call.responses:
-                found = _outputs(response)[tensors.VECTORS]
+            outputs = await call.next()
             call.whole = True
+        found = np.asarray((outputs or {}).get(tensors.VECTORS, ()))
         if found.size == 0 or found.size % len(rows):
             raise broken()
         return found.reshape(len(rows), -1)
@@ -117,31 +118,27 @@ class Server:
         await self._channel.close()
 
     @contextlib.asynccontextmanager
-    async def _started(self, request: Any, *, streams: bool) -> AsyncGenerator[_Started, None]:
+    async def _started(self, request: Any, *, streams: bool) -> AsyncGenerator[Latest, None]:
         """Ask the server, and break the call off if its answer is not whole at the end of the context.
 
         Raises Failure where it fails or takes too long, (429) for one call more than there may be.
         """
-        latest = self._calls.begin(_streamed if streams else _single)
+        latest = self._calls.begin(Reader().read if streams else responses.outputs)
         try:
             call = await self._call(request, latest, streams=streams)
         except BaseException:
             latest.end(None)
             raise
-        started = _Started(latest.responses(self._seconds))
         try:
-            with _failures():
-                async with contextlib.aclosing(started.responses):
-                    yield started
-        except TimeoutError:
-            raise late() from None
+            with latest.within(self._seconds):
+                yield latest
         except Failure as failed:
             if failed.status == 503:
                 # Another server may come back in its place.
                 self._facts = None
             raise
         finally:
-            if self._cancels and not started.whole:
+            if self._cancels and not latest.whole:
                 call.cancel()
 
     async def _call(self, request: Any, latest: Latest, *, streams: bool) -> Any:
@@ -153,29 +150,6 @@ class Server:
         return await self._streams.start(request.SerializeToString(), latest.put, latest.end)
 
 
-@dataclass
-class _Started:
-    """A call under way: its responses, and whether the answer is whole, so that nothing is left to cancel."""
-
-    responses: AsyncGenerator[Any, None]
-    whole: bool = False
-
-
-def _single(response: Any) -> Any:
-    return response
-
-
-def _streamed(content: bytes) -> Any:
-    """Return the response of a stream's message, None for the last one of a server, which holds no tensors.
-
-    Raises Failure where it is an error.
-    """
-    message = service_pb2.ModelStreamInferResponse.FromString(content)
-    if message.error_message:
-        raise statuses.of_message(message.error_message)
-    return message.infer_response if message.infer_response.outputs else None
-
-
 def _message(model: str, arrays: Mapping[str, Array]) -> Any:
     request = service_pb2.ModelInferRequest(model_name=model)
     for name, array in arrays.items():
@@ -183,14 +157,6 @@ def _message(model: str, arrays: Mapping[str, Array]) -> Any:
         request.inputs.add(name=name, datatype=data_type, shape=list(array.shape))
         request.raw_input_contents.append(np.ascontiguousarray(array).tobytes())
     return request
-
-
-def _outputs(response: Any) -> dict[str, Array]:
-    return {
-        tensor.name: np.frombuffer(raw, _TYPES[tensor.datatype])
-        for tensor, raw in zip(response.outputs, response.raw_output_contents, strict=True)
-        if tensor.name in _OUTPUTS
-    }
 
 
 @contextlib.contextmanager

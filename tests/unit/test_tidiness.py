@@ -21,6 +21,8 @@ def test_that_leaves_things(tmp_path):
     Path(tempfile.mkdtemp(), "file").touch()
     subprocess.run([sys.executable, "-c", "import tempfile; tempfile.mkdtemp()"], check=True)
     (Path.home() / ".cache" / "other").mkdir(parents=True)
+    stray = "import os, tempfile; tempfile.mkdtemp(prefix='stray-', dir=os.environ['SYSTEM'])"
+    subprocess.run([sys.executable, "-c", stray], check=True)
 
 def test_that_fails(tmp_path):
     (tmp_path / "evidence").touch()
@@ -41,6 +43,7 @@ def test_a_run_leaves_no_temporary_files_and_names_what_else_it_leaves(
     (tests / "test_it.py").write_text(TESTS)
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "XDG"))}
     env = {**plain, "HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": str(ROOT), "FAILS": fails}
+    env |= {"SYSTEM": str(temporary)}
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-q", "-p", "testing.tidiness", "-p", "no:cacheprovider"),
@@ -53,7 +56,8 @@ def test_a_run_leaves_no_temporary_files_and_names_what_else_it_leaves(
         check=False,
     )
     assert done.returncode == (1 if fails else 0), done.stdout + done.stderr
-    assert "1 things are left behind" in done.stdout
+    assert "2 things are left behind" in done.stdout
+    assert f"temporary {temporary}/stray-" in done.stdout
     assert f"at home {home / '.cache' / 'other'}" in done.stdout
     left = {path.name for path in temporary.rglob("*") if path.is_file()}
     assert "evidence" in left if fails else not left

@@ -50,6 +50,7 @@ WORK = {
     "a thread that waits for a server": """with ThreadPoolExecutor(1) as pool:
         pool.submit(time.sleep, 60).result()""",
     "a clean-up that takes too long": """try:
+        print("in the block", flush=True)
         time.sleep(60)
     finally:
         time.sleep(60)""",
@@ -107,7 +108,7 @@ def test_ctrl_c_is_said_within_a_second_and_over_within_five(work: str, tmp_path
 
 def test_a_second_ctrl_c_ends_a_command_at_once_with_the_same_code(tmp_path: Path) -> None:
     with started(WORK["a clean-up that takes too long"], tmp_path) as terminal:
-        assert until(lambda: terminal.time_of(b"working"))
+        assert until(lambda: terminal.time_of(b"in the block"))
         terminal.press(CTRL_C)
         assert until(lambda: terminal.time_of(b"interrupted: "))
         time.sleep(0.6)
@@ -117,9 +118,15 @@ def test_a_second_ctrl_c_ends_a_command_at_once_with_the_same_code(tmp_path: Pat
 
 
 def test_ctrl_c_that_comes_twice_at_once_does_not_cut_off_the_clean_up(tmp_path: Path) -> None:
-    work = "try:\n        time.sleep(60)\n    finally:\n        time.sleep(1)\n        print('cleaned')"
+    work = """try:
+        print("in the block", flush=True)
+        time.sleep(60)
+    finally:
+        time.sleep(1)
+        print("cleaned")"""
     with started(work, tmp_path) as terminal:
-        assert until(lambda: terminal.time_of(b"working"))
+        # Before the block there would be nothing to clean up.
+        assert until(lambda: terminal.time_of(b"in the block"))
         terminal.press(CTRL_C + CTRL_C)
         assert terminal.process.wait(30) == 130
         assert until(lambda: terminal.time_of(b"cleaned"))

@@ -246,7 +246,7 @@ def program(tmp_path: Path) -> Iterator[Program]:
         started.append(
             subprocess.Popen(
                 [sys.executable, "-I", str(script), *map(str, arguments)],
-                env={"PATH": path, "SAID": str(tmp_path / "said"), **environment},
+                env={"PATH": path, "SAID": str(tmp_path / "said"), "TMPDIR": str(tmp_path), **environment},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
