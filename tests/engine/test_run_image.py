@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import uuid
 from pathlib import Path
@@ -36,7 +37,7 @@ def blocks() -> dict[str, list[str]]:
     return found
 
 
-def run(*arguments: str, **options: object) -> str:
+def run(*arguments: str) -> str:
     return subprocess.run(
         ["docker", "run", "--rm", *arguments], check=True, capture_output=True, text=True
     ).stdout
@@ -62,7 +63,10 @@ def test_an_image_lists_the_models_that_it_was_given(
 def test_the_page_leads_from_pull_to_an_answer(
     client: docker.DockerClient, built: Plan, reference: ModuleType, tmp_path: Path
 ) -> None:
-    """With other ports and names, a prompt that the miniature knows, and no GPU."""
+    """With other ports and names, a prompt that the miniature knows, no GPU and none of its limits.
+
+    An engine in a container may not raise them.
+    """
     weights = reference.make()
     reference.write(weights, "gpt", tmp_path / "gpt2")
     section = blocks()
@@ -79,6 +83,7 @@ def test_the_page_leads_from_pull_to_an_answer(
         *(line for line in section["Ask it"] if not line.startswith("docker stop")),
     ]
     script = "\n".join(lines).replace('GPUS="--gpus all"', "GPUS=")
+    script = re.sub(r"--ulimit \S+ ", "", script)
     script = script.replace(PAGES_PROMPT, ", ".join(map(str, PROMPT)))
     script = script.replace("--name ft ", f"--name {name} ").replace("inspect ft ", f"inspect {name} ")
     script = script.replace("docker logs ft", f"docker logs {name}")
