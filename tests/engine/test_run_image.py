@@ -8,16 +8,12 @@ import subprocess
 import uuid
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ftbuild.plan import Plan
 from testing import ROOT
 from testing.serving import free_ports
-
-if TYPE_CHECKING:
-    import docker
 
 PAGE = (ROOT / "docs" / "run-an-image.md").read_text()
 PROMPT = (72, 11, 31)
@@ -60,9 +56,7 @@ def test_an_image_lists_the_models_that_it_was_given(
     assert "no folder with a config.pbtxt" in said
 
 
-def test_the_page_leads_from_pull_to_an_answer(
-    client: docker.DockerClient, built: Plan, reference: ModuleType, tmp_path: Path
-) -> None:
+def test_the_page_leads_from_pull_to_an_answer(built: Plan, reference: ModuleType, tmp_path: Path) -> None:
     """With other ports and names, a prompt that the miniature knows, no GPU and none of its limits.
 
     An engine in a container may not raise them.
@@ -72,8 +66,6 @@ def test_the_page_leads_from_pull_to_an_answer(
     section = blocks()
     name, ports = f"ftbuild-test-{uuid.uuid4().hex[:8]}", free_ports()
     image = built.tag("runtime")
-    tagged = client.images.get(built.tag("sdk")).tag(*f"{image}-sdk".rsplit(":", 1))
-    assert tagged
     lines = [
         f"IMAGE={image}",
         'docker run --rm "$IMAGE"',

@@ -17,6 +17,7 @@ from ftbuild.client.comparing.answers import Answer, Choices
 from ftbuild.client.comparing.prompts import Prompt
 from ftbuild.client.connection import Refused, Unanswered
 from ftbuild.errors import ConfigError
+from ftbuild.host.redaction import redact
 from ftbuild.text import bounded_json, terminal
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ class OpenAIServer:
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
-        return f"OpenAI's API, model {self._model}"
+        """Where and what it is."""
+        return f"{redact(self._url)}, OpenAI's API, model {terminal.printable(self._model)}"
 
     def answer(self, prompt: Prompt, length: int) -> Answer:
         """Return up to `length` greedy tokens; raise Refused, Unanswered, ConfigError without a tokenizer."""

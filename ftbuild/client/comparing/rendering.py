@@ -23,7 +23,7 @@ _SHOWN_ROWS = {"human": 20, "md": 200, "html": 10_000}
 _LONGEST_CELL = 32
 MEANINGS = {
     Outcome.EQUAL: "every token is the same",
-    Outcome.TIE: "they part where neither server prefers its own token by more than the tie",
+    Outcome.TIE: "they part where rounding decides",
     Outcome.PARTED: "they part elsewhere",
     Outcome.FAILED: "a server gave no answer",
 }
@@ -59,7 +59,7 @@ def headline(report: ComparisonReport) -> str:
 
 def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Section]:
     counts = report.counts
-    meanings = {**MEANINGS, Outcome.TIE: f"{MEANINGS[Outcome.TIE]}, {report.tie:g} (natural logarithm)"}
+    meanings = {**MEANINGS, Outcome.TIE: f"{MEANINGS[Outcome.TIE]}: both tokens within {report.tie:g}"}
     found = [
         Section("Servers", (), ("", "Server"), list(report.titles.items())),
         Section(

@@ -42,7 +42,7 @@ class Server(Protocol):
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
+        """Where and what it is."""
 
     def answer(self, prompt: Prompt, length: int) -> Answer:
         """Return up to `length` tokens; raise Refused, or Unanswered when there is no server any more."""

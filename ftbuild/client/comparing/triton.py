@@ -14,6 +14,7 @@ from ftbuild.client.tensors import TensorSchema, Tokens
 from ftbuild.config.families import ModelsConfig, Tensors
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_pbtxt
+from ftbuild.text import terminal
 
 # Release 1.1 knows 1, 2, 3, 4 and some larger numbers (patches/backend/0163).
 _BEAMS = 4
@@ -50,11 +51,12 @@ class TritonServer:
 
     @property
     def title(self) -> str:
-        """What it is, in a few words."""
+        """Where and what it is."""
         known = self._model.parameters
         facts = [known[name] for name in ("model_type", "data_type") if name in known]
         described = f" ({', '.join(facts)})" if facts else ""
-        return f"Triton, model {self._model.name}{described}"
+        where = f"{self._client.address} ({self._client.protocol})"
+        return terminal.printable(f"{where}, Triton, model {self._model.name}{described}")
 
     def answer(self, prompt: Prompt, length: int) -> Answer:
         """Return up to `length` greedy tokens; raise Refused, Unanswered."""
