@@ -100,12 +100,17 @@ def _outcome(cell: CellBuild, session: PublishSession | None) -> Outcome:
     try:
         with failures.reported():
             state = _ensure_images(cell, session)
+            sizes = _sizes(cell)
     except FtbuildError as error:
         cell.report(f"failed: {error}")
         return Outcome(cell.plan, "failed", time.monotonic() - start, error, folder=cell.folder)
-    found = {product: daemon.image(cell.client, cell.plan.tag(product)) for product in PRODUCTS}
-    sizes = {product: int(image.attrs["Size"]) for product, image in found.items() if image}
     return Outcome(cell.plan, state, time.monotonic() - start, images=sizes, folder=cell.folder)
+
+
+def _sizes(cell: CellBuild) -> dict[str, int]:
+    """Return the bytes of the images that there are, by product."""
+    found = {product: daemon.image(cell.client, cell.plan.tag(product)) for product in PRODUCTS}
+    return {product: int(image.attrs["Size"]) for product, image in found.items() if image}
 
 
 def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
