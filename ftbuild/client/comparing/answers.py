@@ -76,9 +76,13 @@ class Parting:
     new: Side = Side()
 
     def outcome(self, tie: float) -> Outcome:
-        """Return TIE if no server prefers its own token by more than `tie`, as far as they tell."""
-        gaps = [gap for side in (self.old, self.new) if (gap := side.gap) is not None]
-        return Outcome.TIE if gaps and max(gaps) <= tie else Outcome.PARTED
+        """Return TIE if no server prefers its own token by more than `tie`, as far as they tell.
+
+        A gap that is known to be at least so large may be larger, and is none.
+        """
+        told = [(gap, side.bound) for side in (self.old, self.new) if (gap := side.gap) is not None]
+        ties = bool(told) and all(gap <= tie and not bound for gap, bound in told)
+        return Outcome.TIE if ties else Outcome.PARTED
 
 
 def parted_after(old: Answer, new: Answer) -> int | None:
