@@ -5,6 +5,7 @@ from ftbuild.cli import (
     cells,
     ci,
     clean,
+    comparing,
     development,
     front,
     machine,
@@ -41,6 +42,7 @@ namespace = program.Namespace(
             serving.sif,
             front.front,
             serving.client_test,
+            comparing.compare,
         ),
         "Maintain the matrix": (
             nightly.nightly,

@@ -32,6 +32,8 @@ ARG UNITTEST_TARGETS="unittest"
 ARG PYT_WHEEL_LIBS=""
 # apt packages that a serving image must not contain.
 ARG RUNTIME_PURGE="openssh-server"
+# What the images say of themselves: cell, versions, GPUs.
+ARG ABOUT=""
 
 
 # Several stages, so that a change to how sources are compiled reinstalls no package.
@@ -40,6 +42,9 @@ COPY --from=recipe --chmod=755 steps/pip-install.sh /
 
 FROM scratch AS layer-steps
 COPY --from=recipe --chmod=755 steps/fixed-times.sh steps/put.sh /
+
+FROM scratch AS image-steps
+COPY --from=recipe --chmod=755 steps/ftbuild-image /
 
 FROM scratch AS steps
 COPY --from=recipe --chmod=755 steps/compile.sh steps/compilers.sh steps/heaviest.py steps/host-environment.sh steps/job-count.sh \
@@ -168,7 +173,13 @@ FROM serving AS runtime
 RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
     --mount=type=bind,from=backend,source=/out/backends,target=/from \
     /steps/fixed-times.sh /steps/put.sh /from /opt/tritonserver/backends
+ARG ABOUT
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=image-steps,target=/from \
+    /steps/fixed-times.sh /steps/put.sh /from /usr/local/bin
+ENV FTBUILD_ABOUT=$ABOUT
 USER 1000:1000
+CMD ["ftbuild-image"]
 
 
 FROM toolchain AS sdk-python
@@ -199,10 +210,16 @@ RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
         /from/all_models /opt/ftbuild/fastertransformer_backend/all_models \
         /from/tools /opt/ftbuild/fastertransformer_backend/tools \
         /from/lib /opt/ftbuild/lib
+ARG ABOUT
+RUN --network=none --mount=type=bind,from=layer-steps,target=/steps \
+    --mount=type=bind,from=image-steps,target=/from \
+    /steps/fixed-times.sh /steps/put.sh /from /usr/local/bin
+ENV FTBUILD_ABOUT=$ABOUT
 # The converters import each other as `examples.pytorch...`.
 ENV PYTHONPATH=/opt/ftbuild/FasterTransformer
 WORKDIR /opt/ftbuild
 USER 1000:1000
+CMD ["ftbuild-image"]
 
 
 FROM sdk AS unittests

@@ -7,8 +7,9 @@ both images of a cell are built and verified, so an interruption leaves no cell 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from ftbuild.build import bake, base
 from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild, host_settings, run_job
@@ -24,16 +25,22 @@ from ftbuild.publishing.names import Names
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
+from ftbuild.text.units import duration, size
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a cell's build: `state` is built, present or failed."""
+    """Outcome of a cell's build: `state` is built, present or failed.
+
+    `images` are the sizes in bytes of the images that there are now, by product; `folder` has log and script.
+    """
 
     plan: Plan
     state: str
     seconds: float
     error: FtbuildError | None = None
+    images: Mapping[str, int] = field(default_factory=dict)
+    folder: Path = Path()
 
     @property
     def exit_code(self) -> int:
@@ -69,11 +76,23 @@ def build_cells(
 
 
 def summary(outcomes: Iterable[Outcome]) -> str:
-    """Return one line per cell: state, seconds, tag."""
-    lines = [
-        f"{o.plan.cell.id:<24} {o.state:<8} {o.seconds:7.1f} s  {o.plan.tag('runtime')}" for o in outcomes
-    ]
-    return "\n".join(lines)
+    """Return for each cell its state, its time and its images, with their log; failures come last."""
+    ordered = sorted(outcomes, key=lambda outcome: outcome.error is not None)
+    return "\n".join(line for outcome in ordered for line in _summary(outcome))
+
+
+def _summary(outcome: Outcome) -> Iterator[str]:
+    plan = outcome.plan
+    yield f"{plan.cell.id:<24} {outcome.state:<8} {duration(outcome.seconds)}"
+    for product, count in outcome.images.items():
+        yield f"  {product:<8} {size(count):>8}  {plan.tag(product)}"
+    log, script = (outcome.folder / name for name in (bake.LOG, bake.SCRIPT))
+    if log.is_file():
+        yield f"  {'log':<8} {'':>8}  {log}"
+    if script.is_file():
+        yield f"  {'again':<8} {'':>8}  {script}, with Docker alone"
+    if outcome.error:
+        yield f"  {'error':<8} {'':>8}  {outcome.error.what.splitlines()[0]}"
 
 
 def _outcome(cell: CellBuild, session: PublishSession | None) -> Outcome:
@@ -81,10 +100,17 @@ def _outcome(cell: CellBuild, session: PublishSession | None) -> Outcome:
     try:
         with failures.reported():
             state = _ensure_images(cell, session)
+            sizes = _sizes(cell)
     except FtbuildError as error:
         cell.report(f"failed: {error}")
-        return Outcome(cell.plan, "failed", time.monotonic() - start, error)
-    return Outcome(cell.plan, state, time.monotonic() - start)
+        return Outcome(cell.plan, "failed", time.monotonic() - start, error, folder=cell.folder)
+    return Outcome(cell.plan, state, time.monotonic() - start, images=sizes, folder=cell.folder)
+
+
+def _sizes(cell: CellBuild) -> dict[str, int]:
+    """Return the bytes of the images that there are, by product."""
+    found = {product: daemon.image(cell.client, cell.plan.tag(product)) for product in PRODUCTS}
+    return {product: int(image.attrs["Size"]) for product, image in found.items() if image}
 
 
 def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:

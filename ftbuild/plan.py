@@ -206,7 +206,16 @@ class Plan:
             "BACKEND_TARGETS": " ".join(backend.targets),
             "PYT_TARGETS": " ".join(pyt.targets),
             "PYT_WHEEL_LIBS": " ".join(self.wheel_libraries),
+            "ABOUT": self.about(),
         }
+
+    def about(self) -> str:
+        """Return in a line what an image says of itself when it is run without a command."""
+        return (
+            f"{self.cell.id}: Triton Inference Server {self.server} with the FasterTransformer backend "
+            f"{self.source('backend').version}, for GPUs of SM {sm_list(self.cell.sms)}, CUDA {self.cuda}, "
+            f"driver {self.driver} or later"
+        )
 
     def labels(self, product: str) -> dict[str, str]:
         """Return OCI image labels (image-spec v1.1 annotations.md) and our own, for one product.

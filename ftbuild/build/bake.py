@@ -5,18 +5,18 @@ Target names have no dot, which bake would read as a nested attribute (docker/bu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shlex
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ftbuild import cmake
-from ftbuild.build import compile_order, lost, packages, proxies
+from ftbuild.build import compile_order, display, lost, packages, proxies, stages
 from ftbuild.engine import builders
 from ftbuild.errors import BuildError, ConfigError, HostError, PublishError
 from ftbuild.host import shell
@@ -26,7 +26,7 @@ from ftbuild.text.reporter import Reporter
 # The named contexts with the wheels of each role, in folders of their own, and with the patched sources.
 WHEELS = "wheels"
 SOURCES = "sources"
-LOG, METADATA = "build.log", "metadata.json"
+LOG, METADATA, SCRIPT = "build.log", "metadata.json", "build.sh"
 # The variable that hands the machine's settings, passwords among them, to buildx: no file holds them.
 SETTINGS = "HOST_SETTINGS"
 # A secret changes no cache key.
@@ -163,7 +163,7 @@ class Job:
     @property
     def script(self) -> Path:
         """Return the path of the script that repeats the run."""
-        return self.folder / f"{self.prefix}build.sh"
+        return self.folder / f"{self.prefix}{SCRIPT}"
 
 
 def compiles_online() -> bool:
@@ -335,7 +335,10 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
 
 def _run(job: Job, host: Host, progress: str, report: Reporter) -> int:
     job.log.unlink(missing_ok=True)
-    argv = command_line(job, progress, host)
+    argv = command_line(job, "plain" if progress == "auto" else progress, host)
+    if progress == "auto":
+        with display.shown(job.folder.parent.name, _expected(job), report) as read:
+            return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(host), on_line=read)
     if progress == "tty":
         return shell.stream_terminal(argv, log=job.log, cwd=job.folder, env=_environment(host))
     return shell.stream(argv, log=job.log, cwd=job.folder, env=_environment(host), on_line=report)
@@ -362,9 +365,20 @@ def _is_echo(line: str) -> bool:
 def _progress(wanted: str) -> str:
     if wanted not in PROGRESS:
         raise ConfigError(f"progress {wanted!r} is unknown", hint=f"one of {', '.join(PROGRESS)}")
-    if wanted == "auto":
-        return "tty" if sys.stdout.isatty() else "plain"
     return wanted
+
+
+def _expected(job: Job) -> tuple[str, ...]:
+    """Return what the job's Dockerfiles do for its targets, in words."""
+    found: dict[str, None] = {}
+    targets = job.definition["target"]
+    assert isinstance(targets, Mapping)
+    files = {str(Path(each["context"], each.get("dockerfile", "Dockerfile"))) for each in targets.values()}
+    for file in sorted(files):
+        with contextlib.suppress(OSError):
+            text = (job.folder / file).read_text(encoding="utf-8")
+            found |= dict.fromkeys(stages.expected(text, [each["target"] for each in targets.values()]))
+    return tuple(found)
 
 
 def _environment(host: Host) -> dict[str, str]:

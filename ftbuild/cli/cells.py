@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -67,7 +68,10 @@ def matrix(
 def build(
     selection: Selection,
     dry_run: DryRun = False,
-    format: Annotated[Literal["human", "json"], "of the dry run: human or json"] = "human",  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Literal["human", "all", "json"],
+        "of the dry run: human (a screen), all (with where it is from) or json",
+    ] = "human",
     jobs: Jobs = None,
     ca: CaBundle = None,
     builder: Builder = None,
@@ -122,7 +126,21 @@ def build(
     )
     outcomes = pipeline.build_cells(config, planned, options, through)
     print(pipeline.summary(outcomes))
+    if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
+        print(f"next: {following}")
     return worst(outcome.exit_code for outcome in outcomes)
+
+
+def _following(folder: Path, built: Sequence[Plan]) -> str | None:
+    """Return the command that tests what was built, on a machine with its GPU."""
+    from ftbuild.sm import sm_list
+
+    if not built:
+        return None
+    cell = built[0].cell
+    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), "--base", cell.base]
+    given = [] if folder == CONFIG else ["--config", str(folder)]
+    return f"{shlex.join(['invoke', 'smoke', *given, *chosen])}, on a machine with such a GPU"
 
 
 def _staging(config: Config, registry: str, stage: str | None) -> Names:
@@ -139,7 +157,11 @@ def _print_plans(planned: Sequence[Plan], output: str) -> None:
     if output == "json":
         print(json.dumps([plan.as_dict() for plan in planned], indent=2))
         return
-    print("\n".join(explain.plan(plan) for plan in planned))
+    if output == "all":
+        print("\n".join(explain.plan(plan) for plan in planned))
+    else:
+        print(explain.cells(planned) if len(planned) > 1 else explain.cell(planned[0]))
+        print("\n--format all has every value and where it is from, --format json the same for programs")
     if bake.compiles_online():
         print(f"\n{bake.ONLINE}")
 

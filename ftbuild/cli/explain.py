@@ -16,6 +16,8 @@ from ftbuild.text.tables import render
 Row = tuple[str, str, str]
 # A terminal would wrap each row of a table at the longest one. `--format json` has the whole labels.
 LABEL_CHARACTERS = 100
+# Beside its name in a terminal of 80 columns.
+VALUE_CHARACTERS = 66
 
 
 def matrix(config: Config, table: Matrix) -> str:
@@ -62,6 +64,38 @@ def plan(plan: Plan) -> str:
         f"\n{title}\n{render(('what', 'value', 'from'), list(rows), header=False)}"
         for title, rows in sections
     )
+
+
+def cell(plan: Plan) -> str:
+    """What a build of one cell will do, on a screen."""
+    pinned = [f"{each.repository} {each.version or each.commit[:7]}" for each in plan.sources]
+    components = dict.fromkeys(patch.component for patch in plan.patches)
+    patches = [f"{sum(p.component == name for p in plan.patches)} to {name}" for name in components]
+    rows = [
+        ("cell", plan.cell.id),
+        ("input key", plan.key),
+        *((product, plan.tag(product)) for product in PRODUCTS),
+        ("moving tag", plan.tag("runtime", moving=True)),
+        ("base", f"{plan.base.name}: {plan.base.serving}"),
+        ("server", f"Triton {plan.server}, CUDA {plan.cuda}, driver {plan.driver} or later"),
+        ("tried", plan.tried),
+        ("compiler", f"{plan.toolchain.cc}, {plan.toolchain.cxx}"),
+        *((f"tree {tree.name}", " ".join(tree.targets)) for tree in plan.trees),
+        ("sources", _wrapped(pinned)),
+        ("patches", _wrapped(patches) if patches else "none"),
+        ("packages", f"{len(plan.wheels)} wheels, by hash"),
+    ]
+    return render(("what", "value"), rows, header=False)
+
+
+def cells(planned: Sequence[Plan]) -> str:
+    """What a build of several cells will do: a line each."""
+    rows = [(plan.cell.id, plan.key, plan.base.name, plan.server, plan.cuda) for plan in planned]
+    return render(("Cell", "Input key", "Base", "Server", "CUDA"), rows)
+
+
+def _wrapped(words: Sequence[str]) -> str:
+    return textwrap.fill(", ".join(words), VALUE_CHARACTERS, break_on_hyphens=False)
 
 
 def _image(plan: Plan) -> Iterator[Row]:

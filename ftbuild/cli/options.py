@@ -38,7 +38,9 @@ CaBundle = Annotated[
     str | None, "CA bundle for downloads behind a TLS-inspecting proxy (default: SSL_CERT_FILE)"
 ]
 Builder = Annotated[str | None, "buildx builder (default: the engine's own)"]
-Progress = Annotated[Literal["auto", "tty", "plain"], "auto, tty or plain"]
+Progress = Annotated[
+    Literal["auto", "tty", "plain"], "auto: a line a stage; tty or plain: BuildKit's own, as in the log"
+]
 Rebuild = Annotated[bool, "build even if the image is there"]
 DryRun = Annotated[bool, "print the plan and stop: needs neither Docker nor network"]
 BaseNames = Annotated[

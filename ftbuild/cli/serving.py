@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, BaseName, ConfigFolder, Format
+from ftbuild.cli.output import OutFile, write
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -28,7 +29,6 @@ Listen = Annotated[
 Keys = Annotated[
     Path | None, "file with API keys for the OpenAI front, one a line (default: it answers everybody)"
 ]
-OutFile = Annotated[Path | None, "file to write (default: standard output)"]
 
 
 @dataclass(frozen=True)
@@ -220,7 +220,7 @@ def compose(
     from ftbuild.serving.deployment import gpu_indices
 
     decided = _decided(image, server, model_repo, gpu_indices(gpus), listen, front, openai_keys)
-    return _write(renderer.render(decided), out)
+    return write(renderer.render(decided), out)
 
 
 @command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
@@ -274,7 +274,7 @@ def k8s(
         isolated=network_policy,
         monitoring=monitoring,
     )
-    return _write(kubernetes.render(decided, cluster), out)
+    return write(kubernetes.render(decided, cluster), out)
 
 
 @command("serve.kserve")
@@ -296,7 +296,7 @@ def kserve(
     gpus = tuple(range(gpu_count)) if gpu_count else None
     decided = _decided(image, server, model_repo, gpus)
     service = renderer.Service(storage_uri, replicas, replicas if max_replicas is None else max_replicas)
-    return _write(renderer.render(decided, service), out)
+    return write(renderer.render(decided, service), out)
 
 
 @command("serve.dashboard")
@@ -304,7 +304,7 @@ def dashboard(out: OutFile = None) -> int:
     """Write a Grafana dashboard over the metrics of servers."""
     from ftbuild.serving import grafana
 
-    return _write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
+    return write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
 
 
 @command("serve.sif")
@@ -394,19 +394,4 @@ def client_test(
         )
     print(json.dumps(report.as_dict(), indent=2) if format == "json" else report.render())
     report.require()
-    return 0
-
-
-def _write(text: str, out: Path | None) -> int:
-    """Print a file's text, or write it there; ConfigError when that is not possible."""
-    from ftbuild.errors import ConfigError
-
-    if out is None:
-        print(text, end="")
-        return 0
-    try:
-        out.write_text(text, encoding="utf-8")
-    except OSError as refused:
-        raise ConfigError(f"cannot write --out: {refused.strerror}", where=str(out)) from refused
-    print(f"wrote {out}")
     return 0

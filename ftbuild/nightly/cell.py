@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
-from ftbuild.build import bake, lost
+from ftbuild.build import bake, lost, stages
 from ftbuild.errors import BuildError, Interrupted
 from ftbuild.host import shell
 from ftbuild.matrix import NEVER
@@ -219,9 +219,13 @@ def _step(
     if context.stop.is_set():
         return Step(name, shown, str(log), context.now(), 0.0, Interrupted.exit_code)
 
+    prefix, progress = f"[{plan.cell.id}] ", stages.Progress(context.report)
+
     def pass_on(line: str) -> None:
-        if line.startswith(f"[{plan.cell.id}]") and not _DETAIL.search(line):
+        if line.startswith(prefix.rstrip()) and not _DETAIL.search(line):
             context.report(line)
+        else:
+            progress.read(line.removeprefix(prefix), prefix)
 
     start = context.now()
     argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), name, *arguments]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
+from ftbuild.errors import BuildError
 from ftbuild.host import locks
 from ftbuild.plan import PRODUCTS, Plan
 
@@ -23,6 +25,7 @@ from ftbuild.plan import PRODUCTS, Plan
 def cells(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     monkeypatch.setattr(daemon, "connect", lambda: None)
     monkeypatch.setattr(buildx, "version", lambda: None)
+    monkeypatch.setattr(daemon, "image", lambda client, name: None)
     monkeypatch.setattr(orphans, "remove", lambda client, report: None)
     monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: bake.Host(jobs=1))
     return plans(config, Selection(config.folder, ["22.12"], ["70", "80"]))
@@ -89,6 +92,7 @@ def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
 ) -> None:
     there: list[str] = []
     said: list[str] = []
+    image = SimpleNamespace(attrs={"Size": 1_540_000_000})
     folder = cells[0].folder(tmp_path)
     folder.mkdir(parents=True)
     other = FileLock(folder / locks.NAME, thread_local=False)
@@ -100,9 +104,10 @@ def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
             there.extend(map(cells[0].tag, PRODUCTS))
             other.release()
 
-    monkeypatch.setattr(daemon, "image", lambda client, name: name if name in there else None)
+    monkeypatch.setattr(daemon, "image", lambda client, name: image if name in there else None)
     monkeypatch.setattr(base, "ensure", lambda *arguments, **more: None)
     monkeypatch.setattr(pipeline, "_accept", lambda cell: None)
+    monkeypatch.setattr(pipeline, "CELL_BYTES", 0)  # whatever is free on this machine
     ran: list[str] = []
     for name in ("stage", "wheels"):
         monkeypatch.setattr(f"ftbuild.build.context.{name}", lambda *arguments, **more: None)
@@ -110,5 +115,27 @@ def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
     options = BuildOptions(tmp_path, tmp_path, rebuild=rebuild)
     (outcome,) = pipeline.build_cells(config, cells[:1], options, report=report)
     assert (outcome.error, len(ran)) == (None, builds)
+    assert outcome.images == dict.fromkeys(PRODUCTS, 1_540_000_000)
     (waited,) = [line for line in said if "another command works on this cell" in line]
     assert "waiting up to 600 s for it" in waited
+
+
+def test_the_end_of_a_build_names_images_log_and_script_and_failures_last(
+    config: Config, cells: list[Plan], tmp_path: Path
+) -> None:
+    failed, built = cells
+    for name in (bake.LOG, bake.SCRIPT):
+        (tmp_path / name).touch()
+    outcomes = [
+        pipeline.Outcome(failed, "failed", 61, BuildError("it broke\nthere"), folder=tmp_path / "none"),
+        pipeline.Outcome(built, "built", 372, None, {"runtime": 1_540_000_000}, tmp_path),
+    ]
+    lines = [line.split() for line in pipeline.summary(outcomes).splitlines()]
+    assert lines == [
+        [built.cell.id, "built", "6", "min", "12", "s"],
+        ["runtime", "1.54", "GB", built.tag("runtime")],
+        ["log", str(tmp_path / bake.LOG)],
+        ["again", f"{tmp_path / bake.SCRIPT},", "with", "Docker", "alone"],
+        [failed.cell.id, "failed", "1", "min", "01", "s"],
+        ["error", "it", "broke"],
+    ]

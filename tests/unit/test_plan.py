@@ -17,7 +17,7 @@ from ftbuild.config.debian import DebianLock
 from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, input_key, make_plan
+from ftbuild.plan import PRODUCTS, Plan, Revision, input_key, make_plan
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00", url="https://example.invalid/ftbuild")
 
@@ -320,6 +320,24 @@ def test_a_long_label_does_not_widen_the_plan_for_people(config: Config) -> None
     patches = next(line for line in lines if line.startswith("io.ftbuild.patches "))
     assert re.search(r" ft/0010-\S+ ft/\S+ .*\.\.\. +plan$", patches)
     assert max(map(len, lines)) < 250
+
+
+@pytest.mark.parametrize(
+    ("release", "base"),
+    [("22.03", "open"), ("22.12", "ngc"), ("24.10", "open-cuda13"), ("26.06", "open-trixie")],
+)
+def test_the_plan_of_a_cell_is_one_screen(config: Config, release: str, base: str) -> None:
+    plan = plan_of(config, triton=release, base=base)
+    lines = explain.cell(plan).splitlines()
+    assert len(lines) <= 22
+    assert any(re.fullmatch(f"input key +{plan.key}", line) for line in lines)
+    assert all(plan.tag(product) in "\n".join(lines) for product in PRODUCTS)
+    assert all(len(line) <= 80 for line in lines if not line.startswith(("base", "tried")))
+
+
+def test_several_plans_have_a_line_each(config: Config) -> None:
+    planned = [plan_of(config, sm=sm) for sm in ("80", "90")]
+    assert len(explain.cells(planned).splitlines()) == 2 + len(planned)
 
 
 def test_the_plan_for_programs_is_json(config: Config) -> None:

@@ -105,6 +105,10 @@ def test_a_base_that_is_built_here_has_an_image_to_serve_from_and_one_to_compile
 
 def test_a_build_gets_compiler_packages_targets_and_libraries(ngc: Plan, debian: Plan) -> None:
     assert ngc.arguments() == {
+        "ABOUT": (
+            "22.12-sm80: Triton Inference Server 2.29.0 with the FasterTransformer backend 1.4, for GPUs of "
+            "SM 80, CUDA 11.8, driver 520 or later"
+        ),
         "HOST_CC": "gcc",
         "HOST_CXX": "g++",
         "TOOLCHAIN_APT": "ccache python3-dev python3-pip rapidjson-dev",

@@ -200,7 +200,7 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("client-test", "--model", "gpt", "--threshold", "101"), "--threshold must be between 0 and 100"),
         (("dev.bench", "--rounds", "0"), "--rounds must be at least 1"),
         (("dev.mutate", "--area", "everything"), "there is no area 'everything'"),
-        (("build", "--format", "xml"), "one of human, json"),
+        (("build", "--format", "xml"), "one of human, all, json"),
         (("build", "--progress", "fancy"), "one of auto, tty, plain"),
         (("build", "--smm", "80"), "unknown option '--smm'"),
         (("build", "-s", "80"), "unknown option '-s'"),
@@ -259,7 +259,8 @@ def test_a_variable_or_an_address_that_cannot_work_is_refused_without_its_passwo
 def test_a_checkout_of_another_user_has_a_revision() -> None:
     if not (ROOT / ".git").exists():
         pytest.skip("this is no checkout")
-    done = invoke("build", "--cell", "22.12-sm80", "--dry-run", GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
+    arguments = ("--cell", "22.12-sm80", "--dry-run", "--format", "all")
+    done = invoke("build", *arguments, GIT_TEST_ASSUME_DIFFERENT_OWNER="1")
     assert re.search(r"image\.revision +[0-9a-f]{40}", done.stdout), done.stderr
 
 

@@ -76,6 +76,8 @@ class Commands:
         log.write_text(f"[{cell}] failed: {name} of {cell}\n  next:  nothing\n" if code else "done\n")
         on_line(f"[{cell}] a line about it")
         on_line(f"[{cell}] #12 a line of BuildKit")
+        on_line(f"[{cell}] #13 [x backend 1/1] RUN /steps/compile.sh backend /src")
+        on_line(f"[{cell}] #13 DONE 9.9s")
         on_line(f"[{cell}] ")
         if name == "build" and self.log:
             for folder in (self.work / cell).iterdir():

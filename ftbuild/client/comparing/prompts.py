@@ -1,0 +1,88 @@
+"""Files of prompts: a text a line, or JSON Lines of texts and of token ids."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from ftbuild.errors import ConfigError
+from ftbuild.host import reading
+from ftbuild.text import bounded_json
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+MOST_BYTES = 10**7
+MOST_PROMPTS = 100_000
+MOST_TOKENS = 100_000
+JSON_LINES = ".jsonl"
+Ids = Annotated[
+    list[Annotated[int, Field(strict=True, ge=0, lt=2**31)]],
+    Field(min_length=1, max_length=MOST_TOKENS, fail_fast=True),
+]
+Text = Annotated[str, Field(strict=True, min_length=1)]
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    prompt: Text | Ids
+
+
+_LINE: TypeAdapter[str | list[int] | _Line] = TypeAdapter(Text | Ids | _Line)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A question: the token ids that servers get, and the text that they were made of, if it is known."""
+
+    tokens: tuple[int, ...]
+    text: str | None = None
+
+
+def read(file: Path, tokenizer: Tokenizer | None) -> list[Prompt]:
+    """Return the prompts of a file, blank lines left out; texts need the tokenizer.
+
+    A file whose name ends with .jsonl has a text, a list of token ids, or an object with either as `prompt`
+    on each line; any other file a text on each line. ConfigError, with the line, for what is neither, and for
+    a file without prompts.
+    """
+    found = []
+    for number, line in enumerate(reading.read_text(file, most=MOST_BYTES).split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{file}:{number}"
+        given = _parsed(line, where) if file.suffix == JSON_LINES else line.removesuffix("\r")
+        found.append(_prompt(given, tokenizer, where))
+        if len(found) > MOST_PROMPTS:
+            raise ConfigError(f"more than {MOST_PROMPTS} prompts", where=where)
+    if not found:
+        raise ConfigError("there is no prompt in the file", where=str(file), hint="one a line")
+    return found
+
+
+def _parsed(line: str, where: str) -> str | Sequence[int]:
+    try:
+        given = bounded_json.adapted(_LINE, line.encode(), MOST_TOKENS + 1)
+    except bounded_json.Unfit as wrong:
+        raise ConfigError(
+            f"not a prompt: {wrong}",
+            where=where,
+            hint='each line is a text ("..."), token ids ([1, 2]), or {"prompt": ...} with either',
+        ) from wrong
+    return given.prompt if isinstance(given, _Line) else given
+
+
+def _prompt(given: str | Sequence[int], tokenizer: Tokenizer | None, where: str) -> Prompt:
+    if not isinstance(given, str):
+        return Prompt(tuple(given), None if tokenizer is None else tokenizer.decode(list(given)))
+    if tokenizer is None:
+        raise ConfigError(
+            "a text needs the model's tokenizer", where=where, hint="--tokenizer DIR, or prompts of token ids"
+        )
+    if ids := tokenizer.encode(given).ids:
+        return Prompt(tuple(ids), given)
+    raise ConfigError("the tokenizer makes no token of this text", where=where)
