@@ -17,8 +17,8 @@ from tests.unit.publishing import test_trust
 from tests.unit.publishing.shelf import Shelf
 from tests.unit.publishing.test_trust import forget_moving
 
-# Fixtures.
-registry, shelf, cell = test_trust.registry, test_trust.shelf, test_trust.cell
+# A fixture.
+cell = test_trust.cell
 
 Situation = Callable[[Shelf, Plan], object]
 
