@@ -1,9 +1,9 @@
 """gRPC calls that outlive whoever waits for them, where to break one off would end the server.
 
-A server can end with a segmentation fault when a call is cancelled while its answer is on its way: one before 2.59
-(25.06) by any call (server issues 7368 and 8034, last of the fixes pull request 8220), a later one by a stream
-(FTBUILD-2026-7 in holes.yaml). Those that we compile, from 2.70 (26.06) on, have a patch. A deadline cancels, too,
-so calls have none.
+A server can end with a segmentation fault when a call is cancelled while its answer is on its way: one before
+2.59 (25.06) by any call (server issues 7368 and 8034, last of the fixes pull request 8220), a later one by a
+stream (FTBUILD-2026-7 in holes.yaml). Those that we compile, from 2.70 (26.06) on, have a patch. A deadline
+cancels, too, so calls have none.
 """
 
 from __future__ import annotations
