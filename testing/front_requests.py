@@ -108,7 +108,7 @@ def _great(seed: int, rng: random.Random) -> Attempt:
     """Values of a size that only an attacker sends, in the place of any other."""
     path, content = _content(rng)
     many = rng.choice((1000, 50_000, 200_000))
-    value = rng.choice((
+    value: Any = rng.choice((
         "a" * many, "🙂" * (many // 4), ["a"] * many, [[1]] * (many // 4), [{}] * (many // 4), 10**4000,
         {str(number): number for number in range(many // 8)}, [97] * many, mutations.nested(900),
         "{{" * (many // 2), " " * many, ["zz" * 30] * 100, "\u0301" * (many // 2), -(10**300), 1e308,

@@ -38,8 +38,9 @@ def _in_the_engine() -> Iterator[str]:
     yield from (f"container {one.name}" for one in client.containers.list(all=True, ignore_removed=True))
     yield from (f"volume {one.name}" for one in client.volumes.list())
     yield from (f"network {one.name}" for one in client.networks.list())
-    for image in client.images.list():
-        for name in image.tags or [f"without a name: {image.short_id}"]:
+    # The list alone: an image of others may be gone before it is asked about.
+    for image in client.api.images():
+        for name in image["RepoTags"] or [f"without a name: {image['Id'][:19]}"]:
             if not name.startswith(KEPT):
                 yield f"image {name}"
 

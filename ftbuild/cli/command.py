@@ -13,6 +13,7 @@ from ftbuild.cli import streams
 from ftbuild.cli.arguments import Option, Signature, signature
 from ftbuild.errors import ConfigError, FtbuildError, Interrupted
 from ftbuild.host import failures, signals
+from ftbuild.text import terminal
 
 Body = Callable[..., int | None]
 
@@ -115,7 +116,7 @@ def _guarded(body: Callable[[], int | None]) -> int:
         with signals.ending(), failures.reported():
             return body() or 0
     except FtbuildError as failure:
-        print(f"error: {failure}", file=sys.stderr)
+        print(f"error: {terminal.readable(str(failure))}", file=sys.stderr)
         return failure.exit_code
     except KeyboardInterrupt:
         print("interrupted: the same command resumes", file=sys.stderr)

@@ -1,23 +1,21 @@
 """gRPC calls that outlive whoever waits for them, where to break one off would end the server.
 
-A server can end with a segmentation fault when a call is cancelled while its answer is on its way: one
-before 2.59 (25.06) by any call (server issues 7368 and 8034, last of the fixes pull request 8220), a later
-one by a stream (FTBUILD-2026-7 in holes.yaml). Those that we compile, from 2.70 (26.06) on, have a patch. A
-deadline cancels, too, so calls have none.
+A server can end with a segmentation fault when a call is cancelled while its answer is on its way: one before
+2.59 (25.06) by any call (server issues 7368 and 8034, last of the fixes pull request 8220), a later one by a
+stream (FTBUILD-2026-7 in holes.yaml). Those that we compile, from 2.70 (26.06) on, have a patch. A deadline
+cancels, too, so calls have none.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 import grpc
 
-from ftbuild.front import statuses
-from ftbuild.front.failures import Failure, busy, late
+from ftbuild.front.failures import Failure, busy
 
 SAFE_FROM = (2, 70)
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
@@ -37,23 +35,20 @@ class Latest:
 
     def __init__(self, take: Callable[[Any], Any]) -> None:
         self._take = take
-        self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None
         self._response: Any = None
-        self._failure: Failure | None = None
+        self._failure: Exception | None = None
         self._late = False
-        # Whether the answer is, so that nothing is left to break off.
-        self.whole = False
         # Whether anybody waits for them or not.
-        self.ended: asyncio.Future[None] = self._loop.create_future()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def fill(self, call: Any) -> None:
         """Take the one message of a call that is answered once."""
-        failure: Failure | None = None
+        failure: Exception | None = None
         try:
             self.put(await call)
         except grpc.RpcError as failed:
-            failure = statuses.of_server(failed.code(), failed.details() or "")
+            failure = failed
         finally:
             self.end(failure)
 
@@ -69,34 +64,37 @@ class Latest:
             self._response = response
             self._wake()
 
-    def end(self, failure: Failure | None) -> None:
+    def end(self, failure: Exception | None) -> None:
         """Note that no more messages come, and why not if the call has failed."""
         self._failure = self._failure or failure
         if not self.ended.done():
             self.ended.set_result(None)
         self._wake()
 
-    @contextlib.contextmanager
-    def within(self, seconds: float) -> Iterator[None]:
-        """Let `next` raise Failure (504) when the call takes longer."""
+    async def responses(self, seconds: float) -> AsyncGenerator[Any, None]:
+        """Yield the newest response whenever there is one; raise what the call fails with.
+
+        Raises TimeoutError when the call takes longer.
+        """
         # One timer for the whole call: one for each token would cost as much as the token.
-        timer = self._loop.call_later(seconds, self._expire)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(seconds, self._expire)
         try:
-            yield
+            while not self._late:
+                if self._response is not None:
+                    response, self._response = self._response, None
+                    yield response
+                elif self.ended.done():
+                    break
+                else:
+                    self._waiting = loop.create_future()
+                    await self._waiting
         finally:
             timer.cancel()
-
-    async def next(self) -> Any:
-        """Return the newest response once there is one, None at the end; raise what the call fails with."""
-        while self._response is None and not self._late and not self.ended.done():
-            self._waiting = self._loop.create_future()
-            await self._waiting
         if self._late:
-            raise late()
-        response, self._response = self._response, None
-        if response is None and self._failure is not None:
+            raise TimeoutError
+        if self._failure is not None:
             raise self._failure
-        return response
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():

@@ -13,6 +13,9 @@ _CODES = re.compile(
 # C0 and C1 but for tabs and line ends; bidirectional controls (UAX 9).
 _ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
+# No path is longer on Linux (limits.h, PATH_MAX), so that what is cut is none.
+_LONG_WORD, _KEPT = re.compile(r"\S{4097,}"), 100
+
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = LONGEST = 80
 
@@ -35,6 +38,13 @@ def printable(text: str) -> str:
     """Return `text` on one line, without terminal codes; what else is not printable is escaped (`\\x00`)."""
     line = " ".join(clean(text).split())
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+
+def readable(text: str) -> str:
+    """Return `text` with words that are longer than any path cut in their middle, and their lengths."""
+    return _LONG_WORD.sub(
+        lambda found: f"{found[0][:_KEPT]}...{found[0][-_KEPT:]} ({len(found[0])} characters)", text
+    )
 
 
 def quoted(value: object) -> str:

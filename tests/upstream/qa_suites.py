@@ -114,11 +114,7 @@ _SENDER = {
         more="\n".join(
             (
                 *(["model_transaction_policy { decoupled: True }"] if decoupled else []),
-                *(
-                    ["max_batch_size: 4\ndynamic_batching { max_queue_delay_microseconds: 500000 }"]
-                    if batching
-                    else []
-                ),
+                *(["dynamic_batching { max_queue_delay_microseconds: 500000 }"] if batching else []),
             )
         ),
         model="model_async.py" if asynchronous else "model.py",
@@ -187,9 +183,8 @@ SUITES: Sequence[Suite] = (
         "L0_http/http_restricted_api_test.py",
         {"simple": _SIMPLE},
         [
-            *_EXPLICIT,
-            "--http-restricted-api=model-repository,health:admin-key=admin-value",
-            "--http-restricted-api=inference:infer-key=infer-value",
+            "--http-restricted-api=model-repository:admin-key=admin-value",
+            "--http-restricted-api=inference,metadata:infer-key=infer-value",
         ],
     ),
     Suite(

@@ -53,6 +53,12 @@ def test_what_is_not_ours_is_taken_or_refused(memory: None, found: Scene, seed: 
     check(examine(seed, found))
 
 
+def test_a_message_repeats_no_word_of_any_length(memory: None, found: Scene) -> None:
+    """Seeds that were wrong once, and are no longer."""
+    for seed in (5758567201770614956,):
+        check(examine(seed, found))
+
+
 @pytest.mark.timeout(0)
 @pytest.mark.skipif(not MINUTES, reason="FTBUILD_FUZZ=MINUTES tries mutations so long")
 def test_mutations_of_random_seeds(memory: None, found: Scene) -> None:

@@ -402,3 +402,18 @@ def test_gpus_are_asked_for_by_index() -> None:
     assert gpu.requests("gpus", (0, 3))[0]["DeviceIDs"] == ["0", "3"]
     assert gpu.requests("cdi", (3,))[0]["DeviceIDs"] == ["nvidia.com/gpu=3"]
     assert gpu.requests("gpus")[0]["Count"] == -1
+
+
+@pytest.mark.parametrize(
+    ("listen", "everywhere", "here_only"),
+    [
+        ("0.0.0.0", True, False),
+        ("::", True, False),
+        ("127.0.0.1", False, True),
+        ("::1", False, True),
+        ("10.0.0.1", False, False),
+    ],
+)
+def test_ports_say_who_can_connect(listen: str, everywhere: bool, here_only: bool) -> None:
+    ports = Ports(listen=listen)
+    assert (ports.listens_everywhere, ports.listens_here_only) == (everywhere, here_only)

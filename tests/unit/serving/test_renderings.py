@@ -17,6 +17,7 @@ from ftbuild import triton
 from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import shell
 from ftbuild.serving import apptainer, compose, health, kubernetes
+from ftbuild.serving import front as front_limits
 from ftbuild.serving.deployment import Deployment, Options, Ports, decide
 from ftbuild.serving.front import Front
 from ftbuild.serving.image_choice import Image
@@ -143,6 +144,23 @@ def test_composes_front_finds_the_server_and_sees_the_tokenizer_alone(
     ]
     assert front["volumes"][0]["source"].endswith("$$models/preprocessing/1/tokenizer")
     assert (front["read_only"], front["cap_drop"]) == (True, ["ALL"])
+
+
+def test_composes_front_is_confined_and_watched_like_the_server(with_front: Deployment) -> None:
+    services = yaml.safe_load(compose.render(with_front))["services"]
+    server, front = services[compose.SERVICE], services[compose.FRONT_SERVICE]
+    same = ("restart", "read_only", "tmpfs", "cap_drop", "security_opt")
+    assert {name: front[name] for name in same} == {name: server[name] for name in same}
+    assert (server["healthcheck"].keys(), server["volumes"][0].keys()) == (
+        front["healthcheck"].keys(),
+        front["volumes"][0].keys(),
+    )
+    for name in ("interval", "retries", "start_period"):
+        assert front["healthcheck"][name] == server["healthcheck"][name]
+    assert all(volume["bind"] == {"create_host_path": False} for volume in front["volumes"])
+    assert (front["pids_limit"], front["mem_limit"]) == (front_limits.PROCESSES, "1024m")
+    assert front["depends_on"] == [compose.SERVICE]
+    assert front["stop_grace_period"].endswith("s")
 
 
 def test_compose_needs_a_folder(without_repository: Deployment) -> None:
@@ -364,6 +382,9 @@ def test_scripts_are_scripts(kind: str, request: pytest.FixtureRequest, tmp_path
         assert done.returncode == 0, done.stderr
     assert ("--nv" in files[apptainer.START]) == (kind != "on_cpu")
     assert ("#SBATCH --gres=gpu:2" in files[apptainer.BATCH]) == (kind != "on_cpu")
+    # One node has nobody to follow it.
+    assert "srun --nodes" not in files[apptainer.BATCH]
+    assert "followers" not in files[apptainer.BATCH]
     # sbatch stops looking for options at the first command.
     first = next(line for line in files[apptainer.BATCH].splitlines() if line and line[0] != "#")
     assert "#SBATCH" not in files[apptainer.BATCH].partition(first)[2]

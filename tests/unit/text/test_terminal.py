@@ -43,3 +43,10 @@ def test_plain_text_stays_as_it_is(text: str) -> None:
 def test_what_a_terminal_acts_on_goes_or_is_escaped(text: str, shown: str) -> None:
     assert terminal.safe(text) == shown
     assert terminal.safe(shown) == shown
+
+
+def test_words_that_are_no_path_are_cut_with_their_length() -> None:
+    path = "/" + "a" * 4095
+    assert terminal.readable(f"{path} is there") == f"{path} is there"
+    cut = terminal.readable(f"release '{'9' * 5000}' is not in\n  the matrix")
+    assert cut == f"release '{'9' * 99}...{'9' * 99}' (5002 characters) is not in\n  the matrix"
