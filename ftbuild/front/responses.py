@@ -13,7 +13,8 @@ from ftbuild.front import statuses, tensors
 _Letter = Literal["i", "I", "f"]
 _TYPES: Mapping[str, _Letter] = {"INT32": "i", "UINT32": "I", "FP32": "f"}
 _WANTED = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
-Outputs = dict[str, memoryview]
+# memoryview of ints or floats.
+Outputs = dict[str, Any]
 
 
 def outputs(response: Any) -> Outputs:
