@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     need_images = {item.path for item in items if "built" in getattr(item, "fixturenames", ())}
 
     def rank(item: pytest.Item) -> int:
-        if item.path.parent != ENGINE:
+        if ENGINE not in item.path.parents:
             return 2
         if item.path.name in LONGEST:
             return LONGEST.index(item.path.name)

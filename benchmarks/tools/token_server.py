@@ -72,7 +72,7 @@ class TokenServer(asyncio.Protocol):
 
     def _take(self, event: Event) -> None:
         if isinstance(event, RequestReceived):
-            fields = dict(event.headers or ())
+            fields: dict[Any, Any] = dict(event.headers or ())
             self._methods[event.stream_id or 0] = str(fields[":path"]).rpartition("/")[2]
         elif isinstance(event, DataReceived):
             number = event.stream_id or 0

@@ -26,9 +26,9 @@ Reason = Literal["stop", "length"]
 
 
 class Piece(NamedTuple):
-    """A piece of the answer `index`, the number of tokens so far, and at the end the reason for it."""
+    """A piece of the answer `number`, the number of tokens so far, and at the end the reason for it."""
 
-    index: int
+    number: int
     text: str
     tokens: int
     reason: Reason | None = None

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from tritonclient.grpc import service_pb2
 
 from ftbuild.front import statuses, tensors
 
 # The letters of `struct` by Triton's names of types.
-_TYPES = {"INT32": "i", "UINT32": "I", "FP32": "f"}
+_Letter = Literal["i", "I", "f"]
+_TYPES: Mapping[str, _Letter] = {"INT32": "i", "UINT32": "I", "FP32": "f"}
 _WANTED = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
-Outputs = dict[str, memoryview]
+# memoryview of ints or floats.
+Outputs = dict[str, Any]
 
 
 def outputs(response: Any) -> Outputs:
@@ -34,7 +37,7 @@ class Reader:
         self._size = 0
         # Places, and the bytes there.
         self._around: list[tuple[int, bytes]] = []
-        self._tensors: list[tuple[str, int, int, str]] = []
+        self._tensors: list[tuple[str, int, int, _Letter]] = []
 
     def read(self, message: bytes) -> Outputs | None:
         """Return the tensors of a ModelStreamInferResponse; None where there are none, as in a server's last.

@@ -333,7 +333,7 @@ def test_an_untested_cell_never_passes(registry: Registry, tmp_path: Path) -> No
     }
 
 
-def test_a_stopped_run_leaves_nothing_behind_and_can_be_resumed(
+def test_a_stopped_run_leaves_nothing_behind_and_is_resumed_with_its_cells(
     client: docker.DockerClient, registry: Registry, tmp_path: Path
 ) -> None:
     here = place(registry, tmp_path, "22.07-sm80", "22.12-sm80")
@@ -354,11 +354,22 @@ def test_a_stopped_run_leaves_nothing_behind_and_can_be_resumed(
     assert not here.children()
     left = containers(client) - before  # also some of tests that run at the same time, which end
     assert until(lambda: not left & containers(client))
-    resumed = here.run("--resume")
-    assert resumed.code == 0, resumed.output[-5000:]
-    assert resumed.folder == stopped[0].folder
-    assert is_good(resumed)
-    assert published(resumed) == tags_of(resumed, *here.cells)
+    # A user who only resumes types no selection.
+    resumed = here.only()
+    repatch(here.config, NEW_SOURCE, new_source().replace("#include", "no such line"))
+    red = resumed.run("--resume")
+    assert red.code == red.run.exit_code == 6
+    assert red.outcomes["22.07-sm80"] == ("failed", "patch")
+    assert red.outcomes["22.12-sm80"] in {("passed", ""), ("skipped", "already-published")}
+    assert not red.tags & {"22.07-sm80", "22.07-sm80-sdk"}
+    repatch(here.config, NEW_SOURCE, new_source())
+    green = resumed.run("--resume")
+    assert green.code == 0, green.output[-5000:]
+    for ended in (red, green):
+        assert ended.folder == stopped[0].folder
+        assert set(ended.outcomes) == set(here.cells)
+    assert is_good(green)
+    assert published(green) == tags_of(green, *here.cells)
 
 
 def containers(client: docker.DockerClient) -> set[str]:
