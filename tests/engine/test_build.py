@@ -311,7 +311,9 @@ def test_a_build_is_told_in_words_and_its_log_is_in_the_file(
     lines = done.stdout.splitlines()
     assert len(lines) < 40
     assert not any(re.search(r"#\d+ |Building C|--mount", text) for text in lines), done.stdout
-    assert re.search(r"(?m)^\[22\.12-sm80\] compile backend  \d+ commands  \d+:\d\d$", done.stdout)
+    assert re.search(r"(?m)^\[22\.12-sm80\] compile backend  \d+ commands  \d+:\d\d$", done.stdout), (
+        done.stdout
+    )
     for product in ("runtime", "sdk"):
         assert re.search(rf"(?m)^  {product} +[\d.]+ [MG]B  {re.escape(plan.tag(product))}$", done.stdout)
     log = plan.folder(work) / "build.log"

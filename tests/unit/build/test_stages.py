@@ -80,6 +80,13 @@ def test_steps_of_several_targets_that_do_the_same_are_one() -> None:
     assert watch.read("#2 DONE 9.0s", 10) == ["send wheels  0:10"]
 
 
+def test_a_step_whose_beginning_is_printed_late_took_what_buildkit_says() -> None:
+    watch = Watch()
+    watch.read(f"#12 [backend 1/1] {COMPILE} backend /src", 100)
+    watch.read("#12 71.5 [8/8] Linking CXX shared library x.so", 100)
+    assert watch.read("#12 DONE 72.3s", 100) == ["compile backend  8 commands  1:12"]
+
+
 @pytest.mark.parametrize("line", ["", "#", "#x [y] z", "#5 DONE", "# 5", "ERROR: failed", "#9 1.0 [1/2] x"])
 def test_lines_that_name_no_step_are_read_over(line: str) -> None:
     watch = Watch()
