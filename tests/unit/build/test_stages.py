@@ -126,11 +126,12 @@ def test_a_pipe_gets_a_line_a_stage_and_a_heartbeat(monkeypatch: pytest.MonkeyPa
         for line in LOG.splitlines():
             read(line)
         deadline = time.monotonic() + 10
-        while not said and time.monotonic() < deadline:
+        while len(said) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         read("#12 ERROR: exit code 1")
-    assert said[0].startswith("running: compile backend  212/438  0:0")
-    assert said[0].endswith("; 1 steps left")
+    assert said[0] == "send sources  0:04"
+    assert said[1].startswith("running: compile backend  212/438  0:0")
+    assert said[1].endswith("; 1 steps left")
     assert said[-1].startswith("failed: compile backend")
     assert not any("transferring" in text or "RUN" in text for text in said)
 
