@@ -19,7 +19,7 @@ _STEP = re.compile(
 _EXPORT = re.compile(r"#(?P<number>\d+) (?:\[(?P<target>[^ \]]+)\] )?exporting to (?P<where>\w+)")
 _SENDING = re.compile(r"#(?P<number>\d+) \[(?:[^ \]]+ )?context (?P<what>[^ \]]+)\] load from client")
 _LINE = re.compile(r"#(?P<number>\d+) (?P<text>.*)")
-_END = re.compile(r"(?P<how>DONE|CACHED|ERROR|CANCELED)\b")
+_END = re.compile(r"(?P<how>DONE|CACHED|ERROR|CANCELED)\b(?: (?P<seconds>\d+\.\d+)s)?")
 _NINJA = re.compile(r"\d+\.\d+ \[(?P<done>\d+)/(?P<of>\d+)\] ")
 _FROM = re.compile(r"FROM (?:--\S+ )*(?P<base>\S+)(?: AS (?P<stage>\S+))?", re.I)
 _REFERENCE = re.compile(r"(?:--from=|[,=]from=)([\w.-]+)")
@@ -137,7 +137,7 @@ class Watch:
             step.done, step.of = int(counted["done"]), int(counted["of"])
             return []
         if ended := _END.match(found["text"]):
-            return self._end(found["number"], known, ended["how"], now)
+            return self._end(found["number"], known, ended["how"], now, float(ended["seconds"] or 0))
         return []
 
     @property
@@ -158,18 +158,20 @@ class Watch:
         self._finished.discard(named)
         self.running.setdefault(named, Running(named, now))
 
-    def _end(self, number: str, named: str, how: str, now: float) -> list[str]:
+    def _end(self, number: str, named: str, how: str, now: float, told: float) -> list[str]:
+        """Take the end of a step, which took as long as BuildKit says: it may print its beginning late."""
         numbers = self._open.get(named, set())
         numbers.discard(number)
         if numbers or named not in self.running:
             return []
         step = self.running.pop(named)
+        seconds = max(now - step.since, told)
         self._finished.add(named)
-        if how == "CACHED" or (how == "DONE" and now - step.since < _QUICK_SECONDS):
+        if how == "CACHED" or (how == "DONE" and seconds < _QUICK_SECONDS):
             return []
         wrong = {"ERROR": "failed: ", "CANCELED": "canceled: "}.get(how, "")
         counts = f"  {step.of} commands" if step.of and not wrong else ""
-        return [f"{wrong}{named}{counts}  {clock(now - step.since)}"]
+        return [f"{wrong}{named}{counts}  {clock(seconds)}"]
 
 
 class Progress:

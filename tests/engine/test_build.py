@@ -246,9 +246,11 @@ def interrupted_at(text: str, folder: Path, work: Path, **extra: str) -> tuple[i
     return child.returncode, rest
 
 
-def interrupted_on_a_terminal(text: bytes, folder: Path, work: Path, **extra: str) -> int:
+def interrupted_on_a_terminal(
+    text: bytes, folder: Path, work: Path, progress: str = "tty", **extra: str
+) -> int:
     """Start a build on a terminal, press Ctrl-C once it shows `text`, and return the exit code."""
-    arguments = ["tty" if word == "plain" else word for word in build_arguments(folder, "--rebuild")]
+    arguments = [progress if word == "plain" else word for word in build_arguments(folder, "--rebuild")]
     with terminals.started(command(*arguments), ROOT, environment(work, **extra)) as terminal:
         assert until(lambda: terminal.time_of(text), 100)
         pressed = terminal.press(terminals.CTRL_C)
@@ -284,6 +286,43 @@ def test_ctrl_c_names_nothing_and_the_same_command_resumes(
     done = invoke(*build_arguments(sample_copy), **fresh)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     assert daemon.image(client, plan.tag("sdk")) is not None
+
+
+NEW_FILE = """\
+--- /dev/null
++++ b/src/fastertransformer/told_by_a_test.txt
+@@ -0,0 +1 @@
++told
+"""
+
+
+def test_a_build_is_told_in_words_and_its_log_is_in_the_file(
+    client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path, sample_copy: Path
+) -> None:
+    source = "src/fastertransformer/kernels/decoding_kernels.cu"
+    line = f'static const char* told_by_a_test = "{time.time()}";'
+    add_patch(
+        sample_copy, "ft", "9000-touch.patch", appended(source, line, first_line(built.folder(work), source))
+    )
+    plan = sample_plan(sample_copy)
+    words = [word for word in build_arguments(sample_copy) if word not in ("--progress", "plain")]
+    done = invoke(*words)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) < 40
+    assert not any(re.search(r"#\d+ |Building C|--mount", text) for text in lines), done.stdout
+    assert re.search(r"(?m)^\[22\.12-sm80\] compile backend  \d+ commands  \d+:\d\d$", done.stdout), (
+        done.stdout
+    )
+    for product in ("runtime", "sdk"):
+        assert re.search(rf"(?m)^  {product} +[\d.]+ [MG]B  {re.escape(plan.tag(product))}$", done.stdout)
+    log = plan.folder(work) / "build.log"
+    assert f"  {log}\n" in done.stdout
+    assert "Building CUDA object" in log.read_text()
+    assert f"next: invoke smoke --config {sample_copy} --triton 22.12 --sm 80" in done.stdout
+    # Another key, so that steps run again.
+    add_patch(sample_copy, "ft", "9001-touch.patch", NEW_FILE)
+    assert interrupted_on_a_terminal(b"left: ", sample_copy, work, "auto") == 130
 
 
 def test_two_sms_in_one_image(client: docker.DockerClient, built: Plan, invoke: Invoke, work: Path) -> None:

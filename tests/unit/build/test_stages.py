@@ -80,6 +80,13 @@ def test_steps_of_several_targets_that_do_the_same_are_one() -> None:
     assert watch.read("#2 DONE 9.0s", 10) == ["send wheels  0:10"]
 
 
+def test_a_step_whose_beginning_is_printed_late_took_what_buildkit_says() -> None:
+    watch = Watch()
+    watch.read(f"#12 [backend 1/1] {COMPILE} backend /src", 100)
+    watch.read("#12 71.5 [8/8] Linking CXX shared library x.so", 100)
+    assert watch.read("#12 DONE 72.3s", 100) == ["compile backend  8 commands  1:12"]
+
+
 @pytest.mark.parametrize("line", ["", "#", "#x [y] z", "#5 DONE", "# 5", "ERROR: failed", "#9 1.0 [1/2] x"])
 def test_lines_that_name_no_step_are_read_over(line: str) -> None:
     watch = Watch()
@@ -119,11 +126,12 @@ def test_a_pipe_gets_a_line_a_stage_and_a_heartbeat(monkeypatch: pytest.MonkeyPa
         for line in LOG.splitlines():
             read(line)
         deadline = time.monotonic() + 10
-        while not said and time.monotonic() < deadline:
+        while len(said) < 2 and time.monotonic() < deadline:
             time.sleep(0.02)
         read("#12 ERROR: exit code 1")
-    assert said[0].startswith("running: compile backend  212/438  0:0")
-    assert said[0].endswith("; 1 steps left")
+    assert said[0] == "send sources  0:04"
+    assert said[1].startswith("running: compile backend  212/438  0:0")
+    assert said[1].endswith("; 1 steps left")
     assert said[-1].startswith("failed: compile backend")
     assert not any("transferring" in text or "RUN" in text for text in said)
 
