@@ -9,13 +9,15 @@ cancels, too, so calls have none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import grpc
 
-from ftbuild.front.failures import Failure, busy
+from ftbuild.front import statuses
+from ftbuild.front.failures import Failure, busy, late
 
 SAFE_FROM = (2, 70)
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
@@ -35,20 +37,23 @@ class Latest:
 
     def __init__(self, take: Callable[[Any], Any]) -> None:
         self._take = take
+        self._loop = asyncio.get_running_loop()
         self._waiting: asyncio.Future[None] | None = None
         self._response: Any = None
-        self._failure: Exception | None = None
+        self._failure: Failure | None = None
         self._late = False
+        # Whether the answer is, so that nothing is left to break off.
+        self.whole = False
         # Whether anybody waits for them or not.
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[None] = self._loop.create_future()
 
     async def fill(self, call: Any) -> None:
         """Take the one message of a call that is answered once."""
-        failure: Exception | None = None
+        failure: Failure | None = None
         try:
             self.put(await call)
         except grpc.RpcError as failed:
-            failure = failed
+            failure = statuses.of_server(failed.code(), failed.details() or "")
         finally:
             self.end(failure)
 
@@ -64,37 +69,34 @@ class Latest:
             self._response = response
             self._wake()
 
-    def end(self, failure: Exception | None) -> None:
+    def end(self, failure: Failure | None) -> None:
         """Note that no more messages come, and why not if the call has failed."""
         self._failure = self._failure or failure
         if not self.ended.done():
             self.ended.set_result(None)
         self._wake()
 
-    async def responses(self, seconds: float) -> AsyncGenerator[Any, None]:
-        """Yield the newest response whenever there is one; raise what the call fails with.
-
-        Raises TimeoutError when the call takes longer.
-        """
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Let `next` raise Failure (504) when the call takes longer."""
         # One timer for the whole call: one for each token would cost as much as the token.
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(seconds, self._expire)
+        timer = self._loop.call_later(seconds, self._expire)
         try:
-            while not self._late:
-                if self._response is not None:
-                    response, self._response = self._response, None
-                    yield response
-                elif self.ended.done():
-                    break
-                else:
-                    self._waiting = loop.create_future()
-                    await self._waiting
+            yield
         finally:
             timer.cancel()
+
+    async def next(self) -> Any:
+        """Return the newest response once there is one, None at the end; raise what the call fails with."""
+        while self._response is None and not self._late and not self.ended.done():
+            self._waiting = self._loop.create_future()
+            await self._waiting
         if self._late:
-            raise TimeoutError
-        if self._failure is not None:
+            raise late()
+        response, self._response = self._response, None
+        if response is None and self._failure is not None:
             raise self._failure
+        return response
 
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
