@@ -80,7 +80,8 @@ def start(
             what="the pod",
             name=f"{wanted.name}-{rank}",
             image=wanted.image,
-            command=[given.get(word, word) for word in arguments],
+            # As the kubelet does: $(NAME) is a variable, and $$ a dollar sign.
+            command=[given.get(word, word.replace("$$", "$")) for word in arguments],
             labels={},
             mounts={triton.MODELS: str(wanted.models), kubernetes.PROBE_FOLDER: str(folder)},
             processes=PROCESSES,

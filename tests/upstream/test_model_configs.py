@@ -20,26 +20,26 @@ from .conftest import Need
 BACKEND = "backend"
 # Values that no template has, so that a parameter that was not filled shows.
 GPT = {
-    "head_num": 5, "size_per_head": 7, "inter_size": 11, "num_layer": 6, "vocab_size": 60001, "start_id": 1,
+    "head_num": 5, "size_per_head": 36, "inter_size": 11, "num_layer": 6, "vocab_size": 60001, "start_id": 1,
     "end_id": 2, "weight_data_type": "fp32",
 }  # fmt: skip
 # What FasterTransformer 5.0's converter takes from config.json.
 GPT2 = {
-    "n_head": 5, "n_embd": 35, "n_inner": 11, "n_layer": 6, "vocab_size": 60001, "n_positions": 13,
+    "n_head": 5, "n_embd": 180, "n_inner": 11, "n_layer": 6, "vocab_size": 60001, "n_positions": 13,
     "bos_token_id": 1, "eos_token_id": 2, "weight_data_type": "fp32",
 }  # fmt: skip
 T5 = {
-    "num_heads": 5, "d_kv": 7, "d_ff": 11, "num_layers": 6, "vocab_size": 60001, "decoder_start_token_id": 1,
-    "eos_token_id": 2, "d_model": 35, "relative_attention_num_buckets_or_max_pos_seq_len": 32,
+    "num_heads": 5, "d_kv": 36, "d_ff": 11, "num_layers": 6, "vocab_size": 60001, "decoder_start_token_id": 1,
+    "eos_token_id": 2, "d_model": 180, "relative_attention_num_buckets_or_max_pos_seq_len": 32,
     "weight_data_type": "fp32",
 }  # fmt: skip
-WIDTH = 35
+WIDTH = 180
 # Family -> section and values of config.ini.
 ENCODERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
     "bert": (
         "bert",
         {
-            "hidden_size": WIDTH, "num_layer": 6, "head_num": 5, "size_per_head": 7,
+            "hidden_size": WIDTH, "num_layer": 6, "head_num": 5, "size_per_head": 36,
             "inter_size": 11, "weight_data_type": "fp32", "layer_norm_eps": 1e-6,
         },
     ),
@@ -47,8 +47,8 @@ ENCODERS: Mapping[str, tuple[str, Mapping[str, object]]] = {
 }  # fmt: skip
 INI: Mapping[str, Mapping[str, object]] = {
     "gpt": {**GPT, "max_pos_seq_len": 13},
-    "gptj": {**GPT, "rotary_embedding": 3},
-    "gptneox": {**GPT, "rotary_embedding": 3},
+    "gptj": {**GPT, "rotary_embedding": 12},
+    "gptneox": {**GPT, "rotary_embedding": 12},
     "t5": T5,
 }
 SECTIONS = {"t5": ("encoder", "decoder")}
@@ -60,7 +60,7 @@ LAYOUTS = {
 }
 # What release 1.1 reads from config.pbtxt, for the values above.
 STRUCTURE = {
-    "head_num": "5", "size_per_head": "7", "inter_size": "11", "decoder_layers": "6", "vocab_size": "60001",
+    "head_num": "5", "size_per_head": "36", "inter_size": "11", "decoder_layers": "6", "vocab_size": "60001",
     "start_id": "1", "end_id": "2",
 }  # fmt: skip
 
