@@ -170,6 +170,24 @@ def test_rotary_positions_of_transformers_5_are_said_as_4_does(config: Config, t
     assert "rotary_emb_base is 500.0" in refusal(config, "gptneox", folder, "22.07")
 
 
+@pytest.mark.parametrize("release", ["22.07", "22.12", "26.06"])
+@pytest.mark.parametrize(
+    ("family", "said", "wrong"),
+    [
+        ("gptneox", {"rotary_pct": 0.1}, 3),
+        ("gptneox", {"partial_rotary_factor": 0.1}, 3),
+        ("gptj", {"rotary_dim": 5}, 5),
+        ("gptj", {"rotary_dim": 64}, 64),
+        ("codegen", {"rotary_dim": 7}, 7),
+    ],
+)
+def test_a_number_of_rotated_values_that_no_data_type_gets_right_is_refused(
+    config: Config, tmp_path: Path, family: str, said: Mapping[str, Any], wrong: int, release: str
+) -> None:
+    folder = write(tmp_path / "hf", {**CHECKPOINTS[family], **said})
+    assert f"{wrong} values of a head are rotated" in refusal(config, family, folder, release)
+
+
 @pytest.mark.parametrize(
     ("family", "said", "what"),
     [
