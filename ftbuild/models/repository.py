@@ -18,7 +18,7 @@ from packaging.specifiers import SpecifierSet
 
 from ftbuild import triton
 from ftbuild.config import loader
-from ftbuild.config.families import Int8, ModelsConfig, Vectors
+from ftbuild.config.families import Int8, Loading, ModelsConfig, Vectors
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError
@@ -248,11 +248,16 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
     )
 
 
+def _loading(models: ModelsConfig, family: str) -> Loading | None:
+    """Return what is known of a family's weights; None where nothing is."""
+    return models.families[family].loading if family in models.families else None
+
+
 def _check_rotation(
     weights: config_ini.ConvertedModel, family: str, models: ModelsConfig, dtype: str
 ) -> None:
     """Raise ConfigError for rotary positions that no kernel computes in that data type."""
-    described = models.families[family].loading if family in models.families else None
+    described = _loading(models, family)
     file = weights.folder / config_ini.FILE
     heads = rotation.of_values(described, config_ini.all_values(file)) if described else None
     if heads and (wrong := rotation.fault(*heads, dtype)):
@@ -266,7 +271,7 @@ def _check_rotation(
 
 def _check_family(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:
     """Raise ConfigError for weights of another family than asked for, by config.ini or by their files."""
-    described = models.families[family].loading if family in models.families else None
+    described = _loading(models, family)
     # What nothing is known of has nothing to be told by.
     found = recognition.best(proof.sizes(weights.folder), models) if described else ()
     if weights.family == family and (not found or family in found):
@@ -287,7 +292,7 @@ def _check_family(weights: config_ini.ConvertedModel, family: str, models: Model
 
 def _check_files(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:
     """Raise ConfigError unless every file that the backend will read is there, with its right size."""
-    described = models.families[family].loading if family in models.families else None
+    described = _loading(models, family)
     if described and (wrong := proof.contradictions(weights.folder, described, weights.tensor_para)):
         raise ConfigError(
             "\n    ".join(["config.ini and the weights do not fit:", *wrong]),
