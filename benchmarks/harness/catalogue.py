@@ -26,6 +26,7 @@ NAMES = (
     "inference",
     "load",
     "batching",
+    "traffic",
 )
 
 

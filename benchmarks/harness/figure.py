@@ -21,7 +21,7 @@ STACKS = ("sample", "real")
 
 
 class Topic(StrEnum):
-    """The nine subjects of README.md, in its order."""
+    """The ten subjects of README.md, in its order."""
 
     COLD = "1 cold build"
     WARM = "2 warm build"
@@ -32,6 +32,7 @@ class Topic(StrEnum):
     STARTUP = "7 start-up"
     INFERENCE = "8 inference"
     LOAD = "9 load"
+    TRAFFIC = "10 traffic"
 
 
 @dataclass(frozen=True)

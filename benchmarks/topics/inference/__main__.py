@@ -18,11 +18,7 @@ python -m benchmarks.topics.inference --family t5 --template t5/config.pbtxt --p
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,54 +26,14 @@ from benchmarks.harness import origin, table
 from benchmarks.harness.counts import at_least_one
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
-from benchmarks.topics.inference import DEFINITION, NAME, engine, job, lacking, report, server
+from benchmarks.topics.inference import DEFINITION, NAME, engine, job, lacking, report
 from benchmarks.topics.inference.measure import Workload, progress
-from benchmarks.topics.inference.models import FAMILIES
 from benchmarks.topics.inference.models.architecture import Architecture
-from benchmarks.topics.inference.server import Launcher, Place, Variant
+from benchmarks.topics.inference.options import add_model, add_server, launcher, shape, template, variants
 from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted
 from ftbuild.text import tables
 
 WAYS = {"plain": job.PLAIN, "compiled": job.COMPILED}
-
-
-def variant(words: Sequence[str]) -> Variant:
-    """Parse `NAME [library=DIR] [cpus=LIST] [image=NAME] [VARIABLE=VALUE ...]`; ConfigError if it is not."""
-    name, *rest = words
-    pairs = [word.partition("=") for word in rest]
-    if wrong := [word for word, equals, _ in pairs if not equals]:
-        hint = "library=DIR, cpus=LIST, image=NAME or VARIABLE=VALUE"
-        raise ConfigError(f"--variant {name}: {wrong[0]} has no value", hint=hint)
-    settings = {key: value for key, _, value in pairs}
-    library, cpus = settings.pop("library", None), settings.pop("cpus", "")
-    image = settings.pop("image", "")
-    if library is not None and not (Path(library) / server.LIBRARY).is_file():
-        raise ConfigError(f"--variant {name}: there is no {server.LIBRARY}", where=library)
-    return Variant(name, Path(library) if library else None, settings, cpus, image)
-
-
-def launcher(options: argparse.Namespace) -> Launcher:
-    """Return the launcher that the options select."""
-    folder = options.folder or Path(tempfile.gettempdir(), "ftbuild-inference")
-    place = Place(folder.absolute(), options.inside)
-    if options.image:
-        return server.Image(place, options.image, options.access)
-    return server.Command(place, shlex.split(options.server))
-
-
-def sizes(of: type[Architecture]) -> set[str]:
-    """Return the names of the numbers that decide the size of a model."""
-    return {field.name for field in fields(of)}
-
-
-def shape(options: argparse.Namespace) -> Architecture:
-    """Return the model that the options select; ConfigError for a number that its family lacks."""
-    of = FAMILIES[options.family]
-    every = set().union(*map(sizes, FAMILIES.values()))
-    given = {name: value for name in every if (value := getattr(options, name)) is not None}
-    if foreign := sorted(given.keys() - sizes(of)):
-        raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
-    return of(**given)
 
 
 def workload(options: argparse.Namespace, model: Architecture) -> Workload:
@@ -99,16 +55,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    how = made.add_mutually_exclusive_group(required=True)
-    how.add_argument("--image", help="run this image with docker")
-    how.add_argument("--server", metavar="COMMAND", help="run this; it gets tritonserver's options")
-    made.add_argument("--access", choices=list(server.DEVICES), default="cdi", help="how --image gets GPUs")
-    made.add_argument("--template", type=Path, required=True, help="upstream's config.pbtxt of the model")
-    made.add_argument("--family", choices=FAMILIES, default="gpt", help="of the model (%(default)s)")
+    add_server(made)
+    add_model(made)
     made.add_argument("--out", type=Path, required=True, help="folder for the record and the servers' logs")
-    made.add_argument("--folder", type=Path, help="folder to make for the model; removed at the end")
-    made.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
-    made.add_argument("--variant", action="append", nargs="+", metavar=("NAME", "SETTING"), help="repeatable")
     made.add_argument(
         "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
     )
@@ -117,8 +66,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--way", action="append", choices=WAYS, help="of transformers (repeatable; all)")
     made.add_argument("--no-transformers", action="store_true", help="leave transformers out")
     made.add_argument("--minutes", type=float, help="start no server or engine later than that")
-    for name in sorted(set().union(*map(sizes, FAMILIES.values()))):
-        made.add_argument(f"--{name.replace('_', '-')}", type=at_least_one, help="of the model")
     for name in ("answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))
         made.add_argument(
@@ -136,17 +83,12 @@ def parser() -> argparse.ArgumentParser:
 
 def described(options: argparse.Namespace) -> job.Job:
     """Return the job that the options describe."""
-    variants = tuple(map(variant, options.variant or [[server.SHIPPED.name]]))
-    if options.server and (given := [each.name for each in variants if each.image]):
-        raise ConfigError(f"--variant {given[0]}: --server runs no image", hint="--image, or no image=")
-    if not options.template.is_file():
-        raise ConfigError("--template: there is no such file", where=str(options.template))
     model = shape(options)
     return job.Job(
         launcher=launcher(options),
-        template=options.template.read_text(encoding="utf-8"),
+        template=template(options),
         out=options.out,
-        variants=variants,
+        variants=variants(options),
         shape=model,
         workload=workload(options, model),
         rounds=options.rounds,

@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -103,10 +103,10 @@ class Ctranslate2:
 
     package = "ctranslate2"
 
-    def __init__(self, checkpoint: Path, sizes: Sizes, device: str) -> None:
+    def __init__(self, checkpoint: Path, sizes: Sizes, device: str, number: str = "") -> None:
         import ctranslate2  # type: ignore[import-not-found,unused-ignore]
 
-        number = "float16" if device == "cuda" else "float32"
+        number = number or ("float16" if device == "cuda" else "float32")
         self._options = {"compute_type": number}
         folder = str(checkpoint.with_name(CONVERTED))
         self._translates = _config(checkpoint).get("is_encoder_decoder", False)
@@ -125,7 +125,7 @@ class Ctranslate2:
             TransformersConverter,
         )
 
-        _write_tokenizer(checkpoint)
+        write_tokenizer(checkpoint)
         _name_as_before()
         converter = TransformersConverter(str(checkpoint), load_as_float16=True, low_cpu_mem_usage=True)
         converter.convert(str(checkpoint.with_name(CONVERTED)), quantization="float16", force=True)
@@ -142,6 +142,30 @@ class Ctranslate2:
             words, max_length=length, min_length=length, sampling_topk=1, include_prompt_in_result=False
         )
         return [list(answer.sequences_ids[0]) for answer in found]
+
+    def batch(self, prompts: Rows, lengths: Sequence[int], told: Callable[[int, int], None]) -> None:
+        """Continue each prompt by its own number of tokens, and tell row and token as soon as there is one.
+
+        A row that has all its tokens leaves the batch (`callback`).
+        """
+        words = [[str(token) for token in row] for row in prompts]
+        left, longest = list(lengths), max(lengths)
+
+        def step(result: Any) -> bool:
+            row = result.batch_id
+            if left[row] > 0:
+                left[row] -= 1
+                told(row, result.token_id)
+            return left[row] <= 0
+
+        if self._translates:
+            limits = {"max_decoding_length": longest, "min_decoding_length": longest}
+            self._model.translate_batch(words, beam_size=1, callback=step, **limits)
+        else:
+            limits = {"max_length": longest, "min_length": longest}
+            self._model.generate_batch(
+                words, sampling_topk=1, include_prompt_in_result=False, callback=step, **limits
+            )
 
 
 ENGINES: Mapping[str, type[Engine]] = {"vLLM": Vllm, "CTranslate2": Ctranslate2}
@@ -195,7 +219,8 @@ def _config(checkpoint: Path) -> Mapping[str, Any]:
     return found
 
 
-def _write_tokenizer(checkpoint: Path) -> None:
+def write_tokenizer(checkpoint: Path) -> None:
+    """Give a checkpoint a tokenizer whose words are the numbers of the tokens."""
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel  # type: ignore[import-untyped,unused-ignore]
     from transformers import PreTrainedTokenizerFast

@@ -12,10 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.topics.inference import engine, peers, server
+from benchmarks.topics.inference import engine, files, peers, server
 from benchmarks.topics.inference.life import Contender, Life
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload, compare, progress, vary
-from benchmarks.topics.inference.models.architecture import CHECKPOINT
 from benchmarks.topics.inference.sides import Compiled, FasterTransformer, Side, Transformers
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 PLAIN, COMPILED = "transformers", "transformers, compiled"
 CONFIGURATION = ROOT / "buildcfg"
-WEIGHTS_FOLDER, WEIGHTS = "weights", "1-gpu"
 
 
 @dataclass(frozen=True)
@@ -99,21 +97,14 @@ def config(template: str, weights: Path) -> str:
 
 def _prepared(job: Job) -> Any:
     """Return transformers' model, and write weights and variants into the launcher's folder."""
-    folder, start = job.launcher.place.outside, time.monotonic()
-    model = job.shape.make(job.device)
-    progress(
-        f"model of {job.shape.parameters:,} parameters on {job.device}: {time.monotonic() - start:.1f} s"
-    )
-    weights = folder / WEIGHTS_FOLDER / WEIGHTS
-    job.shape.fill(model, weights)
+    folder = job.launcher.place.outside
+    model = files.write(job.shape, job.device, folder, other_engines=bool(job.peers))
+    weights = files.weights(folder)
     config_pbtxt.write(folder / server.MODELS, config(job.template, weights), weights)
     for variant in job.variants:
         server.equip(job.launcher.place, variant)
-    if job.peers and not _checkpoint(job).exists():
-        model.save_pretrained(_checkpoint(job))
     for name in job.peers:
-        peers.prepare(name, _checkpoint(job))
-    progress(f"weights and model repository: {time.monotonic() - start:.1f} s")
+        peers.prepare(name, files.checkpoint(folder))
     # Half precision on a CPU is slow if it exists at all; this is for rehearsals.
     return model.float() if job.device == "cpu" else model
 
@@ -124,7 +115,7 @@ def _measured(job: Job, model: Any, until: float | None) -> Found:
         progress(
             f"{first.name}: ready after {running.ready_seconds:.1f} s, cores {running.cores or 'unknown'}"
         )
-        ours = FasterTransformer(FT, running.grpc, _tensors(job))
+        ours = FasterTransformer(FT, running.grpc, tensors(job.shape.family))
         compared = compare([ours, *_transformers(job, model)], job.workload, job.shape.end)
         ours.client.close()
     session = Session(first.name, running.ready_seconds, running.cores, compared.times[FT])
@@ -143,36 +134,32 @@ def _transformers(job: Job, model: Any) -> Iterator[Side]:
         yield Compiled(COMPILED, model, job.workload.prompts[0], job.workload.answer)
 
 
-def _tensors(job: Job) -> Tensors:
-    """Return the names of the tensors of the family."""
-    found = loader.load(CONFIGURATION).models.families[job.shape.family].tensors
+def tensors(family: str) -> Tensors:
+    """Return the names of the tensors of a family."""
+    found = loader.load(CONFIGURATION).models.families[family].tensors
     assert found, "each family here answers with tokens"
     return found
 
 
-def _contenders(job: Job) -> Iterator[Contender]:
+def _contenders(job: Job) -> Iterator[Contender[Side]]:
     """Yield all variants, then all peers, in the order in which they are first started."""
     for variant in job.variants:
         yield Contender(variant.name, partial(_served, job, variant))
-    work = job.workload
+    work, checkpoint = job.workload, files.checkpoint(job.launcher.place.outside)
     for name in job.peers:
         sizes = engine.Sizes(work.longest, max(work.batches))
-        start = partial(peers.started, name, _checkpoint(job), sizes, job.device)
+        start = partial(peers.started, name, checkpoint, sizes, job.device)
         yield Contender(name, start, may_fail=True)
 
 
 @contextlib.contextmanager
-def _served(job: Job, variant: Variant, log: Path) -> Iterator[Life]:
+def _served(job: Job, variant: Variant, log: Path) -> Iterator[Life[Side]]:
     with server.started(job.launcher, variant, log) as running:
-        side = FasterTransformer(variant.name, running.grpc, _tensors(job))
+        side = FasterTransformer(variant.name, running.grpc, tensors(job.shape.family))
         try:
             yield Life(side, running.ready_seconds, running.cores)
         finally:
             side.client.close()
-
-
-def _checkpoint(job: Job) -> Path:
-    return job.launcher.place.outside / WEIGHTS_FOLDER / CHECKPOINT
 
 
 def _where(device: str, model: Any) -> dict[str, str]:

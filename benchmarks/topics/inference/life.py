@@ -6,26 +6,25 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Generic, TypeVar
 
-if TYPE_CHECKING:
-    from benchmarks.topics.inference.sides import Side
+S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Life:
+class Life(Generic[S]):
     """A side that answers, the seconds until it did, the cores that it may use (empty: unknown), settings."""
 
-    side: Side
+    side: S
     ready_seconds: float
     cores: str = ""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Contender:
+class Contender(Generic[S]):
     """What is started again and again; `start` gets the file for its log."""
 
     name: str
-    start: Callable[[Path], AbstractContextManager[Life]]
+    start: Callable[[Path], AbstractContextManager[Life[S]]]
     may_fail: bool = False

@@ -8,11 +8,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from benchmarks.topics.inference.life import Contender
+    from benchmarks.topics.inference.life import Contender, Life
     from benchmarks.topics.inference.sides import Prompts, Side
+
+S = TypeVar("S")
+T = TypeVar("T")
 
 FT = "FasterTransformer"
 SEED = 8
@@ -130,19 +133,30 @@ def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
 
 
 def vary(
-    contenders: Sequence[Contender],
+    contenders: Sequence[Contender[Side]],
     workload: Workload,
     below: int,
     logs: Path,
     rounds: int,
     until: float | None = None,
 ) -> tuple[list[Session], dict[str, str]]:
+    """Measure every contender `rounds` times, as `in_turn`."""
+    return in_turn(contenders, partial(_session, workload, below), logs, rounds, until)
+
+
+def in_turn(
+    contenders: Sequence[Contender[S]],
+    measured: Callable[[Contender[S], Life[S]], T],
+    logs: Path,
+    rounds: int,
+    until: float | None = None,
+) -> tuple[list[T], dict[str, str]]:
     """Measure every contender `rounds` times, each time started anew and alone, in alternating order.
 
-    None is started after the moment `until` of the monotonic clock, or after Ctrl-C. Returns the sessions and
-    the reasons of those that failed, by name: they are left out from then on.
+    None is started after the moment `until` of the monotonic clock, or after Ctrl-C. Returns what was
+    measured and the reasons of those that failed, by name: they are left out from then on.
     """
-    found: list[Session] = []
+    found: list[T] = []
     failures: dict[str, str] = {}
     for number in range(rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
@@ -152,7 +166,9 @@ def vary(
                 progress(f"the time is up before start {number + 1} of {contender.name}")
                 return found, failures
             try:
-                found.append(_session(contender, workload, below, logs / f"{contender.name}-{number}.log"))
+                with contender.start(logs / f"{contender.name}-{number}.log") as life:
+                    progress(f"{contender.name}: ready after {life.ready_seconds:.1f} s")
+                    found.append(measured(contender, life))
             except KeyboardInterrupt:
                 progress(f"interrupted in start {number + 1} of {contender.name}: what was measured is kept")
                 return found, failures
@@ -164,10 +180,8 @@ def vary(
     return found, failures
 
 
-def _session(contender: Contender, workload: Workload, below: int, log: Path) -> Session:
-    with contender.start(log) as life:
-        progress(f"{contender.name}: ready after {life.ready_seconds:.1f} s")
-        compared = compare([life.side], workload, below)
+def _session(workload: Workload, below: int, contender: Contender[Side], life: Life[Side]) -> Session:
+    compared = compare([life.side], workload, below)
     times, answers = compared.times[life.side.name], compared.answers[life.side.name]
     return Session(contender.name, life.ready_seconds, life.cores, times, life.settings, answers)
 

@@ -64,7 +64,7 @@ def prepare(name: str, checkpoint: Path) -> None:
 
 
 @contextlib.contextmanager
-def started(name: str, checkpoint: Path, sizes: Sizes, device: str, log: Path) -> Iterator[Life]:
+def started(name: str, checkpoint: Path, sizes: Sizes, device: str, log: Path) -> Iterator[Life[Peer]]:
     """Start the engine `name`, and end it with the block; SmokeError if it ends first. It logs to `log`."""
     limits = (f"--tokens={sizes.tokens}", f"--rows={sizes.rows}")
     argv = command(name, checkpoint, *limits, f"--device={device}")

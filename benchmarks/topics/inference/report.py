@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 from benchmarks.harness.chart import Bars
 from benchmarks.harness.figure import Figure, Topic, digits
+from benchmarks.harness.rate import Rate
 from benchmarks.topics.inference import server
 from benchmarks.topics.inference.job import Found
 from benchmarks.topics.inference.measure import FT, Request, Times, Workload, equal_tokens
@@ -27,30 +28,6 @@ AHEAD_IN = (1, 8)
 OF_BANDWIDTH = 0.6
 BYTES = 2  # of a number in fp16
 Data = Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Rate:
-    """A rate, or a ratio of two: the median with the least and the most."""
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Rate:
-        """Return that of some values."""
-        return cls(statistics.median(values), min(values), max(values))
-
-    def over(self, other: Rate) -> Rate:
-        """Return the ratio to another, with the ends that the two can have."""
-        return Rate(self.median / other.median, self.least / other.most, self.most / other.least)
-
-    def figure(self, what: str, unit: str, how: str, goal: float | None = None) -> Figure:
-        """Return it as a figure, whose goal is a lower limit."""
-        return Figure(
-            Topic.INFERENCE, what, self.median, unit, goal, how, False, least=self.least, most=self.most
-        )
 
 
 def data(found: Found) -> dict[str, Any]:
@@ -84,7 +61,7 @@ def figures(of: Data) -> Iterator[Figure]:
         yield from _ratios(of, request)
     ready = Rate.of([_first(of)["ready_seconds"], *_ready(of, _first(of)["variant"])])
     how = f"measured, median of {_counted(_starts(of))}, weights in the page cache"
-    yield ready.figure(f"{_size(of)}: time to ready", "s", how)
+    yield ready.figure(Topic.INFERENCE, f"{_size(of)}: time to ready", "s", how)
     yield from _variants(of)
 
 
@@ -235,7 +212,9 @@ def _of_bandwidth(of: Data, request: Request) -> Iterator[Figure]:
     limit = BANDWIDTHS[of["gpu"]] / (BYTES * of["parameters_of_a_step"])
     how = f"{_how(of)}; limit {digits(limit)} {RATE}, every weight of a step read once"
     part = _side(of, FT, request).over(Rate(limit, limit, limit))
-    yield part.figure(f"{_size(of)}, {request.name}: {RATE} / limit of the memory", "", how, OF_BANDWIDTH)
+    yield part.figure(
+        Topic.INFERENCE, f"{_size(of)}, {request.name}: {RATE} / limit of the memory", "", how, OF_BANDWIDTH
+    )
 
 
 def _ratios(of: Data, request: Request) -> Iterator[Figure]:
@@ -253,7 +232,7 @@ def _ratios(of: Data, request: Request) -> Iterator[Figure]:
             theirs = Rate(theirs.median, theirs.median, theirs.median)
             judged = f"{_how(of)}; the goal judged by the slowest start, of which the first took turns"
         what = f"{_size(of)}, {request.name}: {RATE} of {FT} / {side}"
-        yield ours.over(theirs).figure(what, "", judged, 1.0)
+        yield ours.over(theirs).figure(Topic.INFERENCE, what, "", judged, 1.0)
 
 
 def _variants(of: Data) -> Iterator[Figure]:
@@ -265,9 +244,11 @@ def _variants(of: Data) -> Iterator[Figure]:
         for request in _workload(of).whole():
             found, shipped = _together(of, name, request), _together(of, first, request)
             how = f"measured, {len(_lives(of, name, request))} servers each in turn, medians, {of['gpu']}"
-            yield found.over(shipped).figure(f"{request.name}: {RATE} of {name} / {first}", "", how)
+            yield found.over(shipped).figure(
+                Topic.INFERENCE, f"{request.name}: {RATE} of {name} / {first}", "", how
+            )
         ready = Rate.of(_ready(of, name)).over(Rate.of(_ready(of, first)))
-        yield ready.figure(f"time to ready of {name} / {first}", "", how)
+        yield ready.figure(Topic.INFERENCE, f"time to ready of {name} / {first}", "", how)
 
 
 def _ready(of: Data, variant: str) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -21,16 +22,22 @@ from urllib.error import URLError
 from benchmarks.harness import origin
 from benchmarks.harness.origin import Measured
 from ftbuild import triton
-from ftbuild.errors import SmokeError
+from ftbuild.errors import ConfigError, SmokeError
 
 MODELS, BACKENDS = "models", "backends"
 # The backend's folder, and the library with all of FasterTransformer.
 BACKEND, LIBRARY = "fastertransformer", "libtransformer-shared.so"
 INSIDE = "/ftbench"
-# Options of `docker run` for all GPUs, by the names in ftbuild.engine.gpu.
-DEVICES = {"cdi": "--device=nvidia.com/gpu=all", "gpus": "--gpus=all"}
+# Options of `docker run` for all GPUs, by the names in ftbuild.engine.gpu; none for a rehearsal.
+DEVICES = {"cdi": "--device=nvidia.com/gpu=all", "gpus": "--gpus=all", "none": ""}
 # The backend refuses a model for one GPU if it sees more (BE v1.4 libfastertransformer.cc:388-391).
 ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
+# The PATH of our bases (dockerfiles/open-base.Dockerfile), and where an unpacked image gets the driver's
+# libraries.
+ROOT_PATH = "/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DRIVERS = "usr/local/nvidia/lib64"
+DRIVER_FOLDER = Path("/", DRIVERS)
+DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4")
 READY_SECONDS = 300.0
 END_SECONDS = 60.0
 POLL_SECONDS = 0.01
@@ -116,7 +123,8 @@ class Image:
         limits = (f"--ulimit={name}={value}:{value}" for name, value in triton.LIMITS.items())
         bound = [f"--cpuset-cpus={variant.cpus}"] if variant.cpus else []
         return [
-            *("docker", "run", "--rm", f"--name={self.name}", "--network=host", DEVICES[self.access]),
+            *("docker", "run", "--rm", f"--name={self.name}", "--network=host"),
+            *filter(None, [DEVICES[self.access]]),
             *(f"--shm-size={triton.SHARED_MEMORY}", *limits, *bound),
             *(f"--env={word}" for word in _assigned(variant)),
             f"--mount=type=bind,source={self.place.outside},target={self.place.inside},readonly",
@@ -135,6 +143,75 @@ class Image:
         )
         labels, _, image = done.stdout.strip().rpartition(" ")
         return origin.labelled(json.loads(labels) or {}, "runtime", image) if labels else None
+
+
+@dataclass(frozen=True)
+class Root:
+    """A process in the folder `root` that an image was unpacked into, in this machine's network.
+
+    It needs root's rights, but no engine. In a mount namespace of its own it sees this machine's /dev, /proc
+    and /sys, the model's folder and the driver's `libraries`, as a container toolkit would mount them.
+    """
+
+    place: Place
+    root: Path
+    libraries: Sequence[Path] = ()
+
+    @classmethod
+    def at(cls, root: Path, place: Place) -> Root:
+        """Return the launcher with the driver's libraries of this machine; ConfigError without a server."""
+        if not any((root / path / "tritonserver").is_file() for path in ROOT_PATH.strip("/").split(":/")):
+            hint = "docker export of a container of the image, unpacked by tar"
+            raise ConfigError(
+                "no image is unpacked there: tritonserver is missing", where=str(root), hint=hint
+            )
+        return cls(place, root, tuple(driver_libraries()))
+
+    def argv(self, options: Sequence[str], variant: Variant) -> list[str]:
+        """Return the command: mounts, then the server below chroot, which gets the place of this shell."""
+        inside = self.root / self.place.inside.lstrip("/")
+        drivers = self.root / DRIVERS
+        mounts = [
+            f"mount --rbind /{name} {shlex.quote(str(self.root / name))}" for name in ("dev", "proc", "sys")
+        ]
+        if inside != self.place.outside:
+            mounts.append(f"mount --bind {shlex.quote(str(self.place.outside))} {shlex.quote(str(inside))}")
+        for library in self.libraries:
+            target = drivers / library.name
+            mounts.append(f"touch {shlex.quote(str(target))}")
+            mounts.append(f"mount --bind {shlex.quote(str(library.resolve()))} {shlex.quote(str(target))}")
+        bound = ["taskset", "--cpu-list", variant.cpus] if variant.cpus else []
+        searched = {"PATH": ROOT_PATH, "HOME": "/tmp", "LD_LIBRARY_PATH": f"/{DRIVERS}"}
+        environment = {**searched, **triton.LAUNCH_TOGETHER}
+        server = [
+            *("env", "-i", *(f"{name}={value}" for name, value in environment.items())),
+            *_assigned(variant),
+            *(*triton.COMMAND[:-1], *options),
+        ]
+        folders = shlex.join(["mkdir", "-p", str(inside), str(drivers)])
+        limits = f"ulimit -l unlimited; ulimit -s {triton.LIMITS['stack'] // 1024}"
+        script = " && ".join([limits, folders, *mounts, f'exec chroot {shlex.quote(str(self.root))} "$@"'])
+        return [
+            *("unshare", "--mount", "--propagation", "private", *bound, "sh", "-c", script, "server"),
+            *server,
+        ]
+
+    def clean(self) -> None:
+        """Do nothing: the mounts end with the process."""
+
+    def cell(self, variant: Variant) -> Measured | None:
+        """Return None: files do not name their cell."""
+        return None
+
+
+def driver_libraries() -> Iterator[Path]:
+    """Yield the libraries of this machine's driver that a CUDA program loads; none without a GPU's driver."""
+    listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
+    found = [Path(line.rpartition("=> ")[2]) for line in listed.splitlines() if "x86-64" in line]
+    folders = dict.fromkeys([file.parent for file in found if file.name == DRIVER[0]] + [DRIVER_FOLDER])
+    folder = next((each for each in folders if (each / DRIVER[0]).exists()), None)
+    if folder:
+        yield from (folder / name for name in DRIVER if (folder / name).exists())
 
 
 @dataclass(frozen=True)
@@ -166,7 +243,7 @@ def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running
 
     Raises SmokeError with the server's log if it does not get ready, or runs another variant.
     """
-    http, grpc, metrics = _free_ports(3)
+    http, grpc, metrics = free_ports(3)
     options = [
         f"--model-repository={launcher.place.inside}/{MODELS}",
         *(f"--http-port={http}", f"--grpc-port={grpc}", f"--metrics-port={metrics}"),
@@ -178,18 +255,19 @@ def started(launcher: Launcher, variant: Variant, log: Path) -> Iterator[Running
         argv = launcher.argv(options, variant)
         process = subprocess.Popen(argv, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True)
         try:
-            _wait(process, f"http://127.0.0.1:{http}{triton.READY}", log)
+            wait(process, f"http://127.0.0.1:{http}{triton.READY}", log)
             ready = time.monotonic() - start
             yield Running(f"127.0.0.1:{grpc}", ready, _checked_cores(variant, log))
         finally:
-            _end(process)
+            end(process)
             launcher.clean()
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+def wait(process: subprocess.Popen[bytes], url: str, log: Path, seconds: float = READY_SECONDS) -> None:
+    """Wait until `url` answers with 200; SmokeError with the log if the process ends, or it takes longer."""
     # Proxies of the environment cannot reach this machine's own ports.
     opener = request.build_opener(request.ProxyHandler({}))
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise _not_ready(f"the server ended with code {process.returncode}", log)
@@ -197,7 +275,7 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
             if answer.status == 200:
                 return
         time.sleep(POLL_SECONDS)
-    raise _not_ready(f"the server was not ready within {READY_SECONDS:g} s", log)
+    raise _not_ready(f"the server was not ready within {seconds:g} s", log)
 
 
 def _not_ready(what: str, log: Path) -> SmokeError:
@@ -230,7 +308,8 @@ def _mapped() -> Iterator[tuple[str, str]]:
             yield mapped[0].split(maxsplit=5)[-1], cores
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process that leads a session of its own; kill it and what it started if it does not end."""
     process.terminate()
     try:
         process.wait(END_SECONDS)
@@ -243,7 +322,7 @@ def _assigned(variant: Variant) -> list[str]:
     return [f"{name}={value}" for name, value in {**ONE_GPU, **variant.environment}.items()]
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]

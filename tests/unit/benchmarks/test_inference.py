@@ -16,7 +16,8 @@ from benchmarks.harness.figure import Figure, Machine, Result
 from benchmarks.harness.origin import Measured
 from benchmarks.topics import inference
 from benchmarks.topics.inference import __main__ as command_line
-from benchmarks.topics.inference import job, measure, report, server
+from benchmarks.topics.inference import files, job, measure, report, server
+from benchmarks.topics.inference import options as server_options
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.models import gpt, gptj, gptneox, llama, t5, weights
 from benchmarks.topics.inference.models.architecture import Architecture
@@ -93,7 +94,7 @@ class Counting:
 
 def written(folder: Path, shape: Tiny) -> Path:
     """Return config.ini, and a file of the right size for each tensor."""
-    made = folder / job.WEIGHTS
+    made = folder / files.WEIGHTS
     weights.write_config(shape.config(), made)
     for each in shape.files():
         with (made / each.name).open("wb") as file:
@@ -454,7 +455,7 @@ def test_a_command_is_bound_to_cores_only_on_request() -> None:
 
 def test_a_variant_may_be_another_image() -> None:
     launcher = Image(Place(Path("/here"), "/seen"), "image:tag", "cdi")
-    argv = launcher.argv([], command_line.variant(["newer", "image=other:tag"]))
+    argv = launcher.argv([], server_options.variant(["newer", "image=other:tag"]))
     assert "other:tag" in argv
     assert "image:tag" not in argv
 
@@ -491,15 +492,17 @@ def test_a_server_without_a_container_has_no_images(tmp_path: Path) -> None:
 
 def test_a_variant_has_a_library_cores_and_an_environment(tmp_path: Path) -> None:
     (tmp_path / server.LIBRARY).touch()
-    assert command_line.variant(["c", "cpus=0-7", "X=1"]) == Variant("c", None, {"X": "1"}, "0-7")
-    assert command_line.variant(["a", f"library={tmp_path}", "X=1=2"]) == Variant("a", tmp_path, {"X": "1=2"})
-    assert command_line.variant(["b"]) == Variant("b")
+    assert server_options.variant(["c", "cpus=0-7", "X=1"]) == Variant("c", None, {"X": "1"}, "0-7")
+    assert server_options.variant(["a", f"library={tmp_path}", "X=1=2"]) == Variant(
+        "a", tmp_path, {"X": "1=2"}
+    )
+    assert server_options.variant(["b"]) == Variant("b")
 
 
 @pytest.mark.parametrize("words", [["a", "library"], ["a", "library=/nowhere"]])
 def test_an_invalid_variant_is_refused(words: list[str]) -> None:
     with pytest.raises(ConfigError, match="--variant a"):
-        command_line.variant(words)
+        server_options.variant(words)
 
 
 def test_the_run_needs_a_new_folder(tmp_path: Path) -> None:

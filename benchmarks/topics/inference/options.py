@@ -1,0 +1,102 @@
+"""Options of a command line that say which server is started, and with which model."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import tempfile
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from benchmarks.harness.counts import at_least_one
+from benchmarks.topics.inference import server
+from benchmarks.topics.inference.models import FAMILIES
+from benchmarks.topics.inference.models.architecture import Architecture
+from benchmarks.topics.inference.server import Launcher, Place, Variant
+from ftbuild.errors import ConfigError
+
+FOLDER = "ftbuild-inference"
+
+
+def variant(words: Sequence[str]) -> Variant:
+    """Parse `NAME [library=DIR] [cpus=LIST] [image=NAME] [VARIABLE=VALUE ...]`; ConfigError if it is not."""
+    name, *rest = words
+    pairs = [word.partition("=") for word in rest]
+    if wrong := [word for word, equals, _ in pairs if not equals]:
+        hint = "library=DIR, cpus=LIST, image=NAME or VARIABLE=VALUE"
+        raise ConfigError(f"--variant {name}: {wrong[0]} has no value", hint=hint)
+    settings = {key: value for key, _, value in pairs}
+    library, cpus = settings.pop("library", None), settings.pop("cpus", "")
+    image = settings.pop("image", "")
+    if library is not None and not (Path(library) / server.LIBRARY).is_file():
+        raise ConfigError(f"--variant {name}: there is no {server.LIBRARY}", where=library)
+    return Variant(name, Path(library) if library else None, settings, cpus, image)
+
+
+def variants(options: argparse.Namespace) -> tuple[Variant, ...]:
+    """Return the variants that the options name; ConfigError for an image where none is run."""
+    found = tuple(map(variant, options.variant or [[server.SHIPPED.name]]))
+    if not options.image and (given := [each.name for each in found if each.image]):
+        what = f"--variant {given[0]}: only --image runs images"
+        raise ConfigError(what, hint="--image, or no image=")
+    return found
+
+
+def launcher(options: argparse.Namespace) -> Launcher:
+    """Return the launcher that the options select; ConfigError for a root that holds no server."""
+    if options.server_root:
+        root = options.server_root.absolute()
+        place = Place(options.folder.absolute() if options.folder else root / FOLDER, options.inside)
+        return server.Root.at(root, place)
+    folder = options.folder or Path(tempfile.gettempdir(), FOLDER)
+    place = Place(folder.absolute(), options.inside)
+    if options.image:
+        return server.Image(place, options.image, options.access)
+    return server.Command(place, shlex.split(options.server))
+
+
+def template(options: argparse.Namespace) -> str:
+    """Return upstream's config.pbtxt of the family; ConfigError without the file."""
+    if not options.template.is_file():
+        raise ConfigError("--template: there is no such file", where=str(options.template))
+    text: str = options.template.read_text(encoding="utf-8")
+    return text
+
+
+def sizes(of: type[Architecture]) -> set[str]:
+    """Return the names of the numbers that decide the size of a model."""
+    return {field.name for field in fields(of)}
+
+
+def shape(options: argparse.Namespace) -> Architecture:
+    """Return the model that the options select; ConfigError for a number that its family lacks."""
+    of = FAMILIES[options.family]
+    every = set().union(*map(sizes, FAMILIES.values()))
+    given = {name: value for name in every if (value := getattr(options, name)) is not None}
+    if foreign := sorted(given.keys() - sizes(of)):
+        raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
+    return of(**given)
+
+
+def add_server(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say how the server is started."""
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--image", help="run this image with docker")
+    described = "run the server of an unpacked image, in that folder as root (chroot)"
+    how.add_argument("--server-root", type=Path, metavar="FOLDER", help=described)
+    how.add_argument("--server", metavar="COMMAND", help="run this; it gets tritonserver's options")
+    parser.add_argument("--access", choices=list(server.DEVICES), default="cdi", help="how --image gets GPUs")
+    parser.add_argument("--folder", type=Path, help="folder to make for the model; removed at the end")
+    parser.add_argument("--inside", default=server.INSIDE, help=f"its path for the server ({server.INSIDE})")
+    parser.add_argument(
+        "--variant", action="append", nargs="+", metavar=("NAME", "SETTING"), help="repeatable"
+    )
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which model is served, and the numbers that decide its size."""
+    parser.add_argument("--template", type=Path, required=True, help="upstream's config.pbtxt of the model")
+    parser.add_argument("--family", choices=FAMILIES, default="gpt", help="of the model (%(default)s)")
+    for name in sorted(set().union(*map(sizes, FAMILIES.values()))):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=at_least_one, help="of the model")
