@@ -37,7 +37,13 @@ ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 ROOT_PATH = "/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 DRIVERS = "usr/local/nvidia/lib64"
 DRIVER_FOLDER = Path("/", DRIVERS)
-DRIVER = ("libcuda.so.1", "libnvidia-ml.so.1", "libnvidia-ptxjitcompiler.so.1", "libnvidia-nvvm.so.4")
+DRIVER = (
+    "libcuda.so.1",
+    "libnvidia-ml.so.1",
+    "libnvidia-ptxjitcompiler.so.1",
+    "libnvidia-nvvm.so.4",
+    "libnvidia-gpucomp.so",
+)
 READY_SECONDS = 300.0
 END_SECONDS = 60.0
 POLL_SECONDS = 0.01

@@ -486,7 +486,7 @@ def test_a_server_without_a_container_has_no_images(tmp_path: Path) -> None:
     (tmp_path / "config.pbtxt").touch()
     words = ["--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path)]
     options = ["--server", "tritonserver", "--variant", "newer", "image=other:tag"]
-    with pytest.raises(ConfigError, match="--variant newer: --server runs no image"):
+    with pytest.raises(ConfigError, match="--variant newer: only --image runs images"):
         command_line.described(command_line.parser().parse_args([*words, *options]))
 
 
