@@ -152,7 +152,7 @@ class Ctranslate2:
         left, longest = list(lengths), max(lengths)
 
         def step(result: Any) -> bool:
-            row = result.batch_id
+            row: int = result.batch_id
             if left[row] > 0:
                 left[row] -= 1
                 told(row, result.token_id)

@@ -72,7 +72,7 @@ class Found:
     failures: Mapping[str, str] = field(default_factory=dict)
 
 
-def run(job: Job, keep: Callable[[Found], None]) -> Found:
+def run(job: Job, keep: Callable[[Found], object]) -> Found:
     """Make the model, measure, and remove the model; ConfigError if its folder exists and is not `kept`.
 
     `keep` gets what is there after each load.
@@ -92,7 +92,7 @@ def run(job: Job, keep: Callable[[Found], None]) -> Found:
             job.out,
             job.rounds,
             until,
-            lambda sessions: keep(Found(job, where, sessions)),
+            lambda sessions: keep(Found(job, where, tuple(sessions))),
         )
         return Found(job, where, found, failures)
     finally:

@@ -91,7 +91,7 @@ def measure(
     logs: Path,
     rounds: int,
     until: float | None,
-    keep: Callable[[Sequence[Session]], None],
+    keep: Callable[[Sequence[Session]], object],
 ) -> tuple[list[Session], dict[str, str]]:
     """Measure every contender `rounds` times, in alternating order; see `in_turn`.
 

@@ -27,8 +27,9 @@ Data = Mapping[str, Any]
 def rate(seen: Data, of: Data) -> float:
     """Return the tokens of all answers by the seconds from the first request to the last answer."""
     failed = {int(number) for number in seen["failures"]}
-    tokens = sum(answer for number, answer in enumerate(of["answers"]) if number not in failed)
-    return tokens / (max(seen["done"]) - min(seen["sent"]))
+    tokens: int = sum(answer for number, answer in enumerate(of["answers"]) if number not in failed)
+    seconds: float = max(seen["done"]) - min(seen["sent"])
+    return tokens / seconds
 
 
 def latencies(seen: Data, of: Data, band: int | None = None) -> list[float]:

@@ -54,9 +54,9 @@ class Counting:
         return [list(range(length)) for _ in prompts]  # type: ignore[attr-defined]
 
 
-def contender(name: str, log: list[str], failing: str = "") -> Contender:
+def contender(name: str, log: list[str], failing: str = "") -> Contender[Counting]:
     @contextmanager
-    def start(_: Path) -> Iterator[Life]:
+    def start(_: Path) -> Iterator[Life[Counting]]:
         log.append(name)
         if failing:
             raise SmokeError(failing)
@@ -80,7 +80,7 @@ def test_an_engine_answers_from_its_own_process_and_ends_with_the_block(
         assert life.side.answer(PROMPTS, 3) == [[0, 1, 2], [0, 1, 2]]
         assert life.settings == {"version": "1.2", "kind": "fp16"}
         assert 0 < life.ready_seconds < 60
-        running = life.side._process  # type: ignore[attr-defined]
+        running = life.side._process
     assert running.poll() == 0
 
 
@@ -174,7 +174,7 @@ def taking(seconds: float) -> measure.Times:
 
 def test_an_interrupted_measurement_keeps_what_it_has(tmp_path: Path) -> None:
     @contextmanager
-    def interrupted(_: Path) -> Iterator[Life]:
+    def interrupted(_: Path) -> Iterator[Life[Counting]]:
         raise KeyboardInterrupt
         yield
 

@@ -509,7 +509,7 @@ def test_the_figures_of_a_record_follow_from_what_it_holds(tmp_path: Path) -> No
 
 
 def test_later_starts_are_added_to_a_record() -> None:
-    shared = {"shape": {}, "limits": {}, "config": {}}
+    shared: dict[str, object] = {"shape": {}, "limits": {}, "config": {}}
     earlier = {**measured(OURS), **shared}
     later = {**measured(THEIRS), **shared, "failures": {"CTranslate2": "no wheel"}}
     both = record.together(earlier, later, Path("record"))
@@ -533,7 +533,7 @@ def test_a_peer_is_started_as_a_server_and_ended_with_the_block(
 ) -> None:
     program = f"import sys; from {__name__} import stand_in; stand_in(int(sys.argv[1]))"
     command = lambda checkpoint, wanted, port: [sys.executable, "-c", program, str(port)]  # noqa: E731
-    monkeypatch.setitem(peers.COMMANDS, "vLLM", command)  # type: ignore[arg-type]
+    monkeypatch.setitem(peers.COMMANDS, "vLLM", command)
     monkeypatch.setattr(peers, "version", lambda package: f"{package} 1.2")
     with peers.started("vLLM", tmp_path, Setting(100, 4), tmp_path / "log") as life:
         connection = life.side.connect()
@@ -556,7 +556,7 @@ def test_a_peer_that_does_not_start_is_an_error_with_its_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = lambda *_: [sys.executable, "-c", "import sys; sys.exit('error: no such GPU')"]  # noqa: E731
-    monkeypatch.setitem(peers.COMMANDS, "vLLM", command)  # type: ignore[arg-type]
+    monkeypatch.setitem(peers.COMMANDS, "vLLM", command)
     with (
         pytest.raises(SmokeError, match="no such GPU"),
         peers.started("vLLM", tmp_path, Setting(100, 4), tmp_path / "log"),
