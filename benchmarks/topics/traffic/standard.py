@@ -68,13 +68,20 @@ def sample(workspace: Workspace) -> Result:
     workspace.invoke("build", "--cell", cell.cell.id)
     client = daemon.connect()
     template = repository.templates(client, cell.tag("sdk"), FAMILY)[config_pbtxt.MODEL]
+    found = rehearse(cell.tag("runtime"), template, workspace.work)
+    image = str(client.images.get(cell.tag("runtime")).id)
+    return _result(workspace, found, measured(cell, {"runtime": image}))
+
+
+def rehearse(image: str, template: str, work: Path) -> dict[str, Any]:
+    """Return the data of all kinds of loads on the sample's server, which answers by its rule."""
     filled = config_pbtxt.fill_template(template, tensor_para=1, data_type="fp32", decoupled=True)
-    nothing, models = workspace.work / "without-weights", workspace.work / "models"
+    nothing, models = work / "without-weights", work / "models"
     nothing.mkdir()
     config_pbtxt.write(models, filled, nothing)
     plan = Plan(REHEARSED, BYTES, CHECKED, LONGEST)
-    ours = Contender(server.SHIPPED.name, partial(_rehearsed, cell.tag("runtime"), models))
-    sessions, failures = measure([ours], plan, workspace.work, 1, None, lambda _: None)
+    ours = Contender(server.SHIPPED.name, partial(_rehearsed, image, models))
+    sessions, failures = measure([ours], plan, work, 1, None, lambda _: None)
     about = {
         "gpu": "CPU",
         "model": "the sample's rule",
@@ -84,9 +91,7 @@ def sample(workspace: Workspace) -> Result:
         "streamed": True,
         "ours": ours.name,
     }
-    image = str(client.images.get(cell.tag("runtime")).id)
-    found = record.described(about, plan, sessions, failures)
-    return _result(workspace, found, measured(cell, {"runtime": image}))
+    return record.described(about, plan, sessions, failures)
 
 
 @contextlib.contextmanager
