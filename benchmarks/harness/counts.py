@@ -7,6 +7,15 @@ import argparse
 
 def at_least_one(text: str) -> int:
     """Return the number, for argparse, which says what is wrong with any other text."""
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise argparse.ArgumentTypeError(f"must be a number from 1, not {text!r}")
+    return _from(1, text)
+
+
+def at_least_zero(text: str) -> int:
+    """Return the number, for argparse, which says what is wrong with any other text."""
+    return _from(0, text)
+
+
+def _from(least: int, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) >= least):
+        raise argparse.ArgumentTypeError(f"must be a number from {least}, not {text!r}")
     return int(text)

@@ -166,7 +166,9 @@ class Root:
     @classmethod
     def at(cls, root: Path, place: Place) -> Root:
         """Return the launcher with the driver's libraries of this machine; ConfigError without a server."""
-        if not any((root / path / "tritonserver").is_file() for path in ROOT_PATH.strip("/").split(":/")):
+        # A link may lead to where only the server finds its target.
+        folders = ROOT_PATH.strip("/").split(":/")
+        if not any(os.path.lexists(root / folder / "tritonserver") for folder in folders):
             hint = "docker export of a container of the image, unpacked by tar"
             raise ConfigError(
                 "no image is unpacked there: tritonserver is missing", where=str(root), hint=hint

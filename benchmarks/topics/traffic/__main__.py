@@ -15,13 +15,14 @@ python -m benchmarks.topics.traffic ... --variant joined --variant static FT_INF
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks.harness import origin, plots, table
-from benchmarks.harness.counts import at_least_one
+from benchmarks.harness.counts import at_least_one, at_least_zero
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
 from benchmarks.topics.inference import engine, lacking
@@ -99,13 +100,13 @@ def parser() -> argparse.ArgumentParser:
     described = (
         f"answers of each load that are compared with those alone ({CHECKED_IN_FP32} in fp32, else none)"
     )
-    made.add_argument("--check", type=int, help=described)
+    made.add_argument("--check", type=at_least_zero, help=described)
     made.add_argument(
         "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
     )
     made.add_argument("--no-server", action="store_true", help="only the peers, for instance with --append")
     made.add_argument("--rounds", type=at_least_one, default=1, help="starts of each variant and peer (1)")
-    made.add_argument("--minutes", type=float, help="start no server or engine later than that")
+    made.add_argument("--minutes", type=float, help="start no server and no load later than that")
     made.add_argument("--keep", action="store_true", help="keep the model, and take the one that is there")
     made.add_argument("--append", action="store_true", help="add to the record that is in --out")
     made.add_argument("--device", default="cuda", help="where the model is made; cpu for a rehearsal")
@@ -116,7 +117,10 @@ def parser() -> argparse.ArgumentParser:
         "--parameter", action="append", default=[], type=parameter, metavar="NAME=VALUE", help=described
     )
     made.add_argument(
-        "--queue-ms", type=int, default=Limits.queue_ms, help="a request waits for others (%(default)s)"
+        "--queue-ms",
+        type=at_least_zero,
+        default=Limits.queue_ms,
+        help="a request waits for others (%(default)s)",
     )
     origin.add_option(made)
     return made
@@ -151,6 +155,8 @@ def described(options: argparse.Namespace) -> Job:
 def main() -> int:
     """Measure, write the record, print its figures, and return the exit code."""
     options = parser().parse_args()
+    # Servers lead sessions of their own: they would outlive a process that is ended by a time limit.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         if missing := lacking(*(engine.ENGINES[name].package for name in dict.fromkeys(options.peer))):
             raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")

@@ -39,9 +39,9 @@ MADE = "made.json"
 class Job:
     """The measurement: `template` is upstream's config.pbtxt of the model.
 
-    Each of `variants` and of `peers` is started `rounds` times, in turn; nothing is started later than
-    `minutes` after the begin. `parameters` are added to config.pbtxt. With `kept` the model's folder may be
-    there already, and stays. Without `serves` only the peers are measured. `out` gets the logs.
+    Each of `variants` and of `peers` is started `rounds` times, in turn; no server and no load is started
+    later than `minutes` after the begin. `parameters` are added to config.pbtxt. With `kept` the model's
+    folder may be there already, and stays. Without `serves` only the peers are measured. `out` gets the logs.
     """
 
     launcher: Launcher

@@ -95,7 +95,8 @@ def measure(
 ) -> tuple[list[Session], dict[str, str]]:
     """Measure every contender `rounds` times, in alternating order; see `in_turn`.
 
-    `keep` gets all sessions after each load, so that a measurement that is cut off loses one load.
+    No load is begun after the moment `until` either. `keep` gets all sessions after each load, so that a
+    measurement that is cut off loses one load.
     """
     sessions: list[Session] = []
 
@@ -103,6 +104,9 @@ def measure(
         started = Session(contender.name, life.ready_seconds, life.cores, life.settings)
         _warm(life.side, plan)
         for load in plan.loads:
+            if until is not None and time.monotonic() > until:
+                progress(f"the time is up before {contender.name}, {load.name}")
+                break
             seen = _seen(life.side, load, plan)
             if started.loads:
                 sessions.pop()

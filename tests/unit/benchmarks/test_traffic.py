@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from http.client import HTTPConnection
 from itertools import pairwise
 from pathlib import Path
@@ -333,12 +334,20 @@ class Forgetful(Counter):
 
 def test_an_answer_that_depends_on_the_load_is_counted(tmp_path: Path) -> None:
     """The same requests alone are the measure: half of them came together with another one."""
-    start = lambda log: counting_life(log, counter=Forgetful(0.002))  # noqa: E731
+    start = partial(counting_life, counter=Forgetful(0.002))
     plan = replace(FEW, loads=(Load("equal", 8, 8),), check=8)
     (session,), _ = measure.measure([Contender("ours", start)], plan, tmp_path, 1, None, lambda _: None)
     (seen,) = session.loads.values()
     assert seen.checked == 8
     assert seen.unlike >= 4
+
+
+def test_no_load_is_begun_when_the_time_is_up(tmp_path: Path) -> None:
+    plan = replace(FEW, loads=(Load("mixed", 6, 2), Load("short", 6, 3)))
+    start = partial(counting_life, counter=Counter(0.05))
+    until = time.monotonic() + 0.3
+    sessions, _ = measure.measure([Contender("ours", start)], plan, tmp_path, 3, until, lambda _: None)
+    assert sum(len(session.loads) for session in sessions) < 2
 
 
 def test_what_has_no_answer_is_unlike() -> None:
@@ -600,6 +609,8 @@ def test_loads_are_named_on_the_command_line(tmp_path: Path) -> None:
         (("--open", "mixed:inf:256"), "a number of requests a second"),
         (("--open", "mixed:nan:256"), "a number of requests a second"),
         (("--parameter", "x"), "is not NAME=VALUE"),
+        (("--check", "-1"), "must be a number from 0"),
+        (("--queue-ms", "2.5"), "must be a number from 0"),
     ],
 )
 def test_a_load_that_is_none_is_refused(
@@ -631,6 +642,13 @@ def test_a_root_without_a_server_is_refused(tmp_path: Path) -> None:
     words = ["--server-root", str(tmp_path), "--template", str(tmp_path / "config.pbtxt"), "--out", "x"]
     with pytest.raises(ConfigError, match="tritonserver is missing"):
         command_line.described(command_line.parser().parse_args(words))
+
+
+def test_a_server_may_be_a_link_that_only_the_root_resolves(tmp_path: Path) -> None:
+    folder = tmp_path / "opt" / "tritonserver" / "bin"
+    folder.mkdir(parents=True)
+    (folder / "tritonserver").symlink_to("/opt/of/the/image/tritonserver")
+    assert server.Root.at(tmp_path, Place(tmp_path / "models", "/ftbench")).root == tmp_path
 
 
 def test_a_server_of_an_unpacked_image_sees_the_models_and_the_drivers_libraries(tmp_path: Path) -> None:
