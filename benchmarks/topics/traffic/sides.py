@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import TYPE_CHECKING, Any, Protocol
@@ -156,10 +156,10 @@ class _Http:
 
     def _read(self, response: HTTPResponse, length: int) -> Answer:
         if not self._side.streamed:
-            return _whole(json.loads(response.read())["choices"][0]["token_ids"], length, None)
+            return _whole(_tokens(json.loads(response.read())), length, None)
         first, tokens = None, []
         for event in _events(response):
-            if found := [token for choice in event["choices"] for token in choice["token_ids"] or ()]:
+            if found := _tokens(event):
                 first = first or time.monotonic()
                 tokens += found
         return _whole(tokens, length, first)
@@ -174,6 +174,11 @@ def _events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
         content = line.removeprefix(b"data:").strip()
         if content and content != b"[DONE]" and line.startswith(b"data:"):
             yield json.loads(content)
+
+
+def _tokens(answer: Mapping[str, Any]) -> list[int]:
+    """Return the tokens of an answer or an event of one: its last may have none."""
+    return [token for choice in answer["choices"] for token in choice.get("token_ids") or ()]
 
 
 def _whole(tokens: Sequence[int], length: int, first: float | None) -> Answer:

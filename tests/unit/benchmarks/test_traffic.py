@@ -256,6 +256,15 @@ def test_a_request_without_an_answer_is_an_outcome_with_its_reason() -> None:
     assert all("no answer" in outcome.failure and not outcome.tokens for outcome in found)
 
 
+def test_a_server_that_does_not_say_its_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batcher, "_choice", lambda _: b'{"choices": [{"text": "a b c"}]}')
+    load = Load("mixed", 2, 1)
+    with serving(Counter()) as address:
+        for streamed in (False, True):
+            found = drive.run(Completions(address, streamed), load, FEW.requests(load), BELOW)
+            assert all("an answer has 0 tokens" in outcome.failure for outcome in found)
+
+
 def test_an_answer_with_too_few_tokens_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """It would look fast."""
     monkeypatch.setattr(
