@@ -181,6 +181,15 @@ def model_repo(
     queue_delay: Annotated[
         int, Range(0, LARGEST), "milliseconds that a request waits for others of its batch"
     ] = 2,
+    slots: Annotated[
+        int | None,
+        Range(0, 1024),
+        "answers that are generated at once, each from the moment that its request comes; 0: in batches that "
+        "start and end together (default: as many as the GPU's free memory holds, at most 64)",
+    ] = None,
+    session_tokens: Annotated[
+        int, Range(2, LARGEST), "tokens of prompt and answer that each of these has memory for"
+    ] = 2048,
     instances: Annotated[
         int,
         Range(1, MOST),
@@ -228,6 +237,7 @@ def model_repo(
             repository.check_experts(weights, gpus, plan)
         if streamed:
             repository.check_streams(config, model, plan.cell.triton)
+        slots = repository.slots(plan, slots)
     options = repository.RepositoryOptions(
         family=family,
         weights=weights,
@@ -238,7 +248,15 @@ def model_repo(
         tokenizer=tokenizer,
         streamed=streamed,
         bare=bare,
-        limits=Limits(max_output_len, max_request_seconds, queue_delay, max_batch_size, max_batch_tokens),
+        limits=Limits(
+            max_output_len,
+            max_request_seconds,
+            queue_delay,
+            max_batch_size,
+            max_batch_tokens,
+            slots,
+            session_tokens,
+        ),
         instances=instances,
         int8=quantized,
         vectors=config.models.families[family].vectors,

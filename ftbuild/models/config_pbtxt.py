@@ -36,6 +36,9 @@ DATA_TYPES = ("fp16", "fp32", "bf16")
 _CHECKPOINT = "model_checkpoint_path"
 # Release 1.1 reads it in place of data_type for GPT-J and T5 (BE v1.1 libfastertransformer.cc:254, :278).
 _IS_HALF = "is_half"
+# Of in-flight batching (patches/backend/0250), which has these kinds of models.
+_SLOTS, _SLOT_TOKENS = "in_flight_slots", "in_flight_slot_tokens"
+_IN_FLIGHT = ("GPT", "GPT-J", "GPT-NeoX")
 # Of GPT-NeoX, where it computes in bf16, too (patches/backend/0220).
 _COMPUTES = "data_types"
 _PROMPT = "input_ids"
@@ -56,7 +59,9 @@ class Limits:
     and 0170): a request for more tokens is refused, and one that takes longer ends the server; 0 seconds:
     never. `batch_tokens` counts rows x beams x (longest prompt + longest answer) of what is computed at once.
     `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
-    largest batch, in rows; None: the template's.
+    largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each from
+    the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory for;
+    None: as many as the GPU's free memory holds; 0: none, and requests are computed in batches.
     """
 
     output_tokens: int = 2048
@@ -64,6 +69,8 @@ class Limits:
     queue_ms: int = 2
     batch: int | None = None
     batch_tokens: int = 262_144
+    slots: int | None = None
+    slot_tokens: int = 2048
 
 
 def adopt(folder: Path) -> str:
@@ -105,6 +112,9 @@ def fill_template(
     }
     if model is not None:
         parameters |= model.parameters(config.parameters)
+    if limits.slots != 0 and pipeline_para == 1 and generates_in_flight(template):
+        parameters[_SLOTS] = "auto" if limits.slots is None else str(limits.slots)
+        parameters[_SLOT_TOKENS] = str(limits.slot_tokens)
     if int8:
         parameters[_INT8] = "1"
     if _IS_HALF in config.parameters:
@@ -134,6 +144,11 @@ def has_instances(template: str) -> bool:
     instances (BE v1.1 libfastertransformer.cc, ModelState::LoadModel).
     """
     return inputs(template).get("random_seed") != "INT32"
+
+
+def generates_in_flight(template: str) -> bool:
+    """Return whether models of this kind have in-flight batching, in releases that do."""
+    return _model_type(parse(template)) in _IN_FLIGHT and has_instances(template)
 
 
 def quantizes(template: str) -> bool:

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
 Around = tuple[dict[str, str], list[Path], tuple[str, ...]]
 # The patch of FasterTransformer that serves mixtures of experts.
 EXPERTS = "0460-gpt-experts.patch"
+# The patch of the backend that computes requests from the step at which they come.
+IN_FLIGHT = "0250-in-flight-requests.patch"
 STAGES_NEVER_RUN = (
     f"no model over more than {triton.MOST_STAGES_TOGETHER} pipeline stages was ever run on GPUs"
 )
@@ -150,6 +152,18 @@ def check_experts(weights: Path, gpus: int | None, plan: Plan) -> None:
         )
 
 
+def slots(plan: Plan, wanted: int | None) -> int | None:
+    """Return how many slots a model of a release gets, see `Limits`; ConfigError where it has none."""
+    if plan.takes("backend", IN_FLIGHT):
+        return wanted
+    if wanted:
+        raise ConfigError(
+            f"{plan.cell.triton} has no slots: it computes requests in batches that start and end together",
+            hint="leave out --slots, or a later release: --triton",
+        )
+    return 0
+
+
 def templates(client: docker.DockerClient, image: str, family: str) -> dict[str, str]:
     """Return model name -> upstream's config.pbtxt, of a family, from an SDK image.
 
@@ -229,6 +243,13 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
         raise ConfigError(
             f"{options.family} cannot stream its answers in this release",
             hint="leave out --streamed",
+        )
+    if options.limits.slots and (options.pipeline > 1 or not config_pbtxt.generates_in_flight(template)):
+        raise ConfigError(
+            f"{options.family} over {options.pipeline} pipeline stages has no slots"
+            if options.pipeline > 1
+            else f"{options.family} has no slots in this release",
+            hint="leave out --slots",
         )
     if options.instances > 1 and not config_pbtxt.has_instances(template):
         raise ConfigError(

@@ -97,6 +97,8 @@ def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
         "max_output_len": "2048",
         "max_batch_tokens": "262144",
         "max_request_seconds": "600",
+        "in_flight_slots": "auto",
+        "in_flight_slot_tokens": "2048",
     }
     assert not config.model_transaction_policy.decoupled
     assert [i.name for i in config.input][:2] == ["input_ids", "input_lengths"]
@@ -114,6 +116,29 @@ def test_limits_of_requests_and_batches_are_the_operators() -> None:
     assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (16, 0)
     config = config_pbtxt.parse(config_pbtxt.fill_template(batched, tensor_para=1, data_type="fp16"))
     assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (1024, 2000)
+
+
+@pytest.mark.parametrize(
+    ("kind", "limits", "stages", "slots"),
+    [
+        ("GPT-J", Limits(), 1, "auto"),
+        ("GPT", Limits(slots=8), 1, "8"),
+        ("GPT-NeoX", Limits(slots=0), 1, None),
+        ("GPT-J", Limits(), 2, None),
+        ("T5", Limits(), 1, None),
+        ("bert", Limits(), 1, None),
+    ],
+)
+def test_decoders_on_one_node_in_one_stage_get_slots(
+    kind: str, limits: Limits, stages: int, slots: str | None
+) -> None:
+    template = TEMPLATE.replace('"GPT-J"', f'"{kind}"')
+    filled = config_pbtxt.fill_template(
+        template, tensor_para=1, pipeline_para=stages, data_type="fp16", limits=limits
+    )
+    parameters = config_pbtxt.parse(filled).parameters
+    assert (parameters["in_flight_slots"].string_value if "in_flight_slots" in parameters else None) == slots
+    assert ("in_flight_slot_tokens" in parameters) == (slots is not None)
 
 
 @pytest.mark.parametrize("batching", ["", GPT_BATCHING], ids=["upstream-without", "upstream-with"])

@@ -32,6 +32,7 @@ backend: "fastertransformer"
 default_model_filename: "gpt3_345M"
 max_batch_size: 1024
 input [ { name: "input_ids" data_type: TYPE_UINT32 dims: [ -1 ] } ]
+input [ { name: "random_seed" data_type: TYPE_INT32 dims: [ 1 ] } ]
 output [ { name: "sequence_length" data_type: TYPE_UINT32 dims: [ -1 ] } ]
 """ + "".join(
     f'parameters {{ key: "{key}" value: {{ string_value: "{value}" }} }}\n'
@@ -425,9 +426,8 @@ def test_shapes_and_types_that_int8_has_no_kernel_for_are_refused(
 @pytest.mark.parametrize("template", [BARE, OLD])
 def test_a_release_without_int8_weights_says_so(int8: RepositoryOptions, template: str) -> None:
     """OLD is 22.03's: its int8_mode keeps the fp16 weights as well."""
-    old = template.replace(
-        "output [", 'input [ { name: "random_seed" data_type: TYPE_INT32 dims: [ 1 ] } ]\noutput ['
-    )
+    seed = 'input [ { name: "random_seed" data_type: TYPE_INT32 dims: [ 1 ] } ]\n'
+    old = template if seed in template else template.replace("output [", f"{seed}output [")
     with pytest.raises(ConfigError, match="this release has no int8 weights"):
         repository.make({"fastertransformer": old}, int8)
 
