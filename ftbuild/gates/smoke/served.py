@@ -113,7 +113,7 @@ class Served(Connected):
 
         Raises Unanswered without an answer.
         """
-        beyond = [[self.expected.vocab_size] * len(prompt) for prompt in prompts]
+        beyond: list[Tokens] = [[self.expected.vocab_size] * len(prompt) for prompt in prompts]
         try:
             self.outputs(beyond, length, client=client, **options)
         except Unanswered:
