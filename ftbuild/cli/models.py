@@ -176,7 +176,9 @@ def model_repo(
         int, Range(1, LARGEST), "tokens that one request may ask for; more are refused"
     ] = 2048,
     max_request_seconds: Annotated[
-        int, Range(0, LARGEST), "seconds after which a request without an answer ends the server; 0: never"
+        int,
+        Range(0, LARGEST),
+        "seconds after which a batch, or a step of requests in flight, ends the server; 0: never",
     ] = 600,
     max_batch_size: Annotated[
         int | None, Range(1, LARGEST), "rows of requests computed together (default: upstream's)"
