@@ -77,6 +77,11 @@ def plan_model(
     ] = None,
     beams: Annotated[int | None, Range(1, 64), "beams of each row (default: 1)"] = None,
     gpus: Annotated[int, Range(1, MOST), "GPUs of one machine, at most"] = 8,
+    session_tokens: Annotated[
+        int | None,
+        Range(2, LARGEST),
+        "tokens of prompt and answer of a slot, of which their number is told (default: 2048)",
+    ] = None,
     ignore_key: IgnoredKeys = (),
     format: Annotated[Literal["human", "json"], "human or json"] = "human",  # noqa: A002
 ) -> int:
@@ -90,9 +95,12 @@ def plan_model(
     config = loader.load(selection.config)
     family = model or checkpoints.family_of(checkpoint, config.models)
     request = conversion.ConversionRequest(family, checkpoint, out=checkpoint, ignored=tuple(ignore_key))
-    release = conversion.candidates(config, plans(config, selection), request)[0].cell.triton
+    plan = conversion.candidates(config, plans(config, selection), request)[0]
     load = placement.load_of(config, family, batch, input_len, output_len, beams)
-    found = placement.place(config, release, family, checkpoint, load, gpus, _gpus_here(), ignore_key)
+    slot_tokens = placement.tokens_of_a_slot(config, family, plan, session_tokens)
+    found = placement.place(
+        config, plan.cell.triton, family, checkpoint, load, gpus, _gpus_here(), ignore_key, slot_tokens
+    )
     print(json.dumps(found.as_dict(), indent=2) if format == "json" else found.render())
     return 0
 
@@ -168,7 +176,9 @@ def model_repo(
         int, Range(1, LARGEST), "tokens that one request may ask for; more are refused"
     ] = 2048,
     max_request_seconds: Annotated[
-        int, Range(0, LARGEST), "seconds after which a request without an answer ends the server; 0: never"
+        int,
+        Range(0, LARGEST),
+        "seconds after which a batch, or a step of requests in flight, ends the server; 0: never",
     ] = 600,
     max_batch_size: Annotated[
         int | None, Range(1, LARGEST), "rows of requests computed together (default: upstream's)"

@@ -38,7 +38,7 @@ _CHECKPOINT = "model_checkpoint_path"
 _IS_HALF = "is_half"
 # Of in-flight batching (patches/backend/0250), which has these kinds of models.
 _SLOTS, _SLOT_TOKENS = "in_flight_slots", "in_flight_slot_tokens"
-_IN_FLIGHT = ("GPT", "GPT-J", "GPT-NeoX")
+IN_FLIGHT_TYPES = ("GPT", "GPT-J", "GPT-NeoX")
 # Of GPT-NeoX, where it computes in bf16, too (patches/backend/0220).
 _COMPUTES = "data_types"
 _PROMPT = "input_ids"
@@ -59,9 +59,9 @@ class Limits:
     and 0170): a request for more tokens is refused, and one that takes longer ends the server; 0 seconds:
     never. `batch_tokens` counts rows x beams x (longest prompt + longest answer) of what is computed at once.
     `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
-    largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each from
-    the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory for;
-    None: as many as the GPU's free memory holds; 0: none, and requests are computed in batches.
+    largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
+    from the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory
+    for; None: as many as the GPU's free memory holds; 0: none, and requests are computed in batches.
     """
 
     output_tokens: int = 2048
@@ -148,7 +148,7 @@ def has_instances(template: str) -> bool:
 
 def generates_in_flight(template: str) -> bool:
     """Return whether models of this kind have in-flight batching, in releases that do."""
-    return _model_type(parse(template)) in _IN_FLIGHT and has_instances(template)
+    return _model_type(parse(template)) in IN_FLIGHT_TYPES and has_instances(template)
 
 
 def quantizes(template: str) -> bool:

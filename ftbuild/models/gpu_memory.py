@@ -22,6 +22,11 @@ CUBLAS_BYTES = 2**25
 # CUDA's context, machine code, NCCL, what the driver keeps. Measured: a server with a model of a few MB holds
 # 1,596 MiB of an H200 (22.12 for SM 90, driver 580, NVML), cuBLAS's workspace among them. Others differ.
 RESERVE_BYTES = 1564 * 2**20
+# Of the memory that is free once the weights are loaded, what slots may take, and their number at most
+# (patches/ft/0510, slotsThatFit). The instance that computes them has a workspace of cuBLAS, too.
+SLOTS_SHARE = (3, 4)
+MOST_SLOTS = 64
+SLOT_TOKENS = 2048
 # FT pads the vocabulary of fp16 so that each GPU's share is a multiple of this (FT v5.3 GptJ.cc:265-269).
 VOCABULARY_MULTIPLE: Mapping[str, int] = MappingProxyType({"fp16": 8})
 
@@ -41,18 +46,31 @@ class Load:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes on each GPU. `loading` is what the largest weight takes besides while it is converted."""
+    """Bytes on each GPU. `loading` is what the largest weight takes besides while it is converted.
+
+    `slot` is what one row takes of in-flight batching; 0: the model has no slots.
+    """
 
     weights: int
     cache: int
     buffers: int
     loading: int
     reserve: int = RESERVE_BYTES
+    slot: int = 0
 
     @property
     def total(self) -> int:
         """Bytes at the worst moment: while the last weight is loaded, or during the request."""
         return self.weights + self.reserve + max(self.loading, self.cache + self.buffers)
+
+    def slots(self, memory: int) -> int:
+        """Return how many slots the server makes by default on GPUs of `memory` bytes each.
+
+        0 where none fits: requests are then computed in batches.
+        """
+        free = max(0, memory - self.weights - self.reserve - 2 * CUBLAS_BYTES)
+        share, of = SLOTS_SHARE
+        return min(MOST_SLOTS, free // of * share // self.slot) if self.slot else 0
 
 
 def rules(models: ModelsConfig, family: str) -> GpuMemory | None:
@@ -81,11 +99,12 @@ def footprint(
     data_type: str,
     load: Load,
     int8: Int8 | None = None,
+    slot_tokens: int = 0,
 ) -> Footprint:
     """Return the memory of a model split over `gpus` GPUs that computes `load` in `data_type`.
 
-    `int8` keeps its weights at one byte each. Raises ConfigError when the facts are those of no model (see
-    `weights.expected`).
+    `int8` keeps its weights at one byte each. `slot_tokens` are those of prompt and answer in a slot; 0: the
+    model has none. Raises ConfigError when the facts are those of no model (see `weights.expected`).
     """
     item = weights.ITEM_BYTES[data_type]
     numbers = {**facts, **_request_facts(facts["vocabulary"], gpus, data_type, load)}
@@ -107,7 +126,18 @@ def footprint(
         + WORD_BYTES * _values(allocated.words, numbers, gpus)
         + CUBLAS_BYTES,
         loading=largest if converted else 0,
+        slot=_slot(allocated, facts, gpus, data_type, slot_tokens) if slot_tokens else 0,
     )
+
+
+def _slot(allocated: GpuMemory, facts: Mapping[str, int], gpus: int, data_type: str, tokens: int) -> int:
+    """Return the bytes of a slot on each GPU: keys and values, logits and what sampling has of them.
+
+    As patches/ft/0510 counts them (slotsThatFit).
+    """
+    row = _request_facts(facts["vocabulary"], gpus, data_type, Load(1, 1, tokens, 0))
+    cache = weights.ITEM_BYTES[data_type] * _values(allocated.cache, {**facts, **row}, gpus)
+    return cache + 8 * WORD_BYTES * row["padded_vocabulary"]
 
 
 def _request_facts(vocabulary: int, gpus: int, data_type: str, load: Load) -> dict[str, int]:

@@ -10,8 +10,18 @@ from ftbuild import matrix
 from ftbuild.config.families import Converter, GpuMemory, Int8
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import checkpoint, conversion, int8
-from ftbuild.models.gpu_memory import COMPUTES_INT8, DATA_TYPES, Footprint, Load, footprint, on_gpu, rules
+from ftbuild.models import checkpoint, config_pbtxt, conversion, int8, repository
+from ftbuild.models.gpu_memory import (
+    COMPUTES_INT8,
+    DATA_TYPES,
+    SLOT_TOKENS,
+    Footprint,
+    Load,
+    footprint,
+    on_gpu,
+    rules,
+)
+from ftbuild.plan import Plan
 from ftbuild.sm import FIRST, Sm
 from ftbuild.text.tables import render
 
@@ -33,15 +43,27 @@ class GpuKind:
 
 @dataclass(frozen=True)
 class Fit:
-    """A kind of GPU with, for each data type, the least number of them that holds the model, or why none."""
+    """A kind of GPU with, for each data type, the least number of them that holds the model, or why none.
+
+    `slots` are those that a server makes on so many of them by default; none of a model without slots.
+    """
 
     gpu: GpuKind
     gpus: Mapping[str, int | str]
+    slots: Mapping[str, int]
+
+    def cell(self, data_type: str) -> str:
+        """Return what the table says of a data type."""
+        slots = f" ({self.slots[data_type]})" if data_type in self.slots else ""
+        return f"{self.gpus[data_type]}{slots}"
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A checkpoint, what it takes on each of N GPUs, and the GPUs that have so much."""
+    """A checkpoint, what it takes on each of N GPUs, and the GPUs that have so much.
+
+    `slot_tokens` are the tokens of a slot; 0: the model has none.
+    """
 
     family: str
     release: str
@@ -52,6 +74,7 @@ class Placement:
     footprints: Mapping[tuple[int, str], Footprint]
     fits: Sequence[Fit]
     source: str
+    slot_tokens: int
 
     def as_dict(self) -> dict[str, object]:
         """Return everything, as JSON holds it; sizes in bytes, on each GPU."""
@@ -61,6 +84,7 @@ class Placement:
             "checkpoint": str(self.folder),
             "facts": dict(self.facts),
             "load": asdict(self.load),
+            "session_tokens": self.slot_tokens or None,
             "memory": [
                 {"gpus": gpus, "data_type": data_type, **asdict(found), "total": found.total}
                 for (gpus, data_type), found in self.footprints.items()
@@ -71,6 +95,7 @@ class Placement:
                     **asdict(fit.gpu),
                     "needed": {t: n if isinstance(n, int) else None for t, n in fit.gpus.items()},
                     "why": {t: why for t, why in fit.gpus.items() if isinstance(why, str)},
+                    "slots": dict(fit.slots),
                 }
                 for fit in self.fits
             ],
@@ -92,7 +117,7 @@ class Placement:
                 f"{fit.gpu.name} (here)" if fit.gpu.count else fit.gpu.name,
                 str(int(fit.gpu.sm)),
                 f"{fit.gpu.memory / 1e9:.0f}",
-                *(str(fit.gpus[data_type]) for data_type in SERVED),
+                *map(fit.cell, SERVED),
             )
             for fit in self.fits
         ]
@@ -108,7 +133,12 @@ class Placement:
                 ),
                 *(f"not {gpus}: {why}" for gpus, why in self.impossible.items()),
                 "",
-                "GPUs of one kind that the model needs (tensor parallel):",
+                "GPUs of one kind that the model needs (tensor parallel)"
+                + (
+                    f"; in brackets, the slots of {self.slot_tokens} tokens that it gets there:"
+                    if self.slot_tokens
+                    else ":"
+                ),
                 render(("GPU", "SM", "GB", *SERVED), kinds),
             ]
         )
@@ -138,10 +168,12 @@ def place(
     most: int,
     here: Sequence[GpuKind],
     ignored: Sequence[str] = (),
+    slot_tokens: int = 0,
 ) -> Placement:
     """Return where the checkpoint in `folder` fits, over at most `most` GPUs; `here` are this machine's.
 
-    `ignored` are keys of its config.json that change nothing. Raises ConfigError as
+    `ignored` are keys of its config.json that change nothing. `slot_tokens` are the tokens of a slot, see
+    `tokens_of_a_slot`; slots have no more than the model has positions. Raises ConfigError as
     `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or its positions are
     fewer than the tokens of a request.
     """
@@ -156,8 +188,11 @@ def place(
     }
     backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
     types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
+    slot_tokens = min(slot_tokens, found.facts.get("positions", slot_tokens))
     footprints = {
-        (gpus, data_type): _footprint(loaded, allocated, found.facts, gpus, data_type, load, quantized)
+        (gpus, data_type): _footprint(
+            loaded, allocated, found.facts, gpus, data_type, load, quantized, slot_tokens
+        )
         for gpus, reason in reasons.items()
         if not reason
         for data_type in (*types, *_int8(quantized, found.facts, gpus))
@@ -171,9 +206,24 @@ def place(
         load=load,
         impossible={gpus: "; ".join(reason) for gpus, reason in reasons.items() if reason},
         footprints=footprints,
-        fits=[Fit(kind, _needed(kind, footprints, sms)) for kind in (*here, *known(config))],
+        fits=[_fit(kind, footprints, sms) for kind in (*here, *known(config))],
         source=allocated.source,
+        slot_tokens=slot_tokens,
     )
+
+
+def tokens_of_a_slot(config: Config, family: str, plan: Plan, wanted: int | None) -> int:
+    """Return the tokens of a slot that a model of a family gets; None: by default. 0: it has no slots.
+
+    Raises ConfigError where some are wanted and there are none.
+    """
+    loading = config.models.families[config.models.template(family)].loading
+    has_slots = loading is not None and loading.model_type in config_pbtxt.IN_FLIGHT_TYPES
+    if has_slots and plan.takes("backend", repository.IN_FLIGHT):
+        return wanted or SLOT_TOKENS
+    if wanted is not None:
+        raise ConfigError(f"{family} has no slots in {plan.cell.triton}", hint="leave out --session-tokens")
+    return 0
 
 
 def known(config: Config) -> list[GpuKind]:
@@ -214,10 +264,11 @@ def _footprint(
     data_type: str,
     load: Load,
     quantized: Int8 | None,
+    slot_tokens: int,
 ) -> Footprint:
     if data_type == INT8:
-        return footprint(converter, allocated, facts, gpus, COMPUTES_INT8, load, quantized)
-    return footprint(converter, allocated, facts, gpus, data_type, load)
+        return footprint(converter, allocated, facts, gpus, COMPUTES_INT8, load, quantized, slot_tokens)
+    return footprint(converter, allocated, facts, gpus, data_type, load, None, slot_tokens)
 
 
 def _int8(quantized: Int8 | None, facts: Mapping[str, int], gpus: int) -> tuple[str, ...]:
@@ -233,6 +284,12 @@ def _sms(config: Config, release: str) -> set[Sm]:
     """Return the SMs for which some base has a cell of the release."""
     cells = matrix.make_matrix(config, *config.bases.bases).cells
     return {sm for cell in cells if cell.triton == release for sm in cell.sms}
+
+
+def _fit(kind: GpuKind, footprints: Mapping[tuple[int, str], Footprint], sms: Iterable[Sm]) -> Fit:
+    needed = _needed(kind, footprints, sms)
+    held = {t: footprints[n, t] for t, n in needed.items() if isinstance(n, int)}
+    return Fit(kind, needed, {t: each.slots(kind.memory) for t, each in held.items() if each.slot})
 
 
 def _needed(

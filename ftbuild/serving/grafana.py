@@ -54,10 +54,11 @@ PANELS = (
         {"{{model}}": _each("nv_inference_queue_duration_us", "nv_inference_request_success")},
     ),
     Panel("Waiting requests", "short", {"{{model}}, {{instance}}": f"{QUEUE}{{{_MODEL}}}"}),
+    # Seconds of computing in a second: requests in flight are no batch, and count as one of their own.
     Panel(
-        "Requests in a batch",
+        "Requests computed at once",
         "short",
-        {"{{model}}": _each("nv_inference_count", "nv_inference_exec_count")},
+        {"{{model}}": f"{_rate('nv_inference_compute_infer_duration_us', 'model')} / 1e6"},
     ),
     Panel("GPU utilization", "percentunit", {"{{instance}}, {{gpu_uuid}}": "nv_gpu_utilization"}),
     Panel(

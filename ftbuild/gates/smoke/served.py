@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ftbuild import triton
 from ftbuild.client import golden
 from ftbuild.client import server_container as server
-from ftbuild.client.connection import Client, Protocol
+from ftbuild.client.connection import Client, Protocol, Refused, Unanswered
 from ftbuild.client.golden import Expected, Row
 from ftbuild.client.tensors import TensorSchema, Tokens
 from ftbuild.engine import gpu
@@ -28,9 +28,12 @@ from ftbuild.models.gpu_memory import COMPUTES_INT8
 if TYPE_CHECKING:
     import numpy as np
 
+Outputs = Mapping[str, "np.ndarray[Any, Any]"]
 # The models answer in milliseconds.
 ANSWER_SECONDS = 20
 PROTOCOLS: tuple[Protocol, ...] = ("http", "grpc")
+# Of a sum of log-probabilities, which the size of a batch rounds differently.
+LOG_PROB_ERROR = 1e-3
 # The driver must not hide wrong machine code by compiling PTX.
 ENVIRONMENT = {"CUDA_DISABLE_PTX_JIT": "1"}
 # Models are loaded as always, and can be unloaded: suite/test_reload.py.
@@ -51,9 +54,9 @@ class Connected:
         """A connection for each protocol."""
         return {protocol: self.connect(protocol) for protocol in PROTOCOLS}
 
-    def connect(self, protocol: Protocol) -> Client:
-        """Open one more connection, for a thread of its own."""
-        return Client(getattr(self.server, protocol), protocol, seconds=ANSWER_SECONDS)
+    def connect(self, protocol: Protocol, seconds: float = ANSWER_SECONDS) -> Client:
+        """Open one more connection, for a thread of its own, which waits some seconds for an answer."""
+        return Client(getattr(self.server, protocol), protocol, seconds=seconds)
 
     def gpu_memory(self) -> int:
         """Return the bytes in use on the first GPU, by all its processes; 0 without one, or if unknown."""
@@ -103,6 +106,22 @@ class Served(Connected):
         asked = self.dialect.request(prompts, length, **options)
         return (client or self.clients["http"]).infer(config_pbtxt.MODEL, asked)
 
+    def refuses_an_unknown_token(
+        self, client: Client, prompts: list[Tokens], length: int, **options: Any
+    ) -> bool:
+        """Return whether a request is refused, whose tokens are all outside the vocabulary.
+
+        Raises Unanswered without an answer.
+        """
+        beyond: list[Tokens] = [[self.expected.vocab_size] * len(prompt) for prompt in prompts]
+        try:
+            self.outputs(beyond, length, client=client, **options)
+        except Unanswered:
+            raise
+        except Refused:
+            return True
+        return False
+
     def check(self, case: str, answers: list[list[int]]) -> None:
         """Raise SmokeError unless the answers are those of the reference."""
         rows = self.expected.cases[case]
@@ -121,6 +140,23 @@ class Served(Connected):
     def row(self, case: str = "one") -> Row:
         """Return the reference's answer to a case of one prompt."""
         return self.expected.cases[case][0]
+
+
+def unlike(got: Outputs, alone: Outputs, *, exact: bool) -> str | None:
+    """Return in what outputs differ from those of the same request alone, or None.
+
+    Names and shapes must be the same; with `exact` the values, too, where floats may be rounded.
+    """
+    if set(got) != set(alone):
+        return f"{sorted(got)} came, alone {sorted(alone)}"
+    for name, values in alone.items():
+        same = got[name].shape == values.shape
+        if same and exact:
+            error = LOG_PROB_ERROR if values.dtype.kind == "f" else 0
+            same = bool((abs(got[name].astype(float) - values.astype(float)) <= error).all())
+        if not same:
+            return f"{name} is {got[name].tolist()}, alone {values.tolist()}"
+    return None
 
 
 def prompts(case: str) -> list[Tokens]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from packaging.specifiers import SpecifierSet
 
@@ -433,3 +434,29 @@ def test_a_spoiled_copy_of_a_model_has_one_wrong_file(tmp_path: Path) -> None:
     assert sizes["too-long"] == {norm: 128, "model.wte.bin": 64}
     assert (weights / norm).stat().st_size == 64
     assert 'name: "cut"' in (tmp_path / "models/cut/config.pbtxt").read_text()
+
+
+def test_outputs_are_compared_by_name_shape_and_where_asked_by_value() -> None:
+    alone = {"output_ids": np.array([[[1, 2]]], np.uint32), "cum_log_probs": np.array([[-1.5]], np.float32)}
+    assert served.unlike(alone, alone, exact=True) is None
+    rounded = {**alone, "cum_log_probs": np.array([[-1.5001]], np.float32)}
+    assert served.unlike(rounded, alone, exact=True) is None
+    for name, values in (
+        ("output_ids", np.array([[[1, 3]]], np.uint32)),
+        ("cum_log_probs", np.array([[-1.6]], np.float32)),
+        ("cum_log_probs", np.array([[np.nan]], np.float32)),
+    ):
+        wrong = served.unlike({**alone, name: values}, alone, exact=True)
+        assert wrong
+        assert name in wrong
+        assert served.unlike({**alone, name: values}, alone, exact=False) is None
+    wider = {**alone, "output_ids": np.array([[[1, 2, 3]]], np.uint32)}
+    assert served.unlike(wider, alone, exact=False)
+    assert served.unlike({"output_ids": alone["output_ids"]}, alone, exact=False)
+
+
+def test_memory_that_a_repeated_load_takes_is_a_fault() -> None:
+    memory.check_flat(10 * 2**30, 10 * 2**30 + 100 * 2**20, "a model after a load")
+    memory.check_flat(2**20, 16 * 2**20, "a model after a load")
+    with pytest.raises(SmokeError, match="a model after a load: 110 MiB more than 10240 MiB are in use"):
+        memory.check_flat(10 * 2**30, 10 * 2**30 + 110 * 2**20, "a model after a load")

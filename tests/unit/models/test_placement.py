@@ -12,14 +12,17 @@ from typing import Any
 
 import pytest
 
+from ftbuild import matrix
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import placement
 from ftbuild.models.gpu_memory import RESERVE_BYTES, Footprint, Load
 from ftbuild.models.placement import GpuKind, Placement
+from ftbuild.plan import make_plan
 from ftbuild.sm import Sm
 from testing import ROOT
+from testing.configurations import REVISION
 from testing.model_files import CHECKPOINTS, HEADER, safetensors
 
 GPTJ_6B = {"n_layer": 28, "n_head": 16, "n_embd": 4096, "vocab_size": 50400, "rotary_dim": 64}
@@ -59,8 +62,11 @@ def placed(
     release: str = "22.12",
     most: int = 8,
     here: tuple[GpuKind, ...] = (),
+    slot_tokens: int = 0,
 ) -> Placement:
-    return placement.place(config, release, family, folder, load or Load(), most, here)
+    return placement.place(
+        config, release, family, folder, load or Load(), most, here, slot_tokens=slot_tokens
+    )
 
 
 def needed(found: Placement, name: str) -> dict[str, int | str]:
@@ -275,6 +281,83 @@ def test_a_family_of_the_cpu_has_no_gpu(make: Make) -> None:
     assert caught.value.hint == "its backend computes on the CPU"
 
 
+def slots(found: Placement, name: str) -> dict[str, int]:
+    return dict(next(fit.slots for fit in found.fits if fit.gpu.name == name))
+
+
+def test_slots_are_what_three_quarters_of_the_free_memory_hold(config: Config, make: Make) -> None:
+    """By hand, as patches/ft/0510 has it: 448 KiB a token in fp16, and eight floats for each word."""
+    found = placed(config, "gptj", make("gptj", **GPTJ_6B), slot_tokens=2048)
+    slot = 2048 * 448 * 2**10 + 8 * 4 * 50400
+    assert found.footprints[1, "fp16"].slot == slot
+    assert found.footprints[2, "fp16"].slot == 1024 * 448 * 2**10 + 8 * 4 * 50400, "the logits are whole"
+    free = 40 * 10**9 - 2 * (GPTJ_PARAMETERS + 28 * 3 * 4096) - RESERVE_BYTES - 2**26
+    assert slots(found, "A100 40 GB") == {
+        "fp32": 5, "fp16": int(0.75 * free / slot), "bf16": int(0.75 * free / slot),
+    }  # fmt: skip
+    assert slots(found, "H200")["fp16"] == 64, "never more"
+    assert slots(found, "V100 16 GB") == {"fp32": 1, "fp16": 1}, "fp32 on two GPUs"
+    assert slots(found, "B200") == {}, "no image"
+
+
+def test_shorter_slots_are_more(config: Config, make: Make) -> None:
+    folder = make("gptj", **GPTJ_6B)
+    counts = [
+        slots(placed(config, "gptj", folder, slot_tokens=tokens), "A30")["fp16"]
+        for tokens in (4096, 2048, 512)
+    ]
+    assert counts == sorted(counts)
+    assert counts[0] < counts[1] < counts[2]
+
+
+def test_a_gpu_that_no_slot_fits_on_has_none() -> None:
+    assert Footprint(weights=10**9, cache=0, buffers=0, loading=0, slot=10**9).slots(10**9) == 0
+    assert Footprint(weights=10**9, cache=0, buffers=0, loading=0).slots(10**12) == 0
+
+
+def test_a_slot_has_no_more_tokens_than_the_model_has_positions(config: Config, make: Make) -> None:
+    gpt = make("gpt", n_positions=1024)
+    found = placed(config, "gpt", gpt, Load(1, 1, 8, 8), slot_tokens=2048)
+    assert found.slot_tokens == 1024
+    shorter = placed(config, "gpt", gpt, Load(1, 1, 8, 8), slot_tokens=1024)
+    assert found.footprints == shorter.footprints
+
+
+@pytest.mark.parametrize("release", ["22.03", "22.07", "22.12", "24.10", "26.06"])
+def test_decoders_have_slots_in_releases_that_generate_in_flight(release: str, config: Config) -> None:
+    """T5 has none, nor have the families that answer with vectors."""
+    cells = matrix.make_matrix(config, *config.bases.bases).cells
+    plan = make_plan(config, next(cell for cell in cells if cell.triton == release), REVISION)
+    has = {name: placement.tokens_of_a_slot(config, name, plan, None) for name in config.models.families}
+    decoders = {"gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "llama"}
+    able = set() if release in ("22.03", "22.07") else decoders
+    assert {name for name, tokens in has.items() if tokens} == able
+    assert {has[name] for name in able} <= {2048}
+    for name in config.models.families:
+        if name in able:
+            assert placement.tokens_of_a_slot(config, name, plan, 512) == 512
+        else:
+            with pytest.raises(ConfigError, match=f"{name} has no slots in {release}"):
+                placement.tokens_of_a_slot(config, name, plan, 512)
+
+
+def test_slots_are_told_to_people_and_to_programs(config: Config, make: Make) -> None:
+    folder = make("gptj", **GPTJ_6B)
+    found = placed(config, "gptj", folder, slot_tokens=2048)
+    told: Any = found.as_dict()
+    a30 = next(each for each in told["gpus"] if each["name"] == "A30")
+    assert told["session_tokens"] == 2048
+    assert (a30["needed"]["fp16"], a30["slots"]) == (1, {"fp32": 7, "fp16": 8, "bf16": 8})
+    assert told["memory"][0]["slot"] == found.footprints[1, "fp32"].slot
+    (row,) = (line for line in found.render().splitlines() if line.startswith("A30 "))
+    assert "1 (8)" in row
+    assert "slots of 2048 tokens" in found.render()
+    without: Any = placed(config, "gptj", folder).as_dict()
+    assert without["session_tokens"] is None
+    assert not any(each["slots"] for each in without["gpus"])
+    assert "slots" not in placed(config, "gptj", folder).render()
+
+
 def test_what_is_told_is_the_same_for_people_and_for_programs(config: Config, make: Make) -> None:
     here = GpuKind("NVIDIA A10", Sm(86), 23028 * 2**20, 1)
     found = placed(config, "gptj", make("gptj", **GPTJ_6B), Load(batch=8, beams=2), most=3, here=(here,))
@@ -288,6 +371,7 @@ def test_what_is_told_is_the_same_for_people_and_for_programs(config: Config, ma
         "name": "NVIDIA A10", "sm": 86, "memory": 23028 * 2**20, "count": 1,
         "needed": {"fp32": None, "fp16": 1, "bf16": 1, "int8": None},
         "why": {"fp32": "too big", "int8": "no such type"},
+        "slots": {},
     }  # fmt: skip
     assert [fit["name"] for fit in told["gpus"][1:]] == [kind.name for kind in placement.known(config)]
     lines = found.render().splitlines()
@@ -337,6 +421,8 @@ def test_the_command_finds_the_family_and_this_machines_gpus(make: Make, tmp_pat
     here = told["gpus"][0]
     assert (here["name"], here["sm"], here["memory"], here["count"]) == ("NVIDIA A10", 86, 23028 * 2**20, 2)
     assert here["needed"] == {"fp32": 2, "fp16": 1, "bf16": 1, "int8": None}
+    assert here["slots"]["fp16"] == 8
+    assert told["session_tokens"] == 2048
     assert [each for each in told["gpus"] if each["count"]] == [here], "memory that is not known is no GPU"
 
 

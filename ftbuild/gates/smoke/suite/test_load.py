@@ -13,33 +13,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as finished
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
-import numpy as np
 import pytest
 
 from ftbuild.client import golden
-from ftbuild.client.connection import Client, Refused, Unanswered
+from ftbuild.client.connection import Client
 from ftbuild.client.latency import percentile
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import job
-from ftbuild.gates.smoke.served import Served, prompts
+from ftbuild.gates.smoke.memory import check_flat
+from ftbuild.gates.smoke.served import Outputs, Served, prompts, unlike
 from ftbuild.models import config_pbtxt
 
 CLIENTS = 16
 REQUESTS_ON_GPU, REQUESTS_ON_CPU = 64, 8
 # Seconds that the load lasts at least.
 SECONDS = "FTBUILD_LOAD"
-# Of GPU memory: the first load has grown the buffers to the largest batch, the second finds a leak.
-SLACK_BYTES, SLACK_SHARE = 16 * 2**20, 0.01
 SAMPLE_SECONDS = 1.0
 BAD_SHARE = 0.25
 LENGTHS = (golden.LENGTH, golden.LENGTH - 1, golden.LENGTH // 2, 1)
 GREEDY = {"runtime_top_k": 1}
-# Of a sum of log-probabilities, which the size of a batch rounds differently.
-LOG_PROB_ERROR = 1e-3
-Outputs = Mapping[str, "np.ndarray[Any, Any]"]
 
 
 @dataclass(frozen=True)
@@ -94,16 +88,8 @@ def difference(served: Served, question: Question, got: Outputs, alone: Outputs)
 
     Where rounding decides, in fp16, only names and shapes are compared.
     """
-    if set(got) != set(alone):
-        return f"{question} has {sorted(got)}, alone {sorted(alone)}"
-    for name, values in alone.items():
-        same = got[name].shape == values.shape
-        if same and served.tolerance == 0:
-            is_float = values.dtype.kind == "f"
-            same = np.allclose(got[name], values, rtol=0, atol=LOG_PROB_ERROR if is_float else 0)
-        if not same:
-            return f"{question}: {name} is {got[name].tolist()}, alone {values.tolist()}"
-    return None
+    wrong = unlike(got, alone, exact=served.tolerance == 0)
+    return wrong and f"{question}: {wrong}"
 
 
 @dataclass
@@ -185,16 +171,9 @@ def _mismatch(served: Served, question: Question, got: Outputs) -> str | None:
 
 
 def _refused(served: Served, client: Client, question: Question) -> list[str]:
-    prompt = prompts("eight")[question.prompt]
-    asked = served.dialect.request([prompt], question.length, words=question.words, **question.options)
-    name = served.dialect.tensors.prompt
-    try:
-        client.infer(
-            config_pbtxt.MODEL, {**asked, name: np.full_like(asked[name], served.expected.vocab_size)}
-        )
-    except Unanswered:
-        raise
-    except Refused:
+    asked = [prompts("eight")[question.prompt]]
+    words = question.words
+    if served.refuses_an_unknown_token(client, asked, question.length, words=words, **question.options):
         return []
     return ["a token outside the vocabulary was computed"]
 
@@ -222,17 +201,7 @@ def test_many_clients_get_the_answers_that_they_get_alone(
             hint="a request changes the answers of its neighbours in a batch: patches/backend, 0200",
         )
     if served.on_gpu:
-        _flat(served, first.memory[-1][1], second)
-
-
-def _flat(served: Served, before: int, load: Load) -> None:
-    """Raise SmokeError when the GPU memory in use, in bytes, has grown during a load."""
-    more = load.memory[-1][1] - before
-    if more > max(SLACK_BYTES, SLACK_SHARE * before):
-        raise SmokeError(
-            f"{served.variant} has {more >> 20} MiB more than {before >> 20} MiB after a second load",
-            hint="a request leaves memory behind: patches/backend, patches/ft",
-        )
+        check_flat(first.memory[-1][1], second.memory[-1][1], f"{served.variant} after a second load")
 
 
 def _stream(served: Served, number: int) -> list[list[int]]:
