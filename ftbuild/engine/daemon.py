@@ -128,10 +128,9 @@ def replacing(client: docker.DockerClient, *names: str) -> Iterator[None]:
 def _remove_nameless(client: docker.DockerClient, image_id: str) -> None:
     from docker.errors import APIError
 
-    # Gone already, or in use.
-    with contextlib.suppress(APIError):
-        found = client.api.inspect_image(image_id)
-        if not (found.get("RepoTags") or found.get("RepoDigests")):
+    found = image(client, image_id)
+    if found is not None and not (found.attrs.get("RepoTags") or found.attrs.get("RepoDigests")):
+        with contextlib.suppress(APIError):  # a container has it
             client.images.remove(image_id)
 
 
