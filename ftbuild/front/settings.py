@@ -22,7 +22,7 @@ class Settings:
     `triton` is `host:port` of the gRPC endpoint, `triton_model` its model of token ids, `name` what clients
     call it. `folder` has the tokenizer, and a chat template if `has_template`. `context` is the most tokens
     of prompt and answer, None where only the server knows it. `seconds` is how long an answer may take.
-    `keys` are bearer tokens; none: everybody may ask.
+    `keys` are bearer tokens; none: everybody may ask. `origins` are those of web pages that may ask.
     """
 
     triton: str
@@ -34,6 +34,7 @@ class Settings:
     end_id: int | None = None
     context: int | None = None
     keys: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
     most_bytes: int = MOST_BYTES
     most_requests: int = MOST_REQUESTS
     seconds: float = SECONDS

@@ -63,14 +63,21 @@ class Workers:
         self._idle.put_nowait(await self._idle.get())
 
     async def texts(
-        self, texts: Sequence[str], param: str, *, stops: Sequence[str] = (), most: int | None = None
+        self,
+        texts: Sequence[str],
+        param: str,
+        *,
+        stops: Sequence[str] = (),
+        most: int | None = None,
+        special: bool = True,
     ) -> Tokens:
-        """Return the tokens of texts, with those that the tokenizer adds.
+        """Return the tokens of texts, with those that the tokenizer adds if `special`.
 
         Raises Failure (400) where they take too much time or memory.
         """
         size = sum(map(len, texts))
-        return await self._ask({"texts": texts, "stops": stops, "most": most}, size, param)
+        asked = {"texts": texts, "stops": stops, "most": most, "special": special}
+        return await self._ask(asked, size, param)
 
     async def conversation(
         self, messages: Sequence[Mapping[str, str]], *, stops: Sequence[str] = (), most: int | None = None

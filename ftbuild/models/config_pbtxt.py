@@ -105,6 +105,9 @@ def fill_template(
     }
     if model is not None:
         parameters |= model.parameters(config.parameters)
+        if model.vocab_size:
+            # For who asks the model: the backend reads it in config.ini.
+            parameters["vocab_size"] = str(model.vocab_size)
     if int8:
         parameters[_INT8] = "1"
     if _IS_HALF in config.parameters:
