@@ -96,6 +96,7 @@ def main(arguments: Sequence[str]) -> int:
             context=given.context,
             keys=keys.read(given.api_key_file),
             origins=tuple(given.origin),
+            special=text.special,
             most_bytes=given.most_bytes,
             most_requests=given.most_requests,
             seconds=given.seconds,

@@ -61,6 +61,10 @@ def make(settings: Settings) -> ASGIApp:
         name = settings.named(request.path_params["name"])
         return JSONResponse(formats.model(name, created, await service.most_tokens()))
 
+    async def tokenizer(request: Request) -> Response:
+        # Who looks for an end finds that there is none.
+        return JSONResponse({"eos_token": None, **settings.special})
+
     async def version(request: Request) -> Response:
         return JSONResponse({"version": ftbuild.__version__})
 
@@ -83,6 +87,7 @@ def make(settings: Settings) -> ASGIApp:
         [
             Route("/health", health),
             Route("/version", version),
+            Route("/tokenizer_info", tokenizer),
             Route("/metrics", counting.told),
             post("/tokenize", Tokenize, service.tokenize),
             post("/detokenize", Detokenize, service.detokenize),

@@ -23,6 +23,7 @@ from testing.front import NAME, front
 from tests.engine.clients import environments
 from tests.engine.clients.table import CLIENTS, RESULTS, Client
 from tests.engine.test_front import CONTEXT, answer, converted, letter, served, text
+from tests.engine.test_front_ratings import rated
 
 if TYPE_CHECKING:
     import docker
@@ -76,7 +77,14 @@ def test_a_client_gets_the_models_own_answers(
     wanted = {
         name: text(answer(reference, rendered, LENGTH)) for name in ("chat", "streamed chat", "second turn")
     }
+    for continuation, rate, best in answers.get("loglikelihood", ()):
+        # What goes before the first token of a text is no part of it.
+        row = [*prompt.encode(), *continuation.encode()]
+        assert rate == pytest.approx(sum(rated(reference, row)), abs=1e-3)
+        assert best == (continuation == answers["generate_until"])
     for name, said in answers.items():
+        if name == "loglikelihood":
+            continue
         assert said == wanted.get(name, text(answer(reference, prompt, LENGTH))), name
     found = {"version": tried.version, "asked": sorted(answers)}
     if os.environ.get("FTBUILD_RECORD"):
