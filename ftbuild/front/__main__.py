@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError
-from ftbuild.front import cors, keys, limits, settings
+from ftbuild.front import keys, limits, origins, settings
 from ftbuild.front.settings import Settings
 
 # What the extra `front` brings, and the project's own dependencies among the front's.
@@ -69,7 +69,6 @@ def parser() -> argparse.ArgumentParser:
         "--origin",
         action="append",
         default=[],
-        type=cors.origin,
         metavar="ORIGIN",
         help="of web pages that may ask, such as https://chat.example.com; repeatable (default: none)",
     )
@@ -95,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
             end_id=text.end_id,
             context=given.context,
             keys=keys.read(given.api_key_file),
-            origins=tuple(given.origin),
+            origins=tuple(origins.read(each, "--origin") for each in given.origin),
             special=text.special,
             most_bytes=given.most_bytes,
             most_requests=given.most_requests,

@@ -17,8 +17,8 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope
 
 import ftbuild
-from ftbuild.front import bodies, cors, formats, metrics
-from ftbuild.front.failures import Failure, unavailable
+from ftbuild.front import bodies, cors, formats, limits, metrics
+from ftbuild.front.failures import Failure, too_long, unavailable
 from ftbuild.front.formats import Chats, Completions, Envelope, Stream, Usage, Whole
 from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, Rates, Spelled
 from ftbuild.front.guard import Answering, Guard, header
@@ -187,19 +187,21 @@ class Service:
         if body.messages is not None:
             self._require_template(name)
             messages = [message.for_template() for message in body.messages]
-            found = await unless_gone(receive, self._workers.conversation(messages))
+            asking = self._workers.conversation(messages, most=limits.MOST_TOKENS)
         else:
             special = body.add_special_tokens is not False
-            found = await unless_gone(
-                receive, self._workers.texts([body.prompt or ""], "prompt", special=special)
-            )
+            texts, most = [body.prompt or ""], limits.MOST_TOKENS
+            asking = self._workers.texts(texts, "prompt", special=special, most=most)
+        found = await unless_gone(receive, asking)
+        if max(found.lengths, default=0) > limits.MOST_TOKENS:
+            raise too_long(f"more than {limits.MOST_TOKENS} tokens", "prompt")
         tokens = [int(token) for row in found.rows for token in row]
         context = await self.most_tokens()
         return JSONResponse({"count": len(tokens), "max_model_len": context, "tokens": tokens})
 
     async def detokenize(self, receive: Receive, name: str, body: Detokenize) -> ASGIApp:
         """Return the text of token ids."""
-        return JSONResponse({"prompt": self._model.text(body.tokens)})
+        return JSONResponse({"prompt": await asyncio.to_thread(self._model.text, body.tokens)})
 
     async def most_tokens(self) -> int | None:
         """Return the most tokens of prompt and answer; None where they, or the server, are not known."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import random
@@ -14,7 +13,8 @@ import pytest
 import requests
 
 import ftbuild
-from ftbuild.front import cors
+from ftbuild.errors import ConfigError
+from ftbuild.front import origins
 from testing import bytelevel, rated_server
 from testing.front import Front, front
 from testing.rated_server import RatedServer
@@ -181,10 +181,20 @@ def test_pages_of_named_origins_may_ask_and_no_others(asked: Front) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["chat.example.com", "https://", "ftp://a", "https://a/b", "https://u:p@a", "https://[", "null"]
+    "text",
+    [
+        "chat.example.com",
+        "https://",
+        "ftp://a",
+        "https://a/b",
+        "https://u:p@a",
+        "https://[",
+        "null",
+        "https://a:b",
+    ],
 )
 def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError):
-        cors.origin(text)
-    assert cors.origin("*") == "*"
-    assert cors.origin("http://a.example:8080/") == "http://a.example:8080"
+    with pytest.raises(ConfigError, match=r"--origin .* is no origin"):
+        origins.read(text, "--origin")
+    assert origins.read("*", "--origin") == "*"
+    assert origins.read("http://a.example:8080/", "--origin") == "http://a.example:8080"
