@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
 
-Logits = Callable[[Sequence[int]], Sequence[float]]
+Logits = Callable[[Sequence[int]], "Sequence[float] | np.ndarray[Any, Any]"]
 _TYPES = {"UINT32": np.uint32, "INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_}
 _INPUTS = {
     "input_ids": "UINT32", "input_lengths": "UINT32", "request_output_len": "UINT32",
@@ -62,7 +62,7 @@ class RatedServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
     def ModelInfer(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Answer a row."""
         self.asked += 1
-        inputs = {
+        inputs: dict[str, Any] = {
             tensor.name: np.frombuffer(raw, _TYPES[tensor.datatype])
             for tensor, raw in zip(request.inputs, request.raw_input_contents, strict=True)
         }

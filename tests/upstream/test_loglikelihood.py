@@ -22,8 +22,9 @@ from tests.engine.clients.table import CLIENTS, HERE
 from tests.upstream.conversions import TorchWorker
 
 # Wide apart, so that some tokens are likely and others are not.
+VOCABULARY = 258
 GPT2 = {
-    "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 258, "bos_token_id": 256,
+    "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": VOCABULARY, "bos_token_id": 256,
     "eos_token_id": 257, "initializer_range": 0.4,
 }  # fmt: skip
 # Contexts and several ends of each, as a task of multiple choice has them.
@@ -79,7 +80,7 @@ def test_lm_eval_gets_transformers_log_likelihoods(
     tokenizer = bytelevel.write(tmp_path / "tokenizer")
     (tokenizer / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|endoftext|>"}))
     with (
-        rated_server.serve(logits, GPT2["vocab_size"]) as (_, address),
+        rated_server.serve(logits, VOCABULARY) as (_, address),
         front(address, tokenizer, tmp_path / "log") as asked,
     ):
         done = subprocess.run(

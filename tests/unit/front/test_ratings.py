@@ -198,3 +198,53 @@ def test_what_is_no_origin_is_refused(text: str) -> None:
         origins.read(text, "--origin")
     assert origins.read("*", "--origin") == "*"
     assert origins.read("http://a.example:8080/", "--origin") == "http://a.example:8080"
+
+
+def greedy(prompt: bytes, length: int, banned: Sequence[int] = ()) -> list[int]:
+    row = list(prompt)
+    for _ in range(length):
+        found = logits(row)
+        row.append(max((token for token in range(VOCABULARY) if token not in banned), key=found.__getitem__))
+    return row[len(prompt) :]
+
+
+@pytest.fixture(scope="module")
+def ending(tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """A front for which the third best token after "Hi" is the end of an answer."""
+    log = tmp_path_factory.mktemp("ending") / "log"
+    end = greedy(b"Hi", 3)[-1]
+    assert end not in greedy(b"Hi", 2)
+    with (
+        rated_server.serve(logits, VOCABULARY) as (_, address),
+        front(address, tokenizer, log, "--end-id", str(end)) as found,
+    ):
+        yield found
+
+
+def ended(asked: Front, **wishes: object) -> tuple[int, str]:
+    """How many tokens an answer to "Hi" of at most 8 has, and why it ends."""
+    said = asked.post("completions", prompt="Hi", max_tokens=8, temperature=0, **wishes)
+    assert said.status_code == 200, said.text
+    return said.json()["usage"]["completion_tokens"], said.json()["choices"][0]["finish_reason"]
+
+
+def test_an_answer_ends_where_a_client_says(ending: Front) -> None:
+    first = greedy(b"Hi", 3)
+    assert ended(ending) == (3, "stop")
+    assert ended(ending, stop_token_ids=[first[1], 7]) == (2, "stop")
+    assert ended(ending, ignore_eos=True) == (8, "length")
+    assert ended(ending, min_tokens=8) == (8, "length")
+    assert ended(ending, min_tokens=2) == (3, "stop")
+
+
+def test_no_end_comes_before_the_least_tokens_and_what_follows_follows_them(ending: Front) -> None:
+    first = greedy(b"Hi", 3)
+    ends = [first[2], first[0]]
+    beginning = greedy(b"Hi", 4, banned=ends)
+    said = ending.post(
+        "completions",
+        prompt="Hi", max_tokens=5, temperature=0, min_tokens=4, stop_token_ids=[first[0]], logprobs=0,
+    ).json()  # fmt: skip
+    found = said["choices"][0]["logprobs"]["token_logprobs"]
+    assert found[:4] == pytest.approx(rated([*b"Hi", *beginning])[1:], abs=1e-3)
+    assert said["usage"]["completion_tokens"] == 5
