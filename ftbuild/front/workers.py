@@ -189,7 +189,9 @@ class _Process:
             self._process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        await self._process.wait()
+        # Not `wait` alone, which never ends while what the process had written fills the reader: the end of a
+        # pipe that is not read goes unnoticed (CPython 3.11 base_subprocess.py, _try_finish).
+        await self._process.communicate()
 
 
 async def start(folder: Path) -> tuple[_Process, bool]:
