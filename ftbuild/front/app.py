@@ -17,7 +17,7 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope
 
 import ftbuild
-from ftbuild.front import bodies, cors, formats, limits, metrics
+from ftbuild.front import bodies, cors, formats, limits
 from ftbuild.front.failures import Failure, too_long, unavailable
 from ftbuild.front.formats import Chats, Completions, Envelope, Stream, Usage, Whole
 from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, Rates, Spelled
@@ -101,8 +101,7 @@ def make(settings: Settings) -> ASGIApp:
         redirect_slashes=False,
         lifespan=running,
     )
-    counted = metrics.Counting(Guard(routes, settings.keys), counting)
-    return cors.allowing(settings.origins, counted)
+    return cors.allowing(settings.origins, Guard(routes, settings.keys, counting))
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,27 @@ image and its locks for some lines of text.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 _FORM = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 # Paths that are counted by their name: any other one is a client's, and there is no end of those.
 _PATHS = ("/v1/completions", "/v1/chat/completions", "/v1/embeddings", "/tokenize", "/detokenize")
 _OTHER = "other"
+
+
+@dataclass
+class Counted:
+    """A request by the status of its answer; 0: its client did not wait for one."""
+
+    status: int = 0
 
 
 class Metrics:
@@ -38,8 +46,18 @@ class Metrics:
         self._prompt += prompt
         self._answer += answer
 
-    def add_request(self, path: str, status: int, seconds: float) -> None:
-        """Count an answered request; status 0 is one whose client did not wait for it."""
+    @contextlib.contextmanager
+    def request(self, path: str) -> Iterator[Counted]:
+        """Count a request that is answered in the block, by the status that the block sets."""
+        counted, start = Counted(), time.monotonic()
+        self.running += 1
+        try:
+            yield counted
+        finally:
+            self.running -= 1
+            self._add(path, counted.status, time.monotonic() - start)
+
+    def _add(self, path: str, status: int, seconds: float) -> None:
         named = path if path in _PATHS else _OTHER
         self._requests[named, status] += 1
         within = self._within.setdefault(named, [0] * (len(_SECONDS) + 1))
@@ -73,34 +91,6 @@ class Metrics:
                 yield f'ftbuild_front_{name}_bucket{{{labels},le="{most}"}} {count}'
             yield f"ftbuild_front_{name}_sum{{{labels}}} {self._took[path]:.6f}"
             yield f"ftbuild_front_{name}_count{{{labels}}} {within[-1]}"
-
-
-class Counting:
-    """The application around the others that counts each request that is answered."""
-
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app = app
-        self._metrics = metrics
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count it once it has ended."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        status, start = 0, time.monotonic()
-
-        async def counted(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-            await send(message)
-
-        self._metrics.running += 1
-        try:
-            await self._app(scope, receive, counted)
-        finally:
-            self._metrics.running -= 1
-            self._metrics.add_request(scope["path"], status, time.monotonic() - start)
 
 
 def _head(name: str, kind: str, what: str) -> Iterator[str]:
