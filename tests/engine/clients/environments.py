@@ -16,7 +16,7 @@ from tests.engine.clients.table import Client
 from tests.engine.conftest import USERS_CACHE
 
 INSTALL_SECONDS = 600
-# Debian's package `npm` brings four hundred others, so that `bootstrap` leaves it to whoever has Node.
+# Debian's package `npm` brings some three hundred others, so that `bootstrap` leaves it to whoever has Node.
 NODE, NPM = "node", "npm"
 
 
