@@ -125,12 +125,14 @@ def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
         return "present"
     base.ensure(cell.client, cell.config, plan, cell.host, options.work, options.cache, report=cell.report)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
-    if session:
-        _build_elsewhere(cell, session)
-    else:
-        _require_base_at_hand(cell)
-        run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)), is_made=is_made)
-        _accept(cell)
+    names = [plan.tag(product, moving=moving) for product in PRODUCTS for moving in (False, True)]
+    with daemon.replacing(cell.client, *names):
+        if session:
+            _build_elsewhere(cell, session)
+        else:
+            _require_base_at_hand(cell)
+            run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)), is_made=is_made)
+            _accept(cell)
     cell.report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built"
 

@@ -22,7 +22,8 @@ _GENERATION: Mapping[str, Any] = {
     "max_tokens": 3, "temperature": 0.5, "top_p": 0.9, "n": 1, "stream": False, "stop": ["zz", "y"],
     "seed": 1, "presence_penalty": 0.0, "frequency_penalty": 0, "user": "u", "logit_bias": {},
     "top_k": 1, "min_p": 0,
-    "stream_options": None, "ignore_eos": False, "repetition_penalty": 1.0, "best_of": 1,
+    "stream_options": None, "ignore_eos": False, "repetition_penalty": 1.0, "best_of": 1, "min_tokens": 2,
+    "stop_token_ids": [90, 5], "logprobs": 1, "echo": True,
 }  # fmt: skip
 _COMPLETION = {"model": NAME, "prompt": "ab", "echo": False, "logprobs": None, "suffix": None}
 _CHAT = {
@@ -41,9 +42,16 @@ _BODIES: Mapping[str, Mapping[str, Any]] = {
     f"/v1/engines/{NAME}/completions": _COMPLETION,
     "/v1/chat/completions": _CHAT,
     "/v1/embeddings": {"model": NAME, "input": "a", "encoding_format": "base64", "dimensions": None},
+    "/tokenize": {"model": NAME, "prompt": "ab", "add_special_tokens": True},
+    "/detokenize": {"model": NAME, "tokens": [97, 98]},
 }
+# Their bodies have none of what is asked of an answer.
+_PLAIN = ("/v1/embeddings", "/tokenize", "/detokenize")
 _JSON = "application/json"
-_PATHS = (*_BODIES, "/v1/models", f"/v1/models/{NAME}", "/health", "/", "/v1", "/v1/completions/", "/v1/x")
+_PATHS = (
+    *_BODIES, "/v1/models", f"/v1/models/{NAME}", "/health", "/", "/v1", "/v1/completions/", "/v1/x",
+    "/metrics", "/version", "/tokenizer_info",
+)  # fmt: skip
 # Where requests to a Triton go, for those of its kinds that are about HTTP, not about JSON.
 _TARGET = re.compile(rb"/v2[^ ]*")
 _OF_HTTP = (
@@ -68,7 +76,7 @@ def right(path: str = "/v1/completions", **changed: Any) -> Attempt:
 def _content(rng: random.Random) -> tuple[str, dict[str, Any]]:
     path = rng.choice(tuple(_BODIES))
     content = dict(_BODIES[path])
-    if path != "/v1/embeddings":
+    if path not in _PLAIN:
         names = rng.sample(tuple(_GENERATION), rng.choice((1, 3, 6)))
         content |= {"max_tokens": 3, **{name: _GENERATION[name] for name in names}}
         # All that the model knows, which has no inputs for chance.

@@ -96,7 +96,8 @@ def _make(
     here = replace(host, builder=builders.ENGINE, driver=builders.DOCKER)
     bake.write(job, here)
     context.dockerfile(plan, "base", job.folder)
-    bake.run(job, here, report=report)
+    with daemon.replacing(client, base.serving, base.devel):
+        bake.run(job, here, report=report)
     for name in (base.serving, base.devel):
         made.note(cache, name, daemon.require_image(client, name))
 

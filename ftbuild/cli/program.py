@@ -18,8 +18,7 @@ from invoke.exceptions import Exit, ParseError
 from invoke.program import Program
 from invoke.util import helpline
 
-from ftbuild.cli import help as help_flags
-from ftbuild.cli import streams
+from ftbuild.cli import streams, words_of_commands
 from ftbuild.cli.command import Command
 from ftbuild.errors import ConfigError
 from ftbuild.text import terminal
@@ -57,7 +56,7 @@ def adjust(namespace: Namespace) -> None:
     if getattr(Program, "_ftbuild_adjusted", False):
         return
     changes = {
-        "parse_tasks": _with_usage_errors(Program.parse_tasks, check=_require_values),
+        "parse_tasks": _with_usage_errors(Program.parse_tasks, check=_require_options),
         "parse_cleanup": _with_usage_errors(Program.parse_cleanup),
         "update_config": _with_readable_settings(Program.update_config),
         "list_flat": _with_headings(Program.list_flat, namespace),
@@ -90,10 +89,10 @@ def _with_usage_errors(
 def _help(program: Any) -> None:
     """Print the help that is asked for anywhere on the command line, and end."""
     words = program.argv[1:]
-    if not help_flags.is_asked(words):
+    if not words_of_commands.is_asked(words):
         return
     program.parser = program._make_parser()
-    name = help_flags.subject(words, program.parser.contexts)
+    name = words_of_commands.subject(words, program.parser.contexts)
     if name is None:
         return  # Invoke's own help, or a complaint about what is no command
     program.print_task_help(name)
@@ -120,10 +119,11 @@ def _usage_error(error: ConfigError) -> Exit:
     return Exit(f"error: {error}", code=error.exit_code)
 
 
-def _require_values(program: Any) -> None:
-    """Raise ParseError for an option whose value is missing.
+def _require_options(program: Any) -> None:
+    """Raise ParseError for an option whose value is missing, and for one that its command does not have.
 
-    Invoke misses it where the option was given before (`--sm 80 --sm`).
+    Invoke misses the one where the option was given before (`--sm 80 --sm`), and takes the other for a value
+    where the command requires one (`serve.sif --no-such-option` wrote a folder of that name).
     """
     contexts = program.collection.to_contexts(program.config.tasks.ignore_unknown_help)
     flags = {name: flag for context in contexts for name, flag in context.flags.items() if flag.takes_value}
@@ -131,6 +131,10 @@ def _require_values(program: Any) -> None:
     for word, after in pairwise([*words, "--"]):
         if word in flags and after.startswith("--"):
             raise ParseError(f"{word} needs a value")
+    named = {name: context for context in contexts for name in (context.name, *context.aliases)}
+    for option in words_of_commands.strangers(words, named):
+        if option not in program.initial_context.flags:
+            raise ParseError(f"No idea what {option!r} is!")
 
 
 def _explained(complaint: str, collection: Any) -> ConfigError:

@@ -104,6 +104,9 @@ class FrontChoice:
         Range(1, 2**31 - 1),
         "most tokens of prompt and answer (default: what the weights say)",
     ] = None
+    openai_origin: Annotated[
+        tuple[str, ...], "origin of web pages that may ask it, such as https://chat.example.com, or *"
+    ] = ()
 
     def options(self, config: Config, keys: Path | None = None) -> front.FrontOptions | None:
         """Return the options for the serving modules, None without a front."""
@@ -111,11 +114,14 @@ class FrontChoice:
         from ftbuild.serving import front, front_image
 
         if not self.openai:
-            if keys or self.openai_model or self.openai_image or self.openai_context is not None:
+            named = keys or self.openai_model or self.openai_image or self.openai_origin
+            if named or self.openai_context is not None:
                 raise ConfigError("options of the OpenAI front without one", hint="--openai")
             return None
         image = self.openai_image or front_image.moving_tag(config)
-        return front.FrontOptions(image, self.openai_model, keys, self.openai_context)
+        return front.FrontOptions(
+            image, self.openai_model, keys, self.openai_context, tuple(self.openai_origin)
+        )
 
     @property
     def port(self) -> int | None:

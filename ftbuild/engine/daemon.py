@@ -10,7 +10,7 @@ import contextlib
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import FtbuildError, HostError
@@ -109,6 +109,29 @@ def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
     """Tag a local image as `name`."""
     repository, _, label = name.rpartition(":")
     client.images.get(image_reference).tag(repository, label)
+
+
+@contextlib.contextmanager
+def replacing(client: docker.DockerClient, *names: str) -> Iterator[None]:
+    """Let a block give names to other images; one that has lost its last name by then is removed.
+
+    It would be an image without a name, which nothing of ours finds again. One that a container uses stays.
+    """
+    before = {str(found.id) for name in names if (found := image(client, name))}
+    try:
+        yield
+    finally:
+        for known in before:
+            _remove_nameless(client, known)
+
+
+def _remove_nameless(client: docker.DockerClient, image_id: str) -> None:
+    from docker.errors import APIError
+
+    found = image(client, image_id)
+    if found is not None and not (found.attrs.get("RepoTags") or found.attrs.get("RepoDigests")):
+        with contextlib.suppress(APIError):  # a container has it
+            client.images.remove(image_id)
 
 
 def pull(client: docker.DockerClient, name: str) -> None:

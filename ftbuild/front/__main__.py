@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ftbuild.errors import FtbuildError, HostError
-from ftbuild.front import keys, limits, settings
+from ftbuild.front import keys, limits, origins, settings
 from ftbuild.front.settings import Settings
 
 # What the extra `front` brings, and the project's own dependencies among the front's.
@@ -65,6 +65,13 @@ def parser() -> argparse.ArgumentParser:
         default=settings.MOST_REQUESTS,
         help="at once, also those whose client left (%(default)s)",
     )
+    option(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="of web pages that may ask, such as https://chat.example.com; repeatable (default: none)",
+    )
     option("--seconds", type=_seconds, default=settings.SECONDS, help="for one answer (%(default)s)")
     return made
 
@@ -87,6 +94,8 @@ def main(arguments: Sequence[str]) -> int:
             end_id=text.end_id,
             context=given.context,
             keys=keys.read(given.api_key_file),
+            origins=tuple(origins.read(each, "--origin") for each in given.origin),
+            special=text.special,
             most_bytes=given.most_bytes,
             most_requests=given.most_requests,
             seconds=given.seconds,

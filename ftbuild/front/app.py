@@ -7,7 +7,7 @@ import itertools
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -16,14 +16,24 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope
 
-from ftbuild.front import bodies, formats
-from ftbuild.front.failures import Failure, unavailable
+import ftbuild
+from ftbuild.front import bodies, cors, formats, limits
+from ftbuild.front.failures import Failure, too_long, unavailable
 from ftbuild.front.formats import Chats, Completions, Envelope, Stream, Usage, Whole
-from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, Wish
+from ftbuild.front.generation import COMPLETION_TOKENS, Model, Piece, Prepared, Rates, Spelled
 from ftbuild.front.guard import Answering, Guard, header
 from ftbuild.front.leaving import Events, Parts, unless_gone
+from ftbuild.front.metrics import Metrics
 from ftbuild.front.places import Bodies, Places
-from ftbuild.front.requests import Chat, Completion, Embeddings, Generation, OldCompletion
+from ftbuild.front.requests import (
+    Chat,
+    Completion,
+    Detokenize,
+    Embeddings,
+    Generation,
+    OldCompletion,
+    Tokenize,
+)
 from ftbuild.front.settings import Settings
 from ftbuild.front.triton import Server
 from ftbuild.front.workers import Workers
@@ -33,7 +43,8 @@ B = TypeVar("B", bound=BaseModel)
 
 def make(settings: Settings) -> ASGIApp:
     """Return the application; it connects when it starts."""
-    service = Service(settings)
+    counting = Metrics(settings.name)
+    service = Service(settings, counting)
     created = int(time.time())
     places, held = Places(settings.most_requests), Bodies(settings.most_bytes)
 
@@ -43,11 +54,19 @@ def make(settings: Settings) -> ASGIApp:
         return JSONResponse({"status": "ok"})
 
     async def models(request: Request) -> Response:
-        return JSONResponse({"object": "list", "data": [formats.model(settings.name, created)]})
+        found = formats.model(settings.name, created, await service.most_tokens())
+        return JSONResponse({"object": "list", "data": [found]})
 
     async def described(request: Request) -> Response:
         name = settings.named(request.path_params["name"])
-        return JSONResponse(formats.model(name, created))
+        return JSONResponse(formats.model(name, created, await service.most_tokens()))
+
+    async def tokenizer(request: Request) -> Response:
+        # Who looks for an end finds that there is none.
+        return JSONResponse({"eos_token": None, **settings.special})
+
+    async def version(request: Request) -> Response:
+        return JSONResponse({"version": ftbuild.__version__})
 
     def post(path: str, form: type[B], answer: Callable[[Receive, str, B], Awaitable[ASGIApp]]) -> Route:
         async def answered(scope: Scope, receive: Receive, content: bytes) -> ASGIApp:
@@ -64,29 +83,60 @@ def make(settings: Settings) -> ASGIApp:
         yield
         await service.close()
 
-    return Guard(
-        Router(
-            [
-                Route("/health", health),
-                Route("/v1/models", models),
-                Route("/v1/models/{name:path}", described),
-                post("/v1/completions", Completion, service.complete),
-                post("/v1/engines/{name:path}/completions", OldCompletion, service.complete),
-                post("/v1/chat/completions", Chat, service.chat),
-                post("/v1/embeddings", Embeddings, service.embed),
-            ],
-            redirect_slashes=False,
-            lifespan=running,
-        ),
-        settings.keys,
+    routes = Router(
+        [
+            Route("/health", health),
+            Route("/version", version),
+            Route("/tokenizer_info", tokenizer),
+            Route("/metrics", counting.told),
+            post("/tokenize", Tokenize, service.tokenize),
+            post("/detokenize", Detokenize, service.detokenize),
+            Route("/v1/models", models),
+            Route("/v1/models/{name:path}", described),
+            post("/v1/completions", Completion, service.complete),
+            post("/v1/engines/{name:path}/completions", OldCompletion, service.complete),
+            post("/v1/chat/completions", Chat, service.chat),
+            post("/v1/embeddings", Embeddings, service.embed),
+        ],
+        redirect_slashes=False,
+        lifespan=running,
     )
+    return cors.allowing(settings.origins, Guard(routes, settings.keys, counting))
+
+
+@dataclass(frozen=True)
+class Told:
+    """A request for an answer, what its text begins with, and which of its tokens are rated."""
+
+    request: Prepared
+    prefix: str = ""
+    rates: Rates | None = None
+
+
+class _Ratings:
+    """The ratings of the tokens of streams, piece by piece."""
+
+    def __init__(self, rate: Callable[..., Awaitable[list[Spelled] | None]]) -> None:
+        self._rate = rate
+        self._before: dict[int, list[int]] = {}
+        self._offsets: dict[int, int] = {}
+
+    async def next(self, told: Told, index: int, ids: Sequence[int]) -> tuple[list[Spelled] | None, int]:
+        """Return the ratings of the tokens that a piece of the answer `index` is of, and where they begin."""
+        first, before = index not in self._before, self._before.setdefault(index, [])
+        rated = await self._rate(told, before, ids, first=first)
+        before += ids
+        offset = self._offsets.get(index, 0)
+        self._offsets[index] = offset + sum(len(one.text) for one in rated or ())
+        return rated, offset
 
 
 class Service:
     """A model behind OpenAI's paths."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, counting: Metrics) -> None:
         self._settings = settings
+        self._counting = counting
 
     async def start(self) -> None:
         """Connect to the server; needs a running event loop, and so does all that follows."""
@@ -111,7 +161,7 @@ class Service:
 
     async def complete(self, receive: Receive, name: str, body: Completion) -> ASGIApp:
         """Return the answers to prompts."""
-        wish = Wish("prompt", body.max_tokens, body.sampling, body.stops, COMPLETION_TOKENS)
+        wish = body.wish("prompt", body.max_tokens, COMPLETION_TOKENS)
         prompts: Any = body.prompts
         preparing = (self._model.of_texts if isinstance(prompts[0], str) else self._model.of_rows)(
             prompts, wish
@@ -120,15 +170,9 @@ class Service:
 
     async def chat(self, receive: Receive, name: str, body: Chat) -> ASGIApp:
         """Return the answers to a conversation."""
-        if not self._settings.has_template:
-            raise Failure(
-                400,
-                f"{name} has no chat template; use /v1/completions",
-                param="messages",
-                code="no_chat_template",
-            )
+        self._require_template(name)
         messages = [message.for_template() for message in body.messages]
-        wish = Wish("messages", body.longest, body.sampling, body.stops)
+        wish = body.wish("messages", body.longest)
         preparing = self._model.of_messages(messages, wish)
         return await self._answered(receive, Envelope(Chats(), name), body, preparing)
 
@@ -136,6 +180,43 @@ class Service:
         """Return the vectors of inputs."""
         vectors, tokens = await unless_gone(receive, self._model.vectors(body.inputs))
         return Parts(formats.embeddings(name, vectors, tokens, body.encoding_format))
+
+    async def tokenize(self, receive: Receive, name: str, body: Tokenize) -> ASGIApp:
+        """Return the token ids of a text, or of a conversation by the template."""
+        if body.messages is not None:
+            self._require_template(name)
+            messages = [message.for_template() for message in body.messages]
+            asking = self._workers.conversation(messages, most=limits.MOST_TOKENS)
+        else:
+            special = body.add_special_tokens is not False
+            texts, most = [body.prompt or ""], limits.MOST_TOKENS
+            asking = self._workers.texts(texts, "prompt", special=special, most=most)
+        found = await unless_gone(receive, asking)
+        if max(found.lengths, default=0) > limits.MOST_TOKENS:
+            raise too_long(f"more than {limits.MOST_TOKENS} tokens", "prompt")
+        tokens = [int(token) for row in found.rows for token in row]
+        context = await self.most_tokens()
+        return JSONResponse({"count": len(tokens), "max_model_len": context, "tokens": tokens})
+
+    async def detokenize(self, receive: Receive, name: str, body: Detokenize) -> ASGIApp:
+        """Return the text of token ids."""
+        return JSONResponse({"prompt": await asyncio.to_thread(self._model.text, body.tokens)})
+
+    async def most_tokens(self) -> int | None:
+        """Return the most tokens of prompt and answer; None where they, or the server, are not known."""
+        try:
+            return await self._model.most_tokens()
+        except Failure:
+            return self._settings.context
+
+    def _require_template(self, name: str) -> None:
+        if not self._settings.has_template:
+            raise Failure(
+                400,
+                f"{name} has no chat template; use /v1/completions",
+                param="messages",
+                code="no_chat_template",
+            )
 
     async def _answered(
         self,
@@ -151,38 +232,75 @@ class Service:
             replace(await self._model.another(one, body.sampling, number) if number else one, index=index)
             for index, (one, number) in enumerate(itertools.product(prepared, range(body.choices)))
         ]
+        rates, prefixes = body.rates, self._echoes(body, prepared)
+        if rates:
+            await self._model.require_ratings(
+                asked, rates, any_token=rates.prompt or not body.sampling.greedy
+            )
+        told = [Told(one, prefixes[index // body.choices], rates) for index, one in enumerate(asked)]
         if not body.streams:
-            whole = await unless_gone(receive, _together(map(self._one, asked)))
+            whole = await unless_gone(receive, _together(map(self._one, told)))
+            self._counting.add_tokens(tokens, sum(one.tokens for one in whole))
             return JSONResponse(envelope.whole(whole, tokens))
         counted = bool(body.stream_options and body.stream_options.include_usage)
-        events = self._events(Stream(envelope, counted=counted), asked, tokens)
+        events = self._events(Stream(envelope, counted=counted), told, tokens)
         # What the server refuses is told by the status.
         first = await unless_gone(receive, anext(events))
         return Events(first, events)
 
-    async def _one(self, request: Prepared) -> Whole:
-        pieces = [piece async for piece in self._model.pieces(request)]
+    def _echoes(self, body: Generation, prepared: Sequence[Prepared]) -> list[str]:
+        """Return what the texts of answers to each prompt begin with."""
+        if not isinstance(body, Completion) or not body.echoes:
+            return [""] * len(prepared)
+        prompts: Any = body.prompts
+        return [each if isinstance(each, str) else self._model.text(each) for each in prompts]
+
+    async def _one(self, told: Told) -> Whole:
+        pieces = [piece async for piece in self._model.pieces(told.request)]
         last = pieces[-1]
         assert last.reason is not None
-        return Whole("".join(piece.text for piece in pieces), last.tokens, last.reason)
+        rated = await self._rated(told, [], [token for piece in pieces for token in piece.ids])
+        text = told.prefix + "".join(piece.text for piece in pieces)
+        return Whole(text, last.tokens, last.reason, rated)
+
+    async def _rated(
+        self, told: Told, before: Sequence[int], ids: Sequence[int], *, first: bool = True
+    ) -> list[Spelled] | None:
+        """Return the ratings that a client wants of new tokens, and with the `first` of the prompt's."""
+        if told.rates is None:
+            return None
+        prompt = [int(token) for token in told.request.ask.prompt]
+        row = [*prompt, *before, *ids]
+        start = 0 if first and told.rates.prompt else len(prompt) + len(before)
+        return await self._model.rated(row, start, told.rates.top)
 
     async def _events(
-        self, stream: Stream, asked: Sequence[Prepared], prompt: int
+        self, stream: Stream, asked: Sequence[Told], prompt: int
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream; an error in the middle of it is one, too."""
         counts: dict[int, int] = {}
-        pieces = self._pieces(asked) if len(asked) > 1 else self._model.pieces(asked[0])
+        requests = [told.request for told in asked]
+        pieces = self._pieces(requests) if len(asked) > 1 else self._model.pieces(requests[0])
+        plain = not any(told.rates or told.prefix for told in asked)
+        ratings = _Ratings(self._rated)
         async with aclosing(pieces):
             try:
-                async for index, text, tokens, reason in pieces:
+                async for index, text, tokens, reason, ids in pieces:
                     first = index not in counts
                     counts[index] = tokens
-                    yield stream.piece(index, text, reason, first=first)
+                    if plain:
+                        yield stream.piece(index, text, reason, first=first)
+                        continue
+                    text = (asked[index].prefix if first else "") + text
+                    rated, offset = await ratings.next(asked[index], index, ids)
+                    yield stream.piece(index, text, reason, first=first, rated=rated, offset=offset)
             except Failure as failed:
                 if not counts:
                     raise
                 yield formats.event(failed.body())
                 return
+            finally:
+                self._counting.add_tokens(prompt, sum(counts.values()))
         yield stream.usage(Usage(prompt, sum(counts.values()))) + formats.DONE
 
     async def _pieces(self, asked: Sequence[Prepared]) -> AsyncGenerator[Piece, None]:

@@ -89,8 +89,7 @@ class _Refused(jinja2.TemplateError):
 
 def read(folder: Path) -> ChatTemplate | None:
     """Return the template beside a tokenizer, None where there is none; ConfigError for a malformed file."""
-    config = _config(folder / CONFIG)
-    tokens = {name: text for name in _TOKENS if (text := token(config.get(name)))}
+    tokens, config = special_tokens(folder), _config(folder / CONFIG)
     own = folder / TEMPLATE
     source: Any = _text(own) if own.is_file() else config.get("chat_template")
     if isinstance(source, list):
@@ -100,9 +99,15 @@ def read(folder: Path) -> ChatTemplate | None:
     return ChatTemplate(source, tokens) if isinstance(source, str) else None
 
 
+def special_tokens(folder: Path) -> dict[str, str]:
+    """Return the texts of the special tokens that the tokenizer's configuration names, by their roles."""
+    config = _config(folder / CONFIG)
+    return {name: text for name in _TOKENS if (text := token(config.get(name)))}
+
+
 def end_token(folder: Path) -> str | None:
     """Return the text of the token that ends an answer, if the tokenizer's configuration names one."""
-    return token(_config(folder / CONFIG).get("eos_token"))
+    return special_tokens(folder).get("eos_token")
 
 
 def token(written: object) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import json
 import time
 import uuid
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic_core import to_json
 
-from ftbuild.front.generation import Reason
+from ftbuild.front.generation import Reason, Spelled
 from ftbuild.front.tensors import Array
 
 
@@ -40,6 +41,7 @@ class Whole:
     text: str
     tokens: int
     reason: Reason
+    rated: Sequence[Spelled] | None = None
 
 
 class Completions:
@@ -49,13 +51,37 @@ class Completions:
 
     def choice(self, index: int, answer: Whole) -> dict[str, Any]:
         """Return a choice with a whole answer."""
-        return {"index": index, "text": answer.text, "logprobs": None, "finish_reason": answer.reason}
+        rated = self.log_probs(answer.rated)
+        return {"index": index, "text": answer.text, "logprobs": rated, "finish_reason": answer.reason}
 
     def deltas(
-        self, index: int, text: str, reason: Reason | None, *, first: bool
+        self,
+        index: int,
+        text: str,
+        reason: Reason | None,
+        *,
+        first: bool,
+        rated: Sequence[Spelled] | None = None,
+        offset: int = 0,
     ) -> Iterable[dict[str, Any]]:
-        """Yield the choices that tell a piece of an answer."""
-        yield {"index": index, "text": text, "logprobs": None, "finish_reason": reason}
+        """Yield the choices that tell a piece of an answer, whose tokens begin at `offset` of all text."""
+        log_probs = self.log_probs(rated, offset)
+        yield {"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason}
+
+    @staticmethod
+    def log_probs(rated: Sequence[Spelled] | None, offset: int = 0) -> dict[str, Any] | None:
+        """Return the log-probabilities of tokens, column by column; the first one of a text has none."""
+        if rated is None:
+            return None
+        starts = itertools.accumulate((len(one.text) for one in rated), initial=offset)
+        return {
+            "tokens": [one.text for one in rated],
+            "token_logprobs": [one.log_prob for one in rated],
+            "top_logprobs": [
+                None if one.log_prob is None else _by_text(one.text, one.log_prob, one.top) for one in rated
+            ],
+            "text_offset": list(starts)[: len(rated)],
+        }
 
 
 class Chats:
@@ -66,18 +92,51 @@ class Chats:
     def choice(self, index: int, answer: Whole) -> dict[str, Any]:
         """Return a choice with a whole answer."""
         message = {"role": "assistant", "content": answer.text, "refusal": None}
-        return {"index": index, "message": message, "logprobs": None, "finish_reason": answer.reason}
+        rated = self.log_probs(answer.rated)
+        return {"index": index, "message": message, "logprobs": rated, "finish_reason": answer.reason}
 
     def deltas(
-        self, index: int, text: str, reason: Reason | None, *, first: bool
+        self,
+        index: int,
+        text: str,
+        reason: Reason | None,
+        *,
+        first: bool,
+        rated: Sequence[Spelled] | None = None,
+        offset: int = 0,
     ) -> Iterable[dict[str, Any]]:
         """Yield the choices that tell a piece of an answer; the first one says whose it is."""
         if first:
             yield _delta(index, {"role": "assistant", "content": ""})
-        if text:
-            yield _delta(index, {"content": text})
+        if text or rated:
+            yield {**_delta(index, {"content": text}), "logprobs": self.log_probs(rated)}
         if reason:
             yield _delta(index, {}, reason)
+
+    @staticmethod
+    def log_probs(rated: Sequence[Spelled] | None) -> dict[str, Any] | None:
+        """Return the log-probabilities of tokens, one after the other."""
+        if rated is None:
+            return None
+        content = [
+            {**_rate(one.text, one.log_prob), "top_logprobs": [_rate(*best) for best in one.top]}
+            for one in rated
+        ]
+        return {"content": content, "refusal": None}
+
+
+def _rate(text: str, log_prob: float | None) -> dict[str, Any]:
+    # A part of a character has no bytes that a text could tell.
+    known = None if "\N{REPLACEMENT CHARACTER}" in text else list(text.encode())
+    return {"token": text, "logprob": log_prob, "bytes": known}
+
+
+def _by_text(text: str, log_prob: float, top: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the log-probabilities by the texts of tokens; of tokens with one text the better one counts."""
+    found: dict[str, float] = {}
+    for name, value in ((text, log_prob), *top):
+        found[name] = max(value, found.get(name, value))
+    return found
 
 
 @dataclass(frozen=True)
@@ -115,9 +174,10 @@ def _delta(index: int, delta: dict[str, str], reason: Reason | None = None) -> d
     return {"index": index, "delta": delta, "logprobs": None, "finish_reason": reason}
 
 
-def model(name: str, created: int) -> dict[str, Any]:
-    """Return the description of a model."""
-    return {"id": name, "object": "model", "created": created, "owned_by": "ftbuild"}
+def model(name: str, created: int, context: int | None) -> dict[str, Any]:
+    """Return the description of a model; `context` are the most tokens of prompt and answer, if known."""
+    described = {"id": name, "object": "model", "created": created, "owned_by": "ftbuild"}
+    return described if context is None else {**described, "max_model_len": context}
 
 
 class Stream:
@@ -132,12 +192,21 @@ class Stream:
         # What stands before and after the text of a piece, which is all that differs between most events.
         self._around: dict[int, tuple[str, str]] = {}
 
-    def piece(self, index: int, text: str, reason: Reason | None, *, first: bool) -> bytes:
-        """Return the events of a piece of the answer `index`."""
-        if not first and reason is None:
+    def piece(
+        self,
+        index: int,
+        text: str,
+        reason: Reason | None,
+        *,
+        first: bool,
+        rated: Sequence[Spelled] | None = None,
+        offset: int = 0,
+    ) -> bytes:
+        """Return the events of a piece of the answer `index`, with the ratings of its tokens if there are."""
+        if not first and reason is None and rated is None:
             before, after = self._around.get(index) or self._split(index)
             return f"{before}{json.encoder.encode_basestring_ascii(text)}{after}".encode("ascii")
-        choices = self._envelope.form.deltas(index, text, reason, first=first)
+        choices = self._envelope.form.deltas(index, text, reason, first=first, rated=rated, offset=offset)
         return b"".join(event(self._envelope.chunk([each], counted=self._counted)) for each in choices)
 
     def usage(self, usage: Usage) -> bytes:

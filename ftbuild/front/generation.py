@@ -9,10 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 from ftbuild.front import limits
 from ftbuild.front.detokenizing import BEFORE, Detokenizer, Remembering, StopFinder
-from ftbuild.front.failures import Failure, too_long
+from ftbuild.front.failures import Failure, too_long, unsupported
+from ftbuild.front.rating import Rater, require_ratings
 from ftbuild.front.sampling import Sampling
 from ftbuild.front.statuses import TooLong
-from ftbuild.front.tensors import STOP_WORDS, Array, Ask, Facts
+from ftbuild.front.tensors import BAD_WORDS, STOP_WORDS, Array, Ask, Facts
 from ftbuild.front.triton import NewTokens, Server
 from ftbuild.front.workers import Workers
 
@@ -26,19 +27,24 @@ Reason = Literal["stop", "length"]
 
 
 class Piece(NamedTuple):
-    """A piece of the answer `number`, the number of tokens so far, and at the end the reason for it."""
+    """A piece of the answer `number`, the number of tokens so far, and at the end the reason for it.
+
+    `ids` are the tokens that were made since the piece before.
+    """
 
     number: int
     text: str
     tokens: int
     reason: Reason | None = None
+    ids: Sequence[int] = ()
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request for the answer `index` that the model may be asked for, and the sequences that end it.
+    """A request for the answer `index` that the model may be asked for, and the texts that end it.
 
-    `fits`: its length is what should fit, as the client named none.
+    `fits`: its length is what should fit, as the client named none. `ends` are tokens that end it, too;
+    before `least` tokens nothing does.
     """
 
     ask: Ask
@@ -46,6 +52,8 @@ class Prepared:
     repeats_prompt: bool
     fits: bool = False
     index: int = 0
+    ends: frozenset[int] = frozenset()
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,8 @@ class Wish:
     """What a client wishes of an answer, besides the prompt, whose name in the request is `param`.
 
     `longest` is the most tokens of it; without it an answer has `default`, or less where less fits, and as
-    many as fit where that is None, too.
+    many as fit where that is None, too. It ends with a token of `ends` as well, not before `least` tokens,
+    and by its length alone if it is `endless`.
     """
 
     param: str
@@ -61,6 +70,29 @@ class Wish:
     sampling: Sampling
     stops: Sequence[str]
     default: int | None = None
+    ends: Sequence[int] = ()
+    least: int = 0
+    endless: bool = False
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Which tokens a client wants rated, by the name of its parameter: those of the prompt as well if so.
+
+    `top` is how many of the best tokens are told beside each.
+    """
+
+    param: str
+    top: int
+    prompt: bool = False
+
+
+class Spelled(NamedTuple):
+    """A token as text, its log-probability, and the best tokens at its place with theirs."""
+
+    text: str
+    log_prob: float | None
+    top: tuple[tuple[str, float], ...] = ()
 
 
 class Model:
@@ -75,7 +107,9 @@ class Model:
         """
         self._server = server
         self._workers = workers
+        self._tokenizer = tokenizer
         self._decoder = Remembering(tokenizer)
+        self._rater = Rater(server, end_id)
         self._end_id = end_id
         self._context = context
 
@@ -150,41 +184,89 @@ class Model:
 
         The pieces are the same whether or not the model streams.
         """
+        if not request.ask.length:
+            yield Piece(request.index, "", 0, "length")
+            return
         async with contextlib.AsyncExitStack() as call:
             ask, new_tokens, tokens = await self._begun(request, call)
             index, before = request.index, ask.prompt[-BEFORE:] if request.repeats_prompt else ()
             text = Detokenizer(self._decoder, [int(token) for token in before])
             finder = StopFinder(request.stops) if request.stops else None
-            seen, ended = 0, False
+            seen, ended, ids = 0, False, []
             while tokens is not None:
-                ended = bool(tokens) and tokens[-1] == ask.end_id
+                if request.ends:
+                    tokens = _to_end(tokens, request, seen)
+                ended = bool(tokens) and (tokens[-1] == ask.end_id or tokens[-1] in request.ends)
+                ids += tokens
                 if finder is None:
                     seen += len(tokens)
                     out = text.push(tokens[:-1] if ended else tokens)
                 else:
                     out = ""
-                    for token in tokens[:-1] if ended else tokens:
+                    for at, token in enumerate(tokens[:-1] if ended else tokens):
                         seen += 1
-                        out += finder.push(text.push([token]))
+                        new = text.push([token])
+                        out += finder.push(new) if seen > request.least else new
                         if finder.found:
-                            yield Piece(index, out, seen, "stop")
+                            ids = ids[: len(ids) - len(tokens) + at + 1]
+                            yield Piece(index, out, seen, "stop", ids)
                             return
                     seen += ended
                 if out:
-                    yield Piece(index, out, seen)
-                tokens = await new_tokens()
+                    yield Piece(index, out, seen, None, ids)
+                    ids = []
+                tokens = None if ended else await new_tokens()
         out = text.finish()
         if finder is not None:
             out = finder.push(out)
             out += "" if finder.found else finder.finish()
         # The server ends an answer early for its end or for a stop sequence alone.
         early = ended or (finder is not None and finder.found) or seen < ask.length
-        yield Piece(index, out, seen, "stop" if early else "length")
+        yield Piece(index, out, seen, "stop" if early else "length", ids)
+
+    async def require_ratings(self, asked: Sequence[Prepared], rates: Rates, *, any_token: bool) -> None:
+        """Raise Failure (400) unless the tokens of answers can be rated, and of prompts if they are told."""
+        require_ratings(await self._server.facts(), rates.param, any_token=any_token)
+        rated = sum((len(one.ask.prompt) if rates.prompt else 0) + one.ask.length for one in asked)
+        if rated > limits.MOST_RATED:
+            raise Failure(
+                400,
+                f"{rates.param}: {rated} tokens to rate, and at most {limits.MOST_RATED} in a request",
+                param=rates.param,
+            )
+
+    async def rated(self, row: Sequence[int] | Array, start: int, top: int) -> list[Spelled]:
+        """Return the log-probabilities of the tokens of a row from `start` on; Failure as the server's."""
+        return [
+            Spelled(
+                self.text_of(one.token),
+                one.log_prob,
+                tuple((self.text_of(token), log_prob) for token, log_prob in one.top),
+            )
+            for one in await self._rater.rated(row, start, top)
+        ]
+
+    def text(self, row: Sequence[int] | Array) -> str:
+        """Return the text of a row of token ids, without special ones."""
+        return self._decoder.decode([int(token) for token in row])
+
+    def text_of(self, token: int) -> str:
+        """Return the text of one token, by its name if it is a special one, or none of the tokenizer's."""
+        return self._decoder.decode([token]) or self._tokenizer.id_to_token(token) or f"token_id:{token}"
+
+    async def most_tokens(self) -> int | None:
+        """Return the most tokens of prompt and answer, None where they are not known; Failure (503)."""
+        known = [
+            most for most in (self._context, (await self._server.facts()).batch_tokens) if most is not None
+        ]
+        return min(known, default=None)
 
     async def _begun(
         self, request: Prepared, call: contextlib.AsyncExitStack
     ) -> tuple[Ask, NewTokens, list[int] | None]:
         """Ask the server; return what it was asked for, and its first tokens."""
+        if request.least:
+            return await self._begun_without_end(request, call)
         ask = request.ask
         new_tokens = await call.enter_async_context(self._server.answer(ask))
         try:
@@ -196,6 +278,33 @@ class Model:
                 raise
         await call.aclose()
         return await self._begun(replace(request, ask=replace(ask, length=room), fits=False), call)
+
+    async def _begun_without_end(
+        self, request: Prepared, call: contextlib.AsyncExitStack
+    ) -> tuple[Ask, NewTokens, list[int] | None]:
+        """Ask for the least tokens first, none of which may be an end, and then for what follows."""
+        ask = request.ask
+        ends = {*ask.bans, *request.ends, *([] if ask.end_id is None else [ask.end_id])}
+        beginning = replace(ask, length=request.least, bans=sorted(ends), stops=())
+        new_tokens = await call.enter_async_context(self._server.answer(beginning))
+        first = await new_tokens()
+        found = list(first or ())
+        follows = False
+
+        async def next_tokens() -> list[int] | None:
+            nonlocal new_tokens, follows
+            tokens = await new_tokens()
+            if tokens is not None or follows:
+                found.extend(tokens or ())
+                return tokens
+            follows, left = True, ask.length - len(found)
+            if not left:
+                return None
+            rest = replace(ask, prompt=[*map(int, ask.prompt), *found], length=left)
+            new_tokens = await call.enter_async_context(self._server.answer(rest))
+            return await new_tokens()
+
+        return ask, next_tokens, first
 
     async def _generating(self) -> Facts:
         facts = await self._server.facts()
@@ -226,11 +335,31 @@ class Model:
             raise Failure(400, f"{wish.param}: no token to continue", param=wish.param)
         length = self._length(facts, len(prompt), wish)
         options = wish.sampling.inputs(facts.inputs, facts.seed_type)
-        ask = Ask(prompt, length, self._end_id, options, words if STOP_WORDS in facts.inputs else ())
-        return Prepared(ask, wish.stops, facts.repeats_prompt, fits=wish.longest is None)
+        words = [*words, *([token] for token in wish.ends)] if STOP_WORDS in facts.inputs else ()
+        bans = self._bans(facts, wish)
+        ask = Ask(prompt, length, self._end_id, options, words, bans)
+        least = min(wish.least, length)
+        return Prepared(
+            ask,
+            wish.stops,
+            facts.repeats_prompt,
+            fits=wish.longest is None,
+            ends=frozenset(wish.ends),
+            least=least,
+        )
+
+    def _bans(self, facts: Facts, wish: Wish) -> list[int]:
+        """Return the tokens that must not come; Failure (400) where the model cannot be told so."""
+        for name, wanted in (("ignore_eos", wish.endless), ("min_tokens", wish.least)):
+            if wanted and BAD_WORDS not in facts.inputs:
+                raise unsupported(name, f"this model has no input {BAD_WORDS}")
+        if wish.least and not facts.repeats_prompt:
+            raise unsupported("min_tokens", "an encoder-decoder takes no beginning of an answer")
+        return [self._end_id] if wish.endless and self._end_id is not None else []
 
     def _length(self, facts: Facts, prompt: int, wish: Wish) -> int:
         """Return the most tokens of an answer to a prompt of so many tokens."""
+        asked = 1 if wish.longest is None else wish.longest
         rooms = []
         if self._context is not None:
             # The positions of an encoder are not those of its decoder.
@@ -238,13 +367,13 @@ class Model:
         if facts.batch_tokens is not None:
             rooms.append(facts.batch_tokens - prompt)
         room = min(rooms, default=None)
-        if room is not None and room < (wish.longest or 1):
+        if room is not None and room < asked:
             raise too_long(
-                f"{prompt} tokens of the prompt and {wish.longest or 1} of the answer are more than the "
+                f"{prompt} tokens of the prompt and {asked} of the answer are more than the "
                 f"{room + prompt} of the model's context",
                 wish.param,
             )
-        if facts.longest_answer is not None and (wish.longest or 1) > facts.longest_answer:
+        if facts.longest_answer is not None and asked > facts.longest_answer:
             raise Failure(
                 400,
                 f"max_tokens: this server generates at most {facts.longest_answer} tokens",
@@ -254,3 +383,9 @@ class Model:
             return wish.longest
         known = [each for each in (room, facts.longest_answer) if each is not None]
         return min(*known, wish.default or known[0]) if known else wish.default or _UNLIMITED_TOKENS
+
+
+def _to_end(tokens: list[int], request: Prepared, seen: int) -> list[int]:
+    """Return the tokens up to the first that ends the answer, if `seen` and these are enough."""
+    ends = (at for at, token in enumerate(tokens) if token in request.ends and seen + at >= request.least)
+    return tokens[: next(ends, len(tokens)) + 1]

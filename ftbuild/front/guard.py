@@ -22,6 +22,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from ftbuild.front import limits
 from ftbuild.front.failures import SERVER, Failure, unauthorized
 from ftbuild.front.leaving import Gone
+from ftbuild.front.metrics import Metrics
 from ftbuild.front.places import Bodies, Held, Places
 
 LOG = logging.getLogger("uvicorn.error")
@@ -31,10 +32,11 @@ _OPEN = ("/health",)
 class Guard:
     """The application around all others: it lets nobody in without a key, and answers every error."""
 
-    def __init__(self, app: ASGIApp, keys: Sequence[str]) -> None:
-        """`keys` are accepted as bearer tokens; without any, everybody is."""
+    def __init__(self, app: ASGIApp, keys: Sequence[str], metrics: Metrics) -> None:
+        """`keys` are accepted as bearer tokens; without any, everybody is. `metrics` counts the answers."""
         self._app = app
         self._keys = [key.encode() for key in keys]
+        self._metrics = metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it with an error in OpenAI's form."""
@@ -46,6 +48,13 @@ class Guard:
         # So the router raises what it refuses.
         scope["app"] = self
         exchange = _Exchange(scope, receive, send)
+        with self._metrics.request(scope["path"]) as counted:
+            try:
+                await self._answer(scope, exchange)
+            finally:
+                counted.status = exchange.status
+
+    async def _answer(self, scope: Scope, exchange: _Exchange) -> None:
         try:
             if scope["path"] not in _OPEN and self._keys and not self._authorized(scope):
                 raise unauthorized()
@@ -60,7 +69,7 @@ class Guard:
         except Exception as broken:
             LOG.error("%s at %s", type(broken).__name__, _place(broken))
             failure = Failure(500, "an unexpected error; the service's log says where", kind=SERVER)
-        if not exchange.started:
+        if not exchange.status:
             answer = JSONResponse(failure.body(), failure.status, headers=failure.headers)
             await answer(scope, exchange.receive, exchange.send)
 
@@ -81,7 +90,8 @@ class _Exchange:
         chunked = bool(header(scope, b"transfer-encoding"))
         self._unread = chunked or self._length not in (b"", b"0")
         self._lingers = not chunked and self._length.isdigit() and int(self._length) <= limits.LINGER_BYTES
-        self.started = False
+        # Of the answer; 0 before it.
+        self.status = 0
 
     async def receive(self) -> Message:
         message = await self._receive()
@@ -91,7 +101,7 @@ class _Exchange:
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.started = True
+            self.status = message["status"]
             if self._unread:
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
         elif self._unread and self._lingers and not message.get("more_body", False):

@@ -20,6 +20,12 @@ LONGEST_STOP = 1_000
 # A request occupies the server so many times: answers to one prompt, and to all of them.
 MOST_CHOICES, MOST_ANSWERS = 16, 64
 MOST_MESSAGES, MOST_PARTS = 2_048, 1_024
+# Tokens of one request that are rated, each by requests of its own to the server, and such requests at once.
+MOST_RATED, RATED_AT_ONCE = 4_096, 16
+# Alternatives to a token that are told: OpenAI's limits of completions and of chats.
+MOST_TOP, MOST_CHAT_TOP = 5, 20
+# Tokens that end an answer, besides the model's own.
+MOST_STOP_TOKENS = 64
 # Token ids of one text. No model of the backend has a longer context.
 MOST_TOKENS = 131_072
 # Characters of one text, which the limit of a body bounds anyway.

@@ -25,6 +25,7 @@ from pydantic_core import PydanticCustomError
 from ftbuild.front import limits
 from ftbuild.front.bodies import IDS, PARTS, ROWS, TEXT, TEXTS, UNKNOWN, UNSUPPORTED
 from ftbuild.front.failures import Failure, unsupported
+from ftbuild.front.generation import Rates, Wish
 from ftbuild.front.sampling import Sampling
 
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -32,8 +33,11 @@ Name = Annotated[str, Field(max_length=limits.LONGEST_NAME)]
 Text = Annotated[str, Field(max_length=limits.LONGEST_TEXT)]
 Stop = Annotated[str, Field(min_length=1, max_length=limits.LONGEST_STOP)]
 Length = Annotated[StrictInt, Field(ge=1, le=limits.LONGEST_ANSWER)]
+# None at all is a wish of those who want the prompt rated.
+LengthOrNone = Annotated[StrictInt, Field(ge=0, le=limits.LONGEST_ANSWER)]
 Token = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 # Every list ends with its first wrong element, and none is longer than some limit.
+EndTokens = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MOST_STOP_TOKENS)]
 Row = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MOST_TOKENS)]
 Rows = Annotated[list[Row], Field(fail_fast=True, max_length=limits.MOST_INPUTS)]
 Texts = Annotated[list[Text], Field(fail_fast=True, max_length=limits.MOST_INPUTS)]
@@ -126,6 +130,11 @@ def _every_token_as_top_k(value: Any) -> Any:
     return 0 if value == -1 and not isinstance(value, bool) else value
 
 
+def _none_for_false(value: Any) -> Any:
+    """Return that no log-probabilities are wanted for a false: the form of chats."""
+    return None if value is False else value
+
+
 class Generation(Body):
     """What both kinds of requests have in common."""
 
@@ -143,21 +152,18 @@ class Generation(Body):
         "modalities": (["text"],),
         "reasoning_effort": ("none",),
         "response_format": ({"type": "text"},),
-        "top_logprobs": (0,),
         "verbosity": ("medium",),
         "allowed_token_ids": ([],),
         "bad_words": ([],),
         "detokenize": (True,),
         "dynatemp_range": (0,),
         "grammar": ("",),
-        "ignore_eos": (False,),
         "include_reasoning": (False, True),
         "include_stop_str_in_output": (False,),
         "length_penalty": (1,),
         "logits_processors": ([],),
         "lora_path": ("",),
         "min_p": (0,),
-        "min_tokens": (0,),
         "mirostat": (0,),
         "no_stop_trim": (False,),
         "prompt_logprobs": (0,),
@@ -167,7 +173,6 @@ class Generation(Body):
         "separate_reasoning": (False, True),
         "skip_special_tokens": (True,),
         "spaces_between_special_tokens": (False, True),
-        "stop_token_ids": ([],),
         "truncate_prompt_tokens": (),
         "typical_p": (1,),
         "use_beam_search": (False,),
@@ -193,6 +198,10 @@ class Generation(Body):
     repetition_penalty: Annotated[Number, Field(gt=0, le=2)] | None = None
     seed: Annotated[StrictInt, Field(ge=-(2**63), lt=2**63)] | None = None
     stop: Stops | None = None
+    # vLLM's names.
+    stop_token_ids: EndTokens | None = None
+    min_tokens: Annotated[StrictInt, Field(ge=0, le=limits.LONGEST_ANSWER)] | None = None
+    ignore_eos: StrictBool | None = None
     n: Annotated[StrictInt, Field(ge=1, le=limits.MOST_CHOICES)] | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
@@ -201,6 +210,26 @@ class Generation(Body):
     def stops(self) -> list[str]:
         """The stop sequences."""
         return [self.stop] if isinstance(self.stop, str) and self.stop else list(self.stop or [])
+
+    def wish(self, param: str, longest: int | None, default: int | None = None) -> Wish:
+        """Return what is wished of an answer to `param`; Failure (400) for wishes that exclude another."""
+        least = self.min_tokens or 0
+        if longest is not None and least > longest:
+            raise Failure(400, "min_tokens: more than max_tokens", param="min_tokens")
+        ends = tuple(self.stop_token_ids or ())
+        return Wish(
+            param, longest, self.sampling, self.stops, default, ends, least, endless=bool(self.ignore_eos)
+        )
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the text of an answer begins with its prompt."""
+        return False
+
+    @property
+    def rates(self) -> Rates | None:
+        """Which tokens are to be rated, if any."""
+        return None
 
     @property
     def choices(self) -> int:
@@ -226,16 +255,36 @@ class Completion(Generation):
     _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         **Generation._nothing,
         "add_special_tokens": (True,),
-        "echo": (False,),
         "functions": ([],),
-        "logprobs": (False,),
         "prompt_embeds": (),
         "suffix": ("",),
         "tool_choice": ("none",),
         "tools": ([],),
+        "top_logprobs": (0,),
     }
 
+    max_tokens: LengthOrNone | None = None
     prompt: Input
+    echo: StrictBool | None = None
+    logprobs: Annotated[
+        Annotated[StrictInt, Field(ge=0, le=limits.MOST_TOP)] | None, BeforeValidator(_none_for_false)
+    ] = None
+
+    @model_validator(mode="after")
+    def _prompt_or_answer(self) -> Completion:
+        if self.max_tokens == 0 and not self.echo:
+            raise PydanticCustomError("form", "at least 1, or 0 together with echo", {"name": "max_tokens"})
+        return self
+
+    @property
+    def echoes(self) -> bool:
+        """Whether the text of an answer begins with its prompt."""
+        return bool(self.echo)
+
+    @property
+    def rates(self) -> Rates | None:
+        """Which tokens are to be rated."""
+        return None if self.logprobs is None else Rates("logprobs", self.logprobs, bool(self.echo))
 
     @model_validator(mode="before")
     @classmethod
@@ -336,6 +385,40 @@ class Message(Body):
         return {"role": role, "content": text, **({"name": self.name} if self.name else {})}
 
 
+Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MOST_MESSAGES)]
+
+
+class Tokenize(Body):
+    """The body of /tokenize, vLLM's path: a text, or the messages of a conversation."""
+
+    _ignored = frozenset({"return_token_strs"})
+    _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "add_generation_prompt": (True,),
+        "chat_template": (),
+        "chat_template_kwargs": ({},),
+        "continue_final_message": (False,),
+        "tools": ([],),
+    }
+
+    model: Name | None = None
+    prompt: Text | None = None
+    messages: Messages | None = None
+    add_special_tokens: StrictBool | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Tokenize:
+        if (self.prompt is None) == (self.messages is None):
+            raise PydanticCustomError("form", "either a prompt, or messages")
+        return self
+
+
+class Detokenize(Body):
+    """The body of /detokenize, vLLM's path."""
+
+    model: Name | None = None
+    tokens: Row
+
+
 class Chat(Generation):
     """The body of /v1/chat/completions."""
 
@@ -351,7 +434,6 @@ class Chat(Generation):
         "echo": (False,),
         "function_call": ("none",),
         "functions": ([],),
-        "logprobs": (False,),
         "mm_processor_kwargs": ({},),
         "prediction": (),
         "suffix": ("",),
@@ -360,8 +442,21 @@ class Chat(Generation):
         "web_search_options": (),
     }
 
-    messages: Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MOST_MESSAGES)]
+    messages: Messages
     max_completion_tokens: Length | None = None
+    logprobs: StrictBool | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=limits.MOST_CHAT_TOP)] | None = None
+
+    @model_validator(mode="after")
+    def _best_ones_of_some(self) -> Chat:
+        if self.top_logprobs and not self.logprobs:
+            raise PydanticCustomError("form", "only together with logprobs", {"name": "top_logprobs"})
+        return self
+
+    @property
+    def rates(self) -> Rates | None:
+        """Which tokens are to be rated, if any."""
+        return Rates("logprobs", self.top_logprobs or 0) if self.logprobs else None
 
     @property
     def longest(self) -> int | None:

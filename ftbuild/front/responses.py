@@ -12,7 +12,7 @@ from ftbuild.front import statuses, tensors
 # The letters of `struct` by Triton's names of types.
 _Letter = Literal["i", "I", "f"]
 _TYPES: Mapping[str, _Letter] = {"INT32": "i", "UINT32": "I", "FP32": "f"}
-_WANTED = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.VECTORS})
+_WANTED = frozenset({tensors.ANSWER, tensors.ANSWER_LENGTH, tensors.LOG_PROB, tensors.VECTORS})
 # memoryview of ints or floats.
 Outputs = dict[str, Any]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ class Settings:
     `triton` is `host:port` of the gRPC endpoint, `triton_model` its model of token ids, `name` what clients
     call it. `folder` has the tokenizer, and a chat template if `has_template`. `context` is the most tokens
     of prompt and answer, None where only the server knows it. `seconds` is how long an answer may take.
-    `keys` are bearer tokens; none: everybody may ask.
+    `keys` are bearer tokens; none: everybody may ask. `origins` are those of web pages that may ask.
+    `special` are the texts of special tokens by their roles, as in tokenizer_config.json.
     """
 
     triton: str
@@ -34,6 +36,8 @@ class Settings:
     end_id: int | None = None
     context: int | None = None
     keys: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    special: Mapping[str, str] = field(default_factory=dict)
     most_bytes: int = MOST_BYTES
     most_requests: int = MOST_REQUESTS
     seconds: float = SECONDS
@@ -52,6 +56,7 @@ class Text:
     tokenizer: Any
     has_template: bool
     end_id: int | None
+    special: Mapping[str, str]
 
 
 def read_text(folder: Path, end_id: int | None) -> Text:
@@ -67,4 +72,4 @@ def read_text(folder: Path, end_id: int | None) -> Text:
     tokenizer = texts.load(folder)
     if end_id is None and (named := chat.end_token(folder)):
         end_id = tokenizer.token_to_id(named)
-    return Text(tokenizer, has_template, end_id)
+    return Text(tokenizer, has_template, end_id, chat.special_tokens(folder))

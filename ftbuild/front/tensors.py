@@ -12,7 +12,9 @@ Array = np.ndarray[Any, Any]
 ANSWER, ANSWER_LENGTH = "output_ids", "sequence_length"
 # Of a model that makes vectors (ftbuild/models/vector_models.py).
 VECTORS, LENGTHS = "embeddings", "input_lengths"
-STOP_WORDS, END_ID, START_ID = "stop_words_list", "end_id", "start_id"
+STOP_WORDS, BAD_WORDS, END_ID, START_ID = "stop_words_list", "bad_words_list", "end_id", "start_id"
+# Of an answer, the sum of its tokens' log-probabilities among all tokens; and the wish for it.
+LOG_PROB, WITH_LOG_PROB = "cum_log_probs", "is_return_log_probs"
 # Values that leave an answer as it is, for inputs that a model of 22.03 must have.
 _NEUTRAL: Mapping[str, float] = {
     "runtime_top_k": 1,
@@ -43,7 +45,8 @@ class Facts:
 
     `decoupled`: it answers token by token. `longest_answer` is its limit of one answer in tokens, if it has
     one. Encoder-decoder models (T5) name their lengths otherwise and do not repeat the prompt. `most_rows`
-    are computed in one request, and so are `batch_tokens` of prompt and answer.
+    are computed in one request, and so are `batch_tokens` of prompt and answer. `vocabulary` is the number of
+    tokens that the model rates, where its repository says so.
     """
 
     inputs: Mapping[str, str]
@@ -53,6 +56,7 @@ class Facts:
     longest_answer: int | None = None
     most_rows: int = 1
     batch_tokens: int | None = None
+    vocabulary: int | None = None
 
     @property
     def embeds(self) -> bool:
@@ -80,7 +84,8 @@ class Facts:
 class Ask:
     """One prompt to continue by at most `length` tokens, up to `end_id`.
 
-    `options` are inputs of one value, `stops` words by which the server itself may end the answer.
+    `options` are inputs of one value, `stops` words by which the server itself may end the answer, `bans`
+    tokens that are not in it.
     """
 
     prompt: Sequence[int] | Array
@@ -88,6 +93,7 @@ class Ask:
     end_id: int | None
     options: Mapping[str, float] = field(default_factory=dict)
     stops: Sequence[Sequence[int]] = ()
+    bans: Sequence[int] | Array = ()
 
 
 def facts(config: Mapping[str, Any]) -> Facts:
@@ -106,6 +112,7 @@ def facts(config: Mapping[str, Any]) -> Facts:
         longest_answer=number("max_output_len"),
         most_rows=max(int(config.get("max_batch_size", 0)), 1),
         batch_tokens=number("max_batch_tokens"),
+        vocabulary=number("vocab_size"),
     )
 
 
@@ -119,6 +126,8 @@ def request(model: Facts, ask: Ask) -> dict[str, Array]:
         values |= {END_ID: [ask.end_id]} if END_ID in model.inputs else {}
     if ask.stops and STOP_WORDS in model.inputs:
         values[STOP_WORDS] = _words(ask.stops)
+    if len(ask.bans):
+        values[BAD_WORDS] = [ask.bans, np.arange(1, len(ask.bans) + 1)]
     values |= {name: [value] for name, value in ask.options.items()}
     values |= {"input_ids": ask.prompt, of_prompt: [len(ask.prompt)], of_answer: [ask.length]}
     return {name: np.asarray(value, _TYPES[model.inputs[name]])[None] for name, value in values.items()}

@@ -100,6 +100,17 @@ class Server:
 
             yield new_tokens
 
+    async def outputs(self, ask: Ask) -> responses.Outputs:
+        """Return the last outputs for a request, the tokens of prompt and answer among them."""
+        model = await self.facts()
+        request = _message(self._model, tensors.request(model, ask))
+        found: responses.Outputs = {}
+        async with self._started(request, streams=model.decoupled) as call:
+            while (outputs := await call.next()) is not None:
+                found = outputs
+            call.whole = True
+        return found
+
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))

@@ -62,7 +62,7 @@ def answer(
         # The template has the special tokens already.
         texts, special = [template.render(asked["messages"])], False
     else:
-        texts, special = asked["texts"], True
+        texts, special = asked["texts"], asked.get("special", True)
     most = asked.get("most")
     if most is not None and (least := max(map(tokenizer.least, texts), default=0)) > most:
         return {"lengths": [least] * len(texts), "words": []}, b""

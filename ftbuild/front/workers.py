@@ -63,14 +63,21 @@ class Workers:
         self._idle.put_nowait(await self._idle.get())
 
     async def texts(
-        self, texts: Sequence[str], param: str, *, stops: Sequence[str] = (), most: int | None = None
+        self,
+        texts: Sequence[str],
+        param: str,
+        *,
+        stops: Sequence[str] = (),
+        most: int | None = None,
+        special: bool = True,
     ) -> Tokens:
-        """Return the tokens of texts, with those that the tokenizer adds.
+        """Return the tokens of texts, with those that the tokenizer adds if `special`.
 
         Raises Failure (400) where they take too much time or memory.
         """
         size = sum(map(len, texts))
-        return await self._ask({"texts": texts, "stops": stops, "most": most}, size, param)
+        asked = {"texts": texts, "stops": stops, "most": most, "special": special}
+        return await self._ask(asked, size, param)
 
     async def conversation(
         self, messages: Sequence[Mapping[str, str]], *, stops: Sequence[str] = (), most: int | None = None
@@ -182,7 +189,9 @@ class _Process:
             self._process.kill()
         if self._process.stdin is not None:
             self._process.stdin.close()
-        await self._process.wait()
+        # Not `wait` alone, which never ends while what the process had written fills the reader: the end of a
+        # pipe that is not read goes unnoticed (CPython 3.11 base_subprocess.py, _try_finish).
+        await self._process.communicate()
 
 
 async def start(folder: Path) -> tuple[_Process, bool]:

@@ -40,7 +40,8 @@ def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -
             for product, staged in session.staged(plan).items():
                 tags = [plan.tag(product, moving=moving) for moving in (False, True)]
                 digest = staged.tagged.descriptor.digest
-                fetch(session, product, digest, tags, report=cell_report)
+                with daemon.replacing(session.client, *tags):
+                    fetch(session, product, digest, tags, report=cell_report)
 
 
 def fetch(

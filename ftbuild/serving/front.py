@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
+from ftbuild.front import origins
 from ftbuild.models import config_ini, config_pbtxt, ensemble, vector_models
 from ftbuild.registry import reference
 from ftbuild.serving import tokenizers
@@ -28,13 +29,15 @@ LONGEST_NAME = 200
 class FrontOptions:
     """A user's choices: the image, what clients call the model, a file with API keys, and the context.
 
-    That is the most tokens of prompt and answer; None: what the weights say.
+    That is the most tokens of prompt and answer; None: what the weights say. `origins` are those of web pages
+    that may ask.
     """
 
     image: str
     model: str | None = None
     keys: Path | None = None
     context: int | None = None
+    origins: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ class Front:
     keys: Path | None = None
     embeds: bool = False
     tokenizer: str = TOKENIZER
+    origins: tuple[str, ...] = ()
 
     def command(self, host: str, *, keys: bool = False) -> list[str]:
         """Return the command line of the container, for a server on `host`; `keys`: it has a file of them."""
@@ -67,6 +71,7 @@ class Front:
         options += [f"--triton-model={ensemble.ENSEMBLE}"] if self.embeds else []
         options += [f"--end-id={self.end_id}"] if self.end_id is not None else []
         options += [f"--context={self.context}"] if self.context is not None else []
+        options += [f"--origin={origin}" for origin in self.origins]
         options += [f"--api-key-file={KEYS}"] if keys else []
         return ["python3", "-m", "ftbuild.front", *options]
 
@@ -76,6 +81,11 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
 
     Raises ConfigError when the repository has no tokenizer, or an option is wrong.
     """
+    named = tuple(origins.read(each, "--openai-origin") for each in options.origins)
+    return replace(_found(options, name, models, needs), origins=named)
+
+
+def _found(options: FrontOptions, name: str, models: Path | None, needs: Needs) -> Front:
     reference.check_image(options.image)
     model = options.model or name
     if not model.isprintable() or not 0 < len(model) <= LONGEST_NAME:

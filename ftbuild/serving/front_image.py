@@ -120,9 +120,10 @@ def ensure(
             if not waited or options.rebuild or daemon.image(client, made_of.name) is None:
                 stage(made_of, options, folder, report)
                 bake.write(job, host)
-                bake.run(job, host, report=report)
-    image = client.images.get(made_of.name)
-    image.tag(*moving_tag(config).rsplit(":", 1))
+                with daemon.replacing(client, made_of.name):
+                    bake.run(job, host, report=report)
+                    daemon.tag(client, made_of.name, moving_tag(config))
+    daemon.tag(client, made_of.name, moving_tag(config))
     return made_of.name
 
 

@@ -246,7 +246,7 @@ def test_seeds_repeat_an_answer_and_choices_differ(asked: Front) -> None:
          "context_length_exceeded"),
         ("completions", {"prompt": "a", "frequency_penalty": 1}, 400, "unsupported_parameter"),
         ("completions", {"prompt": "a", "presence_penalty": 1}, 400, "unsupported_parameter"),
-        ("completions", {"prompt": "a", "logprobs": 1}, 400, "unsupported_parameter"),
+        ("completions", {"prompt": "a", "best_of": 2}, 400, "unsupported_parameter"),
         ("completions", {"prompt": "a", "frobnicate": True}, 400, "unknown_parameter"),
         ("completions", {"prompt": "a", "temperature": 3}, 400, None),
         ("completions", {"prompt": [1, 9999]}, 400, None),

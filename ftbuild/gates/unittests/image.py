@@ -92,7 +92,8 @@ def ensure(subject: Subject, options: BuildOptions) -> str:
     disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
     cell = CellBuild(config, plan, client, host, options, report)
     job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)
-    builds.run_job(cell, job, stage_more=lambda: _stage(subject, made_of))
+    with daemon.replacing(client, name):
+        builds.run_job(cell, job, stage_more=lambda: _stage(subject, made_of))
     try:
         return daemon.require_image(client, name)
     except ImageNotBuilt as absent:

@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -20,74 +17,53 @@ import pytest
 from filelock import FileLock
 
 from ftbuild.client import server_container
+from ftbuild.models.config_pbtxt import MODEL
 from ftbuild.plan import Plan
-from testing.front import NAME, Front, front
-from tests.engine.clients.table import CLIENTS, HERE, RESULTS, Client
-from tests.engine.conftest import USERS_CACHE
+from testing.front import NAME, front
+from tests.engine.clients import environments
+from tests.engine.clients.table import CLIENTS, RESULTS, Client
 from tests.engine.test_front import CONTEXT, answer, converted, letter, served, text
+from tests.engine.test_front_ratings import rated
 
 if TYPE_CHECKING:
     import docker
 
 # Tokens of an answer: as many as are known to be ASCII (`letter`).
 LENGTH = 3
-INSTALL_SECONDS, ASK_SECONDS = 600, 240
+ASK_SECONDS = 240
 
 
 @pytest.fixture(scope="module")
-def asked(
-    client: docker.DockerClient, built: Plan, reference: ModuleType, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Front]:
-    """The front of a server that streams."""
-    folder = tmp_path_factory.mktemp("clients")
-    checkpoint = converted(reference, folder / "gpt", "gpt")
-    models = served(client, built, checkpoint, folder / "models", streamed=True)
+def checkpoint(reference: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return converted(reference, tmp_path_factory.mktemp("gpt"), "gpt")
+
+
+@pytest.fixture(scope="module")
+def addresses(
+    client: docker.DockerClient, built: Plan, checkpoint: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, list[str]]]:
+    """Where to ask, and for what: the front of a server that streams, and a server that answers at once."""
+    folder, image = tmp_path_factory.mktemp("clients"), built.tag("runtime")
+    streams = served(client, built, checkpoint, folder / "streams", streamed=True)
+    answers = served(client, built, checkpoint, folder / "answers", streamed=False)
     with (
-        server_container.serve(built.tag("runtime"), models) as running,
-        front(running.grpc, checkpoint, folder / "log", "--context", str(CONTEXT)) as found,
+        server_container.serve(image, streams) as streaming,
+        server_container.serve(image, answers) as server,
+        front(streaming.grpc, checkpoint, folder / "log", "--context", str(CONTEXT)) as asked,
     ):
-        yield found
-
-
-def environment_of(tried: Client) -> Path:
-    """Return the interpreter of an environment with the client, which is kept for the next run."""
-    key = hashlib.sha256(tried.locked.read_bytes() + sys.version.encode()).hexdigest()[:12]
-    folder = USERS_CACHE / "clients" / f"{tried.requirements}-{key}"
-    python, ready = folder / "bin" / "python", folder / "ready"
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        if ready.exists():
-            return python
-        shutil.rmtree(folder, ignore_errors=True)
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-deps"]
-        try:
-            done = subprocess.run(
-                [*install, "--requirement", str(tried.locked)],
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=INSTALL_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"{tried.name} was not installed within {INSTALL_SECONDS} s")
-        if done.returncode:
-            pytest.skip(f"{tried.name} cannot be had: {done.stderr.strip().splitlines()[-1][:200]}")
-        ready.touch()
-    return python
+        yield {"front": [f"{asked.url}/v1", NAME], "triton": [server.url, server.grpc, MODEL]}
 
 
 @pytest.mark.parametrize("tried", CLIENTS, ids=lambda tried: tried.name)
 def test_a_client_gets_the_models_own_answers(
-    tried: Client, asked: Front, reference: ModuleType, tmp_path: Path
+    tried: Client, addresses: dict[str, list[str]], reference: ModuleType, tmp_path: Path
 ) -> None:
-    python = environment_of(tried)
+    program = environments.program(tried)
     prompt = letter(reference)
-    program = HERE / "programs" / f"{tried.program}.py"
     # Some clients have settings, caches and telemetry of their own.
     quiet = {"HOME": str(tmp_path), "DO_NOT_TRACK": "1", "HF_HUB_OFFLINE": "1", "NO_PROXY": "127.0.0.1"}
     done = subprocess.run(
-        [str(python), str(program), f"{asked.url}/v1", NAME, prompt, str(LENGTH)],
+        [*program, *addresses[tried.asks], prompt, str(LENGTH)],
         env={**os.environ, **quiet},
         cwd=tmp_path,
         capture_output=True,
@@ -101,7 +77,14 @@ def test_a_client_gets_the_models_own_answers(
     wanted = {
         name: text(answer(reference, rendered, LENGTH)) for name in ("chat", "streamed chat", "second turn")
     }
+    for continuation, rate, best in answers.get("loglikelihood", ()):
+        # What goes before the first token of a text is no part of it.
+        row = [*prompt.encode(), *continuation.encode()]
+        assert rate == pytest.approx(sum(rated(reference, row)), abs=1e-3)
+        assert best == (continuation == answers["generate_until"])
     for name, said in answers.items():
+        if name == "loglikelihood":
+            continue
         assert said == wanted.get(name, text(answer(reference, prompt, LENGTH))), name
     found = {"version": tried.version, "asked": sorted(answers)}
     if os.environ.get("FTBUILD_RECORD"):

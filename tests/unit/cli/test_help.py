@@ -23,7 +23,8 @@ def given(member: Command) -> list[str]:
     """All options of a command, each with a value that could be a command's name."""
     words = []
     for option in member.signature.options:
-        words += [option.flag, *filter(None, [VALUES.get(option.kind, "matrix")])]
+        value = option.choices[0] if option.choices else VALUES.get(option.kind, "matrix")
+        words += [option.flag, *filter(None, [value])]
     return words
 
 

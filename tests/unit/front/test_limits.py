@@ -13,9 +13,18 @@ from pydantic import BaseModel
 
 from ftbuild.front import bodies, limits
 from ftbuild.front.failures import Failure
-from ftbuild.front.requests import Body, Chat, Completion, Embeddings, OldCompletion, Part
+from ftbuild.front.requests import (
+    Body,
+    Chat,
+    Completion,
+    Detokenize,
+    Embeddings,
+    OldCompletion,
+    Part,
+    Tokenize,
+)
 
-FORMS: tuple[type[BaseModel], ...] = (Completion, OldCompletion, Chat, Embeddings)
+FORMS: tuple[type[BaseModel], ...] = (Completion, OldCompletion, Chat, Embeddings, Tokenize, Detokenize)
 SIZE = 1 << 18
 # Fields without which a body is not looked at any further.
 REQUIRED: dict[type[BaseModel], dict[str, Any]] = {
@@ -23,6 +32,8 @@ REQUIRED: dict[type[BaseModel], dict[str, Any]] = {
     OldCompletion: {"prompt": "a"},
     Chat: {"messages": [{"role": "user", "content": "a"}]},
     Embeddings: {"input": "a"},
+    Tokenize: {"prompt": "a"},
+    Detokenize: {"tokens": [1]},
 }
 # A quarter of the largest body of each: elements of a list, or of an object.
 HOSTILE = {

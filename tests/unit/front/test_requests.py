@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from ftbuild.front import bodies
 from ftbuild.front.failures import Failure
+from ftbuild.front.generation import Rates
 from ftbuild.front.requests import Chat, Completion, Embeddings, OldCompletion
 from ftbuild.front.sampling import Sampling
 
@@ -92,7 +93,7 @@ def test_what_asks_for_nothing_is_fine(harmless: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("logprobs", 0), ("echo", True), ("best_of", 2), ("suffix", "x"), ("logit_bias", {"5": -100}),
+    [("top_logprobs", 2), ("best_of", 2), ("suffix", "x"), ("logit_bias", {"5": -100}),
      ("tools", [{}]), ("response_format", {"type": "json_object"}), ("best_of", True)],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_named(name: str, value: Any) -> None:
@@ -118,6 +119,27 @@ def test_values_out_of_range_are_wrong(wrong: dict[str, Any]) -> None:
 )
 def test_prompts_are_texts_or_tokens_one_or_several(prompt: Any, prompts: Any) -> None:
     assert completion(prompt=prompt).prompts == prompts
+
+
+def test_tokens_are_rated_only_where_a_client_says_so() -> None:
+    assert [completion(logprobs=value).rates for value in (None, False)] == [None, None]
+    assert completion(logprobs=0, echo=True).rates == Rates("logprobs", 0, prompt=True)
+    assert completion(max_tokens=0, echo=True).max_tokens == 0
+    for wrong in ({"logprobs": 6}, {"logprobs": True}, {"max_tokens": 0}):
+        assert refused(prompt="a", model="m", **wrong).param == next(iter(wrong))
+    messages = [{"role": "user", "content": "a"}]
+    chat = Chat.model_validate({"messages": messages, "logprobs": True, "top_logprobs": 20})
+    assert chat.rates == Rates("logprobs", 20)
+    assert Chat.model_validate({"messages": messages, "logprobs": False}).rates is None
+    for wrong in ({"top_logprobs": 1}, {"logprobs": True, "top_logprobs": 21}, {"logprobs": 1}):
+        assert refused(Chat, messages=messages, **wrong).param in ("logprobs", "top_logprobs")
+
+
+def test_ends_of_answers_are_wishes() -> None:
+    wish = completion(stop_token_ids=[5], min_tokens=2, ignore_eos=True).wish("prompt", 3)
+    assert (wish.ends, wish.least, wish.endless) == ((5,), 2, True)
+    with pytest.raises(Failure, match="more than max_tokens"):
+        completion(min_tokens=4).wish("prompt", 3)
 
 
 def test_the_answers_of_one_request_are_limited() -> None:
@@ -199,7 +221,7 @@ def test_old_clients_may_ask_for_log_probabilities_that_they_do_not_get() -> Non
     assert bodies.read(Completion, "application/json", b'{"prompt": "a", "logprobs": 2}').prompts == ["a"]
     old = b'{"prompt": "a", "model": "m", "logprobs": 2}'
     assert bodies.read(OldCompletion, "application/json", old).prompts == ["a"]
-    assert refused(prompt="a", model="m", logprobs=2).param == "logprobs"
+    assert completion(logprobs=2).rates is not None
 
 
 @pytest.mark.parametrize(
@@ -207,13 +229,10 @@ def test_old_clients_may_ask_for_log_probabilities_that_they_do_not_get() -> Non
     [
         ("top_k", -1, -2),
         ("min_p", 0, 0.1),
-        ("ignore_eos", False, True),
-        ("min_tokens", 0, 2),
         ("length_penalty", 1.0, 1.1),
         ("skip_special_tokens", True, False),
         ("spaces_between_special_tokens", True, 1),
         ("use_beam_search", False, True),
-        ("stop_token_ids", [], [1]),
         ("bad_words", [], ["a"]),
         ("include_stop_str_in_output", False, True),
         ("stream_options", {"continuous_usage_stats": False}, {"continuous_usage_stats": True}),

@@ -15,6 +15,7 @@ import pytest
 from ftbuild.errors import ConfigError
 from ftbuild.front import keys, limits
 from ftbuild.front.failures import Failure
+from ftbuild.front.worker import LENGTH
 from testing import bytelevel, needs
 
 workers = needs.package("ftbuild.front.workers")
@@ -100,6 +101,25 @@ def test_of_texts_that_are_too_long_only_the_lengths_come(tmp_path: Path) -> Non
 
     found = run(folder(tmp_path, None), work)
     assert (list(found.rows), found.lengths) == ([], [2, 3])
+
+
+def test_a_process_ends_whose_answer_nobody_has_read(tmp_path: Path) -> None:
+    """asyncio of Python 3.11 does not notice the end of a process while the pipe from it is full."""
+
+    async def ended() -> None:
+        process, _ = await workers.start(folder(tmp_path, None))
+        asked = json.dumps({"texts": ["ab " * 100_000], "stops": []}).encode()
+        sending, reader = process._process.stdin, process._process.stdout
+        assert sending is not None
+        assert reader is not None
+        sending.write(LENGTH.pack(len(asked)) + asked)
+        async with asyncio.timeout(60):
+            while not reader._paused:
+                await asyncio.sleep(0.01)
+        async with asyncio.timeout(20):
+            await process.end()
+
+    asyncio.run(ended())
 
 
 def test_who_leaves_leaves_a_process_that_goes_on(tmp_path: Path) -> None:

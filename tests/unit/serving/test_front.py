@@ -117,3 +117,12 @@ def test_a_repository_of_vectors_is_asked_through_its_ensemble(
     assert (made.embeds, made.end_id, made.context) == (True, None, known)
     assert made.tokenizer == f"{first}/1/tokenizer"
     assert "--triton-model=ensemble" in made.command("127.0.0.1")
+
+
+def test_pages_that_may_ask_are_named_by_their_origins(models: Path) -> None:
+    wanted = replace(OPTIONS, origins=("https://chat.example.com/", "http://a:8080"))
+    command = found(models, wanted).command("a")
+    assert command[-2:] == ["--origin=https://chat.example.com", "--origin=http://a:8080"]
+    assert not [word for word in found(models).command("a") if word.startswith("--origin")]
+    with pytest.raises(ConfigError, match="--openai-origin 'chat' is no origin"):
+        found(models, replace(OPTIONS, origins=("chat",)))
