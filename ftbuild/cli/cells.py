@@ -23,7 +23,7 @@ from ftbuild.cli.options import (
     Releases,
     work_folder,
 )
-from ftbuild.cli.selection import Selection, plans
+from ftbuild.cli.selection import Selection, plans, warn
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
@@ -38,29 +38,27 @@ if TYPE_CHECKING:
 @command()
 def matrix(
     selection: Selection,
-    format: Annotated[Literal["human", "json", "github"], "human, json or github"] = "human",  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Literal["human", "json", "github"], "human, json, or github: what `invoke build` would build"
+    ] = "human",
+    why: Annotated[bool, "list the cells that cannot be built, with the reasons"] = False,
 ) -> int:
-    """List the cells that can be built and, with reasons, those that cannot."""
+    """Show which images can be built on each base, and what is known of them."""
     from ftbuild import matrix as matrices
-    from ftbuild import not_built
     from ftbuild.config import loader
 
     config = loader.load(selection.config)
-    table = matrices.make_matrix(config, *selection.base)
-    if selection.narrows:
-        table = matrices.Matrix(selection.cells(config), ())
     if format == "github":
-        print(matrices.as_github(table.cells if selection.narrows else selection.cells(config)))
-    else:
-        later = [] if selection.narrows else not_built.images(config)
-        if format == "json":
-            print(matrices.as_json(config, table, not_built=later))
-            return 0
-        from ftbuild.cli import explain
+        print(matrices.as_github(selection.cells(config)))
+        return 0
+    table = selection.overview(config)
+    if format == "json":
+        print(matrices.as_json(config, table))
+        return 0
+    from ftbuild.cli import grid
 
-        print(explain.matrix(config, table))
-        if later:
-            print(explain.not_built(later))
+    print(grid.matrix(config, table))
+    print(grid.reasons(table) if why else grid.hint(table))
     return 0
 
 
@@ -93,6 +91,7 @@ def build(
 
     config = loader.load(selection.config)
     planned = plans(config, selection)
+    warn(config, planned)
     if (push and not builder) or (stage and not push):
         raise ConfigError(
             "--push needs --builder: the local engine's images need no way here"
@@ -105,7 +104,7 @@ def build(
     if sources and not Path(sources).is_file():
         raise PinError("the bundle does not exist", where=sources, hint="invoke bundle makes it")
     if dry_run:
-        _print_plans(planned, format)
+        _print_plans(config, planned, format)
         return 0
     # A dry run does without them, in a fifth less time.
     from ftbuild import pipeline
@@ -138,7 +137,8 @@ def _following(folder: Path, built: Sequence[Plan]) -> str | None:
     if not built:
         return None
     cell = built[0].cell
-    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), "--base", cell.base]
+    on = [] if cell.is_default_base else ["--base", cell.base]
+    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), *on]
     given = [] if folder == CONFIG else ["--config", str(folder)]
     return f"{shlex.join(['invoke', 'smoke', *given, *chosen])}, on a machine with such a GPU"
 
@@ -150,7 +150,7 @@ def _staging(config: Config, registry: str, stage: str | None) -> Names:
     return names.resolve(registry, stage, config.matrix.image)
 
 
-def _print_plans(planned: Sequence[Plan], output: str) -> None:
+def _print_plans(config: Config, planned: Sequence[Plan], output: str) -> None:
     from ftbuild.build import bake
     from ftbuild.cli import explain
 
@@ -160,7 +160,7 @@ def _print_plans(planned: Sequence[Plan], output: str) -> None:
     if output == "all":
         print("\n".join(explain.plan(plan) for plan in planned))
     else:
-        print(explain.cells(planned) if len(planned) > 1 else explain.cell(planned[0]))
+        print(explain.cells(planned) if len(planned) > 1 else explain.cell(config, planned[0]))
         print("\n--format all has every value and where it is from, --format json the same for programs")
     if bake.compiles_online():
         print(f"\n{bake.ONLINE}")
@@ -183,6 +183,7 @@ def base(
 
     loaded = loader.load(config)
     planned = plans(loaded, Selection(config, triton, base=base))
+    warn(loaded, planned)
     client = daemon.connect()
     buildx.version()
     options = BuildOptions(cache_folder(), work_folder(), ca=ca_bundle(ca), progress=progress)

@@ -44,6 +44,6 @@ Progress = Annotated[
 Rebuild = Annotated[bool, "build even if the image is there"]
 DryRun = Annotated[bool, "print the plan and stop: needs neither Docker nor network"]
 BaseNames = Annotated[
-    Sequence[str], "base to build on, for instance open (repeatable; default: that of bases.yaml)"
+    Sequence[str], "base to build on, for instance ngc (repeatable; default: that of the release)"
 ]
-BaseName = Annotated[str | None, "base to build on, for instance open (default: that of bases.yaml)"]
+BaseName = Annotated[str | None, "base to build on, for instance open (default: the first that has a front)"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
@@ -17,7 +17,7 @@ _MAKING_IMAGES = ("buildcfg", "dockerfiles", "ftbuild", "patches", "sample", "ta
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftbuild.host.shell import Result
-    from ftbuild.matrix import Cell
+    from ftbuild.matrix import Cell, Matrix
     from ftbuild.plan import Plan, Revision
 
 
@@ -34,15 +34,20 @@ class Selection:
     base: BaseNames = ()
 
     def cells(self, config: Config) -> tuple[Cell, ...]:
-        """Return the selected cells; errors as `matrix.select`."""
+        """Return the selected cells; errors as `matrix.select`. An id of a cell's full form is told of."""
+        from ftbuild import matrix
+        from ftbuild.text.reporter import to_stderr
+
+        chosen = matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
+        for note in matrix.renamed(chosen, self.cell):
+            to_stderr(note)
+        return chosen
+
+    def overview(self, config: Config) -> Matrix:
+        """Return the selected part of the matrix over all bases; errors as `matrix.overview`."""
         from ftbuild import matrix
 
-        return matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
-
-    @property
-    def narrows(self) -> bool:
-        """Whether any cell is named."""
-        return bool(self.triton or self.sm or self.cell)
+        return matrix.overview(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
 
     def words(self) -> tuple[str, ...]:
         """Return the options as typed, but for the configuration folder."""
@@ -56,6 +61,15 @@ def plans(config: Config, selection: Selection) -> list[Plan]:
 
     checkout = revision()
     return [make_plan(config, cell, checkout) for cell in selection.cells(config)]
+
+
+def warn(config: Config, planned: Iterable[Plan]) -> None:
+    """Warn of bases on which nothing was ever built."""
+    from ftbuild import matrix
+    from ftbuild.text.reporter import to_stderr
+
+    for warning in matrix.unproven(config, [plan.cell for plan in planned]):
+        to_stderr(f"warning: {warning}")
 
 
 def _git(*arguments: str) -> Result:

@@ -71,6 +71,14 @@ class Recipe:
         return f"{PRODUCT}-{self.plan.base.name}"
 
 
+def default_base(config: Config) -> str:
+    """Return the first described base that has a front; ConfigError without any."""
+    for name, described in config.bases.bases.items():
+        if described.openai:
+            return name
+    raise ConfigError("no base of bases.yaml has an OpenAI front", hint="docs/configuration.md: openai")
+
+
 def moving_tag(config: Config) -> str:
     """Return the tag of the image that was built last."""
     return f"{config.matrix.image}:{PRODUCT}"
