@@ -13,7 +13,6 @@ from pathlib import Path
 
 from ftbuild.build import bake, base
 from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild, host_settings, run_job
-from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon, orphans
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.gates.subject import Subject
@@ -49,7 +48,6 @@ class Outcome:
 
 
 def build_cells(
-    config: Config,
     plans: Sequence[Plan],
     options: BuildOptions,
     names: Names | None = None,
@@ -68,9 +66,7 @@ def build_cells(
     session = PublishSession(Options(names, options.work)) if names else None
     host = host_settings(client, options, pushes=session is not None)
     return [
-        _outcome(
-            CellBuild(config, plan, client, host, options, reporter.prefixed(report, plan.cell.id)), session
-        )
+        _outcome(CellBuild(plan, client, host, options, reporter.prefixed(report, plan.cell.id)), session)
         for plan in plans
     ]
 
@@ -123,7 +119,7 @@ def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
         cell.report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
         _accept(cell)
         return "present"
-    base.ensure(cell.client, cell.config, plan, cell.host, options.work, options.cache, report=cell.report)
+    base.ensure(cell.client, plan, cell.host, options.work, options.cache, report=cell.report)
     disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
     if session:
         _build_elsewhere(cell, session)
@@ -160,7 +156,7 @@ def _build_elsewhere(cell: CellBuild, session: PublishSession) -> None:
 def _accept(cell: CellBuild) -> None:
     """Verify both images, then point the moving tags at them."""
     plan = cell.plan
-    subject = Subject(cell.client, cell.config, plan, cell.folder, cell.options.cache, cell.report)
+    subject = Subject(cell.client, plan, cell.folder, cell.options.cache, cell.report)
     with locks.cell(cell.folder, cell.report):
         for product, image in gate.require(subject).items():
             # By id: a name may refer to another image by now.

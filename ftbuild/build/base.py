@@ -29,7 +29,6 @@ LOCAL_BASE_BYTES = 16 * GIB
 
 def ensure(
     client: docker.DockerClient,
-    config: Config,
     plan: Plan,
     host: bake.Host,
     work: Path,
@@ -60,7 +59,7 @@ def ensure(
     with locks.cell(folder, report, f"base {base.name}") as waited:
         if waited and not rebuild and _is_present(client, plan, cache, report):
             return
-        _make(client, config, plan, host, folder, cache, report)
+        _make(client, plan, host, folder, cache, report)
 
 
 def _is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
@@ -71,7 +70,6 @@ def _is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Re
 
 def _make(
     client: docker.DockerClient,
-    config: Config,
     plan: Plan,
     host: bake.Host,
     folder: Path,
@@ -90,7 +88,7 @@ def _make(
     packages.stage(base.debian, cache, folder / packages.CONTEXT)
     roles = [context.SERVER]
     if plan.server_sources:
-        context.sources(config, plan, plan.server_sources, cache, folder, report=report)
+        context.sources(plan, plan.server_sources, cache, folder, report=report)
         roles.append(context.TOOLCHAIN)
     context.wheels(plan, roles, cache, folder, ca=host.ca, report=report)
     here = replace(host, builder=builders.ENGINE, driver=builders.DOCKER)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from ftbuild import cmake
 from ftbuild.build import bake, context
-from ftbuild.config.schema import Config
 from ftbuild.engine import builders, daemon
 from ftbuild.errors import ConfigError
 from ftbuild.host import locks
@@ -45,7 +44,6 @@ class BuildOptions:
 class CellBuild:
     """The build of one cell: plan, engine, options and reporter."""
 
-    config: Config
     plan: Plan
     client: docker.DockerClient
     host: bake.Host
@@ -106,7 +104,7 @@ def run_job(
             return
         online = bake.compiles_online()
         plan, options, report = cell.plan, cell.options, cell.report
-        context.stage(cell.config, plan, options.cache, job.folder, online=online, report=report)
+        context.stage(plan, options.cache, job.folder, online=online, report=report)
         stages = context.WHEEL_STAGES
         context.wheels(plan, stages, options.cache, job.folder, ca=options.ca, report=report)
         stage_more()

@@ -123,7 +123,7 @@ def build(
         rebuild=rebuild,
         layer_cache=layer_cache,
     )
-    outcomes = pipeline.build_cells(config, planned, options, through)
+    outcomes = pipeline.build_cells(planned, options, through)
     print(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")
@@ -189,7 +189,7 @@ def base(
     options = BuildOptions(cache_folder(), work_folder(), ca=ca_bundle(ca), progress=progress)
     host = host_settings(client, options)
     for plan in {plan.base.serving: plan for plan in planned}.values():
-        bases.ensure(client, loaded, plan, host, options.work, options.cache, rebuild=rebuild)
+        bases.ensure(client, plan, host, options.work, options.cache, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
 
@@ -213,7 +213,7 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
         report("verifying")
         folder = plan.folder(work_folder())
         with locks.cell(folder, report):
-            return gate.run(Subject(client, config, plan, folder, cache_folder(), report))
+            return gate.run(Subject(client, plan, folder, cache_folder(), report))
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)
@@ -242,12 +242,12 @@ def smoke(
     orphans.remove(client, reporter.to_stderr)
 
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
-        subject = Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report)
+        subject = Subject(client, plan, plan.folder(work_folder()), cache_folder(), report)
         with locks.cell(subject.folder, report):
             if prepare:
-                gate.prepare(subject)
+                gate.prepare(config, subject)
                 return None
-            return gate.run(subject, any_gpu=any_gpu)
+            return gate.run(config, subject, any_gpu=any_gpu)
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)

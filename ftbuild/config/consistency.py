@@ -44,8 +44,8 @@ def _releases(config: Config) -> Iterator[Contradiction]:
             for sm in sorted(set(sms) - known):
                 message = f"release {name} names SM {sm}, which `sms` does not describe"
                 yield Contradiction("matrix.yaml", ("releases", name, *keys), message)
-        if message := _default_base(config, name, release.base):
-            yield Contradiction("matrix.yaml", ("releases", name, "base"), message)
+        if wrong := _default_base(config, name, release.base):
+            yield Contradiction("matrix.yaml", ("releases", name, "base"), wrong)
         if name not in config.sources.releases:
             message = f"release {name} of matrix.yaml has no sources"
             yield Contradiction("sources.yaml", ("releases",), message)

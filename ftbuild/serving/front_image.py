@@ -5,8 +5,8 @@ It stands beside the cells: nothing of it enters their keys, and one front serve
 
 from __future__ import annotations
 
-import hashlib
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ import ftbuild
 from ftbuild.build import bake, base, context
 from ftbuild.build import run as builds
 from ftbuild.build.run import BuildOptions
-from ftbuild.config.recipe import STEPS
+from ftbuild.config.recipe import STEPS, RecipeFile, read
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError
@@ -23,6 +23,7 @@ from ftbuild.host import locks
 from ftbuild.plan import LABELS, Plan, digest_of
 from ftbuild.sources import downloads, requirements, wheels
 from ftbuild.sources.downloads import Download
+from ftbuild.sources.requirements import Requirement
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -51,13 +52,13 @@ class Recipe:
     """All inputs of the image of one base: files by their place in the staged folder, and its wheels."""
 
     plan: Plan
-    files: dict[str, Path]
-    requirements: Path
+    files: Mapping[str, RecipeFile]
+    wheels: tuple[Requirement, ...]
 
     @property
     def key(self) -> str:
         """The key of everything that decides the image."""
-        hashes = {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in self.files.items()}
+        hashes = {place: file.sha256 for place, file in self.files.items()}
         return digest_of([self.plan.base.serving, self.plan.base.devel, self.plan.base.digest, hashes])
 
     @property
@@ -96,13 +97,15 @@ def recipe(config: Config, plan: Plan) -> Recipe:
         )
     folder = config.path(config.bases.dockerfile).parent
     modules = sorted(path for pattern in _MODULES for path in _PACKAGE.glob(pattern))
-    files = {
+    paths = {
         "Dockerfile": folder / DOCKERFILE,
         "recipe/openai.txt": config.path(listed),
         **{f"recipe/{STEPS}/{name}": folder / STEPS / name for name in PROGRAMS},
         **{f"modules/ftbuild/{path.relative_to(_PACKAGE)}": path for path in modules},
     }
-    return Recipe(plan, files, config.path(listed))
+    files = {place: read(config, place, path) for place, path in paths.items()}
+    text = files["recipe/openai.txt"].content.decode("utf-8", "replace")
+    return Recipe(plan, files, requirements.parsed(config.path(listed), text).locked())
 
 
 def ensure(
@@ -121,7 +124,7 @@ def ensure(
     if options.rebuild or daemon.image(client, made_of.name) is None:
         buildx.version()
         host = builds.host_settings(client, options)
-        base.ensure(client, config, plan, host, options.work, options.cache, report=report)
+        base.ensure(client, plan, host, options.work, options.cache, report=report)
         folder = options.work / made_of.cell / made_of.key
         job = bake.Job(folder, definition(made_of, host))
         with locks.cell(folder, report, "the image of the OpenAI front") as waited:
@@ -188,12 +191,12 @@ def stage(made_of: Recipe, options: BuildOptions, folder: Path, report: Reporter
     for name in _CONTEXTS:
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
-    for place, path in made_of.files.items():
+    for place, file in made_of.files.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        target.write_bytes(file.content)
     context.open_to_all(folder / "modules")
-    pinned = requirements.read(made_of.requirements).locked()
+    pinned = made_of.wheels
     wheels.fetch(pinned, made_of.plan.wheel_options, options.cache, ca=options.ca, report=report)
     linked = [Download(each.wheel, each.sha256) for each in pinned]
     downloads.link_into(folder / bake.WHEELS, linked, options.cache)

@@ -102,6 +102,11 @@ NOT_IN_THE_KEY = {
     "base.origin": "says where the base comes from",
     "sources.url": "the commit decides",
     "sources.ref": "the commit decides",
+    "sources.urls": "the commit decides",
+    "patches.urls": "the commit or the diff decides",
+    "patches.change.tree": "the commit decides",
+    "patches.change.diff": "the commit decides",
+    "files.executable": "a program that cannot run ends the build",
     "trees.options.source": "cites upstream",
     "files.path": "the content decides",
     "wheels": "the content of the requirements files decides",
@@ -131,6 +136,8 @@ def alterations(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
             yield path, (*value, "more")
     elif isinstance(value, bool):
         yield path, not value
+    elif isinstance(value, bytes):
+        yield path, value + b"x"
     else:
         yield path, value + 1 if isinstance(value, int) else f"{value}x"
 

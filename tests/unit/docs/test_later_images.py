@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from docs.tools import later_images
 from ftbuild import matrix
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from testing import ROOT
 from tests.unit.config.test_config import spoil
+from tests.unit.docs import later_images
 
 
 def test_an_image_fits_if_it_has_the_cuda_of_our_libraries(config: Config) -> None:

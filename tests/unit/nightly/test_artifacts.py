@@ -106,9 +106,7 @@ def test_a_base_is_built_once_and_its_failure_told_in_each_cell(
 ) -> None:
     asked: list[Any] = []
 
-    def ensure(
-        client: object, config: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any
-    ) -> None:
+    def ensure(client: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any) -> None:
         asked.append((host.jobs, host.ca, host.builder, host.progress, work, cache))
         raise HostError("no network")
 

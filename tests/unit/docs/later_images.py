@@ -1,6 +1,6 @@
 """NVIDIA's images of later releases: which of them have the CUDA that our libraries need. None is built on.
 
-    python -m docs.tools.later_images     # the table of docs/adding-a-release.md
+    python -m tests.unit.docs.later_images     # the table of docs/adding-a-release.md
 
 The version of TRITONBACKEND's API does not separate them (1.10 in core r22.12, 1.19 in r24.10 and r26.06: a
 server takes what asks for the same major and a lower minor one). Their CUDA does: its libraries have the
