@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
+    SELECTING,
     BaseNames,
     Builder,
     CaBundle,
@@ -18,6 +19,7 @@ from ftbuild.cli.options import (
     DryRun,
     Format,
     Jobs,
+    PlanFile,
     Progress,
     Rebuild,
     Releases,
@@ -62,7 +64,7 @@ def matrix(
     return 0
 
 
-@command(needs={"format": ["dry_run"]})
+@command(needs={"format": ["dry_run"]}, beside={"plan": SELECTING})
 def build(
     selection: Selection,
     dry_run: DryRun = False,
@@ -84,14 +86,21 @@ def build(
         "registry (host and path) through which the images come from --builder, to be verified here",
     ] = None,
     stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
+    plan: PlanFile = None,
 ) -> int:
     """Build the runtime and the SDK image of every selected cell."""
+    from ftbuild import plan_file
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError, PinError, worst
 
-    config = loader.load(selection.config)
-    planned = plans(config, selection)
-    warn(config, planned)
+    # A plan is closed: with one, whatever the configuration says by now decides nothing.
+    config: Config | None = None
+    if plan:
+        planned = [plan_file.read(plan)]
+    else:
+        config = loader.load(selection.config)
+        planned = plans(config, selection)
+        warn(config, planned)
     if (push and not builder) or (stage and not push):
         raise ConfigError(
             "--push needs --builder: the local engine's images need no way here"
@@ -99,7 +108,7 @@ def build(
             else "--stage needs --push",
             hint="invoke publish pushes what is built here",
         )
-    through = _staging(config, push, stage) if push else None
+    through = _staging(push, stage, planned[0].image) if push else None
     bundle = ca_bundle(ca)
     if sources and not Path(sources).is_file():
         raise PinError("the bundle does not exist", where=sources, hint="invoke bundle makes it")
@@ -112,7 +121,7 @@ def build(
     from ftbuild.sources.bundle import read_bundle
 
     if sources:
-        read_bundle(config, Path(sources), cache_folder(), report=print)
+        read_bundle(config or loader.load(selection.config), Path(sources), cache_folder(), report=print)
     options = BuildOptions(
         cache=cache_folder(),
         work=work_folder(),
@@ -143,14 +152,14 @@ def _following(folder: Path, built: Sequence[Plan]) -> str | None:
     return f"{shlex.join(['invoke', 'smoke', *given, *chosen])}, on a machine with such a GPU"
 
 
-def _staging(config: Config, registry: str, stage: str | None) -> Names:
+def _staging(registry: str, stage: str | None, image: str) -> Names:
     """Return the names in a registry; ConfigError for what is none."""
     from ftbuild.publishing import names
 
-    return names.resolve(registry, stage, config.matrix.image)
+    return names.resolve(registry, stage, image)
 
 
-def _print_plans(config: Config, planned: Sequence[Plan], output: str) -> None:
+def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) -> None:
     from ftbuild.build import bake
     from ftbuild.cli import explain
 
@@ -220,12 +229,13 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
     return done.exit_code()
 
 
-@command(beside={"any_gpu": ["prepare"]})
+@command(beside={"any_gpu": ["prepare"], "plan": SELECTING})
 def smoke(
     selection: Selection,
     format: Format = "human",  # noqa: A002
     prepare: Annotated[bool, "make the models in the SDK image and stop: needs no GPU"] = False,
     any_gpu: Annotated[bool, "test also on a GPU that the image has no machine code for"] = False,
+    plan: PlanFile = None,
 ) -> int:
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
     from ftbuild.config import loader
@@ -237,7 +247,7 @@ def smoke(
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
-    planned = plans(config, selection)
+    planned = plans(config, selection, plan)
     client = daemon.connect()
     orphans.remove(client, reporter.to_stderr)
 

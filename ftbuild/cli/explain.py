@@ -34,9 +34,9 @@ def plan(plan: Plan) -> str:
     )
 
 
-def cell(config: Config, plan: Plan) -> str:
-    """What a build of one cell will do, on a screen."""
-    known = (f"{sm.code}: {what}" for sm, what in evidence(config, plan.cell).items())
+def cell(config: Config | None, plan: Plan) -> str:
+    """What a build of one cell will do, on a screen, with what `config` knows of such images."""
+    known = [f"{sm.code}: {what}" for sm, what in evidence(config, plan.cell).items()] if config else []
     pinned = [f"{each.repository} {each.version or each.commit[:7]}" for each in plan.sources]
     components = dict.fromkeys(patch.component for patch in plan.patches)
     patches = [f"{sum(p.component == name for p in plan.patches)} to {name}" for name in components]
@@ -47,7 +47,7 @@ def cell(config: Config, plan: Plan) -> str:
         ("moving tag", plan.tag("runtime", moving=True)),
         ("base", f"{plan.base.name}: {plan.base.serving}"),
         ("server", f"Triton {plan.server}, CUDA {plan.cuda}, driver {plan.driver} or later"),
-        ("known", _wrapped(list(known))),
+        ("known", _wrapped(known) if known else plan.tried),
         ("compiler", f"{plan.toolchain.cc}, {plan.toolchain.cxx}"),
         *((f"tree {tree.name}", " ".join(tree.targets)) for tree in plan.trees),
         ("sources", _wrapped(pinned)),

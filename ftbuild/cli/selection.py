@@ -7,6 +7,7 @@ import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.options import CONFIG, ROOT, BaseNames, ConfigFolder, Releases, setting
@@ -55,9 +56,14 @@ class Selection:
         return tuple(word for option, values in named for value in values for word in (option, value))
 
 
-def plans(config: Config, selection: Selection) -> list[Plan]:
-    """Return the plans of the selected cells."""
+def plans(config: Config, selection: Selection, file: Path | None = None) -> list[Plan]:
+    """Return the plans of the selected cells, or the one of a plan file."""
     from ftbuild.plan import make_plan
+
+    if file:
+        from ftbuild import plan_file
+
+        return [plan_file.read(file)]
 
     checkout = revision()
     return [make_plan(config, cell, checkout) for cell in selection.cells(config)]

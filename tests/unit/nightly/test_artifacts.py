@@ -157,7 +157,8 @@ def test_a_gpu_that_does_not_fit_is_the_reason_of_an_untested_cell(
 def test_steps_have_commands_logs_and_times(night: Night) -> None:
     done = night.run(registry=None)
     build, smoke = done.cells[0].steps
-    options = f"--triton 22.12 --sm 70 --base open --config {night.config.folder}"
+    plan = night.work / "22.12-sm70" / done.cells[0].key / "closed-plan.json"
+    options = f"--plan {plan} --config {night.config.folder}"
     assert build.command == f"invoke build {options} --jobs 4 --progress plain"
     assert smoke.command == f"invoke smoke {options}"
     assert (build.log, smoke.log) == ("cells/22.12-sm70/build.log", "cells/22.12-sm70/smoke.log")
