@@ -7,19 +7,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ftbuild
-from ftbuild.build import bake, base, context
+from ftbuild.build import bake, base, buildable, context
 from ftbuild.build import run as builds
 from ftbuild.build.run import BuildOptions
 from ftbuild.config.recipe import STEPS, RecipeFile, read
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError
-from ftbuild.host import locks
 from ftbuild.plan import LABELS, Plan, digest_of
 from ftbuild.sources import downloads, requirements, wheels
 from ftbuild.sources.downloads import Download
@@ -120,21 +119,46 @@ def ensure(
 
     The base is made first where it is missing. Errors as those of a build.
     """
-    made_of = recipe(config, plan)
-    if options.rebuild or daemon.image(client, made_of.name) is None:
+    front = FrontImage(client, recipe(config, plan), options, report)
+    name = front.made_of.name
+    if options.rebuild or not front.is_made():
         buildx.version()
-        host = builds.host_settings(client, options)
-        base.ensure(client, plan, host, options.work, options.cache, report=report)
-        folder = options.work / made_of.cell / made_of.key
-        job = bake.Job(folder, definition(made_of, host))
-        with locks.cell(folder, report, "the image of the OpenAI front") as waited:
-            if not waited or options.rebuild or daemon.image(client, made_of.name) is None:
-                stage(made_of, options, folder, report)
-                bake.write(job, host)
-                bake.run(job, host, report=report)
-    image = client.images.get(made_of.name)
-    image.tag(*moving_tag(config).rsplit(":", 1))
-    return made_of.name
+        front = replace(front, host=builds.host_settings(client, options))
+        buildable.ensure(front, front.host, rebuild=options.rebuild, report=report)
+    client.images.get(name).tag(*moving_tag(config).rsplit(":", 1))
+    return name
+
+
+@dataclass(frozen=True)
+class FrontImage:
+    """The image of the front on one base."""
+
+    client: docker.DockerClient
+    made_of: Recipe
+    options: BuildOptions
+    report: Reporter
+    host: bake.Host = field(default_factory=lambda: bake.Host(jobs=1))
+    name: str = "the image of the OpenAI front"
+    prefix: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder, named by the key."""
+        return self.options.work / self.made_of.cell / self.made_of.key
+
+    def is_made(self) -> bool:
+        """Return whether the image is in the engine."""
+        return daemon.image(self.client, self.made_of.name) is not None
+
+    def prepare(self) -> None:
+        """Make the base."""
+        plan, options = self.made_of.plan, self.options
+        base.ensure(self.client, plan, self.host, options.work, options.cache, report=self.report)
+
+    def stage(self) -> Mapping[str, object]:
+        """Stage modules, wheels and recipe."""
+        stage(self.made_of, self.options, self.folder, self.report)
+        return definition(self.made_of, self.host)
 
 
 def definition(made_of: Recipe, host: bake.Host) -> dict[str, object]:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ftbuild import cmake
-from ftbuild.build import bake, base, context
+from ftbuild.build import bake, base, buildable, context
 from ftbuild.build import run as builds
-from ftbuild.build.run import BuildOptions, CellBuild
+from ftbuild.build.run import BuildOptions
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.engine.daemon import ImageNotBuilt
@@ -81,20 +82,55 @@ def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object
     return bake.definition({bake.target_name(plan, name): target for name, target in targets.items()})
 
 
+@dataclass(frozen=True)
+class TestImage:
+    """The image of a cell's unit tests, built in the cell's folder."""
+
+    subject: Subject
+    made_of: Recipe
+    options: BuildOptions
+    host: bake.Host
+    name: str = "this cell"
+    prefix: str = PREFIX
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the cell."""
+        return self.subject.folder
+
+    def is_made(self) -> bool:
+        """Return whether the image is in the engine, of these inputs."""
+        return is_made(self.subject, self.made_of)
+
+    def prepare(self) -> None:
+        """Make the base."""
+        plan, options, report = self.subject.plan, self.options, self.subject.report
+        base.ensure(self.subject.client, plan, self.host, options.work, options.cache, report=report)
+        disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
+
+    def stage(self) -> Mapping[str, object]:
+        """Stage the cell's own inputs, and what the tests have beside them."""
+        builds.stage(self.subject.plan, self.options, self.folder, self.subject.report)
+        _stage(self.subject, self.made_of)
+        return definition(self.subject.plan, self.made_of, self.host)
+
+
+def is_made(subject: Subject, made_of: Recipe) -> bool:
+    """Return whether the image of these inputs is in the engine."""
+    found = daemon.image(subject.client, subject.plan.tag(PRODUCT))
+    return found is not None and found.labels.get(LABEL) == made_of.key
+
+
 def ensure(subject: Subject, made_of: Recipe, options: BuildOptions) -> str:
     """Return the id of the image, which is built unless it exists; errors as those of a build."""
-    client, plan, report, name = subject.client, subject.plan, subject.report, subject.plan.tag(PRODUCT)
-    found = daemon.image(client, name)
-    if found is not None and found.labels.get(LABEL) == made_of.key and not options.rebuild:
+    client, report, name = subject.client, subject.report, subject.plan.tag(PRODUCT)
+    if not options.rebuild and is_made(subject, made_of):
         report(f"{name} is already built from these inputs")
-        return str(found.id)
+        return daemon.require_image(client, name)
     buildx.version()
     host = builds.host_settings(client, options)
-    base.ensure(client, plan, host, options.work, options.cache, report=report)
-    disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
-    cell = CellBuild(plan, client, host, options, report)
-    job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)
-    builds.run_job(cell, job, stage_more=lambda: _stage(subject, made_of))
+    wanted = TestImage(subject, made_of, options, host)
+    buildable.ensure(wanted, host, rebuild=options.rebuild, report=report)
     try:
         return daemon.require_image(client, name)
     except ImageNotBuilt as absent:

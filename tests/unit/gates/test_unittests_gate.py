@@ -24,6 +24,7 @@ from ftbuild.gates.runner import Skipped
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.unittests import gate, image, runner
 from ftbuild.host import disk
+from ftbuild.plan import Plan
 from ftbuild.sources import taking
 from ftbuild.text.results import State
 from tests.unit.gates.test_unittests import planned
@@ -157,10 +158,12 @@ def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     def go(*, rebuild: bool = False, made: bool = True) -> str:
         host = bake.Host(jobs=3)
 
-        def run_job(built: Any, job: bake.Job, *, stage_more: Callable[[], None]) -> None:
-            cell.started.append((built, job))
-            (job.folder / context.RECIPE).mkdir(parents=True, exist_ok=True)
-            stage_more()
+        def stage(plan: Plan, options: BuildOptions, folder: Path, report: object) -> None:
+            cell.started.append(("stage", plan))
+            (folder / context.RECIPE).mkdir(parents=True, exist_ok=True)
+
+        def run(job: bake.Job, host: bake.Host, *, report: object) -> None:
+            cell.started.append((host, job))
             if made:
                 cell.images[cell.name] = SimpleNamespace(id="sha256:new", labels={})
 
@@ -168,7 +171,8 @@ def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         monkeypatch.setattr(builds, "host_settings", lambda client, options: host)
         monkeypatch.setattr(base, "ensure", lambda *given, **_: cell.started.append(("base", given[1:])))
         monkeypatch.setattr(disk, "require", lambda *given: cell.started.append(("disk", given)))
-        monkeypatch.setattr(builds, "run_job", run_job)
+        monkeypatch.setattr(builds, "stage", stage)
+        monkeypatch.setattr(bake, "run", run)
         monkeypatch.setattr(taking, "export", lambda *given, **_: cell.started.append(("export", given)))
         options = BuildOptions(tmp_path / "cache", tmp_path, rebuild=rebuild)
         return image.ensure(cell.subject, cell.made_of, options)
@@ -181,11 +185,13 @@ def test_an_image_is_built_with_googletest_its_initial_cache_and_the_runner(
 ) -> None:
     assert builder() == "sha256:new"
     plan, folder = cell.subject.plan, cell.subject.folder
-    buildx_version, based, space, (built, job), exported = cell.started
+    buildx_version, based, space, staged, exported, (host, job) = cell.started
     assert buildx_version == "buildx"
     assert based == ("base", (plan, bake.Host(jobs=3), tmp_path, tmp_path / "cache"))
     assert space == ("disk", (tmp_path, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}"))
-    assert (built.plan, built.host, job.folder) == (plan, bake.Host(jobs=3), folder)
+    assert staged == ("stage", plan)
+    assert (host, job.folder) == (bake.Host(jobs=3), folder)
+    assert json.loads(job.file.read_text()) == job.definition
     assert job.prefix == "unittests-"
     made_of = cell.made_of
     assert job.definition == image.definition(plan, made_of, bake.Host(jobs=3))
