@@ -151,6 +151,6 @@ def digests(config: Config, report: Reporter = print) -> dict[str, dict[str, str
 
 def _alternatives(base: PlannedBase) -> str:
     return (
-        "check network and proxy (invoke doctor), docker load the image from a file, or use another base "
-        f"than {base.name}: --base open needs Debian's and PyPI's packages only"
+        "check network and proxy (invoke doctor), docker load the image from a file, or leave out --base "
+        f"{base.name}: the release's own base needs Debian's and PyPI's packages only"
     )
