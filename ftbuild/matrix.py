@@ -104,11 +104,12 @@ def select(
         wanted = {_sm_set(config, text) for text in sms}
         chosen = [c for c in chosen if c.triton in releases and (not wanted or c.sms in wanted)]
     else:
+        groups = [_sm_set(config, text) for text in sms]
         chosen = [
             _cell(config, release, group, base)
             for release, base in _pairs(config, releases, bases)
             if triton or release in _base(config, base).releases
-            for group in ([_sm_set(config, text) for text in sms] or _defaults(config, release))
+            for group in groups or [(sm,) for sm in config.matrix.releases[release].default_sms]
         ]
     if not chosen:
         raise _nothing()
@@ -130,7 +131,7 @@ def select_with_excluded(
     Raises ConfigError for a base, a release or an SM that does not exist, NothingSelected when no cell is
     left.
     """
-    table = _narrowed(config, triton=triton, sms=sms, cells=cells, bases=bases)
+    table = _narrowed(config, triton, sms, cells, bases)
     if not table.cells:
         raise _nothing()
     return table
@@ -148,19 +149,14 @@ def overview(
 
     Raises as `select_with_excluded`, but what has cells that cannot exist alone is a table, too.
     """
-    table = _narrowed(config, triton=triton, sms=sms, cells=cells, bases=bases or tuple(config.bases.bases))
+    table = _narrowed(config, triton, sms, cells, bases or tuple(config.bases.bases))
     if not (table.cells or table.excluded):
         raise _nothing()
     return table
 
 
 def _narrowed(
-    config: Config,
-    *,
-    triton: Sequence[str],
-    sms: Sequence[str],
-    cells: Sequence[str],
-    bases: Sequence[str],
+    config: Config, triton: Sequence[str], sms: Sequence[str], cells: Sequence[str], bases: Sequence[str]
 ) -> Matrix:
     groups = [_sm_set(config, text) for text in sms] or [(sm,) for sm in config.matrix.sms]
     candidates = dict.fromkeys(
@@ -326,10 +322,6 @@ def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
         advice = "; ".join(filter(None, (stand_ins(sm, config.matrix.sms) for sm in unknown)))
         raise ConfigError(f"{sm_codes(unknown)} is not in the matrix", hint=advice or known)
     return sms
-
-
-def _defaults(config: Config, release: str) -> list[tuple[Sm, ...]]:
-    return [(sm,) for sm in config.matrix.releases[release].default_sms]
 
 
 def _by_glob(config: Config, table: Matrix, globs: Sequence[str], bases: Sequence[str]) -> list[Cell]:
