@@ -10,14 +10,13 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
 from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
-from ftbuild.not_built import NotBuiltHere
 from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id, stand_ins
 
 _ID = re.compile(r"(?P<triton>[^-]+)-sm(?P<sms>\d+(?:_\d+)*)(?:-(?P<base>.+))?")
@@ -36,8 +35,17 @@ class Cell:
 
     @property
     def id(self) -> str:
-        """`22.12-sm80`, `22.12-sm80_86`; another base than the default is named: `22.12-sm80-open`."""
-        return f"{self.triton}-sm{sm_set_id(self.sms)}" + ("" if self.is_default_base else f"-{self.base}")
+        """`22.12-sm80`, `22.12-sm80_86`; another base than the release's is named: `22.12-sm80-ngc`."""
+        return self._short_id if self.is_default_base else self.full_id
+
+    @property
+    def full_id(self) -> str:
+        """The id with the base, whichever it is: `22.12-sm80-open`."""
+        return f"{self._short_id}-{self.base}"
+
+    @property
+    def _short_id(self) -> str:
+        return f"{self.triton}-sm{sm_set_id(self.sms)}"
 
     def __str__(self) -> str:
         return self.id
@@ -60,7 +68,7 @@ class Matrix:
 
 
 def make_matrix(config: Config, *bases: str) -> Matrix:
-    """Return all single-SM cells on these bases (none: on the configured default base)."""
+    """Return all single-SM cells on these bases (none: each release's cells on its own base)."""
     cells, excluded = [], []
     pairs = _pairs(config, tuple(config.matrix.releases), bases)
     for (triton, base), sm in itertools.product(pairs, config.matrix.sms):
@@ -82,10 +90,10 @@ def select(
 ) -> tuple[Cell, ...]:
     """Return the cells that the options select.
 
-    `bases` names bases (none: the default one), each with the releases that it carries, `triton` releases
-    (none: all), `sms` holds one value per image, either an SM (`80`) or several in
-    one image (`80,86`); none means the default SMs of each release. `cells` are globs on cell ids and
-    select among all possible single-SM cells. One that matches none of them selects among those of every
+    `bases` names bases (none: each release's own), each with the releases that it carries, `triton` releases
+    (none: all), `sms` holds one value per image, either an SM (`80`) or several in one image (`80,86`); none
+    means the default SMs of each release. `cells` are globs on cell ids, with or without the base in them,
+    and select among all possible single-SM cells. One that matches none of them selects among those of every
     base, if none is named, and as an id any cell. Raises ConfigError for a value that does not exist or that
     names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
     """
@@ -96,11 +104,12 @@ def select(
         wanted = {_sm_set(config, text) for text in sms}
         chosen = [c for c in chosen if c.triton in releases and (not wanted or c.sms in wanted)]
     else:
+        groups = [_sm_set(config, text) for text in sms]
         chosen = [
             _cell(config, release, group, base)
             for release, base in _pairs(config, releases, bases)
             if triton or release in _base(config, base).releases
-            for group in ([_sm_set(config, text) for text in sms] or _defaults(config, release))
+            for group in groups or [(sm,) for sm in config.matrix.releases[release].default_sms]
         ]
     if not chosen:
         raise _nothing()
@@ -122,6 +131,33 @@ def select_with_excluded(
     Raises ConfigError for a base, a release or an SM that does not exist, NothingSelected when no cell is
     left.
     """
+    table = _narrowed(config, triton, sms, cells, bases)
+    if not table.cells:
+        raise _nothing()
+    return table
+
+
+def overview(
+    config: Config,
+    *,
+    triton: Sequence[str] = (),
+    sms: Sequence[str] = (),
+    cells: Sequence[str] = (),
+    bases: Sequence[str] = (),
+) -> Matrix:
+    """Return every cell within the options, with those that cannot exist as excluded; no base: on each.
+
+    Raises as `select_with_excluded`, but what has cells that cannot exist alone is a table, too.
+    """
+    table = _narrowed(config, triton, sms, cells, bases or tuple(config.bases.bases))
+    if not (table.cells or table.excluded):
+        raise _nothing()
+    return table
+
+
+def _narrowed(
+    config: Config, triton: Sequence[str], sms: Sequence[str], cells: Sequence[str], bases: Sequence[str]
+) -> Matrix:
     groups = [_sm_set(config, text) for text in sms] or [(sm,) for sm in config.matrix.sms]
     candidates = dict.fromkeys(
         cell
@@ -139,8 +175,6 @@ def select_with_excluded(
     )
     reasons = {cell: tuple(_reasons(config, cell)) for cell in candidates}
     possible = tuple(cell for cell in candidates if not reasons[cell])
-    if not possible:
-        raise _nothing()
     return Matrix(possible, tuple(Excluded(cell, why) for cell, why in reasons.items() if why))
 
 
@@ -155,12 +189,11 @@ def entry(config: Config, triton: str, sms: Iterable[int], base: str) -> Cell | 
     return Excluded(cell, reasons) if reasons else cell
 
 
-def as_json(config: Config, table: Matrix, not_built: Sequence[NotBuiltHere] = ()) -> str:
-    """Return the matrix for programs: `cells`, `excluded` with reasons, and images that are data only."""
+def as_json(config: Config, table: Matrix) -> str:
+    """Return the matrix for programs: `cells` with what is known of them, and `excluded` with reasons."""
     excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
     cells = [{**_record(cell), "evidence": evidence(config, cell)} for cell in table.cells]
-    later = [asdict(each) for each in not_built]
-    return json.dumps({"cells": cells, "excluded": excluded, "not_built": later}, indent=2)
+    return json.dumps({"cells": cells, "excluded": excluded}, indent=2)
 
 
 def as_github(cells: Iterable[Cell]) -> str:
@@ -188,6 +221,30 @@ def evidence(config: Config, cell: Cell) -> dict[Sm, str]:
     return {sm: ran.get(sm) or (NEVER if sm in built else NEVER_BUILT) for sm in cell.sms}
 
 
+def unproven(config: Config, cells: Iterable[Cell]) -> list[str]:
+    """Return a warning for each base that was never built for a release whose own base was."""
+    found: dict[tuple[str, str], str] = {}
+    for cell in cells:
+        base, own = _base(config, cell.base), config.matrix.releases[cell.triton].base
+        if base.built.get(cell.triton) or not _base(config, own).built.get(cell.triton):
+            continue
+        what = f", which is {base.image.format(release=cell.triton)}," if base.image else ""
+        found[cell.triton, cell.base] = (
+            f"nothing on base {cell.base}{what} was ever built or tested by the authors of ftbuild; "
+            f"without --base, {cell.triton} stands on {own}, which was"
+        )
+    return list(found.values())
+
+
+def renamed(cells: Iterable[Cell], globs: Sequence[str]) -> list[str]:
+    """Return what to say of ids that name the base of a release, which the id of a cell leaves out."""
+    return [
+        f"{cell.full_id} is called {cell.id}: {cell.base} is the base of {cell.triton}"
+        for cell in cells
+        if cell.is_default_base and cell.full_id in globs
+    ]
+
+
 def cuda_version(config: Config, cell: Cell) -> str:
     """Return the CUDA version that compiles the cell: the base's own, else the release's."""
     return _base(config, cell.base).cuda or config.matrix.releases[cell.triton].cuda
@@ -203,8 +260,13 @@ def _releases(config: Config, wanted: Sequence[str]) -> tuple[str, ...]:
 
 
 def _pairs(config: Config, releases: Sequence[str], bases: Sequence[str]) -> list[tuple[str, str]]:
-    """Return releases and bases; one that a base carries is left out on those that do not carry it."""
-    names = tuple(dict.fromkeys(bases)) or (config.bases.default,)
+    """Return releases and bases, none named: each release with its own.
+
+    A release that one of the named bases carries is left out on those that do not carry it.
+    """
+    if not bases:
+        return [(release, config.matrix.releases[release].base) for release in releases]
+    names = tuple(dict.fromkeys(bases))
     carried = {name: _base(config, name).releases for name in names}
     anywhere = set().union(*carried.values())
     return [
@@ -215,7 +277,7 @@ def _pairs(config: Config, releases: Sequence[str], bases: Sequence[str]) -> lis
 
 
 def _matches(cell: Cell, globs: Sequence[str]) -> bool:
-    return not globs or any(fnmatchcase(cell.id, glob) for glob in globs)
+    return not globs or any(fnmatchcase(name, glob) for glob in globs for name in (cell.id, cell.full_id))
 
 
 def _nothing() -> NothingSelected:
@@ -227,7 +289,7 @@ def _record(cell: Cell) -> dict[str, object]:
 
 
 def _cell(config: Config, triton: str, sms: tuple[Sm, ...], base: str) -> Cell:
-    return Cell(triton, sms, base, base == config.bases.default)
+    return Cell(triton, sms, base, base == config.matrix.releases[triton].base)
 
 
 def bases_of(config: Config, releases: Collection[str], name: str | None) -> list[str]:
@@ -262,10 +324,6 @@ def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
     return sms
 
 
-def _defaults(config: Config, release: str) -> list[tuple[Sm, ...]]:
-    return [(sm,) for sm in config.matrix.releases[release].default_sms]
-
-
 def _by_glob(config: Config, table: Matrix, globs: Sequence[str], bases: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
     for glob in globs:
@@ -294,7 +352,7 @@ def _elsewhere(config: Config, glob: str, bases: Sequence[str]) -> list[Cell]:
     named = _ID.fullmatch(glob)
     if named is None or named["triton"] not in config.matrix.releases:
         return []
-    base = named["base"] or config.bases.default
+    base = named["base"] or config.matrix.releases[named["triton"]].base
     sms = _sm_set(config, named["sms"])
     return [_cell(config, named["triton"], sms, base)] if base in names else []
 

@@ -1,4 +1,4 @@
-"""The main job: build the images of each cell, verify them, move the tags.
+"""The main job, for each cell: ensure its base, stage, bake, verify, move the tags.
 
 A failed cell does not stop the others; the caller ends with the worst exit code. Moving tags move only after
 both images of a cell are built and verified, so an interruption leaves no cell half-tagged.
@@ -7,18 +7,18 @@ both images of a cell are built and verified, so an interruption leaves no cell 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
-from ftbuild.build import bake, base
-from ftbuild.build.run import CELL_BYTES, BuildOptions, CellBuild, host_settings, run_job
-from ftbuild.config.schema import Config
+from ftbuild.build import bake, buildable
+from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.errors import FtbuildError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
-from ftbuild.host import disk, failures, locks
+from ftbuild.host import failures, locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import from_builder
 from ftbuild.publishing.names import Names
@@ -49,7 +49,6 @@ class Outcome:
 
 
 def build_cells(
-    config: Config,
     plans: Sequence[Plan],
     options: BuildOptions,
     names: Names | None = None,
@@ -68,9 +67,7 @@ def build_cells(
     session = PublishSession(Options(names, options.work)) if names else None
     host = host_settings(client, options, pushes=session is not None)
     return [
-        _outcome(
-            CellBuild(config, plan, client, host, options, reporter.prefixed(report, plan.cell.id)), session
-        )
+        _outcome(CellBuild(plan, client, host, options, reporter.prefixed(report, plan.cell.id)), session)
         for plan in plans
     ]
 
@@ -114,55 +111,44 @@ def _sizes(cell: CellBuild) -> dict[str, int]:
 
 
 def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
-    plan, options = cell.plan, cell.options
-
-    def is_made() -> bool:
-        return not options.rebuild and all(daemon.image(cell.client, plan.tag(name)) for name in PRODUCTS)
-
-    if is_made():
-        cell.report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
-        _accept(cell)
-        return "present"
-    base.ensure(cell.client, cell.config, plan, cell.host, options.work, options.cache, report=cell.report)
-    disk.require(options.work, CELL_BYTES, f"building {plan.cell.id}")
-    names = [plan.tag(product, moving=moving) for product in PRODUCTS for moving in (False, True)]
+    """Build, fetch, verify, move the tags; return whether the images were built or present."""
+    names = [cell.plan.tag(product, moving=moving) for product in PRODUCTS for moving in (False, True)]
     with daemon.replacing(cell.client, *names):
-        if session:
-            _build_elsewhere(cell, session)
-        else:
-            _require_base_at_hand(cell)
-            run_job(cell, bake.Job(cell.folder, bake.cell_definition(plan, cell.host)), is_made=is_made)
-            _accept(cell)
-    cell.report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
-    return "built"
+        return _ensure_named(cell, session)
 
 
-def _require_base_at_hand(cell: CellBuild) -> None:
-    """Raise ConfigError if the builder has no way to the base: one that is no engine asks registries only."""
-    host, planned = cell.host, cell.plan.base
-    if planned.local and host.builder and not host.is_engine:
-        raise ConfigError(
-            f"builder {host.builder} cannot get the base {planned.name}, which is built here",
-            hint="--push REGISTRY brings it to the builder, and the images back",
-        )
-
-
-def _build_elsewhere(cell: CellBuild, session: PublishSession) -> None:
-    """Let the builder push both images; fetch them by digest, verify them, then set their staged tags."""
-    plan, host, report = cell.plan, cell.host, cell.report
-    place = from_builder.destination(session, plan, by_digest=not host.is_engine, report=report)
-    job = bake.Job(cell.folder, bake.cell_definition(plan, host, place))
-    run_job(cell, job)
-    digests = from_builder.pushed(job.metadata, plan)
-    from_builder.fetch(session, plan, digests, report=report)
+def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
+    plan, report = cell.plan, cell.report
+    cell = replace(cell, elsewhere=_destination(cell, session)) if session else cell
+    job = buildable.ensure(cell, cell.host, rebuild=cell.options.rebuild, report=report)
+    digests = _fetched(cell, session, job) if session and job else {}
+    if not job:
+        report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
     _accept(cell)
-    from_builder.stage(session, plan, digests, report=report)
+    if session and job:
+        from_builder.stage(session, plan, digests, report=report)
+    if job:
+        report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
+    return "built" if job else "present"
+
+
+def _destination(cell: CellBuild, session: PublishSession) -> Callable[[], bake.Staging]:
+    """Return what says where a builder pushes, once the base is made, which it brings there."""
+    by_digest = not cell.host.is_engine
+    return partial(from_builder.destination, session, cell.plan, by_digest=by_digest, report=cell.report)
+
+
+def _fetched(cell: CellBuild, session: PublishSession, job: bake.Job) -> dict[str, str]:
+    """Bring by digest what the builder has pushed; return the digests by product."""
+    digests = from_builder.pushed(job.metadata, cell.plan)
+    from_builder.fetch(session, cell.plan, digests, report=cell.report)
+    return digests
 
 
 def _accept(cell: CellBuild) -> None:
     """Verify both images, then point the moving tags at them."""
     plan = cell.plan
-    subject = Subject(cell.client, cell.config, plan, cell.folder, cell.options.cache, cell.report)
+    subject = Subject(cell.client, plan, cell.folder, cell.options.cache, cell.report)
     with locks.cell(cell.folder, cell.report):
         for product, image in gate.require(subject).items():
             # By id: a name may refer to another image by now.

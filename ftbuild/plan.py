@@ -1,7 +1,8 @@
 """Plans: everything that decides an image, from configuration, lock and cell, and nothing of a machine.
 
-Pure but for reading the project's own files. Later steps (context, bake, build) only carry a Plan out. Two
-plans with the same input key give the same image.
+A plan is closed: it holds pins, diffs and the bytes of recipe files, so that later steps (staging, bake,
+verify) need a plan and a place, and what is edited after it was made changes nothing of its build. Two plans
+with the same input key give the same image.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from ftbuild.config.holes import Known
 from ftbuild.config.recipe import RecipeFile
 from ftbuild.config.schema import BaseConfig, Config, LocalBase
 from ftbuild.errors import ConfigError
-from ftbuild.host.redaction import redact
 from ftbuild.matrix import Cell
 from ftbuild.sm import sm_list
-from ftbuild.sources import lock, requirements
+from ftbuild.sources import planned, requirements
 from ftbuild.sources.debian.pinned import locked
+from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 from ftbuild.sources.patches import series
 
 # Raised by hand when the build changes, but no file that the key covers.
@@ -63,32 +64,6 @@ class Revision:
     def epoch(self) -> int:
         """Its time in seconds since 1970, for SOURCE_DATE_EPOCH (reproducible-builds.org)."""
         return int(datetime.fromisoformat(self.time).timestamp())
-
-
-@dataclass(frozen=True)
-class PlannedSource:
-    """A pinned tree and its place below the source root; `server`: its base compiles it, not the cell."""
-
-    repository: str
-    url: str
-    ref: str
-    commit: str
-    tree: str
-    path: str
-    sparse: tuple[str, ...]
-    without: tuple[str, ...]
-    version: str | None
-    server: bool = False
-
-
-@dataclass(frozen=True)
-class PlannedPatch:
-    """A series entry that applies to this cell."""
-
-    component: str
-    file: str
-    fingerprint: str
-    origin: str
 
 
 @dataclass(frozen=True)
@@ -194,7 +169,7 @@ class Plan:
 
     def patch_names(self) -> tuple[str, ...]:
         """Return the patches that the cell takes, as `component/file`, in order of application."""
-        return tuple(f"{patch.component}/{patch.file}" for patch in self.patches)
+        return tuple(patch.name for patch in self.patches)
 
     def arguments(self) -> dict[str, str]:
         """Return the build arguments of the Dockerfile, the same for every stage."""
@@ -292,8 +267,8 @@ class Plan:
                 **asdict(replace(self.base, local=None, debian=None)),
                 "debian": self.base.snapshot or None,
             },
-            "sources": [asdict(s) for s in self.sources],
-            "patches": [asdict(p) for p in self.patches],
+            "sources": [s.record() for s in self.sources],
+            "patches": [p.record() for p in self.patches],
             "trees": [asdict(t) for t in self.trees],
             "environment": dict(self.toolchain.environment()),
             "arguments": self.arguments(),
@@ -386,33 +361,20 @@ def _sources(config: Config, cell: Cell, base: BaseConfig) -> Iterator[PlannedSo
         repository = config.sources.repositories[name]
         if repository.server and not compiles_server:
             continue
-        pinned, ref = lock.pinned(config, release, name), config.sources.releases[release][name]
-        yield PlannedSource(
-            repository=name,
-            url=redact(repository.url),
-            ref=ref.ref,
-            commit=pinned.commit,
-            tree=pinned.tree,
-            path=repository.path,
-            sparse=repository.sparse,
-            without=repository.left_out(cell.sms),
-            version=ref.version,
-            server=repository.server,
-        )
+        yield planned.source(config, release, name, cell.sms)
 
 
 def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[PlannedPatch]:
     for component, entries in series.read_series(config).items():
         for entry in series.applicable(entries, versions.get(component) or ""):
-            if entry.commit:
-                lock.pinned_backport(config, entry)  # a missing pin fails the plan, not the build
-            yield PlannedPatch(component, entry.file, series.fingerprint(entry), entry.origin)
+            yield planned.patch(config, entry)
 
 
 def _wheels(base: BaseConfig, files: tuple[RecipeFile, ...]) -> Iterator[PlannedWheel]:
     for file in files:
         if file.role in base.requirements_by_role():
-            for pinned in requirements.read(file.path).locked():
+            text = file.content.decode("utf-8", "replace")
+            for pinned in requirements.parsed(file.path, text).locked():
                 yield PlannedWheel(file.role, pinned.name, pinned.version, pinned.wheel, pinned.sha256)
 
 

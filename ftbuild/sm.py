@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from ftbuild.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pydantic import GetCoreSchemaHandler
+    from pydantic_core import CoreSchema
 
 _ONE = re.compile(r"(?:sm_|compute_)?(\d{2,3})|(\d{1,2})\.(\d)", re.ASCII)
 _BETWEEN = re.compile(r",|(?<=\d)_(?=\d)")
@@ -20,6 +25,12 @@ class Sm(int):
 
     An int, so that YAML keys, JSON records and image labels hold the plain number.
     """
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(cls, core_schema.int_schema(strict=True))
 
     @classmethod
     def parse(cls, text: str) -> Sm:

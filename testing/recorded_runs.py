@@ -95,13 +95,13 @@ def cell(
     start: float,
     codes: Mapping[str, int],
     *,
-    base: str = "ngc",
+    base: str = "open",
     state: State | None = None,
     reason: Reason | None = None,
     **more: object,
 ) -> CellRecord:
     """Return a cell whose steps ended with `codes`; state and reason follow from the last unless given."""
-    name = f"{release}-sm{'_'.join(map(str, sms))}" + ("" if base == "ngc" else f"-{base}")
+    name = f"{release}-sm{'_'.join(map(str, sms))}" + ("" if base == "open" else f"-{base}")
     took = {"build": 38 * MINUTE + sms[0], "smoke": 4 * MINUTE, "publish": 96.0}
     steps, at = [], start
     for job, code in codes.items():
@@ -297,8 +297,8 @@ def bad() -> NightlyRun:
             [90],
             16800,
             ALL,
-            base="open",
-            images=images("22.12-sm90-open", 1.59),
+            base="ngc",
+            images=images("22.12-sm90-ngc", 1.59),
             compiles={"backend": units(531, 0.3)},
         ),
     ]

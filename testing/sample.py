@@ -77,7 +77,7 @@ def use_small_base(folder: Path) -> None:
     """Let a copied configuration stand on a base of a quarter of the size; see SMALL_BASE.
 
     Of Debian's packages it locks the system's alone: the others are in the images that it is made from. The
-    copy has no other base.
+    copy has no other base, and only the releases that stand on it.
     """
     base = sample_plan().base
     assert base.debian is not None
@@ -97,6 +97,12 @@ def use_small_base(folder: Path) -> None:
     }
     content["bases"] = {base.name: {**content["bases"][base.name], "local": small}}
     file.write_text(yaml.safe_dump(content, sort_keys=False))
+    matrix = folder / "matrix.yaml"
+    described = yaml.safe_load(matrix.read_text())
+    described["releases"] = {
+        name: release for name, release in described["releases"].items() if release["base"] == base.name
+    }
+    matrix.write_text(yaml.safe_dump(described, sort_keys=False))
 
 
 def only_gpt(folder: Path, **changed: str) -> None:

@@ -122,7 +122,6 @@ class Machine:
         host = bake.Host(self.workspace.jobs, ca_bundle(None), progress="plain")
         base.ensure(
             daemon.connect(),
-            self.workspace.load(),
             plan,
             host,
             self.workspace.work,
@@ -130,9 +129,7 @@ class Machine:
             report=to_stderr,
         )
         online = bake.REMOTE_STORAGE in (settings or {})
-        context.stage(
-            self.workspace.load(), plan, cache_folder(), folder, online=online, report=lambda line: None
-        )
+        context.stage(plan, cache_folder(), folder, online=online, report=lambda line: None)
         stages = [
             stage for stage in context.WHEEL_STAGES if stage in (context.TOOLCHAIN, *self.workspace.trees)
         ]

@@ -19,8 +19,9 @@ from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.host.git import NO_REPOSITORY, git, last_line
 from ftbuild.host.shell import CommandFailed
-from ftbuild.plan import Plan, PlannedSource
+from ftbuild.plan import Plan
 from ftbuild.sources import fetch, repositories
+from ftbuild.sources.inputs import PlannedSource
 from ftbuild.text.reporter import to_stderr
 
 NAME = "sources"
@@ -62,7 +63,7 @@ def run(workspace: Workspace) -> Result:
         store.name.rpartition("-")[0]: packed(store) for store in sorted((cache / "git").glob("*.git"))
     }
     folder = workspace.work / "staged"
-    staged = [staging(config, plan, cache, folder) for _ in range(workspace.rounds)]
+    staged = [staging(plan, cache, folder) for _ in range(workspace.rounds)]
     weights = weigh(folder / context.SOURCES)
     recipe = workspace.work / f"transfer-{uuid.uuid4().hex}"
     first, second = (send(plan.base.serving, folder / context.SOURCES, recipe) for _ in range(2))
@@ -115,12 +116,12 @@ def brought_by(plan: Plan, source: PlannedSource) -> PlannedSource:
     return next((other for other in plan.sources if Path(other.path) in parents), source)
 
 
-def staging(config: Config, plan: Plan, cache: Path, folder: Path) -> Used:
+def staging(plan: Plan, cache: Path, folder: Path) -> Used:
     """Measure copying and patching a cell's sources from a full cache."""
     shutil.rmtree(folder, ignore_errors=True)
     os.sync()  # earlier writes must not count
     used = stopwatch()
-    context.stage(config, plan, cache, folder, report=lambda line: None)
+    context.stage(plan, cache, folder, report=lambda line: None)
     return used()
 
 

@@ -32,8 +32,8 @@ IMAGES = ROOT / "docs" / "images"
 COLUMNS = 112
 # What is shown of each recording: command line, lines of its output.
 RECORDINGS = {
-    "matrix": ("invoke matrix --base open", None),
-    "dry-run": ("invoke build --sm 90 --triton 22.12 --base open --dry-run", None),
+    "matrix": ("invoke matrix", None),
+    "dry-run": ("invoke build --sm 90 --triton 22.12 --dry-run", None),
     "verify": ("invoke verify --config buildcfg/sample --sm 80 --triton 22.12", 26),
 }
 SCREEN = {"width": 1100, "height": 900}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import registry
-from ftbuild.build import bake, context, os_layer, packages
+from ftbuild.build import bake, buildable, context, os_layer, packages
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, daemon, made
 from ftbuild.errors import HostError
-from ftbuild.host import disk, locks
+from ftbuild.host import disk
 from ftbuild.plan import Plan, PlannedBase
 from ftbuild.sources import downloads
 from ftbuild.sources.debian import archive
@@ -29,7 +29,6 @@ LOCAL_BASE_BYTES = 16 * GIB
 
 def ensure(
     client: docker.DockerClient,
-    config: Config,
     plan: Plan,
     host: bake.Host,
     work: Path,
@@ -51,55 +50,75 @@ def ensure(
     # A local base is made in the engine, and every image is verified there.
     for builder in dict.fromkeys((builders.ENGINE, host.builder or builders.ENGINE)):
         builders.require_platform(builder, base.platform)
-    if not rebuild and _is_present(client, plan, cache, report):
-        return
     if base.local is None:
+        if not rebuild and _is_present(client, plan, cache, report):
+            return
         registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
         return
-    folder = work / f"base-{base.name}" / base.serving.rpartition(":")[2]
-    with locks.cell(folder, report, f"base {base.name}") as waited:
-        if waited and not rebuild and _is_present(client, plan, cache, report):
-            return
-        _make(client, config, plan, host, folder, cache, report)
+    here = replace(host, builder=builders.ENGINE, driver=builders.DOCKER)
+    images = BaseImages(client, plan, here, work, cache, report)
+    with daemon.replacing(client, base.serving, base.devel):
+        job = buildable.ensure(images, here, rebuild=rebuild, report=report)
+    if job:
+        for name in (base.serving, base.devel):
+            made.note(cache, name, daemon.require_image(client, name))
+
+
+@dataclass(frozen=True)
+class BaseImages:
+    """Both images of a local base: to serve from, and to compile in."""
+
+    client: docker.DockerClient
+    plan: Plan
+    host: bake.Host
+    work: Path
+    cache: Path
+    report: Reporter
+    prefix: str = ""
+
+    @property
+    def name(self) -> str:
+        """`base open`."""
+        return f"base {self.plan.base.name}"
+
+    @property
+    def folder(self) -> Path:
+        """The folder, named by the key of the base."""
+        return self.work / f"base-{self.plan.base.name}" / self.plan.base.serving.rpartition(":")[2]
+
+    def is_made(self) -> bool:
+        """Return whether both images are in the engine, and are those that were made here."""
+        return _is_present(self.client, self.plan, self.cache, self.report)
+
+    def prepare(self) -> None:
+        """Raise HostError without the space that it takes."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        disk.require(self.folder, LOCAL_BASE_BYTES, self.name)
+
+    def stage(self) -> Mapping[str, object]:
+        """Fetch and stage packages, sources and wheels, and make the operating system."""
+        plan, base, cache, folder, report = self.plan, self.plan.base, self.cache, self.folder, self.report
+        assert base.local is not None
+        assert base.debian is not None
+        report(f"{self.name}: building {base.serving} (a few minutes, once)")
+        downloads.fetch_all(archive.downloads(base.debian), cache, report, ca=self.host.ca)
+        os_image = os_layer.ensure(
+            self.client, base.debian, base.architecture, base.local.os_image, cache, report
+        )
+        packages.stage(base.debian, cache, folder / packages.CONTEXT)
+        roles = [context.SERVER]
+        if plan.server_sources:
+            context.sources(plan, plan.server_sources, cache, folder, report=report)
+            roles.append(context.TOOLCHAIN)
+        context.wheels(plan, roles, cache, folder, ca=self.host.ca, report=report)
+        context.dockerfile(plan, "base", folder)
+        return bake.base_definition(plan, os_image, self.host)
 
 
 def _is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
     """Return whether both images are in the engine, and are those that were made here if they are local."""
     found = {name: daemon.image(client, name) for name in (plan.base.serving, plan.base.devel)}
     return all(found.values()) and (plan.base.local is None or _are_known(cache, found, report))
-
-
-def _make(
-    client: docker.DockerClient,
-    config: Config,
-    plan: Plan,
-    host: bake.Host,
-    folder: Path,
-    cache: Path,
-    report: Reporter,
-) -> None:
-    """Build a local base in its folder."""
-    base = plan.base
-    assert base.local is not None
-    disk.require(folder, LOCAL_BASE_BYTES, f"base {base.name}")
-    assert base.debian is not None
-    report(f"base {base.name}: building {base.serving} (a few minutes, once)")
-    downloads.fetch_all(archive.downloads(base.debian), cache, report, ca=host.ca)
-    os_image = os_layer.ensure(client, base.debian, base.architecture, base.local.os_image, cache, report)
-    job = bake.Job(folder, bake.base_definition(plan, os_image, host))
-    packages.stage(base.debian, cache, folder / packages.CONTEXT)
-    roles = [context.SERVER]
-    if plan.server_sources:
-        context.sources(config, plan, plan.server_sources, cache, folder, report=report)
-        roles.append(context.TOOLCHAIN)
-    context.wheels(plan, roles, cache, folder, ca=host.ca, report=report)
-    here = replace(host, builder=builders.ENGINE, driver=builders.DOCKER)
-    bake.write(job, here)
-    context.dockerfile(plan, "base", job.folder)
-    with daemon.replacing(client, base.serving, base.devel):
-        bake.run(job, here, report=report)
-    for name in (base.serving, base.devel):
-        made.note(cache, name, daemon.require_image(client, name))
 
 
 def _are_known(cache: Path, found: Mapping[str, Image | None], report: Reporter) -> bool:
@@ -134,6 +153,6 @@ def digests(config: Config, report: Reporter = print) -> dict[str, dict[str, str
 
 def _alternatives(base: PlannedBase) -> str:
     return (
-        "check network and proxy (invoke doctor), docker load the image from a file, or use another base "
-        f"than {base.name}: --base open needs Debian's and PyPI's packages only"
+        "check network and proxy (invoke doctor), docker load the image from a file, or leave out --base "
+        f"{base.name}: the release's own base needs Debian's and PyPI's packages only"
     )

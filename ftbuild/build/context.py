@@ -15,12 +15,12 @@ from pathlib import Path
 
 from ftbuild.build import bake, manifest
 from ftbuild.config.recipe import STEPS
-from ftbuild.config.schema import Config
 from ftbuild.host import files
-from ftbuild.plan import Plan, PlannedSource
-from ftbuild.sources import downloads, fetch, patched
+from ftbuild.plan import Plan
+from ftbuild.sources import downloads, taking
 from ftbuild.sources import wheels as python_wheels
 from ftbuild.sources.downloads import Download
+from ftbuild.sources.inputs import PlannedSource
 from ftbuild.sources.requirements import Requirement
 from ftbuild.text.reporter import Reporter
 
@@ -36,15 +36,7 @@ _OFFLINE = "RUN --network=none \\\n    --mount=type=bind,from=steps,"
 _OWN_OBJECTS = "id=ftbuild-ccache,", "id=ftbuild-ccache-remote,"
 
 
-def stage(
-    config: Config,
-    plan: Plan,
-    cache: Path,
-    folder: Path,
-    *,
-    online: bool = False,
-    report: Reporter = print,
-) -> None:
+def stage(plan: Plan, cache: Path, folder: Path, *, online: bool = False, report: Reporter = print) -> None:
     """Fetch, verify, export and patch the sources of `plan` into `folder`, unless they are there unchanged.
 
     With `online`, compile steps get network access. Raises PinError if a source cannot be fetched or does not
@@ -52,27 +44,22 @@ def stage(
     """
     recipe(plan, folder / RECIPE, online=online)
     (folder / "plan.json").write_text(json.dumps(plan.as_dict(), indent=2) + "\n")
-    sources(config, plan, plan.own_sources, cache, folder, report=report)
+    sources(plan, plan.own_sources, cache, folder, report=report)
 
 
 def sources(
-    config: Config,
-    plan: Plan,
-    wanted: Collection[PlannedSource],
-    cache: Path,
-    folder: Path,
-    *,
-    report: Reporter = print,
+    plan: Plan, wanted: Collection[PlannedSource], cache: Path, folder: Path, *, report: Reporter = print
 ) -> None:
     """Stage those sources of `plan` that are `wanted` into `folder`; see `stage`."""
     if _is_staged(folder, report):
         return
-    release, sms = plan.cell.triton, plan.cell.sms
-    fetch.fetch_release(config, release, cache, sms=sms, report=report)
+    versions = {source.repository: source.version or "" for source in wanted}
+    patches = [patch for patch in plan.patches if patch.component in versions]
+    taking.obtain(wanted, patches, cache, report=report)
     with files.atomic_folder(folder / SOURCES, durable=False) as partial:
         trees = {source.repository: partial / source.path for source in wanted}
-        fetch.export_all(config, release, trees, cache, sms=sms, report=report)
-        patched.apply(config, release, trees, cache, report)
+        taking.export_all(wanted, trees, cache, report=report)
+        taking.apply(patches, trees, versions, cache, report)
         for tree in trees.values():
             _open(partial, *tree.relative_to(partial).parts)
         manifest.write(folder / MANIFEST, manifest.take(partial))
@@ -105,7 +92,7 @@ def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
         text = file.read_text().replace(_OFFLINE, _OFFLINE.replace("--network=none ", ""))
         file.write_text(text.replace(*_OWN_OBJECTS))
     for role in WHEEL_STAGES:
-        shutil.copyfile(plan.file(role).path, folder / f"{role}.txt")
+        plan.file(role).write(folder / f"{role}.txt")
     for tree in plan.trees:
         (folder / f"{tree.name}.cmake").write_text(tree.initial_cache())
     open_to_all(folder)
@@ -122,9 +109,9 @@ def dockerfile(plan: Plan, role: str, folder: Path) -> None:
     steps = folder / STEPS
     shutil.rmtree(steps, ignore_errors=True)
     steps.mkdir(parents=True)
-    shutil.copyfile(plan.file(role).path, folder / "Dockerfile")
+    plan.file(role).write(folder / "Dockerfile")
     for step in plan.steps(role):
-        shutil.copy(step.path, steps)
+        step.write(steps / step.path.name)
 
 
 def wheels(

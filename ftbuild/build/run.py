@@ -1,19 +1,18 @@
-"""Running a bake job: job count, staged folder, lock, log."""
+"""The build of a cell, and the settings of the machine that builds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import cmake
-from ftbuild.build import bake, context
-from ftbuild.config.schema import Config
+from ftbuild.build import bake, base, context
 from ftbuild.engine import builders, daemon
 from ftbuild.errors import ConfigError
-from ftbuild.host import locks
-from ftbuild.plan import Plan
+from ftbuild.host import disk
+from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import GIB
 
@@ -43,19 +42,54 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class CellBuild:
-    """The build of one cell: plan, engine, options and reporter."""
+    """The build of one cell: plan, engine, options and reporter.
 
-    config: Config
+    `elsewhere` returns where the builder pushes the images, None: it loads them into the engine.
+    """
+
     plan: Plan
     client: docker.DockerClient
     host: bake.Host
     options: BuildOptions
     report: Reporter
+    elsewhere: Callable[[], bake.Staging] | None = None
+    name: str = "this cell"
+    prefix: str = ""
 
     @property
     def folder(self) -> Path:
         """Return the folder with the staged context, the bake file, the log and the gate records."""
         return self.plan.folder(self.options.work)
+
+    def is_made(self) -> bool:
+        """Return whether both images are in the engine."""
+        return all(daemon.image(self.client, self.plan.tag(product)) for product in PRODUCTS)
+
+    def prepare(self) -> None:
+        """Make the base; ConfigError if the builder has no way to it."""
+        options, planned = self.options, self.plan.base
+        base.ensure(self.client, self.plan, self.host, options.work, options.cache, report=self.report)
+        disk.require(options.work, CELL_BYTES, f"building {self.plan.cell.id}")
+        # A builder that is no engine asks registries only.
+        if planned.local and self.host.builder and not self.host.is_engine and not self.elsewhere:
+            raise ConfigError(
+                f"builder {self.host.builder} cannot get the base {planned.name}, which is built here",
+                hint="--push REGISTRY brings it to the builder, and the images back",
+            )
+
+    def stage(self) -> Mapping[str, object]:
+        """Stage the inputs of the cell."""
+        stage(self.plan, self.options, self.folder, self.report)
+        return bake.cell_definition(self.plan, self.host, self.elsewhere() if self.elsewhere else None)
+
+
+def stage(plan: Plan, options: BuildOptions, folder: Path, report: Reporter) -> None:
+    """Write sources, recipe and wheels of a cell into `folder`; errors as those of `context`."""
+    online = bake.compiles_online()
+    context.stage(plan, options.cache, folder, online=online, report=report)
+    context.wheels(plan, context.WHEEL_STAGES, options.cache, folder, ca=options.ca, report=report)
+    if online:
+        report(bake.ONLINE)
 
 
 def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes: bool = False) -> bake.Host:
@@ -86,32 +120,3 @@ def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes:
         full=builder.attests if builder else daemon.keeps_attestations(info),
         driver=builder.driver if builder else "",
     )
-
-
-def run_job(
-    cell: CellBuild,
-    job: bake.Job,
-    *,
-    stage_more: Callable[[], None] = lambda: None,
-    is_made: Callable[[], bool] = lambda: False,
-) -> None:
-    """Stage the folder of a cell, call `stage_more` to add to it, and run the job there.
-
-    Another command that works on the cell is waited for; if `is_made` says so, it has done the job. Raises
-    HostError if that takes too long.
-    """
-    with locks.cell(job.folder, cell.report) as waited:
-        if waited and is_made():
-            cell.report("the other command has built it")
-            return
-        online = bake.compiles_online()
-        plan, options, report = cell.plan, cell.options, cell.report
-        context.stage(cell.config, plan, options.cache, job.folder, online=online, report=report)
-        stages = context.WHEEL_STAGES
-        context.wheels(plan, stages, options.cache, job.folder, ca=options.ca, report=report)
-        stage_more()
-        bake.write(job, cell.host)
-        if online:
-            cell.report(bake.ONLINE)
-        cell.report(f"building with {cell.host.jobs} compile jobs, log: {job.log}")
-        bake.run(job, cell.host, report=cell.report)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
+    SELECTING,
     BaseNames,
     Builder,
     CaBundle,
@@ -18,12 +19,13 @@ from ftbuild.cli.options import (
     DryRun,
     Format,
     Jobs,
+    PlanFile,
     Progress,
     Rebuild,
     Releases,
     work_folder,
 )
-from ftbuild.cli.selection import Selection, plans
+from ftbuild.cli.selection import Selection, plans, warn
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
@@ -38,33 +40,31 @@ if TYPE_CHECKING:
 @command()
 def matrix(
     selection: Selection,
-    format: Annotated[Literal["human", "json", "github"], "human, json or github"] = "human",  # noqa: A002
+    format: Annotated[  # noqa: A002
+        Literal["human", "json", "github"], "human, json, or github: what `invoke build` would build"
+    ] = "human",
+    why: Annotated[bool, "list the cells that cannot be built, with the reasons"] = False,
 ) -> int:
-    """List the cells that can be built and, with reasons, those that cannot."""
+    """Show which images can be built on each base, and what is known of them."""
     from ftbuild import matrix as matrices
-    from ftbuild import not_built
     from ftbuild.config import loader
 
     config = loader.load(selection.config)
-    table = matrices.make_matrix(config, *selection.base)
-    if selection.narrows:
-        table = matrices.Matrix(selection.cells(config), ())
     if format == "github":
-        print(matrices.as_github(table.cells if selection.narrows else selection.cells(config)))
-    else:
-        later = [] if selection.narrows else not_built.images(config)
-        if format == "json":
-            print(matrices.as_json(config, table, not_built=later))
-            return 0
-        from ftbuild.cli import explain
+        print(matrices.as_github(selection.cells(config)))
+        return 0
+    table = selection.overview(config)
+    if format == "json":
+        print(matrices.as_json(config, table))
+        return 0
+    from ftbuild.cli import grid
 
-        print(explain.matrix(config, table))
-        if later:
-            print(explain.not_built(later))
+    print(grid.matrix(config, table))
+    print(grid.reasons(table) if why else grid.hint(table))
     return 0
 
 
-@command(needs={"format": ["dry_run"]})
+@command(needs={"format": ["dry_run"]}, beside={"plan": SELECTING})
 def build(
     selection: Selection,
     dry_run: DryRun = False,
@@ -86,13 +86,21 @@ def build(
         "registry (host and path) through which the images come from --builder, to be verified here",
     ] = None,
     stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
+    plan: PlanFile = None,
 ) -> int:
     """Build the runtime and the SDK image of every selected cell."""
+    from ftbuild import plan_file
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError, PinError, worst
 
-    config = loader.load(selection.config)
-    planned = plans(config, selection)
+    # A plan is closed: with one, whatever the configuration says by now decides nothing.
+    config: Config | None = None
+    if plan:
+        planned = [plan_file.read(plan)]
+    else:
+        config = loader.load(selection.config)
+        planned = plans(config, selection)
+        warn(config, planned)
     if (push and not builder) or (stage and not push):
         raise ConfigError(
             "--push needs --builder: the local engine's images need no way here"
@@ -100,12 +108,12 @@ def build(
             else "--stage needs --push",
             hint="invoke publish pushes what is built here",
         )
-    through = _staging(config, push, stage) if push else None
+    through = _staging(push, stage, planned[0].image) if push else None
     bundle = ca_bundle(ca)
     if sources and not Path(sources).is_file():
         raise PinError("the bundle does not exist", where=sources, hint="invoke bundle makes it")
     if dry_run:
-        _print_plans(planned, format)
+        _print_plans(config, planned, format)
         return 0
     # A dry run does without them, in a fifth less time.
     from ftbuild import pipeline
@@ -113,7 +121,7 @@ def build(
     from ftbuild.sources.bundle import read_bundle
 
     if sources:
-        read_bundle(config, Path(sources), cache_folder(), report=print)
+        read_bundle(config or loader.load(selection.config), Path(sources), cache_folder(), report=print)
     options = BuildOptions(
         cache=cache_folder(),
         work=work_folder(),
@@ -124,7 +132,7 @@ def build(
         rebuild=rebuild,
         layer_cache=layer_cache,
     )
-    outcomes = pipeline.build_cells(config, planned, options, through)
+    outcomes = pipeline.build_cells(planned, options, through)
     print(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")
@@ -138,19 +146,20 @@ def _following(folder: Path, built: Sequence[Plan]) -> str | None:
     if not built:
         return None
     cell = built[0].cell
-    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), "--base", cell.base]
+    on = [] if cell.is_default_base else ["--base", cell.base]
+    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), *on]
     given = [] if folder == CONFIG else ["--config", str(folder)]
     return f"{shlex.join(['invoke', 'smoke', *given, *chosen])}, on a machine with such a GPU"
 
 
-def _staging(config: Config, registry: str, stage: str | None) -> Names:
+def _staging(registry: str, stage: str | None, image: str) -> Names:
     """Return the names in a registry; ConfigError for what is none."""
     from ftbuild.publishing import names
 
-    return names.resolve(registry, stage, config.matrix.image)
+    return names.resolve(registry, stage, image)
 
 
-def _print_plans(planned: Sequence[Plan], output: str) -> None:
+def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) -> None:
     from ftbuild.build import bake
     from ftbuild.cli import explain
 
@@ -160,7 +169,7 @@ def _print_plans(planned: Sequence[Plan], output: str) -> None:
     if output == "all":
         print("\n".join(explain.plan(plan) for plan in planned))
     else:
-        print(explain.cells(planned) if len(planned) > 1 else explain.cell(planned[0]))
+        print(explain.cells(planned) if len(planned) > 1 else explain.cell(config, planned[0]))
         print("\n--format all has every value and where it is from, --format json the same for programs")
     if bake.compiles_online():
         print(f"\n{bake.ONLINE}")
@@ -183,12 +192,13 @@ def base(
 
     loaded = loader.load(config)
     planned = plans(loaded, Selection(config, triton, base=base))
+    warn(loaded, planned)
     client = daemon.connect()
     buildx.version()
     options = BuildOptions(cache_folder(), work_folder(), ca=ca_bundle(ca), progress=progress)
     host = host_settings(client, options)
     for plan in {plan.base.serving: plan for plan in planned}.values():
-        bases.ensure(client, loaded, plan, host, options.work, options.cache, rebuild=rebuild)
+        bases.ensure(client, plan, host, options.work, options.cache, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
 
@@ -212,19 +222,20 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
         report("verifying")
         folder = plan.folder(work_folder())
         with locks.cell(folder, report):
-            return gate.run(Subject(client, config, plan, folder, cache_folder(), report))
+            return gate.run(Subject(client, plan, folder, cache_folder(), report))
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)
     return done.exit_code()
 
 
-@command(beside={"any_gpu": ["prepare"]})
+@command(beside={"any_gpu": ["prepare"], "plan": SELECTING})
 def smoke(
     selection: Selection,
     format: Format = "human",  # noqa: A002
     prepare: Annotated[bool, "make the models in the SDK image and stop: needs no GPU"] = False,
     any_gpu: Annotated[bool, "test also on a GPU that the image has no machine code for"] = False,
+    plan: PlanFile = None,
 ) -> int:
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
     from ftbuild.config import loader
@@ -236,17 +247,17 @@ def smoke(
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
-    planned = plans(config, selection)
+    planned = plans(config, selection, plan)
     client = daemon.connect()
     orphans.remove(client, reporter.to_stderr)
 
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
-        subject = Subject(client, config, plan, plan.folder(work_folder()), cache_folder(), report)
+        subject = Subject(client, plan, plan.folder(work_folder()), cache_folder(), report)
         with locks.cell(subject.folder, report):
             if prepare:
-                gate.prepare(subject)
+                gate.prepare(config, subject)
                 return None
-            return gate.run(subject, any_gpu=any_gpu)
+            return gate.run(config, subject, any_gpu=any_gpu)
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)

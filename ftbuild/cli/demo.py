@@ -43,7 +43,7 @@ def run(root: Path, work: Path, *, ca: str | None, progress: str) -> int:
     print(f"{config.lock_file} agrees with sources.yaml and with upstream")
     (plan,) = plans(config, Selection(folder, [TRITON], [SM]))
     options = BuildOptions(cache_folder(), work, ca=ca_bundle(ca), progress=progress)
-    (outcome,) = pipeline.build_cells(config, [plan], options)
+    (outcome,) = pipeline.build_cells([plan], options)
     if outcome.error:
         return outcome.exit_code
     with server_container.serve(plan.tag("runtime"), model_repository(work / "demo")) as running:

@@ -1,4 +1,4 @@
-"""Matrix and plan for people: tables in which every value stands beside the place it came from."""
+"""Plans for people: tables in which every value stands beside the place it came from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from ftbuild.cmake import Tree
 from ftbuild.config.schema import Config
-from ftbuild.matrix import Matrix, evidence
-from ftbuild.not_built import NotBuiltHere
+from ftbuild.matrix import evidence
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.sm import sm_set_id
 from ftbuild.text.tables import render
 
 Row = tuple[str, str, str]
@@ -18,36 +16,6 @@ Row = tuple[str, str, str]
 LABEL_CHARACTERS = 100
 # Beside its name in a terminal of 80 columns.
 VALUE_CHARACTERS = 66
-
-
-def matrix(config: Config, table: Matrix) -> str:
-    """The cells that can be built, and what is known of them, then the others with their reasons."""
-    possible = [
-        (cell.id, cell.triton, f"sm_{sm_set_id(cell.sms)}", "\n".join(evidence(config, cell).values()))
-        for cell in table.cells
-    ]
-    excluded = [(entry.cell.id, "\n".join(entry.reasons)) for entry in table.excluded]
-    return (
-        render(("Cell", "Triton", "SM", "Evidence"), possible) + "\n" + render(("Excluded", "Why"), excluded)
-    )
-
-
-def not_built(images: Sequence[NotBuiltHere]) -> str:
-    """Later images of a registry, and whether our libraries could be layered on them."""
-    rows = [
-        (
-            each.image,
-            each.server,
-            f"libcublas.so.{each.cublas}",
-            str(each.critical),
-            f"CUDA as in {each.libraries}; never tried"
-            if each.fits
-            else f"no: {each.libraries} needs .so.{each.needed}",
-        )
-        for each in images
-    ]
-    titles = ("Not built here", "Server", "Its CUDA", "Critical holes", "Our libraries")
-    return render(titles, rows)
 
 
 def plan(plan: Plan) -> str:
@@ -66,8 +34,9 @@ def plan(plan: Plan) -> str:
     )
 
 
-def cell(plan: Plan) -> str:
-    """What a build of one cell will do, on a screen."""
+def cell(config: Config | None, plan: Plan) -> str:
+    """What a build of one cell will do, on a screen, with what `config` knows of such images."""
+    known = [f"{sm.code}: {what}" for sm, what in evidence(config, plan.cell).items()] if config else []
     pinned = [f"{each.repository} {each.version or each.commit[:7]}" for each in plan.sources]
     components = dict.fromkeys(patch.component for patch in plan.patches)
     patches = [f"{sum(p.component == name for p in plan.patches)} to {name}" for name in components]
@@ -78,7 +47,7 @@ def cell(plan: Plan) -> str:
         ("moving tag", plan.tag("runtime", moving=True)),
         ("base", f"{plan.base.name}: {plan.base.serving}"),
         ("server", f"Triton {plan.server}, CUDA {plan.cuda}, driver {plan.driver} or later"),
-        ("tried", plan.tried),
+        ("known", _wrapped(known) if known else plan.tried),
         ("compiler", f"{plan.toolchain.cc}, {plan.toolchain.cxx}"),
         *((f"tree {tree.name}", " ".join(tree.targets)) for tree in plan.trees),
         ("sources", _wrapped(pinned)),

@@ -23,7 +23,7 @@ def front(
     from ftbuild.serving import front_image
 
     loaded = loader.load(config)
-    planned = plans(loaded, Selection(config, base=[base] if base else []))
+    planned = plans(loaded, Selection(config, base=[base or front_image.default_base(loaded)]))
     options = BuildOptions(
         cache_folder(), work_folder(), ca=ca_bundle(ca), progress=progress, rebuild=rebuild
     )

@@ -43,7 +43,10 @@ Progress = Annotated[
 ]
 Rebuild = Annotated[bool, "build even if the image is there"]
 DryRun = Annotated[bool, "print the plan and stop: needs neither Docker nor network"]
+PlanFile = Annotated[Path | None, "plan file of a nightly run, in place of the options that select cells"]
+# With a plan file they would mean nothing.
+SELECTING = ("triton", "sm", "cell", "base")
 BaseNames = Annotated[
-    Sequence[str], "base to build on, for instance open (repeatable; default: that of bases.yaml)"
+    Sequence[str], "base to build on, for instance ngc (repeatable; default: that of the release)"
 ]
-BaseName = Annotated[str | None, "base to build on, for instance open (default: that of bases.yaml)"]
+BaseName = Annotated[str | None, "base to build on, for instance open (default: the first that has a front)"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.architecture import Architecture
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, ConfigFolder, Format, setting, work_folder
+from ftbuild.cli.options import CONFIG, SELECTING, ConfigFolder, Format, PlanFile, setting, work_folder
 from ftbuild.cli.selection import Selection, plans
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Signing:
     force: Annotated[bool, "let a moving tag go back to an older build"] = False
 
 
-@command()
+@command(beside={"plan": SELECTING})
 def publish(
     selection: Selection,
     target: Target,
@@ -67,6 +67,7 @@ def publish(
         bool, "say what is missing in the registry, and what would be refused, and stop"
     ] = False,
     format: Format = "human",  # noqa: A002
+    plan: PlanFile = None,
 ) -> int:
     """Publish the tested images of every selected cell; what the registry has already is left alone.
 
@@ -81,7 +82,7 @@ def publish(
     from ftbuild.text import reporter
 
     config = loader.load(selection.config)
-    planned = plans(config, selection)
+    planned = plans(config, selection, plan)
     names = target.names(config)
     options = Options(
         names,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.options import CONFIG, ROOT, BaseNames, ConfigFolder, Releases, setting
@@ -17,7 +18,7 @@ _MAKING_IMAGES = ("buildcfg", "dockerfiles", "ftbuild", "patches", "sample", "ta
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftbuild.host.shell import Result
-    from ftbuild.matrix import Cell
+    from ftbuild.matrix import Cell, Matrix
     from ftbuild.plan import Plan, Revision
 
 
@@ -34,15 +35,20 @@ class Selection:
     base: BaseNames = ()
 
     def cells(self, config: Config) -> tuple[Cell, ...]:
-        """Return the selected cells; errors as `matrix.select`."""
+        """Return the selected cells; errors as `matrix.select`. An id of a cell's full form is told of."""
+        from ftbuild import matrix
+        from ftbuild.text.reporter import to_stderr
+
+        chosen = matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
+        for note in matrix.renamed(chosen, self.cell):
+            to_stderr(note)
+        return chosen
+
+    def overview(self, config: Config) -> Matrix:
+        """Return the selected part of the matrix over all bases; errors as `matrix.overview`."""
         from ftbuild import matrix
 
-        return matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
-
-    @property
-    def narrows(self) -> bool:
-        """Whether any cell is named."""
-        return bool(self.triton or self.sm or self.cell)
+        return matrix.overview(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
 
     def words(self) -> tuple[str, ...]:
         """Return the options as typed, but for the configuration folder."""
@@ -50,12 +56,26 @@ class Selection:
         return tuple(word for option, values in named for value in values for word in (option, value))
 
 
-def plans(config: Config, selection: Selection) -> list[Plan]:
-    """Return the plans of the selected cells."""
+def plans(config: Config, selection: Selection, file: Path | None = None) -> list[Plan]:
+    """Return the plans of the selected cells, or the one of a plan file."""
     from ftbuild.plan import make_plan
+
+    if file:
+        from ftbuild import plan_file
+
+        return [plan_file.read(file)]
 
     checkout = revision()
     return [make_plan(config, cell, checkout) for cell in selection.cells(config)]
+
+
+def warn(config: Config, planned: Iterable[Plan]) -> None:
+    """Warn of bases on which nothing was ever built."""
+    from ftbuild import matrix
+    from ftbuild.text.reporter import to_stderr
+
+    for warning in matrix.unproven(config, [plan.cell for plan in planned]):
+        to_stderr(f"warning: {warning}")
 
 
 def _git(*arguments: str) -> Result:

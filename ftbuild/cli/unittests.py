@@ -45,18 +45,20 @@ def unittest(
     config = loader.load(selection.config)
     planned = plans(config, selection)
     options = BuildOptions(cache_folder(), work_folder(), jobs, ca_bundle(ca), builder, progress, rebuild)
+    recipes = {plan.cell: image.recipe(config, plan) for plan in planned}
     if dry_run:
-        _print_recipes([(plan, image.recipe(config, plan)) for plan in planned], format)
+        _print_recipes([(plan, recipes[plan.cell]) for plan in planned], format)
         return 0
     client = daemon.connect()
 
     def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
-        subject = Subject(client, config, plan, plan.folder(options.work), options.cache, report)
-        made = image.ensure(subject, options)
+        subject = Subject(client, plan, plan.folder(options.work), options.cache, report)
+        made_of = recipes[plan.cell]
+        made = image.ensure(subject, made_of, options)
         if prepare:
             return None
         with locks.cell(subject.folder, report):
-            return gate.run(subject, made)
+            return gate.run(subject, made, made_of)
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)

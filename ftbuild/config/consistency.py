@@ -44,9 +44,19 @@ def _releases(config: Config) -> Iterator[Contradiction]:
             for sm in sorted(set(sms) - known):
                 message = f"release {name} names SM {sm}, which `sms` does not describe"
                 yield Contradiction("matrix.yaml", ("releases", name, *keys), message)
+        if wrong := _default_base(config, name, release.base):
+            yield Contradiction("matrix.yaml", ("releases", name, "base"), wrong)
         if name not in config.sources.releases:
             message = f"release {name} of matrix.yaml has no sources"
             yield Contradiction("sources.yaml", ("releases",), message)
+
+
+def _default_base(config: Config, release: str, name: str) -> str | None:
+    """Return what is wrong with the base that the cells of a release stand on, if none is asked for."""
+    base = config.bases.bases.get(name)
+    if base is None:
+        return f"the base {name!r} of release {release} is not described in bases.yaml"
+    return None if release in base.releases else f"base {name} carries no image for release {release}"
 
 
 def _patched_sms(config: Config) -> Iterator[Contradiction]:
@@ -92,9 +102,6 @@ def _sources(config: Config) -> Iterator[Contradiction]:
 
 def _bases(config: Config) -> Iterator[Contradiction]:
     bases = config.bases
-    if bases.default not in bases.bases:
-        message = f"the default base {bases.default!r} is not described"
-        yield Contradiction("bases.yaml", ("default",), message)
     if bases.not_built and getattr(bases.bases.get(bases.not_built.libraries), "cuda", None) is None:
         message = f"{bases.not_built.libraries!r} is no base with a CUDA of its own"
         yield Contradiction("bases.yaml", ("not_built", "libraries"), message)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from pydantic import Base64Bytes
 
 from ftbuild.config.schema import BaseConfig, Config
 from ftbuild.errors import ConfigError, FtbuildError
@@ -19,11 +22,22 @@ _STEP = re.compile(rf"(?<![\w/-]){STEPS}/([\w.-]+)")
 
 @dataclass(frozen=True)
 class RecipeFile:
-    """A file of ours that enters the build, by role."""
+    """A file of ours that enters the build, by role: its content when it was read, and where from."""
 
     role: str
     path: Path
-    sha256: str
+    content: Base64Bytes = field(repr=False)
+    executable: bool = False
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the content."""
+        return hashlib.sha256(self.content).hexdigest()
+
+    def write(self, to: Path) -> None:
+        """Write the file; it is one to run if it was."""
+        to.write_bytes(self.content)
+        to.chmod(0o755 if self.executable else 0o644)
 
 
 def files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
@@ -32,15 +46,16 @@ def files(config: Config, base: BaseConfig) -> Iterator[RecipeFile]:
     if base.local:
         dockerfiles["base"] = base.local.dockerfile
     named = dockerfiles | base.requirements_by_role()
-    read = {role: _file(config, role, config.path(relative)) for role, relative in named.items()}
-    yield from (file for file, _ in read.values())
+    found = {role: read(config, role, config.path(relative)) for role, relative in named.items()}
+    yield from found.values()
     for role in dockerfiles:
-        file, content = read[role]
-        for name in _copied_steps(content.decode("utf-8", "replace")):
-            yield _file(config, f"{role}/{name}", file.path.parent / STEPS / name)[0]
+        file = found[role]
+        for name in _copied_steps(file.content.decode("utf-8", "replace")):
+            yield read(config, f"{role}/{name}", file.path.parent / STEPS / name)
 
 
-def _file(config: Config, role: str, path: Path) -> tuple[RecipeFile, bytes]:
+def read(config: Config, role: str, path: Path) -> RecipeFile:
+    """Return a file as it is now; ConfigError for one that cannot be read."""
     try:
         content = reading.read_bytes(path)
     except FtbuildError as unusable:
@@ -48,7 +63,7 @@ def _file(config: Config, role: str, path: Path) -> tuple[RecipeFile, bytes]:
             f"the {role} file is missing or unusable: {unusable.what}",
             where=f"{config.folder}/bases.yaml: {path}",
         ) from unusable
-    return RecipeFile(role, path, hashlib.sha256(content).hexdigest()), content
+    return RecipeFile(role, path, content, os.access(path, os.X_OK))
 
 
 def _copied_steps(dockerfile: str) -> Iterator[str]:

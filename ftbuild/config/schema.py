@@ -85,6 +85,7 @@ class ReleaseConfig(Model):
     cuda: VersionText = Field(description="CUDA of NVIDIA's image of this release")
     driver: VersionText = Field(description="oldest driver that CUDA version runs on")
     source: Text
+    base: Name = Field(description="base of its cells where no other is asked for: one that was built here")
     default_sms: tuple[SmNumber, ...] = Field(min_length=1, description="built when no SM is asked for")
     sms: ReleaseSms
 
@@ -274,7 +275,6 @@ class NotBuilt(Model):
 class BasesConfig(Model):
     """bases.yaml: the images that cells are built on."""
 
-    default: Name
     dockerfile: FilePath = Field(
         description="the recipe of all cells, relative to this file; its programs are in steps/ beside it"
     )

@@ -99,7 +99,7 @@ def _bases(config: Config) -> Iterator[Endpoint]:
     for name, base in config.bases.bases.items():
         if base.image:
             image = base.image.format(release=base.releases[-1])
-            hint = f"only for base {name}: {NETWORK_HINT}; or `docker load` its image, or use --base open"
+            hint = f"only for base {name}: {NETWORK_HINT}; or `docker load` its image"
             yield _registry(image, hint)
         if base.local:
             if base.local.os_image:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import Reporter
 
@@ -23,7 +22,6 @@ class Subject:
     """
 
     client: docker.DockerClient
-    config: Config
     plan: Plan
     folder: Path
     cache: Path

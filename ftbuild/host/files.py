@@ -34,6 +34,16 @@ def write_atomic(file: Path, content: str | bytes) -> None:
             partial.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
+def write_private(file: Path, content: bytes) -> None:
+    """Write a file as `write_atomic` does, for its owner alone to read."""
+    with _reported(file):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_file(file) as partial:
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+
+
 def write_new(file: Path, content: str) -> None:
     """Write a text file that does not exist; FileExistsError when anything is there, a link included."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -46,7 +46,7 @@ def converting_releases(config: Config, family: str, kind: CheckpointFormat = "h
 def other_release(config: Config, release: str, able: Sequence[str]) -> str | None:
     """Return the options that choose a release of `able`, in place of `release`; None without one.
 
-    One that the same bases carry needs no other base; any other is on a base that the options must name.
+    One that the same bases carry needs no other base; any other is on its own, which the options name.
     """
     bases = {name: set(base.releases) for name, base in config.bases.bases.items()}
     here = [name for name, carried in bases.items() if release in carried]
@@ -54,8 +54,8 @@ def other_release(config: Config, release: str, able: Sequence[str]) -> str | No
         if all(other in bases[name] for name in here):
             return f"--triton {other}"
     for other in reversed(able):
-        if there := [name for name, carried in bases.items() if other in carried]:
-            return f"--triton {other} --base {there[0]}"
+        if other in config.matrix.releases:
+            return f"--triton {other} --base {config.matrix.releases[other].base}"
     return None
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 
+from ftbuild import plan_file
 from ftbuild.build import bake, lost, stages
 from ftbuild.errors import BuildError, Interrupted
 from ftbuild.host import shell
@@ -20,7 +21,6 @@ from ftbuild.nightly.builders import Share
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.nightly.watch import Watch
 from ftbuild.plan import Plan
-from ftbuild.sm import sm_list
 from ftbuild.text.reporter import Reporter
 
 # BuildKit's lines, the empty ones between its steps, and pytest's for each test: kept in the log only.
@@ -110,6 +110,7 @@ def run(
     A cell that is tested already, in the run that this one resumes, is only published. Raises BuilderLost if
     the builder is gone.
     """
+    plan_file.write(plan, plan_file.place(plan, options.work))
     record = before or replace(blank(plan), start=context.now())
     if is_tested:
         record = _publish(plan, options, context, record)
@@ -127,7 +128,7 @@ def _run(
     untested = context.untestable(plan) if options.smoke else "the smoke test is off"
     if untested is None:
         with context.gpu:
-            record = _add(record, _step(plan, context, "smoke", _selected(plan, options)))
+            record = _add(record, _step(plan, context, "smoke", _handed(plan, options)))
     if record.state is State.PASSED and options.registry and (untested is None or options.allow_unsmoked):
         record = _publish(plan, options, context, record)
     return _mark_untested(record, plan, untested) if untested and record.state is State.PASSED else record
@@ -136,7 +137,7 @@ def _run(
 def _publish(plan: Plan, options: CellOptions, context: RunContext, record: CellRecord) -> CellRecord:
     assert options.registry is not None
     staged = ["--stage", options.stage] if options.stage else []
-    arguments = [*_selected(plan, options), "--registry", options.registry, *staged, *options.publish]
+    arguments = [*_handed(plan, options), "--registry", options.registry, *staged, *options.publish]
     record = _add(record, _step(plan, context, "publish", arguments))
     return replace(record, registry=options.registry) if record.state is State.PASSED else record
 
@@ -156,7 +157,7 @@ def _build(
     chosen = [*options.build, *share.arguments(options.registry, options.stage)]
     jobs: int | None = share.budget.jobs
     while jobs:
-        arguments = [*_selected(plan, options), "--jobs", str(jobs), "--progress", "plain", *chosen]
+        arguments = [*_handed(plan, options), "--jobs", str(jobs), "--progress", "plain", *chosen]
         with watch.over(share.name, context.silence) as watched:
             step = _step(plan, context, "build", arguments, len(record.steps), watched.given_up)
         step = replace(step, jobs=jobs, builder=share.name)
@@ -196,11 +197,9 @@ def _text(log: Path) -> str:
         return ""
 
 
-def _selected(plan: Plan, options: CellOptions) -> list[str]:
-    """Return the options that select this cell."""
-    sms = sm_list(plan.cell.sms)
-    chosen = ["--triton", plan.cell.triton, "--sm", sms, "--base", plan.cell.base]
-    return [*chosen, "--config", str(options.config)]
+def _handed(plan: Plan, options: CellOptions) -> list[str]:
+    """Return the options that hand the plan of this cell to a command."""
+    return ["--plan", str(plan_file.place(plan, options.work)), "--config", str(options.config)]
 
 
 def _step(

@@ -319,14 +319,13 @@ def _without_base(
 
     With a `stage`, it is pushed there.
     """
-    config = request.config
     failed: dict[str, CellRecord] = {}
     problems: dict[str, FtbuildError | None] = {}
     for found in plans:
         name = found.base.serving
         if name not in problems:
             try:
-                base.ensure(client, config, found, host, request.work, request.cache, report=to_stderr)
+                base.ensure(client, found, host, request.work, request.cache, report=to_stderr)
                 if stage:
                     from_builder.push_base(stage, found, report=to_stderr)
                 problems[name] = None

@@ -5,24 +5,24 @@ It stands beside the cells: nothing of it enters their keys, and one front serve
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ftbuild
-from ftbuild.build import bake, base, context
+from ftbuild.build import bake, base, buildable, context
 from ftbuild.build import run as builds
 from ftbuild.build.run import BuildOptions
-from ftbuild.config.recipe import STEPS
+from ftbuild.config.recipe import STEPS, RecipeFile, read
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError
-from ftbuild.host import locks
 from ftbuild.plan import LABELS, Plan, digest_of
 from ftbuild.sources import downloads, requirements, wheels
 from ftbuild.sources.downloads import Download
+from ftbuild.sources.requirements import Requirement
 from ftbuild.text.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -51,13 +51,13 @@ class Recipe:
     """All inputs of the image of one base: files by their place in the staged folder, and its wheels."""
 
     plan: Plan
-    files: dict[str, Path]
-    requirements: Path
+    files: Mapping[str, RecipeFile]
+    wheels: tuple[Requirement, ...]
 
     @property
     def key(self) -> str:
         """The key of everything that decides the image."""
-        hashes = {place: hashlib.sha256(path.read_bytes()).hexdigest() for place, path in self.files.items()}
+        hashes = {place: file.sha256 for place, file in self.files.items()}
         return digest_of([self.plan.base.serving, self.plan.base.devel, self.plan.base.digest, hashes])
 
     @property
@@ -69,6 +69,14 @@ class Recipe:
     def cell(self) -> str:
         """What stands in the place of a cell's id."""
         return f"{PRODUCT}-{self.plan.base.name}"
+
+
+def default_base(config: Config) -> str:
+    """Return the first described base that has a front; ConfigError without any."""
+    for name, described in config.bases.bases.items():
+        if described.openai:
+            return name
+    raise ConfigError("no base of bases.yaml has an OpenAI front", hint="docs/configuration.md: openai")
 
 
 def moving_tag(config: Config) -> str:
@@ -88,13 +96,15 @@ def recipe(config: Config, plan: Plan) -> Recipe:
         )
     folder = config.path(config.bases.dockerfile).parent
     modules = sorted(path for pattern in _MODULES for path in _PACKAGE.glob(pattern))
-    files = {
+    paths = {
         "Dockerfile": folder / DOCKERFILE,
         "recipe/openai.txt": config.path(listed),
         **{f"recipe/{STEPS}/{name}": folder / STEPS / name for name in PROGRAMS},
         **{f"modules/ftbuild/{path.relative_to(_PACKAGE)}": path for path in modules},
     }
-    return Recipe(plan, files, config.path(listed))
+    files = {place: read(config, place, path) for place, path in paths.items()}
+    text = files["recipe/openai.txt"].content.decode("utf-8", "replace")
+    return Recipe(plan, files, requirements.parsed(config.path(listed), text).locked())
 
 
 def ensure(
@@ -109,22 +119,47 @@ def ensure(
 
     The base is made first where it is missing. Errors as those of a build.
     """
-    made_of = recipe(config, plan)
-    if options.rebuild or daemon.image(client, made_of.name) is None:
-        buildx.version()
-        host = builds.host_settings(client, options)
-        base.ensure(client, config, plan, host, options.work, options.cache, report=report)
-        folder = options.work / made_of.cell / made_of.key
-        job = bake.Job(folder, definition(made_of, host))
-        with locks.cell(folder, report, "the image of the OpenAI front") as waited:
-            if not waited or options.rebuild or daemon.image(client, made_of.name) is None:
-                stage(made_of, options, folder, report)
-                bake.write(job, host)
-                with daemon.replacing(client, made_of.name):
-                    bake.run(job, host, report=report)
-                    daemon.tag(client, made_of.name, moving_tag(config))
-    daemon.tag(client, made_of.name, moving_tag(config))
-    return made_of.name
+    front = FrontImage(client, recipe(config, plan), options, report)
+    name = front.made_of.name
+    with daemon.replacing(client, name):
+        if options.rebuild or not front.is_made():
+            buildx.version()
+            front = replace(front, host=builds.host_settings(client, options))
+            buildable.ensure(front, front.host, rebuild=options.rebuild, report=report)
+        daemon.tag(client, name, moving_tag(config))
+    return name
+
+
+@dataclass(frozen=True)
+class FrontImage:
+    """The image of the front on one base."""
+
+    client: docker.DockerClient
+    made_of: Recipe
+    options: BuildOptions
+    report: Reporter
+    host: bake.Host = field(default_factory=lambda: bake.Host(jobs=1))
+    name: str = "the image of the OpenAI front"
+    prefix: str = ""
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder, named by the key."""
+        return self.options.work / self.made_of.cell / self.made_of.key
+
+    def is_made(self) -> bool:
+        """Return whether the image is in the engine."""
+        return daemon.image(self.client, self.made_of.name) is not None
+
+    def prepare(self) -> None:
+        """Make the base."""
+        plan, options = self.made_of.plan, self.options
+        base.ensure(self.client, plan, self.host, options.work, options.cache, report=self.report)
+
+    def stage(self) -> Mapping[str, object]:
+        """Stage modules, wheels and recipe."""
+        stage(self.made_of, self.options, self.folder, self.report)
+        return definition(self.made_of, self.host)
 
 
 def definition(made_of: Recipe, host: bake.Host) -> dict[str, object]:
@@ -181,12 +216,12 @@ def stage(made_of: Recipe, options: BuildOptions, folder: Path, report: Reporter
     for name in _CONTEXTS:
         shutil.rmtree(folder / name, ignore_errors=True)
         (folder / name).mkdir(parents=True)
-    for place, path in made_of.files.items():
+    for place, file in made_of.files.items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+        target.write_bytes(file.content)
     context.open_to_all(folder / "modules")
-    pinned = requirements.read(made_of.requirements).locked()
+    pinned = made_of.wheels
     wheels.fetch(pinned, made_of.plan.wheel_options, options.cache, ca=options.ca, report=report)
     linked = [Download(each.wheel, each.sha256) for each in pinned]
     downloads.link_into(folder / bake.WHEELS, linked, options.cache)

@@ -110,7 +110,8 @@ def find(
         raise ConfigError(
             f"without a GPU here, several images fit: {names}", hint="choose with --sm or --image"
         )
-    best = equally_good(candidates, access.gpus if access else (), config.bases.default)
+    defaults = {name: release.base for name, release in config.matrix.releases.items()}
+    best = equally_good(candidates, access.gpus if access else (), defaults)
     if len(best) > 1:
         others = ", ".join(image.name for image in best[1:])
         report(
@@ -119,16 +120,16 @@ def find(
     return best[0], access
 
 
-def choose(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> Image:
+def choose(images: Iterable[Image], gpus: Sequence[Gpu], defaults: Mapping[str, str]) -> Image:
     """Choose the first of those that are `equally_good`."""
-    return equally_good(images, gpus, default_base)[0]
+    return equally_good(images, gpus, defaults)[0]
 
 
-def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str) -> list[Image]:
-    """Return the best images for `gpus`: the exact SM first, then the newest release, then the default base.
+def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], defaults: Mapping[str, str]) -> list[Image]:
+    """Return the best images for `gpus`: the exact SM first, then the newest release, then its own base.
 
-    Of several, the one with the fewest SMs comes first, then by name. Raises HostError, with what there is,
-    when no image has machine code for all GPUs.
+    `defaults` is the base of each release. Of several, the one with the fewest SMs comes first, then by name.
+    Raises HostError, with what there is, when no image has machine code for all GPUs.
     """
     images = list(images)
     fit = [image for image in images if image.runs_on(gpus)]
@@ -138,7 +139,8 @@ def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], default_base: str
         raise HostError(f"no image here runs on {here}", where=there, hint=_BUILD)
 
     def merit(image: Image) -> tuple[bool, Version, bool]:
-        return image.is_exact_for(gpus), Version(image.triton or "0"), image.base == default_base
+        is_default = image.base == defaults.get(image.triton or "")
+        return image.is_exact_for(gpus), Version(image.triton or "0"), is_default
 
     best = max(map(merit, fit))
     equal = [image for image in fit if merit(image) == best]

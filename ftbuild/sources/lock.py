@@ -110,7 +110,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
     found: dict[str, dict[str, LockedBackport]] = {}
     for entry in backports(config):
         store, commit = store_of(config, entry.component, cache), entry.commit or ""
-        found.setdefault(entry.component, {})[commit], _ = read_backport(store, commit, report)
+        found.setdefault(entry.component, {})[commit] = read_backport(store, commit, report)
     return Lock(sources=sources, backports=found, bases=config.lock.bases)
 
 

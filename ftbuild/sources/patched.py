@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from ftbuild.config.schema import Config
-from ftbuild.sources import fetch, repositories
+from ftbuild.sources import fetch, planned, repositories, taking
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import Entry, PatchStatus
 from ftbuild.text.reporter import Reporter
@@ -16,16 +16,16 @@ from ftbuild.text.reporter import Reporter
 def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Reporter) -> None:
     """Apply the series for `release` to the exported `trees` (component -> folder), and to no others.
 
-    Raises PatchError naming patch, file and hunk at the first entry that does not apply.
+    Errors as those of `taking.apply`.
     """
-    for component, entries in series.read_series(config).items():
-        version = config.version(release, component)
-        wanted = series.applicable(entries, version) if component in trees else ()
-        if wanted:
-            report(f"patching {component} {version} ({len(wanted)} entries)")
-        diffs = fetch.entry_diffs(config, wanted, cache, report=report)
-        for entry, diff in zip(wanted, diffs, strict=True):
-            series.apply(trees[component], entry, diff, version=version)
+    entries = series.read_series(config)
+    versions = {component: config.version(release, component) for component in entries if component in trees}
+    patches = [
+        planned.patch(config, entry)
+        for component, version in versions.items()
+        for entry in series.applicable(entries[component], version)
+    ]
+    taking.apply(patches, trees, versions, cache, report)
 
 
 def survey(config: Config, releases: Collection[str], cache: Path, report: Reporter) -> Iterator[PatchStatus]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ftbuild.config.schema import Config, LockedBackport
 from ftbuild.errors import ConfigError
 from ftbuild.sm import Sm
-from ftbuild.sources.objects import Change, Snapshot
+from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches import series
 from ftbuild.sources.patches.series import Entry
 from ftbuild.sources.store import Store
@@ -27,10 +25,15 @@ def chosen_releases(config: Config, names: Collection[str]) -> list[str]:
     return [release for release in config.sources.releases if not names or release in names]
 
 
+def urls(config: Config, repository: str) -> tuple[str, ...]:
+    """Return the URLs of a repository, in the order in which they are asked."""
+    described = config.sources.repositories[repository]
+    return tuple(config.git_url(url) for url in (described.url, *described.mirrors))
+
+
 def store_of(config: Config, repository: str, cache: Path) -> Store:
     """Return the objects of a repository in the shared cache, with the URLs that fill it."""
-    described = config.sources.repositories[repository]
-    return Store(cache, repository, [config.git_url(url) for url in (described.url, *described.mirrors)])
+    return Store(cache, repository, urls(config, repository))
 
 
 def snapshot_of(config: Config, repository: str, commit: str, ref: str, sms: Collection[Sm] = ()) -> Snapshot:
@@ -49,17 +52,7 @@ def backports(config: Config, releases: Collection[str] | None = None) -> Iterat
                 yield entry
 
 
-def read_backport(store: Store, commit: str, report: Reporter) -> tuple[LockedBackport, bytes]:
-    """Fetch a backport's commit; return its pin and its whole diff."""
-    store.obtain([Change(commit)], report)
-    diff = read_diff(store, commit)
-    digest = hashlib.sha256(diff).hexdigest()
-    return LockedBackport(tree=store.tree(commit), diff=f"sha256:{digest}"), diff
-
-
-def read_diff(store: Store, commit: str, paths: Sequence[str] = ()) -> bytes:
-    """Return the diff of a commit that is in the store, of `paths` (none: all) only."""
-    with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
-        file = Path(scratch, "diff")
-        store.diff(commit, file, paths)
-        return file.read_bytes()
+def read_backport(store: Store, commit: str, report: Reporter) -> LockedBackport:
+    """Fetch a backport's commit; return its pin."""
+    tree, diff, _ = store.change(commit, report)
+    return LockedBackport(tree=tree, diff=diff)

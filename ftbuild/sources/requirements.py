@@ -73,7 +73,12 @@ class Requirements:
 
 def read(file: Path) -> Requirements:
     """Read a requirements file; ConfigError with the line of what is not `name==version` with one hash."""
-    lines = reading.read_text(file).splitlines()
+    return parsed(file, reading.read_text(file))
+
+
+def parsed(file: Path, text: str) -> Requirements:
+    """Return the requirements in the text of a file; errors as those of `read`."""
+    lines = text.splitlines()
     top = next(
         (at for at, line in enumerate(lines) if not line.startswith("#") or _is_wheel(line)), len(lines)
     )

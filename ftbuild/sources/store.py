@@ -24,7 +24,7 @@ from ftbuild.host import locks
 from ftbuild.host.git import NO_REPOSITORY, REMOTE, git, last_line, remote
 from ftbuild.host.redaction import redact
 from ftbuild.host.shell import CommandFailed
-from ftbuild.sources.objects import Objects, Pinned, is_commit
+from ftbuild.sources.objects import Change, Objects, Pinned, is_commit
 from ftbuild.text.reporter import Reporter
 
 T = TypeVar("T")
@@ -60,6 +60,19 @@ class Store(Objects):
             return found
 
         return self._first_answer(lambda: f"the refs of {self.name} cannot be resolved", ask)
+
+    def change(self, commit: str, report: Reporter) -> tuple[str, str, bytes]:
+        """Fetch the change of a commit; return its tree, `sha256:` and digest of its diff, and the diff."""
+        self.obtain([Change(commit)], report)
+        diff = self.read_diff(commit)
+        return self.tree(commit), f"sha256:{hashlib.sha256(diff).hexdigest()}", diff
+
+    def read_diff(self, commit: str, paths: Sequence[str] = ()) -> bytes:
+        """Return the diff of a commit that is here, of `paths` (none: all) only."""
+        with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
+            file = Path(scratch, "diff")
+            self.diff(commit, file, paths)
+            return file.read_bytes()
 
     def obtain(self, wanted: Collection[Pinned], report: Reporter) -> None:
         """Fetch those of `wanted` that are not all here, together; where none is lacking, without a network.

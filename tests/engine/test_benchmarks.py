@@ -85,7 +85,7 @@ def test_fetched_bytes_are_counted_and_missing_submodules_named(workspace: Works
     cloned, absent = sources.clones(config, plan, workspace.work / "clones")
     assert set(cloned) == {s.repository for s in plan.sources} - {"cutlass"}
     assert absent == ["3rdparty/cutlass"]
-    used = sources.staging(config, plan, cache, workspace.work / "staged")
+    used = sources.staging(plan, cache, workspace.work / "staged")
     assert used.wall >= 0.0 < used.cpu
     weights = sources.weigh(workspace.work / "staged" / context.SOURCES)
     assert weights[".git"] == 0

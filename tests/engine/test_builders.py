@@ -102,8 +102,8 @@ def output(place: Place, *options: str) -> str:
 def compiling_on(place: Place, builder: str) -> set[str]:
     """Return the cells that a builder compiles at this moment."""
     lines = [line for line in place.children() if " build " in line and f"--builder {builder} " in line]
-    named = [re.search(r"--triton (\S+) --sm (\S+)", line) for line in lines]
-    cells = {f"{found[1]}-sm{found[2]}" for found in named if found}
+    named = [re.search(r"--plan \S*/([^/ ]+)/[^/ ]+/closed-plan\.json", line) for line in lines]
+    cells = {found[1] for found in named if found}
     return {cell for cell in cells if any(COMPILING in log.read_text() for log in logs(place, cell))}
 
 

@@ -12,10 +12,9 @@ import pytest
 
 from ftbuild import pipeline
 from ftbuild.build.run import BuildOptions
-from ftbuild.config import loader
 from ftbuild.engine import container, daemon
 from testing import ROOT
-from testing.sample import SAMPLE, sample_plan
+from testing.sample import sample_plan
 
 if TYPE_CHECKING:
     import docker
@@ -46,9 +45,7 @@ def test_the_container_of_a_killed_command_is_removed_by_the_next_one(
         said: list[str] = []
 
         def build() -> None:
-            pipeline.build_cells(
-                loader.load(SAMPLE), [], BuildOptions(tmp_path, tmp_path), report=said.append
-            )
+            pipeline.build_cells([], BuildOptions(tmp_path, tmp_path), report=said.append)
 
         def about_it() -> list[str]:
             return [line for line in said if str(orphan.name) in line]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -24,14 +23,14 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, PatchError, PinError
 from ftbuild.host.garbage import Garbage
 from ftbuild.sm import Sm
-from ftbuild.sources import fetch, garbage, lock
+from ftbuild.sources import fetch, garbage, lock, planned, taking
 from ftbuild.sources.bundle import read_bundle, write_bundle
 from ftbuild.sources.objects import Snapshot
 from ftbuild.sources.patches import series
 from ftbuild.sources.repositories import store_of
 from ftbuild.sources.store import Store
 from testing import ROOT
-from testing.sample import SAMPLE, sample_plan
+from testing.sample import sample_plan
 from testing.waiting import until
 
 from .programs import fetch as fetch_program
@@ -45,11 +44,11 @@ releases:
     cuda: "11.8"
     driver: "520"
     source: test
+    base: none
     default_sms: [80]
     sms: {builds: [80], source: test}
 """
 BASES = """\
-default: none
 dockerfile: Dockerfile
 bases:
   none:
@@ -260,15 +259,20 @@ def test_a_tree_is_not_written_over_the_files_of_another_one(world: World) -> No
     before = {file.name: file.read_bytes() for file in taken.iterdir()}
     with pytest.raises(ConfigError, match="would be written over files of another repository") as refused:
         fetch.export(world.config, "22.12", "cutlass", world.cache, taken, report=quiet)
-    assert re.search(r"sources\.yaml:\d+", refused.value.where or "")
+    assert refused.value.where == "sources.yaml: repositories.cutlass.path"
     assert {file.name: file.read_bytes() for file in taken.iterdir()} == before
+
+
+def export_all(world: World, trees: dict[str, Path]) -> None:
+    sources = [planned.source(world.config, "22.12", name) for name in trees]
+    taking.export_all(sources, trees, world.cache, report=quiet)
 
 
 def test_a_submodule_is_written_into_the_tree_that_holds_it(world: World, tmp_path: Path) -> None:
     """Named before it, and written side by side with others."""
     world.lock()
     trees = {"cutlass": tmp_path / "written/ft/3rdparty/cutlass", "ft": tmp_path / "written/ft"}
-    fetch.export_all(world.config, "22.12", trees, world.cache, report=quiet)
+    export_all(world, trees)
     assert (trees["ft"] / "src" / "a.cc").is_file()
     assert any(trees["cutlass"].iterdir())
 
@@ -280,7 +284,7 @@ def test_of_trees_side_by_side_none_is_written_over_files(world: World, tmp_path
     (taken / "mine").touch()
     trees = {"cutlass": taken, "ft": tmp_path / "written/ft"}
     with pytest.raises(ConfigError, match="would be written over files of another repository"):
-        fetch.export_all(world.config, "22.12", trees, world.cache, report=quiet)
+        export_all(world, trees)
     assert [file.name for file in taken.iterdir()] == ["mine"]
 
 
@@ -543,7 +547,7 @@ def test_sources_that_changed_after_they_were_staged_are_staged_anew(
     def stage() -> Path:
         folder, plan = tmp_path / "work", sample_plan()
         folder.mkdir(exist_ok=True)
-        context.stage(loader.load(SAMPLE), plan, tmp_path / "cache", folder, report=said.append)
+        context.stage(plan, tmp_path / "cache", folder, report=said.append)
         return folder / "sources" / "ft" / "CMakeLists.txt"
 
     original = stage().read_text()
@@ -712,7 +716,7 @@ def backport_world(world: World, extra: str = "") -> str:
 
 def backport_diff(world: World) -> bytes:
     (entry,) = series.read_series(world.config)["ft"]
-    return fetch.backport_diff(world.config, entry, world.cache, report=quiet)
+    return fetch.entry_diff(world.config, entry, world.cache, report=quiet)
 
 
 def test_a_backports_diff_does_not_depend_on_the_users_settings(world: World, git_config: Path) -> None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, GateReport
@@ -36,7 +35,7 @@ TOOLS = "/opt/ftbuild/fastertransformer_backend/tools"
 def subject(
     client: docker.DockerClient, plan: Plan, folder: Path, report: Reporter = lambda message: None
 ) -> Subject:
-    return Subject(client, loader.load(SAMPLE), plan, folder, cache_folder(), report)
+    return Subject(client, plan, folder, cache_folder(), report)
 
 
 def verified(client: docker.DockerClient, plan: Plan, images: Mapping[str, str]) -> GateReport:

@@ -121,7 +121,7 @@ def test_a_build_for_another_processor_is_refused_before_anything_is_fetched(
     host = bake.Host(jobs=1, builder=builder)
     untouched: Any = SimpleNamespace()
     with pytest.raises(HostError, match=said):
-        base.ensure(untouched, config, arm, host, tmp_path / "work", tmp_path / "cache")
+        base.ensure(untouched, arm, host, tmp_path / "work", tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 

@@ -18,9 +18,12 @@ from ftbuild.matrix import (
     cuda_version,
     evidence,
     make_matrix,
+    overview,
+    renamed,
     select,
     select_with_excluded,
     tried,
+    unproven,
 )
 
 # Of 22.12 on open, in bases.yaml.
@@ -45,30 +48,30 @@ def test_every_pair_of_release_and_sm_is_either_a_cell_or_excluded_with_a_reason
 @pytest.mark.parametrize(
     ("cell", "why"),
     [
-        ("22.03-sm90", "CUDA 11.6 is too old for sm_90, which needs 11.8"),
-        ("22.03-sm89", "does not know sm_89 (FasterTransformer v5.0 CMakeLists.txt:89)"),
-        ("22.07-sm89", "CUDA 11.7 is too old for sm_89"),
-        ("24.10-sm120", "CUDA 12.6 is too old for sm_120, which needs 12.8"),
+        ("22.03-sm90-ngc", "CUDA 11.6 is too old for sm_90, which needs 11.8"),
+        ("22.03-sm89-ngc", "does not know sm_89 (FasterTransformer v5.0 CMakeLists.txt:89)"),
+        ("22.07-sm89-ngc", "CUDA 11.7 is too old for sm_89"),
+        ("24.10-sm120-ngc", "CUDA 12.6 is too old for sm_120, which needs 12.8"),
     ],
 )
 def test_an_impossible_cell_says_why_and_where_that_stands(config: Config, cell: str, why: str) -> None:
-    assert why in reasons(config, cell)
+    assert why in reasons(config, cell, "ngc")
 
 
 def test_a_newer_toolkit_of_the_base_does_not_make_an_old_fastertransformer_know_the_sm(
     config: Config,
 ) -> None:
-    why = reasons(config, "22.07-sm89-open", "open")
+    why = reasons(config, "22.07-sm89")
     assert "CUDA" not in why.splitlines()[0]
     assert "does not know sm_89" in why
 
 
 def test_hopper_needs_both_a_newer_toolkit_and_a_patch_of_the_old_releases(config: Config) -> None:
     assert ids(config, triton=["22.03", "22.07"], sms=["90"], bases=["open"]) == [
-        "22.03-sm90-open",
-        "22.07-sm90-open",
+        "22.03-sm90",
+        "22.07-sm90",
     ]
-    assert "does not know" not in reasons(config, "22.07-sm90")
+    assert "does not know" not in reasons(config, "22.07-sm90-ngc", "ngc")
 
 
 def test_the_main_job_is_one_cell(config: Config) -> None:
@@ -76,7 +79,7 @@ def test_the_main_job_is_one_cell(config: Config) -> None:
 
 
 def test_another_base_than_the_default_is_part_of_the_id(config: Config) -> None:
-    assert ids(config, triton=["22.12"], sms=["90"], bases=["open"]) == ["22.12-sm90-open"]
+    assert ids(config, triton=["22.12"], sms=["90"], bases=["ngc"]) == ["22.12-sm90-ngc"]
 
 
 def test_several_sms_go_into_one_image_in_one_order(config: Config) -> None:
@@ -111,22 +114,22 @@ def test_an_unknown_release_names_the_known_ones(config: Config) -> None:
 
 def test_an_excluded_cell_is_refused_with_reason_and_alternatives(config: Config) -> None:
     with pytest.raises(ConfigError) as refused:
-        select(config, triton=["22.03"], sms=["90"])
-    assert "22.03-sm90 cannot be built" in str(refused.value)
+        select(config, triton=["22.03"], sms=["90"], bases=["ngc"])
+    assert "22.03-sm90-ngc cannot be built" in str(refused.value)
     assert "too old for sm_90" in str(refused.value)
-    assert "22.03-sm60, 22.03-sm61, 22.03-sm70, 22.03-sm75, 22.03-sm80, 22.03-sm86" in str(refused.value)
+    assert "22.03-sm60-ngc, 22.03-sm61-ngc, 22.03-sm70-ngc, 22.03-sm75-ngc" in str(refused.value)
 
 
 def test_a_toolkit_that_no_longer_knows_the_sm_is_too_new(config: Config) -> None:
     table = make_matrix(config, "open-cuda13")
     excluded = {e.cell.id: "".join(e.reasons) for e in table.excluded}
-    assert "CUDA 13.0 is too new for sm_70, which needs one before 13.0" in excluded["24.10-sm70-open-cuda13"]
+    assert "CUDA 13.0 is too new for sm_70, which needs one before 13.0" in excluded["24.10-sm70"]
     assert [c.sms[0] for c in table.cells] == [75, 80, 86, 89, 90, 100, 103, 120]
 
 
 def test_a_release_that_the_base_lacks_is_refused_with_the_bases_that_have_it(config: Config) -> None:
     with pytest.raises(ConfigError) as refused:
-        select(config, triton=["24.10"], sms=["120"])
+        select(config, triton=["24.10"], sms=["120"], bases=["ngc"])
     assert "base ngc carries no image for 24.10" in str(refused.value)
     assert "bases for 24.10: open-cuda13" in str(refused.value)
 
@@ -156,16 +159,16 @@ def test_the_matrix_says_what_is_known_of_each_image(config: Config) -> None:
 
 def test_a_default_sm_that_cannot_be_built_is_a_mistake_in_the_matrix(config_folder: Path) -> None:
     file = config_folder / "matrix.yaml"
-    text = file.read_text().replace("default_sms: [80]", "default_sms: [80, 90]", 1)
+    text = file.read_text().replace("default_sms: [80]", "default_sms: [80, 89]", 1)
     file.write_text(text)
     line = text[: text.index("default_sms")].count("\n") + 1
-    with pytest.raises(ConfigError, match=rf"22\.03-sm90 cannot be built(.|\n)*matrix\.yaml:{line}"):
+    with pytest.raises(ConfigError, match=rf"22\.03-sm89 cannot be built(.|\n)*matrix\.yaml:{line}"):
         select(loader.load(config_folder))
 
 
 def test_a_glob_that_hits_only_excluded_cells_says_why(config: Config) -> None:
     with pytest.raises(ConfigError, match="too old for sm_90"):
-        select(config, cells=["22.03-sm90"])
+        select(config, cells=["22.03-sm90-ngc"])
 
 
 def test_a_misspelt_cell_names_the_valid_ones(config: Config) -> None:
@@ -187,16 +190,16 @@ def test_github_output_is_a_matrix_on_one_line_and_a_count(config: Config) -> No
     lines = as_github(select(config, triton=["22.12"])).splitlines()
     assert [line.partition("=")[0] for line in lines] == ["matrix", "count"]
     included = json.loads(lines[0].partition("=")[2])["include"]
-    assert {"id": "22.12-sm80", "triton": "22.12", "sms": "80", "base": "ngc"} in included
+    assert {"id": "22.12-sm80", "triton": "22.12", "sms": "80", "base": "open"} in included
     assert lines[1] == f"count={len(included)}"
 
 
 def test_json_holds_cells_and_reasons(config: Config) -> None:
     data = json.loads(as_json(config, make_matrix(config)))
-    never = {"90": "never built"}
-    cell = {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "ngc", "evidence": never}
+    ran = {"90": H100}
+    cell = {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "open", "evidence": ran}
     assert cell in data["cells"]
-    assert next(e for e in data["excluded"] if e["id"] == "22.03-sm90")["reasons"]
+    assert next(e for e in data["excluded"] if e["id"] == "22.03-sm89")["reasons"]
 
 
 @settings(deadline=None)  # a busy machine is no failure
@@ -209,7 +212,7 @@ def test_the_id_depends_on_the_set_of_sms_only(config: Config, sms: list[int]) -
 @pytest.mark.parametrize("sms", ["80,89", "89,80", "80,86,89"])
 def test_every_sm_of_an_image_must_be_possible(config: Config, sms: str) -> None:
     with pytest.raises(ConfigError, match=r"too old for sm_89, which needs"):
-        select(config, triton=["22.07"], sms=[sms])
+        select(config, triton=["22.07"], sms=[sms], bases=["ngc"])
 
 
 def test_a_cell_that_is_named_twice_is_one(config: Config) -> None:
@@ -238,8 +241,8 @@ def with_open_base_of(config: Config, *releases: str) -> Config:
 def test_a_release_that_a_base_does_not_carry_is_excluded_and_not_selected_by_default(config: Config) -> None:
     without = with_open_base_of(config, "22.07", "22.12")
     why = "base open carries no image for 22.03 (Debian bookworm with its CUDA 11.8 toolkit"
-    assert why in reasons(without, "22.03-sm80-open", "open")
-    assert "carries no image" not in reasons(config, "22.03-sm89-open", "open")
+    assert why in reasons(without, "22.03-sm80", "open")
+    assert "carries no image" not in reasons(config, "22.03-sm89", "open")
     assert {cell[:5] for cell in ids(without, bases=["open"])} == {"22.07", "22.12"}
     assert {cell[:5] for cell in ids(config, bases=["open"])} == {"22.03", "22.07", "22.12"}
     with pytest.raises(ConfigError, match=r"carries no image for 22\.03"):
@@ -248,14 +251,14 @@ def test_a_release_that_a_base_does_not_carry_is_excluded_and_not_selected_by_de
 
 def test_several_bases_have_the_cells_of_each_and_a_release_only_where_it_is_carried(config: Config) -> None:
     bases = ["ngc", "open-cuda13", "open-trixie"]
-    every = ["22.03-sm80", "22.07-sm80", "22.12-sm80", "24.10-sm80-open-cuda13", "26.06-sm80-open-trixie"]
+    every = ["22.03-sm80-ngc", "22.07-sm80-ngc", "22.12-sm80-ngc", "24.10-sm80", "26.06-sm80"]
     assert ids(config, bases=bases, sms=["80"]) == every
     assert listed(config, bases=bases, sms=["80"]) == (every, [])
     assert ids(config, bases=bases, cells=["*-sm80*"]) == every
     assert ids(config, bases=bases, triton=["26.06", "22.12"], sms=["80"]) == [every[2], every[4]]
     assert ids(config, bases=["open", "ngc", "open"], triton=["22.12"], sms=["80"]) == [
-        "22.12-sm80-open",
         "22.12-sm80",
+        "22.12-sm80-ngc",
     ]
 
 
@@ -264,12 +267,12 @@ def test_a_cell_that_one_of_several_bases_excludes_is_refused_with_the_cells_of_
 ) -> None:
     with pytest.raises(ConfigError) as refused:
         select(config, triton=["22.03"], sms=["90"], bases=["open", "ngc"])
-    assert "22.03-sm90 cannot be built" in str(refused.value)
-    assert "cells of 22.03 on base ngc: 22.03-sm60, 22.03-sm61" in str(refused.value)
-    assert "22.03-sm60-open" not in str(refused.value)
+    assert "22.03-sm90-ngc cannot be built" in str(refused.value)
+    assert "cells of 22.03 on base ngc: 22.03-sm60-ngc, 22.03-sm61-ngc" in str(refused.value)
+    assert "22.03-sm60," not in str(refused.value)
     table = select_with_excluded(config, triton=["22.03"], sms=["90"], bases=["open", "ngc"])
-    assert [cell.id for cell in table.cells] == ["22.03-sm90-open"]
-    assert [each.cell.id for each in table.excluded] == ["22.03-sm90"]
+    assert [cell.id for cell in table.cells] == ["22.03-sm90"]
+    assert [each.cell.id for each in table.excluded] == ["22.03-sm90-ngc"]
 
 
 def test_a_release_that_none_of_several_bases_carries_is_refused(config: Config) -> None:
@@ -280,14 +283,14 @@ def test_a_release_that_none_of_several_bases_carries_is_refused(config: Config)
 
 
 def test_the_toolkit_of_the_base_decides_which_sms_can_be_compiled(config: Config) -> None:
-    (ngc,) = select(config, triton=["22.03"], sms=["80"])
-    (own,) = select(config, triton=["22.03"], sms=["80"], bases=["open"])
+    (ngc,) = select(config, triton=["22.03"], sms=["80"], bases=["ngc"])
+    (own,) = select(config, triton=["22.03"], sms=["80"])
     assert (cuda_version(config, ngc), cuda_version(config, own)) == ("11.6", "11.8")
 
 
 def test_a_cell_is_written_as_its_id(config: Config) -> None:
-    (cell,) = select(config, triton=["22.12"], sms=["80,86"], bases=["open"])
-    assert str(cell) == cell.id == "22.12-sm80_86-open"
+    (cell,) = select(config, triton=["22.12"], sms=["80,86"], bases=["ngc"])
+    assert str(cell) == cell.id == "22.12-sm80_86-ngc"
 
 
 def listed(config: Config, **options: object) -> tuple[list[str], list[str]]:
@@ -300,22 +303,22 @@ def test_the_whole_matrix_lists_what_cannot_be_built_with_the_rest(config: Confi
     table = make_matrix(config)
     assert cells == [cell.id for cell in table.cells]
     assert excluded == [entry.cell.id for entry in table.excluded]
-    assert listed(config, bases=["open"]) != (cells, excluded)
+    assert listed(config, bases=["ngc"]) != (cells, excluded)
 
 
 def test_options_narrow_the_list_and_what_is_excluded_from_it(config: Config) -> None:
-    assert listed(config, triton=["22.03"], sms=["80", "90"]) == (["22.03-sm80"], ["22.03-sm90"])
+    assert listed(config, triton=["22.03"], sms=["80", "89"]) == (["22.03-sm80"], ["22.03-sm89"])
     assert listed(config, cells=["22.07-sm8?"]) == (["22.07-sm80", "22.07-sm86"], ["22.07-sm89"])
-    assert listed(config, triton=["22.12"], sms=["80,90", "80,90"], bases=["open"]) == (
-        ["22.12-sm80_90-open"],
+    assert listed(config, triton=["22.12"], sms=["80,90", "80,90"], bases=["ngc"]) == (
+        ["22.12-sm80_90-ngc"],
         [],
     )
-    table = select_with_excluded(config, triton=["22.03"], sms=["80", "90"])
+    table = select_with_excluded(config, triton=["22.03"], sms=["80", "90"], bases=["ngc"])
     assert "too old for sm_90" in "".join(table.excluded[0].reasons)
 
 
 def test_a_list_without_a_possible_cell_selects_nothing(config: Config) -> None:
-    for options in ({"cells": ["22.13-*"]}, {"triton": ["22.03"], "sms": ["90"]}):
+    for options in ({"cells": ["22.13-*"]}, {"triton": ["22.03"], "sms": ["89"]}):
         with pytest.raises(NothingSelected, match="no cell is selected"):
             listed(config, **options)
     with pytest.raises(ConfigError, match="ngc, open"):
@@ -344,16 +347,122 @@ def test_the_id_of_an_image_with_several_sms_selects_it(config: Config, base: st
 
 
 def test_a_glob_means_the_default_base_where_it_fits_and_else_any(config: Config) -> None:
-    assert {cell.base for cell in select(config, cells=["22.12-*"])} == {"ngc"}
-    assert {cell.id for cell in select(config, cells=["22.12-sm8?-open"])} == {
-        "22.12-sm80-open", "22.12-sm86-open", "22.12-sm89-open",
-    }  # fmt: skip
+    assert {cell.base for cell in select(config, cells=["22.12-*"])} == {"open"}
+    assert ids(config, cells=["22.12-sm8?-ngc"]) == ["22.12-sm80-ngc", "22.12-sm86-ngc", "22.12-sm89-ngc"]
 
 
 def test_a_base_that_is_named_is_the_only_one(config: Config) -> None:
     for call in (select, select_with_excluded):
-        for name in ("22.12-sm80", "22.12-sm80_86", "22.12-sm80-open-cuda13"):
+        for name in ("22.12-sm80-open", "22.12-sm80_86-open", "22.12-sm80-open-cuda13"):
             with pytest.raises((ConfigError, NothingSelected)):
-                call(config, cells=[name], bases=["open"])
+                call(config, cells=[name], bases=["ngc"])
     with pytest.raises(ConfigError, match="sm_35 is not in the matrix"):
         select(config, cells=["22.12-sm35_80"])
+
+
+def test_without_a_base_each_release_stands_on_its_own(config: Config) -> None:
+    on = {cell.triton: cell.base for cell in select(config)}
+    assert on == {name: release.base for name, release in config.matrix.releases.items()}
+    assert on == {
+        "22.03": "open",
+        "22.07": "open",
+        "22.12": "open",
+        "24.10": "open-cuda13",
+        "26.06": "open-trixie",
+    }
+
+
+def test_the_base_of_a_release_was_built_and_has_run_and_needs_no_registry(config: Config) -> None:
+    for name, release in config.matrix.releases.items():
+        base = config.bases.bases[release.base]
+        assert base.built[name]
+        assert base.tried[name]
+        assert base.local
+
+
+def test_the_main_job_was_built_here(config: Config) -> None:
+    (cell,) = select(config, triton=["22.12"], sms=["80"])
+    assert list(evidence(config, cell).values()) == ["built, never run"]
+
+
+def test_the_overview_has_every_base_and_hides_nothing(config: Config) -> None:
+    table = overview(config)
+    pairs = {(cell.triton, cell.base) for cell in (*table.cells, *(each.cell for each in table.excluded))}
+    carried = {(name, base) for base, about in config.bases.bases.items() for name in about.releases}
+    assert pairs == carried
+    assert len(table.cells) + len(table.excluded) == len(carried) * len(config.matrix.sms)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"triton": ["22.12"]},
+        {"bases": ["open"]},
+        {"triton": ["22.12", "24.10"], "sms": ["80"]},
+        {"sms": ["80", "90"]},
+        {"cells": ["*-sm8?"]},
+    ],
+    ids=str,
+)
+def test_what_an_option_leaves_of_the_overview_is_as_it_was(config: Config, options: Any) -> None:
+    table = overview(config, **options)
+    whole = overview(config)
+    assert 0 < len(table.cells) < len(whole.cells)
+    assert set(table.cells) <= set(whole.cells)
+    reasons_of = {entry.cell: entry.reasons for entry in whole.excluded}
+    fitting = [
+        cell
+        for cell in whole.cells
+        if cell.triton in options.get("triton", [cell.triton])
+        and cell.base in options.get("bases", [cell.base])
+        and str(cell.sms[0]) in options.get("sms", [str(cell.sms[0])])
+        and ("cells" not in options or 80 <= cell.sms[0] <= 89)
+    ]
+    if "cells" not in options:
+        assert list(table.cells) == fitting
+    for entry in table.excluded:
+        assert reasons_of.get(entry.cell, entry.reasons) == entry.reasons
+
+
+def test_the_overview_of_what_cannot_be_built_is_no_mistake(config: Config) -> None:
+    table = overview(config, triton=["26.06"], bases=["open"])
+    assert not table.cells
+    assert len(table.excluded) == len(config.matrix.sms)
+    with pytest.raises(NothingSelected):
+        overview(config, cells=["22.13-*"])
+
+
+def test_an_id_with_the_base_of_its_release_is_understood_and_told_of(config: Config) -> None:
+    for full, short in (("22.12-sm80-open", "22.12-sm80"), ("26.06-sm90-open-trixie", "26.06-sm90")):
+        cells = select(config, cells=[full])
+        assert [cell.id for cell in cells] == [short]
+        (note,) = renamed(cells, [full])
+        assert note.startswith(f"{full} is called {short}: ")
+    (several,) = select(config, cells=["22.12-sm80_86-open"])
+    assert several.id == "22.12-sm80_86"
+    assert not renamed(
+        select(config, cells=["22.12-sm80", "22.12-sm80-ngc"]), ["22.12-sm80", "22.12-sm80-ngc"]
+    )
+    assert {cell.base for cell in select(config, cells=["*-sm90-open"])} == {"open"}
+
+
+def test_a_base_on_which_nothing_was_built_is_warned_of_once_for_each_release(config: Config) -> None:
+    assert not unproven(config, select(config))
+    (warning,) = unproven(config, select(config, triton=["22.12"], bases=["ngc"]))
+    assert "nvcr.io/nvidia/tritonserver:22.12-py3" in warning
+    assert "22.12 stands on open" in warning
+    assert len(unproven(config, select(config, bases=["ngc", "open-trixie-arm64"]))) == 4
+
+
+@pytest.mark.parametrize(
+    ("base", "why"), [("ubuntu", "is not described in bases.yaml"), ("open-cuda13", "carries no image for")]
+)
+def test_a_release_stands_on_a_base_that_there_is_and_that_carries_it(
+    config_folder: Path, base: str, why: str
+) -> None:
+    file = config_folder / "matrix.yaml"
+    text = file.read_text().replace("    base: open\n", f"    base: {base}\n", 1)
+    file.write_text(text)
+    line = text[: text.index("    base:")].count("\n") + 1
+    with pytest.raises(ConfigError, match=rf"matrix\.yaml:{line}: .*{why}"):
+        loader.load(config_folder)

@@ -11,7 +11,7 @@ import pytest
 from filelock import FileLock
 
 from ftbuild import pipeline
-from ftbuild.build import bake, base
+from ftbuild.build import bake, base, run
 from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
@@ -31,8 +31,8 @@ def cells(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     return plans(config, Selection(config.folder, ["22.12"], ["70", "80"]))
 
 
-def build(config: Config, cells: list[Plan], tmp_path: Any) -> list[pipeline.Outcome]:
-    return pipeline.build_cells(config, cells, BuildOptions(tmp_path, tmp_path), report=lambda line: None)
+def build(cells: list[Plan], tmp_path: Any) -> list[pipeline.Outcome]:
+    return pipeline.build_cells(cells, BuildOptions(tmp_path, tmp_path), report=lambda line: None)
 
 
 def test_a_full_disk_fails_its_cell_and_not_the_next(
@@ -44,7 +44,7 @@ def test_a_full_disk_fails_its_cell_and_not_the_next(
         return "built"
 
     monkeypatch.setattr(pipeline, "_ensure_images", ensure)
-    first, second = build(config, cells, tmp_path)
+    first, second = build(cells, tmp_path)
     assert (first.exit_code, second.state) == (4, "built")
     assert "the disk is full" in str(first.error)
 
@@ -63,7 +63,7 @@ def test_no_cell_begins_after_an_interrupt_whose_clean_up_failed(
 
     monkeypatch.setattr(pipeline, "_ensure_images", ensure)
     with pytest.raises(KeyboardInterrupt):
-        build(config, cells, tmp_path)
+        build(cells, tmp_path)
     assert begun == cells[:1]
 
 
@@ -74,9 +74,9 @@ def test_a_builder_that_is_no_engine_needs_a_registry_for_a_base_that_is_built_h
     monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: container)
     monkeypatch.setattr(base, "ensure", lambda *args, **more: None)
     monkeypatch.setattr(daemon, "image", lambda client, name: None)
-    monkeypatch.setattr(pipeline, "CELL_BYTES", 0)  # whatever is free on this machine
+    monkeypatch.setattr(run, "CELL_BYTES", 0)  # whatever is free on this machine
     local = plans(config, Selection(config.folder, ["22.12"], ["80"], base=["open"]))
-    (outcome,) = build(config, local, tmp_path)
+    (outcome,) = build(local, tmp_path)
     assert outcome.exit_code == 2
     assert "builder far cannot get the base open" in str(outcome.error)
 
@@ -107,13 +107,13 @@ def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
     monkeypatch.setattr(daemon, "image", lambda client, name: image if name in there else None)
     monkeypatch.setattr(base, "ensure", lambda *arguments, **more: None)
     monkeypatch.setattr(pipeline, "_accept", lambda cell: None)
-    monkeypatch.setattr(pipeline, "CELL_BYTES", 0)  # whatever is free on this machine
+    monkeypatch.setattr(run, "CELL_BYTES", 0)  # whatever is free on this machine
     ran: list[str] = []
     for name in ("stage", "wheels"):
         monkeypatch.setattr(f"ftbuild.build.context.{name}", lambda *arguments, **more: None)
     monkeypatch.setattr(bake, "run", lambda *arguments, **more: ran.append("run"))
     options = BuildOptions(tmp_path, tmp_path, rebuild=rebuild)
-    (outcome,) = pipeline.build_cells(config, cells[:1], options, report=report)
+    (outcome,) = pipeline.build_cells(cells[:1], options, report=report)
     assert (outcome.error, len(ran)) == (None, builds)
     assert outcome.images == dict.fromkeys(PRODUCTS, 1_540_000_000)
     (waited,) = [line for line in said if "another command works on this cell" in line]

@@ -21,7 +21,7 @@ OCI = "org.opencontainers.image"
 
 @pytest.fixture(scope="module")
 def ngc(config: Config) -> Plan:
-    return plan_of(config)
+    return plan_of(config, base="ngc")
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def test_the_labels_of_an_image_tell_where_it_is_from(config: Config, debian: Pl
     assert "CVE-2025-23310" in holes
     url = "https://example.invalid/ftbuild"
     assert labels == {
-        f"{OCI}.title": "triton_with_ft 22.12-sm80_86-open-sdk",
+        f"{OCI}.title": "triton_with_ft 22.12-sm80_86-sdk",
         f"{OCI}.description": (
             "Triton Inference Server 2.51.0 with FasterTransformer backend 1.4, SM 80,86 (sdk)"
         ),
@@ -52,10 +52,10 @@ def test_the_labels_of_an_image_tell_where_it_is_from(config: Config, debian: Pl
         f"{OCI}.vendor": "ftbuild",
         f"{OCI}.authors": "ftbuild",
         f"{OCI}.licenses": "Apache-2.0 AND BSD-3-Clause",
-        f"{OCI}.ref.name": f"22.12-sm80_86-open-{debian.key}-sdk",
+        f"{OCI}.ref.name": f"22.12-sm80_86-{debian.key}-sdk",
         f"{OCI}.base.name": debian.base.serving,
         f"{OCI}.base.digest": "",
-        "io.ftbuild.cell": "22.12-sm80_86-open",
+        "io.ftbuild.cell": "22.12-sm80_86",
         "io.ftbuild.key": debian.key,
         "io.ftbuild.product": "sdk",
         "io.ftbuild.base": "open",
@@ -77,15 +77,15 @@ def test_the_labels_of_an_image_tell_where_it_is_from(config: Config, debian: Pl
 
 def test_the_image_for_use_has_a_title_without_a_product(ngc: Plan) -> None:
     labels = ngc.labels("runtime")
-    assert labels[f"{OCI}.title"] == "triton_with_ft 22.12-sm80"
-    assert labels[f"{OCI}.ref.name"] == f"22.12-sm80-{ngc.key}"
+    assert labels[f"{OCI}.title"] == "triton_with_ft 22.12-sm80-ngc"
+    assert labels[f"{OCI}.ref.name"] == f"22.12-sm80-ngc-{ngc.key}"
     assert labels["io.ftbuild.snapshot"] == ""
 
 
 def test_a_base_with_a_locked_digest_is_taken_by_it(config: Config) -> None:
     digest = f"sha256:{'1' * 64}"
     locked = config.lock.model_copy(update={"bases": {"ngc": {"22.12": digest}}})
-    plan = plan_of(replace(config, lock=locked))
+    plan = plan_of(replace(config, lock=locked), base="ngc")
     image = f"nvcr.io/nvidia/tritonserver:22.12-py3@{digest}"
     assert (plan.base.serving, plan.base.devel, plan.base.digest) == (image, image, digest)
     assert plan.base.origin == "bases.yaml, digest from the lock"
@@ -106,8 +106,8 @@ def test_a_base_that_is_built_here_has_an_image_to_serve_from_and_one_to_compile
 def test_a_build_gets_compiler_packages_targets_and_libraries(ngc: Plan, debian: Plan) -> None:
     assert ngc.arguments() == {
         "ABOUT": (
-            "22.12-sm80: Triton Inference Server 2.29.0 with the FasterTransformer backend 1.4, for GPUs of "
-            "SM 80, CUDA 11.8, driver 520 or later"
+            "22.12-sm80-ngc: Triton Inference Server 2.29.0 with the FasterTransformer backend 1.4, for GPUs "
+            "of SM 80, CUDA 11.8, driver 520 or later"
         ),
         "HOST_CC": "gcc",
         "HOST_CXX": "g++",
@@ -123,10 +123,10 @@ def test_a_build_gets_compiler_packages_targets_and_libraries(ngc: Plan, debian:
 
 def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
     record = json.loads(json.dumps(debian.as_dict()))
-    tag = f"22.12-sm80_86-open-{debian.key}"
+    tag = f"22.12-sm80_86-{debian.key}"
     assert record.pop("tags") == {
-        "runtime": [f"triton_with_ft:{tag}", "triton_with_ft:22.12-sm80_86-open"],
-        "sdk": [f"triton_with_ft:{tag}-sdk", "triton_with_ft:22.12-sm80_86-open-sdk"],
+        "runtime": [f"triton_with_ft:{tag}", "triton_with_ft:22.12-sm80_86"],
+        "sdk": [f"triton_with_ft:{tag}-sdk", "triton_with_ft:22.12-sm80_86-sdk"],
     }
     assert record.pop("labels") == {product: debian.labels(product) for product in ("runtime", "sdk")}
     assert record.pop("arguments") == debian.arguments()
@@ -153,7 +153,7 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
     torch = next(w for w in record.pop("wheels") if (w["role"], w["name"]) == ("pyt", "torch"))
     assert torch["file"].startswith(f"torch-{torch['version']}-cp311-")
     assert record == {
-        "cell": "22.12-sm80_86-open",
+        "cell": "22.12-sm80_86",
         "key": debian.key,
         "triton": "22.12",
         "server": "2.51.0",
@@ -184,7 +184,7 @@ def test_a_base_from_a_registry_is_of_no_state_of_debian(ngc: Plan) -> None:
 
 
 def test_a_cell_has_a_folder_for_each_key(ngc: Plan, tmp_path: Path) -> None:
-    assert ngc.folder(tmp_path) == tmp_path / "22.12-sm80" / ngc.key
+    assert ngc.folder(tmp_path) == tmp_path / "22.12-sm80-ngc" / ngc.key
 
 
 def test_the_files_of_a_recipe_are_found_by_their_role(ngc: Plan, debian: Plan) -> None:
@@ -225,7 +225,7 @@ def test_the_key_covers_a_number_that_is_raised_by_hand(
     config: Config, ngc: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(plans, "RECIPE", plans.RECIPE + 1)
-    assert plan_of(config).key != ngc.key
+    assert plan_of(config, base="ngc").key != ngc.key
 
 
 @pytest.mark.parametrize("place", ["ft", "backend", "repo-core-src", "common", "triton-backend"])

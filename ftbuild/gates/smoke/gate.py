@@ -97,25 +97,25 @@ def image_id(client: docker.DockerClient, plan: Plan, product: str) -> str:
         raise absent.converted(SmokeError) from absent
 
 
-def prepare(subject: Subject) -> Prepared:
+def prepare(config: Config, subject: Subject) -> Prepared:
     """Return the models of a cell, below its work folder; see `models.ensure`."""
-    return models.ensure(subject, subject.folder / FOLDER)
+    return models.ensure(config, subject, subject.folder / FOLDER)
 
 
-def run(subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
+def run(config: Config, subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
     """Test a cell's images, and write record, JUnit XML and log into its work folder.
 
     The cell is skipped when no GPU here runs its machine code, unless `any_gpu`. Raises SmokeError when there
     is nothing to test or the suite itself breaks, HostError when containers get no GPU.
     """
-    config, plan, folder = subject.config, subject.plan, subject.folder
+    plan, folder = subject.plan, subject.folder
     wanted = demands(plan)
     access = find_gpus(subject.client, plan) if needs_gpu(config) else None
     if access and not any_gpu and (reason := unfit(plan, access)):
         return Skipped(reason)
     SMOKE.discard(folder)
     image = image_id(subject.client, plan, "runtime")
-    prepared = prepare(subject)
+    prepared = prepare(config, subject)
     gpus = access.gpus if access else ()
     known = tested_models(config, plan, gpus)
     tested = {name: known[name] for name in prepared.families}

@@ -54,12 +54,12 @@ class Prepared:
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
-def ensure(subject: Subject, folder: Path) -> Prepared:
+def ensure(config: Config, subject: Subject, folder: Path) -> Prepared:
     """Return the models that the release converts, made now if `folder` lacks them.
 
     Raises SmokeError when there is no SDK image to make them in, or a converter fails.
     """
-    client, config, plan = subject.client, subject.config, subject.plan
+    client, plan = subject.client, subject.plan
     families = plan.families
     extra = config.models.extra_models(config.version(plan.cell.triton, "ft"))
     inputs = _inputs(config, plan, families, extra)
@@ -76,7 +76,7 @@ def ensure(subject: Subject, folder: Path) -> Prepared:
     shutil.rmtree(folder, ignore_errors=True)
     for name, family in {**dict(zip(families, families, strict=True)), **extra}.items():
         subject.report(f"making the {name} model in {plan.tag('sdk')}")
-        _make(subject, str(image.id), name, family, folder / name)
+        _make(config, subject, str(image.id), name, family, folder / name)
     manifest = {"sdk": str(image.id), "inputs": inputs}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return Prepared(folder, str(image.id), families, extra)
@@ -103,9 +103,8 @@ def _manifest(folder: Path) -> dict[str, str]:
         return {}
 
 
-def _make(subject: Subject, sdk: str, name: str, family: str, folder: Path) -> None:
+def _make(config: Config, subject: Subject, sdk: str, name: str, family: str, folder: Path) -> None:
     """Make a model of a family. Those that have the family's name have answers with int8 weights, too."""
-    config = subject.config
     inside = _Sdk(subject.client, sdk)
     reference = config.path(config.models.reference)
     made = f"{_INSIDE}/made"
@@ -122,15 +121,15 @@ def _make(subject: Subject, sdk: str, name: str, family: str, folder: Path) -> N
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
     inside.produce(f"the {name} reference", script, made, files, folder)
 
-    planned = [_planned(subject, family, folder, gpus) for gpus in TENSOR_PARA]
+    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA]
     _convert(inside, planned, folder)
 
 
-def _planned(subject: Subject, family: str, folder: Path, gpus: int) -> Conversion:
+def _planned(config: Config, subject: Subject, family: str, folder: Path, gpus: int) -> Conversion:
     """Plan what `invoke convert` would do with the checkpoint."""
     request = ConversionRequest(family, folder / CHECKPOINT, folder / WEIGHTS, gpus, jobs=1)
     try:
-        return conversion.plan_conversion(subject.config, subject.plan.cell.triton, request)
+        return conversion.plan_conversion(config, subject.plan.cell.triton, request)
     except ConfigError as refused:
         raise refused.converted(SmokeError) from refused
 

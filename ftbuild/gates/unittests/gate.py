@@ -14,7 +14,7 @@ from ftbuild.gates.report import Gate, GateReport
 from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import gate as smoke
 from ftbuild.gates.subject import Subject
-from ftbuild.gates.unittests.image import PRODUCT, RUN, recipe
+from ftbuild.gates.unittests.image import PRODUCT, RUN, Recipe
 from ftbuild.text.results import CheckResult, State
 
 GATE = Gate("unittest", SmokeError, ("gates/unittests",))
@@ -23,8 +23,8 @@ SECONDS = 4 * 3600
 SHOWN, WIDTH = 3, 160
 
 
-def run(subject: Subject, image: str) -> GateReport | Skipped:
-    """Run every test of `image`, which `image.ensure` made, and write the record into the cell's work folder.
+def run(subject: Subject, image: str, made_of: Recipe) -> GateReport | Skipped:
+    """Run every test of `image`, which `image.ensure` made; write the record into the cell's work folder.
 
     The cell is skipped when no GPU here runs its machine code. Raises SmokeError when the tests cannot be run
     at all, HostError when containers get no GPU.
@@ -46,13 +46,12 @@ def run(subject: Subject, image: str) -> GateReport | Skipped:
         raise SmokeError(f"the unit tests could not be run: {broken.what}", where=image) from broken
     suites = json.loads(output)
     counted = counts(suites)
-    key = recipe(subject.config, plan).key
     found = GateReport(
         GATE,
         plan,
         {PRODUCT: image},
         tuple(result(suite) for suite in suites),
-        facts={"gpus": [asdict(g) for g in access.gpus], "recipe": key, "tests": counted},
+        facts={"gpus": [asdict(g) for g in access.gpus], "recipe": made_of.key, "tests": counted},
         notes=(sums(counted),),
     )
     found.write(subject.folder)

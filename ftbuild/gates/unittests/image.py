@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ftbuild import cmake
-from ftbuild.build import bake, base, context
+from ftbuild.build import bake, base, buildable, context
 from ftbuild.build import run as builds
-from ftbuild.build.run import BuildOptions, CellBuild
-from ftbuild.config.schema import Config, LockedSource
+from ftbuild.build.run import BuildOptions
+from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import BuildError, NothingSelected
 from ftbuild.gates.subject import Subject
 from ftbuild.host import disk
 from ftbuild.plan import LABELS, Plan, digest_of
-from ftbuild.sources import fetch, lock
+from ftbuild.sources import planned, taking
+from ftbuild.sources.inputs import PlannedSource
 
 PRODUCT, GOOGLETEST, PREFIX = "unittests", "googletest", "unittests-"
 LABEL = f"{LABELS}.{PRODUCT}"
@@ -36,14 +38,15 @@ class Recipe:
     """The image's inputs besides the cell's own; 22.03 tests without googletest."""
 
     tree: cmake.Tree
-    googletest: LockedSource | None
+    googletest: PlannedSource | None
+    runner: bytes = field(repr=False)
 
     @property
     def key(self) -> str:
         """The key of these inputs, to be compared together with the cell's own."""
-        pinned = self.googletest.model_dump() if self.googletest else None
-        runner = hashlib.sha256(RUNNER.read_bytes()).hexdigest()
-        return digest_of([asdict(self.tree), pinned, runner])
+        taken = self.googletest
+        pinned = {"ref": taken.ref, "commit": taken.commit, "tree": taken.tree} if taken else None
+        return digest_of([asdict(self.tree), pinned, hashlib.sha256(self.runner).hexdigest()])
 
 
 def recipe(config: Config, plan: Plan) -> Recipe:
@@ -61,7 +64,8 @@ def recipe(config: Config, plan: Plan) -> Recipe:
     used = GOOGLETEST in config.sources.releases[release]
     return Recipe(
         cmake.unit_tests(plan.trees[1], plan.source("ft").version or ""),
-        lock.pinned(config, release, GOOGLETEST) if used else None,
+        planned.source(config, release, GOOGLETEST) if used else None,
+        RUNNER.read_bytes(),
     )
 
 
@@ -78,22 +82,56 @@ def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object
     return bake.definition({bake.target_name(plan, name): target for name, target in targets.items()})
 
 
-def ensure(subject: Subject, options: BuildOptions) -> str:
+@dataclass(frozen=True)
+class TestImage:
+    """The image of a cell's unit tests, built in the cell's folder."""
+
+    subject: Subject
+    made_of: Recipe
+    options: BuildOptions
+    host: bake.Host
+    name: str = "this cell"
+    prefix: str = PREFIX
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the cell."""
+        return self.subject.folder
+
+    def is_made(self) -> bool:
+        """Return whether the image is in the engine, of these inputs."""
+        return is_made(self.subject, self.made_of)
+
+    def prepare(self) -> None:
+        """Make the base."""
+        plan, options, report = self.subject.plan, self.options, self.subject.report
+        base.ensure(self.subject.client, plan, self.host, options.work, options.cache, report=report)
+        disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
+
+    def stage(self) -> Mapping[str, object]:
+        """Stage the cell's own inputs, and what the tests have beside them."""
+        builds.stage(self.subject.plan, self.options, self.folder, self.subject.report)
+        _stage(self.subject, self.made_of)
+        return definition(self.subject.plan, self.made_of, self.host)
+
+
+def is_made(subject: Subject, made_of: Recipe) -> bool:
+    """Return whether the image of these inputs is in the engine."""
+    found = daemon.image(subject.client, subject.plan.tag(PRODUCT))
+    return found is not None and found.labels.get(LABEL) == made_of.key
+
+
+def ensure(subject: Subject, made_of: Recipe, options: BuildOptions) -> str:
     """Return the id of the image, which is built unless it exists; errors as those of a build."""
-    client, config, plan, report = subject.client, subject.config, subject.plan, subject.report
-    made_of, name = recipe(config, plan), plan.tag(PRODUCT)
-    found = daemon.image(client, name)
-    if found is not None and found.labels.get(LABEL) == made_of.key and not options.rebuild:
+    client, report, name = subject.client, subject.report, subject.plan.tag(PRODUCT)
+    if not options.rebuild and is_made(subject, made_of):
         report(f"{name} is already built from these inputs")
-        return str(found.id)
+        return daemon.require_image(client, name)
     buildx.version()
     host = builds.host_settings(client, options)
-    base.ensure(client, config, plan, host, options.work, options.cache, report=report)
-    disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
-    cell = CellBuild(config, plan, client, host, options, report)
-    job = bake.Job(cell.folder, definition(plan, made_of, host), PREFIX)
+    wanted = TestImage(subject, made_of, options, host)
     with daemon.replacing(client, name):
-        builds.run_job(cell, job, stage_more=lambda: _stage(subject, made_of))
+        buildable.ensure(wanted, host, rebuild=options.rebuild, report=report)
     try:
         return daemon.require_image(client, name)
     except ImageNotBuilt as absent:
@@ -104,16 +142,9 @@ def _stage(subject: Subject, made_of: Recipe) -> None:
     """Put the initial cache and the runner beside the cell's own recipe, googletest beside its sources."""
     folder = subject.folder
     (folder / context.RECIPE / f"{PRODUCT}.cmake").write_text(made_of.tree.initial_cache())
-    shutil.copyfile(RUNNER, folder / context.RECIPE / f"{PRODUCT}.py")
+    (folder / context.RECIPE / f"{PRODUCT}.py").write_bytes(made_of.runner)
     shutil.rmtree(folder / GOOGLETEST, ignore_errors=True)
     if made_of.googletest:
-        fetch.export(
-            subject.config,
-            subject.plan.cell.triton,
-            GOOGLETEST,
-            subject.cache,
-            folder / GOOGLETEST,
-            report=subject.report,
-        )
+        taking.export(made_of.googletest, subject.cache, folder / GOOGLETEST, report=subject.report)
     else:
         (folder / GOOGLETEST).mkdir()

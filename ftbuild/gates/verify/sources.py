@@ -16,8 +16,10 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from ftbuild.gates.subject import Subject
-from ftbuild.sources import fetch, patched
-from ftbuild.sources.patches import hunks, series
+from ftbuild.plan import Plan
+from ftbuild.sources import taking
+from ftbuild.sources.inputs import PlannedPatch
+from ftbuild.sources.patches import hunks
 
 Place = tuple[str, str]  # component, path in its tree
 Digests = Mapping[Place, str]
@@ -104,34 +106,35 @@ def _note(outcome: Comparison, name: str, places: set[Place], wanted: Digests, f
 @contextmanager
 def _patched(subject: Subject) -> Iterator[dict[str, Path]]:
     """Export and patch the trees of the cell's own components, for as long as the context lasts."""
-    config, plan, cache, report = subject.config, subject.plan, subject.cache, subject.report
-    release = plan.cell.triton
+    plan, cache, report = subject.plan, subject.cache, subject.report
+    patches = _own_patches(plan)
+    compared = {tree.component for tree in TREES} | {patch.component for patch in patches}
+    sources = [source for source in plan.own_sources if source.repository in compared]
+    versions = {source.repository: source.version or "" for source in sources}
     with tempfile.TemporaryDirectory(prefix="ftbuild-") as scratch:
-        names = [
-            source.repository for source in plan.own_sources if source.repository in config.patches.ranges
-        ]
-        trees = {name: Path(scratch) / name for name in names}
-        for name, folder in trees.items():
-            fetch.export(config, release, name, cache, folder, sms=plan.cell.sms, report=report)
-        patched.apply(config, release, trees, cache, report)
+        trees = {name: Path(scratch) / name for name in versions}
+        for source in sources:
+            taking.export(source, cache, trees[source.repository], report=report)
+        taking.apply(patches, trees, versions, cache, report)
         yield trees
 
 
+def _own_patches(plan: Plan) -> list[PlannedPatch]:
+    """Return the patches, but for those of a server that its base compiles."""
+    own = {source.repository for source in plan.own_sources}
+    return [patch for patch in plan.patches if patch.component in own]
+
+
 def _touched(subject: Subject) -> dict[str, set[Place]]:
-    """Return the files that each patch changes, but for those of a server that its base compiles."""
-    config = subject.config
-    own = {source.repository for source in subject.plan.own_sources}
-    found: dict[str, set[Place]] = {}
-    for component, entries in series.read_series(config).items():
-        if component not in own:
-            continue
-        version = config.version(subject.plan.cell.triton, component)
-        for entry in series.applicable(entries, version):
-            diff = fetch.entry_diff(config, entry, subject.cache, report=subject.report).decode(
-                "utf-8", "replace"
-            )
-            found[entry.name] = {(component, hunk.file) for hunk in hunks.parse_hunks(diff)}
-    return found
+    """Return the files that each patch changes."""
+    patches = _own_patches(subject.plan)
+    changes = taking.diffs(patches, subject.cache, report=subject.report)
+    return {
+        patch.name: {
+            (patch.component, hunk.file) for hunk in hunks.parse_hunks(change.decode("utf-8", "replace"))
+        }
+        for patch, change in zip(patches, changes, strict=True)
+    }
 
 
 def _expected(tree: Tree, trees: Mapping[str, Path]) -> Iterator[tuple[Place, str]]:

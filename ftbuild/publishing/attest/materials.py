@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from ftbuild.config.debian import LockedPackage
 from ftbuild.host.redaction import redact
-from ftbuild.plan import Plan, PlannedPatch, PlannedSource, PlannedWheel
+from ftbuild.plan import Plan, PlannedWheel
 from ftbuild.publishing.attest import purl
 from ftbuild.registry import reference
+from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 
 # Our own names. The top-level domain is reserved (RFC 2606), so no host can have them.
 NAMES = "https://ftbuild.invalid"

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftbuild import __version__
-from ftbuild.plan import RECIPE, Plan, PlannedPatch, PlannedSource
+from ftbuild.plan import RECIPE, Plan
 from ftbuild.publishing.attest import materials, purl
 from ftbuild.publishing.attest.materials import Base, Commit
+from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 from ftbuild.text import bounded_json
 
 PREDICATE = "https://slsa.dev/provenance/v1"

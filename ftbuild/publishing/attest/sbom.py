@@ -12,12 +12,13 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from ftbuild import triton
-from ftbuild.plan import Plan, PlannedPatch, PlannedSource, PlannedWheel
+from ftbuild.plan import Plan, PlannedWheel
 from ftbuild.publishing.attest import materials, purl, spdx
 from ftbuild.publishing.attest.bundled import BundledLibrary
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.materials import Base
 from ftbuild.publishing.attest.spdx import Package, Relationship
+from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 
 Part = tuple[Package, Relationship]  # a package, and its relationship to another
 PREDICATE = "https://spdx.dev/Document"

@@ -9,7 +9,6 @@ A diff is applied by `git apply` without fuzz: every context line must match. No
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 import tempfile
@@ -17,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Protocol
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
@@ -60,6 +60,18 @@ class Entry:
         return self.header.paths
 
 
+class Named(Protocol):
+    """What messages say of a change: its component, and `component/file`."""
+
+    @property
+    def component(self) -> str:
+        """The component that it changes."""
+
+    @property
+    def name(self) -> str:
+        """`component/file`."""
+
+
 class Status(StrEnum):
     """The status of an entry on the sources of a release."""
 
@@ -85,7 +97,7 @@ class PatchStatus:
 class ConflictError(PatchError):
     """A diff does not apply, because of `conflicts`."""
 
-    def __init__(self, entry: Entry, version: str, conflicts: Sequence[Conflict]) -> None:
+    def __init__(self, entry: Named, version: str, conflicts: Sequence[Conflict]) -> None:
         super().__init__(
             f"{entry.name} does not apply to {entry.component} {version}".rstrip(),
             where="; ".join(str(conflict) for conflict in conflicts),
@@ -131,13 +143,7 @@ def applicable(entries: Iterable[Entry], version: str) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if _in_range(entry, version))
 
 
-def fingerprint(entry: Entry) -> str:
-    """Return the sha256 of an entry's change: of the diff, or of commit and paths, without the header."""
-    content = entry.diff if entry.commit is None else " ".join([entry.commit, *entry.paths]).encode()
-    return hashlib.sha256(content).hexdigest()
-
-
-def apply(tree: Path, entry: Entry, diff: bytes, *, version: str = "") -> None:
+def apply(tree: Path, entry: Named, diff: bytes, *, version: str = "") -> None:
     """Apply an entry's `diff` to the exported `tree`, completely or not at all.
 
     Raises ConflictError naming patch, file and hunk; PatchError when the tree holds the change already.

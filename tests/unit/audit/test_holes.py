@@ -168,7 +168,7 @@ def test_our_own_holes_are_open_without_any_database(config: Config) -> None:
 def test_a_plan_lists_server_wheels_and_debian_sources(config: Config) -> None:
     (_, _, newest) = plans(config, "open")
     runtime, sdk = (contents.of_plan(newest, product) for product in ("runtime", "sdk"))
-    assert runtime.images == ("22.12-sm80-open runtime",)
+    assert runtime.images == ("22.12-sm80 runtime",)
     assert runtime.local
     names = {(component.ecosystem, component.name) for component in runtime.components}
     assert {

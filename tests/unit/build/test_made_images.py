@@ -81,7 +81,7 @@ def test_a_base_with_another_id_is_built_again(
     host = bake.Host(1)
 
     def ensure() -> None:
-        base.ensure(engine, config, plan, host, tmp_path / "w", tmp_path / "c", report=said.append)  # type: ignore[arg-type]
+        base.ensure(engine, plan, host, tmp_path / "w", tmp_path / "c", report=said.append)  # type: ignore[arg-type]
 
     ensure()
     ensure()

@@ -35,8 +35,39 @@ def invoke(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
 def test_the_matrix_needs_no_engine_and_no_network() -> None:
     done = invoke("matrix")
     assert done.returncode == 0, done.stderr
-    assert "22.12-sm89" in done.stdout
+    rows = [line.split() for line in done.stdout.splitlines()]
+    assert rows[0][:2] == ["Triton", "Base"]
+    assert ["22.12", "open", "(default)"] in [row[:3] for row in rows]
+    assert ["22.12", "ngc"] in [row[:2] for row in rows]
+    assert "too old for sm_90" not in done.stdout
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert len(rows) <= 24
+
+
+def test_the_matrix_says_why_what_cannot_be_built_cannot() -> None:
+    done = invoke("matrix", "--triton", "22.07", "--sm", "90", "--sm", "89", "--why")
+    assert done.returncode == 0, done.stderr
     assert "too old for sm_90" in done.stdout
+    assert "22.07-sm90-ngc" in done.stdout
+    assert "22.07-sm89 " in done.stdout
+    assert "R: ran on a GPU" in done.stdout
+
+
+def test_a_build_on_a_base_that_nobody_has_built_on_is_warned_of() -> None:
+    done = invoke("build", "--sm", "80", "--triton", "22.12", "--base", "ngc", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "warning: nothing on base ngc, which is nvcr.io/nvidia/tritonserver:22.12-py3" in done.stderr
+    assert re.search(r"known +sm_80: never built", done.stdout)
+    proven = invoke("build", "--sm", "80", "--triton", "22.12", "--dry-run")
+    assert "warning" not in proven.stderr
+    assert re.search(r"base +open: ", proven.stdout)
+
+
+def test_an_old_id_is_understood_and_told_of() -> None:
+    done = invoke("build", "--cell", "22.12-sm80-open", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"cell +22\.12-sm80\n", done.stdout)
+    assert "22.12-sm80-open is called 22.12-sm80: open is the base of 22.12" in done.stderr
 
 
 def succeed(*arguments: str) -> None:
@@ -84,7 +115,7 @@ def test_the_dry_run_as_json_is_json_only() -> None:
         (("build", "--sm", "8.8", "--triton", "22.12"), 2, "sm_88 is not in the matrix"),
         (("build", "--sm", "8", "--triton", "22.12"), 2, "'8' is not an SM"),
         (("build", "--sm", "80", "--triton", "22.13"), 2, "releases: 22.03, 22.07, 22.12, 24.10"),
-        (("build", "--sm", "90", "--triton", "22.03"), 2, "too old for sm_90"),
+        (("build", "--sm", "90", "--triton", "22.03", "--base", "ngc"), 2, "too old for sm_90"),
         (("build", "--cell", "22.12-sm8O"), 2, "no cell is called"),
         (("build", "--cell", "22.12-*", "--triton", "22.03"), 3, "no cell is selected"),
         (("build", "--sm", "80", "--base", "alpine"), 2, "bases: ngc, open"),

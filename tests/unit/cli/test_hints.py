@@ -209,7 +209,7 @@ def test_each_cause_of_missing_weights_has_a_sentence_of_its_own(tmp_path: Path)
         ("22.03", ["22.07", "22.12", "26.06"], "--triton 22.12"),
         ("22.12", ["22.03", "26.06"], "--triton 22.03"),
         ("22.12", ["26.06"], "--triton 26.06 --base open-trixie"),
-        ("26.06", ["22.12"], "--triton 22.12 --base ngc"),
+        ("26.06", ["22.12"], "--triton 22.12 --base open"),
         ("22.12", [], None),
     ],
 )

@@ -79,7 +79,7 @@ def test_a_base_that_names_an_unknown_release_is_refused(config_folder: Path) ->
     [
         ("matrix.yaml", "default_sms: [80]", "default_sms: [81]", r"release 22\.03 names SM 81"),
         ("matrix.yaml", '"22.07":', '"22.08":', r"release 22\.08 of matrix\.yaml has no sources"),
-        ("bases.yaml", "default: ngc", "default: nix", "the default base 'nix' is not described"),
+        ("matrix.yaml", "base: open\n", "base: nix\n", r"the base 'nix' of release 22\.03 is not described"),
         ("patches.yaml", "  ft:\n", "  tf:\n", "component 'tf' is not a repository in sources.yaml"),
         ("models.yaml", "hidden * hidden", "hidden * depth", "uses the fact 'depth', which nothing defines"),
     ],

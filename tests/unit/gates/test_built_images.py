@@ -11,9 +11,9 @@ from testing import built_images
 
 CELLS = {
     "22.03-sm80": Selection(triton=["22.03"], sm=["80"]),
-    "22.03-sm90-open": Selection(triton=["22.03"], sm=["90"], base=["open"]),
-    "22.07-sm90-open": Selection(triton=["22.07"], sm=["90"], base=["open"]),
-    "22.12-sm80_90-open": Selection(triton=["22.12"], sm=["80,90"], base=["open"]),
+    "22.03-sm90": Selection(triton=["22.03"], sm=["90"], base=["open"]),
+    "22.07-sm90": Selection(triton=["22.07"], sm=["90"], base=["open"]),
+    "22.12-sm80_90-ngc": Selection(triton=["22.12"], sm=["80,90"], base=["ngc"]),
 }
 
 

@@ -27,8 +27,8 @@ from ftbuild.gates.verify.verdict import Verdict
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision, make_plan
 from ftbuild.sm import Sm
-from ftbuild.sources import fetch
-from ftbuild.sources.patches.series import Entry
+from ftbuild.sources import taking
+from ftbuild.sources.inputs import Backport, PlannedPatch
 from ftbuild.text.results import State
 
 RUNTIME, BASE = "sha256:runtime", "sha256:base"
@@ -489,12 +489,12 @@ def test_the_files_of_each_patch_are_those_of_its_diff(
 ) -> None:
     other = b"--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-a\n+b\n"
 
-    def diff(config: Config, entry: Entry, cache: Path, *, report: object) -> bytes:
-        return other if entry.commit else entry.diff
+    def diff(patch: PlannedPatch, cache: Path, *, report: object) -> bytes:
+        return other if isinstance(patch.change, Backport) else patch.change
 
-    monkeypatch.setattr(fetch, "entry_diff", diff)
+    monkeypatch.setattr(taking, "diff", diff)
     plan = planned(config, "ngc")
-    subject: Any = SimpleNamespace(config=config, plan=plan, cache=None, report=None)
+    subject: Any = SimpleNamespace(plan=plan, cache=None, report=None)
     touched = sources._touched(subject)
     assert list(touched) == [f"{patch.component}/{patch.file}" for patch in plan.patches]
     assert touched["ft/0040-sm-89.patch"] == {("ft", "CMakeLists.txt")}

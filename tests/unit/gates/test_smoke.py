@@ -233,7 +233,7 @@ def test_a_job_without_a_family_is_an_error_and_no_pass(config: Config, tmp_path
     client: Any = None
     barren = replace(plan, families=())
     with pytest.raises(SmokeError, match="there is nothing to test"):
-        gate.run(Subject(client, config, barren, tmp_path, tmp_path, lambda message: None))
+        gate.run(config, Subject(client, barren, tmp_path, tmp_path, lambda message: None))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -37,12 +37,13 @@ IDS = {"runtime": ("sha256:1",), "sdk": ("sha256:2",)}
 class Run:
     """A cell whose suite is replaced by a report of all its tests, with one in another state."""
 
+    config: Config
     subject: Subject
     heard: list[str]
     commands: list[list[str]]
 
     def go(self, **options: bool) -> GateReport | Skipped:
-        return gate.run(self.subject, **options)
+        return gate.run(self.config, self.subject, **options)
 
     def record(self) -> Any:
         return json.loads((self.subject.folder / SMOKE.record).read_text())
@@ -88,10 +89,12 @@ def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
 
         access = Access("cdi", found) if found else None
         monkeypatch.setattr(gpu, "find", lambda client, image: access)
-        monkeypatch.setattr(models, "ensure", lambda subject, at: Prepared(at, "sha256:2", plan.families))
+        monkeypatch.setattr(
+            models, "ensure", lambda config, subject, at: Prepared(at, "sha256:2", plan.families)
+        )
         monkeypatch.setattr(shell, "stream", stream)
         client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
-        return Run(Subject(client, of, plan, tmp_path, tmp_path, heard.append), heard, commands)
+        return Run(of, Subject(client, plan, tmp_path, tmp_path, heard.append), heard, commands)
 
     return run
 
@@ -191,14 +194,14 @@ def test_the_sample_computes_on_the_cpu(make: Make) -> None:
 
 def test_only_families_that_were_prepared_are_tested(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     run = make(A100)
-    monkeypatch.setattr(models, "ensure", lambda subject, at: Prepared(at, "sha256:2", ("gpt",)))
+    monkeypatch.setattr(models, "ensure", lambda config, subject, at: Prepared(at, "sha256:2", ("gpt",)))
     run.go()
     assert list(run.job().models) == ["gpt"]
 
 
 def test_models_are_prepared_in_the_work_folder(make: Make) -> None:
     run = make(A100)
-    assert gate.prepare(run.subject).folder == run.subject.folder / "smoke"
+    assert gate.prepare(run.config, run.subject).folder == run.subject.folder / "smoke"
 
 
 def test_results_of_another_image_would_be_demanded_of_that_image(make: Make) -> None:

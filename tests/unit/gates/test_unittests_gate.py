@@ -24,7 +24,8 @@ from ftbuild.gates.runner import Skipped
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.unittests import gate, image, runner
 from ftbuild.host import disk
-from ftbuild.sources import fetch
+from ftbuild.plan import Plan
+from ftbuild.sources import taking
 from ftbuild.text.results import State
 from tests.unit.gates.test_unittests import planned
 
@@ -47,6 +48,7 @@ class Cell:
     """A cell whose engine has these images; what is said, started and staged."""
 
     subject: Subject
+    made_of: image.Recipe
     images: dict[str, Any]
     said: list[str]
     started: list[Any]
@@ -68,9 +70,9 @@ def cell(config: Config, tmp_path: Path) -> Cell:
 
     client: Any = SimpleNamespace(images=SimpleNamespace(get=get))
     plan = planned(config)
-    subject = Subject(client, config, plan, plan.folder(tmp_path), tmp_path / "cache", said.append)
+    subject = Subject(client, plan, plan.folder(tmp_path), tmp_path / "cache", said.append)
     subject.folder.mkdir(parents=True)
-    return Cell(subject, images, said, [])
+    return Cell(subject, image.recipe(config, plan), images, said, [])
 
 
 @pytest.fixture
@@ -87,7 +89,7 @@ def tested(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
         monkeypatch.setattr(gpu, "find", lambda client, image: Access("cdi", gpus) if gpus else None)
         monkeypatch.setattr(container, "run", run)
         cell.images[cell.name] = SimpleNamespace(id="sha256:3", labels={})
-        return gate.run(cell.subject, "sha256:3")
+        return gate.run(cell.subject, "sha256:3", cell.made_of)
 
     return go
 
@@ -156,20 +158,24 @@ def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     def go(*, rebuild: bool = False, made: bool = True) -> str:
         host = bake.Host(jobs=3)
 
-        def run_job(built: Any, job: bake.Job, *, stage_more: Callable[[], None]) -> None:
-            cell.started.append((built, job))
-            (job.folder / context.RECIPE).mkdir(parents=True, exist_ok=True)
-            stage_more()
+        def stage(plan: Plan, options: BuildOptions, folder: Path, report: object) -> None:
+            cell.started.append(("stage", plan))
+            (folder / context.RECIPE).mkdir(parents=True, exist_ok=True)
+
+        def run(job: bake.Job, host: bake.Host, *, report: object) -> None:
+            cell.started.append((host, job))
             if made:
                 cell.images[cell.name] = SimpleNamespace(id="sha256:new", labels={})
 
         monkeypatch.setattr(buildx, "version", lambda: cell.started.append("buildx"))
         monkeypatch.setattr(builds, "host_settings", lambda client, options: host)
-        monkeypatch.setattr(base, "ensure", lambda *given, **_: cell.started.append(("base", given[2:])))
+        monkeypatch.setattr(base, "ensure", lambda *given, **_: cell.started.append(("base", given[1:])))
         monkeypatch.setattr(disk, "require", lambda *given: cell.started.append(("disk", given)))
-        monkeypatch.setattr(builds, "run_job", run_job)
-        monkeypatch.setattr(fetch, "export", lambda *given, **_: cell.started.append(("export", given[1:])))
-        return image.ensure(cell.subject, BuildOptions(tmp_path / "cache", tmp_path, rebuild=rebuild))
+        monkeypatch.setattr(builds, "stage", stage)
+        monkeypatch.setattr(bake, "run", run)
+        monkeypatch.setattr(taking, "export", lambda *given, **_: cell.started.append(("export", given)))
+        options = BuildOptions(tmp_path / "cache", tmp_path, rebuild=rebuild)
+        return image.ensure(cell.subject, cell.made_of, options)
 
     return go
 
@@ -179,15 +185,17 @@ def test_an_image_is_built_with_googletest_its_initial_cache_and_the_runner(
 ) -> None:
     assert builder() == "sha256:new"
     plan, folder = cell.subject.plan, cell.subject.folder
-    buildx_version, based, space, (built, job), exported = cell.started
+    buildx_version, based, space, staged, exported, (host, job) = cell.started
     assert buildx_version == "buildx"
     assert based == ("base", (plan, bake.Host(jobs=3), tmp_path, tmp_path / "cache"))
     assert space == ("disk", (tmp_path, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}"))
-    assert (built.plan, built.host, job.folder) == (plan, bake.Host(jobs=3), folder)
+    assert staged == ("stage", plan)
+    assert (host, job.folder) == (bake.Host(jobs=3), folder)
+    assert json.loads(job.file.read_text()) == job.definition
     assert job.prefix == "unittests-"
-    made_of = image.recipe(cell.subject.config, plan)
+    made_of = cell.made_of
     assert job.definition == image.definition(plan, made_of, bake.Host(jobs=3))
-    assert exported == ("export", ("22.12", "googletest", tmp_path / "cache", folder / "googletest"))
+    assert exported == ("export", (made_of.googletest, tmp_path / "cache", folder / "googletest"))
     recipe = folder / context.RECIPE
     assert (recipe / "unittests.cmake").read_text() == made_of.tree.initial_cache()
     assert (recipe / "unittests.py").read_bytes() == Path(runner.__file__).read_bytes()
@@ -196,7 +204,7 @@ def test_an_image_is_built_with_googletest_its_initial_cache_and_the_runner(
 def test_an_image_of_the_same_inputs_is_not_built_again_unless_that_is_wanted(
     cell: Cell, builder: Callable[..., str]
 ) -> None:
-    key = image.recipe(cell.subject.config, cell.subject.plan).key
+    key = cell.made_of.key
     old = SimpleNamespace(id="sha256:old", labels={"io.ftbuild.unittests": key})
     cell.images[cell.name] = old
     assert builder() == "sha256:old"
@@ -225,20 +233,19 @@ def test_an_earlier_googletest_is_removed_and_a_release_without_one_has_an_empty
 
 
 def test_the_key_of_the_image_covers_options_googletest_and_the_runner(
-    config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    config: Config,
 ) -> None:
     made_of = image.recipe(config, planned(config))
     assert made_of.googletest
-    other = made_of.googletest.model_copy(update={"commit": "0" * 40})
+    other = replace(made_of.googletest, commit="0" * 40)
     keys = {
         made_of.key,
         replace(made_of, googletest=None).key,
         replace(made_of, googletest=other).key,
         replace(made_of, tree=replace(made_of.tree, targets=("unittest",))).key,
+        replace(made_of, runner=b"# another one\n").key,
     }
-    (tmp_path / "runner.py").write_text("# another one\n")
-    monkeypatch.setattr(image, "RUNNER", tmp_path / "runner.py")
-    assert len({*keys, made_of.key}) == 5
+    assert len(keys) == 5
 
 
 def test_the_bake_file_makes_the_image_and_exports_the_figures_of_its_compile(config: Config) -> None:
@@ -251,6 +258,6 @@ def test_the_bake_file_makes_the_image_and_exports_the_figures_of_its_compile(co
         assert target["contexts"]["googletest"] == "googletest"
         assert target["contexts"]["sources"] == "sources"
         assert target["args"]["UNITTEST_TARGETS"] == " ".join(made_of.tree.targets)
-        assert target["args"]["HOST_CC"] == "gcc"
+        assert target["args"]["HOST_CC"] == "gcc-11"
     labels = definition["target"]["22_12-sm80-unittests"]["labels"]
     assert (labels["io.ftbuild.product"], labels["io.ftbuild.unittests"]) == ("unittests", made_of.key)

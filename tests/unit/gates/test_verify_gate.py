@@ -76,7 +76,7 @@ def cell(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cel
         return GateReport(VERIFY, plan, ids, gate_records.results(VERIFY, plan))
 
     monkeypatch.setattr(gate, "verify", verify)
-    return Cell(plan, engine, Subject(client, config, plan, tmp_path, tmp_path, said.append), said)
+    return Cell(plan, engine, Subject(client, plan, tmp_path, tmp_path, said.append), said)
 
 
 def test_images_that_these_checks_have_passed_are_not_verified_again(cell: Cell) -> None:
@@ -152,7 +152,6 @@ def test_the_moving_tags_follow_the_images_that_were_verified(
     built: Any = SimpleNamespace(
         plan=cell.plan,
         client=client,
-        config=cell.subject.config,
         folder=cell.subject.folder,
         options=options,
         report=cell.said.append,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ftbuild import matrix
+from ftbuild import matrix, plan_file
 from ftbuild.build import bake
 from ftbuild.build import base as bases
 from ftbuild.config.schema import Config
@@ -62,7 +62,7 @@ class Commands:
         assert Path(argv[4], "tasks.py").is_file()
         name, *options = argv[5:]
         value = dict(zip(options[::2], options[1::2], strict=False))
-        cell = f"{value['--triton']}-sm{value['--sm']}"
+        cell = plan_file.read(Path(value["--plan"])).cell.id
         self.ran.append((cell, name))
         self.lines.append([name, *options])
         if failure := self.failures.get((cell, name)):

@@ -91,14 +91,14 @@ def test_two_runs_at_a_time_are_refused(night: Night) -> None:
 
 
 def test_cells_that_cannot_exist_are_recorded_with_the_reason(night: Night) -> None:
-    night.selected = (*CELLS, "22.03-sm90")
+    night.selected = (*CELLS, "22.03-sm89")
     done = night.run(registry=None)
-    record = next(record for record in done.cells if record.cell == "22.03-sm90")
+    record = next(record for record in done.cells if record.cell == "22.03-sm89")
     assert (record.state, record.reason, record.key) == (State.SKIPPED, Reason.EXCLUDED, "")
     (entry,) = matrix.select_with_excluded(night.config, cells=night.selected).excluded
     assert record.detail == "\n".join(entry.reasons)
-    assert (record.triton, record.sms, record.base) == ("22.03", (90,), "ngc")
-    assert [cell.cell for cell in done.cells] == ["22.03-sm90", *CELLS]
+    assert (record.triton, record.sms, record.base) == ("22.03", (89,), "open")
+    assert [cell.cell for cell in done.cells] == ["22.03-sm89", *CELLS]
 
 
 def test_a_base_is_built_once_and_its_failure_told_in_each_cell(
@@ -106,16 +106,14 @@ def test_a_base_is_built_once_and_its_failure_told_in_each_cell(
 ) -> None:
     asked: list[Any] = []
 
-    def ensure(
-        client: object, config: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any
-    ) -> None:
+    def ensure(client: object, found: Plan, host: Any, work: Path, cache: Path, *, report: Any) -> None:
         asked.append((host.jobs, host.ca, host.builder, host.progress, work, cache))
         raise HostError("no network")
 
     monkeypatch.setattr(bases, "ensure", ensure)
     done = night.run(ca=Path("/ca.pem"), builders=[Wanted("far")])
     assert asked == [(4, Path("/ca.pem"), None, "plain", night.work, night.work / "cache")]
-    assert "base ngc: no network" in capsys.readouterr().err
+    assert "base open: no network" in capsys.readouterr().err
     for record in done.cells:
         assert (record.state, record.reason, record.exit_code) == (State.ERROR, Reason.MACHINE, 4)
 
@@ -159,7 +157,8 @@ def test_a_gpu_that_does_not_fit_is_the_reason_of_an_untested_cell(
 def test_steps_have_commands_logs_and_times(night: Night) -> None:
     done = night.run(registry=None)
     build, smoke = done.cells[0].steps
-    options = f"--triton 22.12 --sm 70 --base ngc --config {night.config.folder}"
+    plan = night.work / "22.12-sm70" / done.cells[0].key / "closed-plan.json"
+    options = f"--plan {plan} --config {night.config.folder}"
     assert build.command == f"invoke build {options} --jobs 4 --progress plain"
     assert smoke.command == f"invoke smoke {options}"
     assert (build.log, smoke.log) == ("cells/22.12-sm70/build.log", "cells/22.12-sm70/smoke.log")

@@ -52,7 +52,7 @@ def test_a_cell_is_built_tested_and_published(night: Night) -> None:
     assert [step.name for step in record.steps] == ["build", "smoke", "publish"]
     assert record.registry == HERE
     assert record.steps[0].jobs == 4
-    assert (record.triton, record.sms, record.base) == ("22.12", (80,), "ngc")
+    assert (record.triton, record.sms, record.base) == ("22.12", (80,), "open")
     assert len(record.key) == 12
     assert {patch.name.partition("/")[0] for patch in record.patches} >= {"ft", "backend"}
     assert record.seconds >= sum(step.seconds for step in record.steps) >= 0
@@ -65,7 +65,8 @@ def test_a_command_gets_the_options_of_its_cell(night: Night) -> None:
         stage="waiting", sign_log=False, force=True, allow_unsmoked=True, ca=Path("/ca.pem"), builders=far
     )
     build, smoke, publish = night.commands.lines[:3]
-    cell = ["--triton", "22.12", "--sm", "70", "--base", "ngc", "--config", str(night.config.folder)]
+    (plan,) = (night.work / "22.12-sm70").glob("*/closed-plan.json")
+    cell = ["--plan", str(plan), "--config", str(night.config.folder)]
     more = ["--jobs", "4", "--progress", "plain", "--ca", "/ca.pem", "--builder", "far"]
     assert build == ["build", *cell, *more, "--push", HERE, "--stage", "waiting"]
     assert smoke == ["smoke", *cell]
@@ -312,7 +313,7 @@ def test_a_failed_base_ends_the_cells_on_it(night: Night, monkeypatch: pytest.Mo
     done = night.run()
     assert done.exit_code == 4
     assert night.commands.ran == []
-    assert of(done, "22.12-sm80").detail.startswith("base ngc: no network")
+    assert of(done, "22.12-sm80").detail.startswith("base open: no network")
 
 
 def test_the_webhook_is_told(
@@ -427,11 +428,11 @@ def test_cells_of_several_sms_are_resumed_too(night: Night, monkeypatch: pytest.
     monkeypatch.setattr(nightly_run, "make_plan", make_plan)
     for cell in table.cells:
         make_plan(night.config, cell, REVISION).folder(night.work).mkdir(parents=True)
-    night.commands.codes["22.12-sm70,80", "build"] = [130]
+    night.commands.codes["22.12-sm70_80", "build"] = [130]
     request = Request(night.config, table, [], REVISION, night.work, night.cache)
     options = NightlyOptions(audit=False, jobs=4, parallel=1)
     assert nightly_run.execute(request, options).exit_code == 130
-    night.commands.codes["22.12-sm70,80", "smoke"] = [9]
+    night.commands.codes["22.12-sm70_80", "smoke"] = [9]
     done = night.run(registry=None, resume=True)
     assert set(outcomes(done)) == {"22.12-sm70_80", "22.12-sm80_86"}
     assert done.exit_code == 9

@@ -126,7 +126,7 @@ def test_the_sbom_tells_what_an_image_holds_is_based_on_and_was_made_with(debian
     packages = {package["name"]: package for package in runtime["packages"]}
     image = packages[test_attest.NAME]
     assert (image["versionInfo"], image["primaryPackagePurpose"]) == (
-        f"22.12-sm80-open-{debian.key}",
+        f"22.12-sm80-{debian.key}",
         "CONTAINER",
     )
     assert image["comment"] == debian.labels("runtime")["org.opencontainers.image.description"]
@@ -206,7 +206,7 @@ def test_the_provenance_of_a_whole_build(debian: Plan) -> None:
     definition = predicate["buildDefinition"]
     assert definition["buildType"] == "https://ftbuild.invalid/recipe/v2"
     assert definition["externalParameters"] == {
-        "cell": "22.12-sm80-open",
+        "cell": "22.12-sm80",
         "triton": "22.12",
         "sms": [80],
         "base": "open",

@@ -315,8 +315,8 @@ def test_only_moving_tags_are_in_the_index(config: Config, letter: str) -> None:
     found = index.read(FakeRepository("r.example/x", {**made, **others, **beside, **staged}))  # type: ignore[arg-type]
     assert [one.tag for one in found] == [
         "22.12-sm80_86",
-        "22.12-sm80_86-open",
-        "22.12-sm80_86-open-sdk",
+        "22.12-sm80_86-ngc",
+        "22.12-sm80_86-ngc-sdk",
         "22.12-sm80_86-sdk",
     ]
     assert {one.sms for one in found} == {(80, 86)}

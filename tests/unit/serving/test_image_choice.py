@@ -18,6 +18,7 @@ from ftbuild.sm import Sm
 from tests.unit.serving.test_deployment import A10, A100, H100, access
 
 BUILT = [Image("x:22.07-sm80", "22.07", (Sm(80),), "ngc"), Image("x:22.12-sm80", "22.12", (Sm(80),), "ngc")]
+DEFAULTS = {"22.07": "ngc", "22.12": "ngc"}
 OTHER = Image("x:22.12-sm90", "22.12", (Sm(90),), "ngc")
 
 
@@ -28,13 +29,13 @@ def test_the_image_for_the_very_sm_comes_first_then_the_newest_release() -> None
     old, new, both, open_base = (
         image("22.07", 86), image("22.12", 80), image("22.12", 80, 86), image("22.12", 80, base="open"),
     )  # fmt: skip
-    assert image_choice.choose([new, old], [A10], "ngc") == old
-    assert image_choice.choose([new, old, both], [A10], "ngc") == both
-    assert image_choice.choose([open_base, new, old], [A100], "ngc") == new
-    assert image_choice.choose([new, open_base], [A100], "open") == open_base
-    assert image_choice.choose([old, both], [A100, A10], "ngc") == both
+    assert image_choice.choose([new, old], [A10], DEFAULTS) == old
+    assert image_choice.choose([new, old, both], [A10], DEFAULTS) == both
+    assert image_choice.choose([open_base, new, old], [A100], DEFAULTS) == new
+    assert image_choice.choose([new, open_base], [A100], {"22.12": "open"}) == open_base
+    assert image_choice.choose([old, both], [A100, A10], DEFAULTS) == both
     with pytest.raises(HostError, match=r"no image here runs on H100") as caught:
-        image_choice.choose([old, new], [H100], "ngc")
+        image_choice.choose([old, new], [H100], DEFAULTS)
     assert "sm_86" in (caught.value.where or "")
 
 

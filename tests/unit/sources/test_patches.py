@@ -13,6 +13,7 @@ from packaging.specifiers import SpecifierSet
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import PatchError
+from ftbuild.sources.inputs import Backport, PlannedPatch
 from ftbuild.sources.patches import dep3, hunks, series
 from ftbuild.sources.patches.series import Entry, Status
 
@@ -239,7 +240,9 @@ def test_the_fingerprint_is_that_of_the_change_and_not_of_its_header(ft_series: 
         for old in ft_series.patches.iterdir():
             old.unlink()
         ft_series.write(f"{name}\n", {name: content})
-        return series.fingerprint(ft_series.entries()[0])
+        (entry,) = ft_series.entries()
+        change = entry.diff if entry.commit is None else Backport(entry.commit, entry.paths, "", "")
+        return PlannedPatch(entry.component, entry.file, entry.origin, change).fingerprint
 
     one = fingerprint("0001-a.patch", HEADER + diff("234", "x"))
     assert one == fingerprint("0002-b.patch", HEADER.replace("test", "other") + diff("234", "x"))

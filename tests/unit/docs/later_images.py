@@ -1,5 +1,7 @@
 """NVIDIA's images of later releases: which of them have the CUDA that our libraries need. None is built on.
 
+    python -m tests.unit.docs.later_images     # the table of docs/adding-a-release.md
+
 The version of TRITONBACKEND's API does not separate them (1.10 in core r22.12, 1.19 in r24.10 and r26.06: a
 server takes what asks for the same major and a lower minor one). Their CUDA does: its libraries have the
 major version in their names.
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 from packaging.version import Version
 
 from ftbuild import triton
-from ftbuild.config import holes
+from ftbuild.config import holes, loader
 from ftbuild.config.schema import Config
 
 
@@ -28,7 +30,6 @@ class NotBuiltHere:
     libraries: str
     fits: bool
     critical: int
-    source: str
 
 
 def images(config: Config) -> list[NotBuiltHere]:
@@ -49,7 +50,6 @@ def images(config: Config) -> list[NotBuiltHere]:
             described.libraries,
             image.cublas == needed,
             _critical(config, image.server),
-            f"{described.source}: r{release}, line {image.line}",
         )
         for release, image in described.images.items()
     ]
@@ -58,3 +58,21 @@ def images(config: Config) -> list[NotBuiltHere]:
 def _critical(config: Config, server: str) -> int:
     known = holes.known(config.holes, {triton.PURL: f"v{server}"}, local=False)
     return sum(hole.critical for hole in known.open())
+
+
+def table(config: Config) -> str:
+    """Return the images in Markdown, with whether our libraries could be layered on them."""
+    lines = [
+        "| NVIDIA's image | server | its libcublas | critical holes | our libraries |",
+        "|---|---|---|---|---|",
+    ]
+    for each in images(config):
+        fits = (
+            f"CUDA as in `{each.libraries}`; never tried" if each.fits else f"no: they need .so.{each.needed}"
+        )
+        lines.append(f"| `{each.image}` | {each.server} | .so.{each.cublas} | {each.critical} | {fits} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(table(loader.load(loader.OWN)), end="")

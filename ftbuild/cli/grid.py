@@ -1,0 +1,78 @@
+"""The matrix for people: one grid over all bases, a letter for what is known of each image."""
+
+from __future__ import annotations
+
+from ftbuild.config.schema import Config
+from ftbuild.matrix import NEVER, NEVER_BUILT, Cell, Matrix, evidence
+from ftbuild.sm import sm_set_id
+from ftbuild.text.tables import render
+
+_RAN, _BUILT, _NEVER, _IMPOSSIBLE = "R", "b", "n", "."
+_LEGEND = {
+    _RAN: "ran on a GPU",
+    _BUILT: "built, never run",
+    _NEVER: "never built",
+    _IMPOSSIBLE: "cannot be built",
+}
+
+
+def matrix(config: Config, table: Matrix) -> str:
+    """Releases and bases by SMs, the meaning of the letters, and the GPUs on which images ran."""
+    letters = {cell: _letter(config, cell) for cell in table.cells}
+    letters |= {entry.cell: _IMPOSSIBLE for entry in table.excluded}
+    places = {(cell.triton, cell.base, cell.sms): letter for cell, letter in letters.items()}
+    columns = sorted({cell.sms for cell in letters}, key=lambda sms: (len(sms), sms))
+    order = list(config.matrix.releases)
+    pairs = {(cell.triton, cell.base): cell for cell in letters}.values()
+    rows = [
+        (
+            cell.triton,
+            f"{cell.base} (default)" if cell.is_default_base else cell.base,
+            *(places.get((cell.triton, cell.base, sms), "") for sms in columns),
+        )
+        for cell in sorted(pairs, key=lambda cell: (order.index(cell.triton), not cell.is_default_base))
+    ]
+    shown = [f"{letter}: {meaning}" for letter, meaning in _LEGEND.items() if letter in letters.values()]
+    titles = ("Triton", "Base", *map(sm_set_id, columns))
+    # Titles of tabulate are wider than a letter: with the first row as any other a terminal has room.
+    grid = render((), [titles, *rows], header=False)
+    return "\n".join([grid, "", "; ".join(shown), *_ran(config, table)])
+
+
+def reasons(table: Matrix) -> str:
+    """Every cell that cannot be built, with the reasons."""
+    if not table.excluded:
+        return "every cell of these can be built"
+    rows = [(entry.cell.id, "\n".join(entry.reasons)) for entry in table.excluded]
+    return "\n" + render(("Excluded", "Why"), rows)
+
+
+def hint(table: Matrix) -> str:
+    """The way from the grid to the reasons, else to a build."""
+    return (
+        "--why lists what cannot be built, with the reasons"
+        if table.excluded
+        else "invoke build --sm SM --triton TRITON builds one"
+    )
+
+
+def _letter(config: Config, cell: Cell) -> str:
+    """Return what is known of an image of all its SMs together, which is what is known of the least known."""
+    known = set(evidence(config, cell).values())
+    if NEVER_BUILT in known:
+        return _NEVER
+    return _BUILT if NEVER in known else _RAN
+
+
+def _ran(config: Config, table: Matrix) -> list[str]:
+    """Return a line for each release, base and GPU."""
+    found: dict[tuple[str, str, str], list[str]] = {}
+    for cell in table.cells:
+        for sm, what in evidence(config, cell).items():
+            if what not in (NEVER, NEVER_BUILT):
+                codes = found.setdefault((cell.triton, cell.base, what), [])
+                codes.extend([sm.code] if sm.code not in codes else [])
+    return [
+        f"{release} on {base}: {', '.join(codes)} ran on {gpu}"
+        for (release, base, gpu), codes in found.items()
+    ]

@@ -1,0 +1,45 @@
+"""Plans as files: what a nightly run has planned is what its commands build, test and publish.
+
+A file holds a whole plan, its addresses of repositories included, so only its owner may read it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import TypeAdapter, ValidationError
+
+from ftbuild.errors import ConfigError, FtbuildError
+from ftbuild.host import reading
+from ftbuild.host.files import write_private
+from ftbuild.plan import Plan, input_key
+
+NAME = "closed-plan.json"
+# Ten times the largest of today's.
+MOST_BYTES = 10_000_000
+_HINT = "a nightly run writes it anew: invoke nightly --resume"
+
+
+def place(plan: Plan, work: Path) -> Path:
+    """Return where the file of a plan is in a work folder."""
+    return plan.folder(work) / NAME
+
+
+def write(plan: Plan, file: Path) -> None:
+    """Write a plan; HostError where that is impossible."""
+    write_private(file, TypeAdapter(Plan).dump_json(plan))
+
+
+def read(file: Path) -> Plan:
+    """Return the plan of a file; ConfigError for one that is none, or that was changed."""
+    try:
+        plan = TypeAdapter(Plan).validate_json(reading.read_bytes(file, most=MOST_BYTES))
+    except FtbuildError as unusable:
+        raise ConfigError(f"the plan file cannot be read: {unusable.what}", where=str(file)) from unusable
+    except ValidationError as invalid:
+        first = invalid.errors(include_url=False, include_input=False)[0]
+        what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
+        raise ConfigError(f"the file holds no plan: {what}", where=str(file), hint=_HINT) from None
+    if input_key(plan) != plan.key:
+        raise ConfigError(f"the plan of {plan.cell.id} was changed", where=str(file), hint=_HINT)
+    return plan
