@@ -53,15 +53,16 @@ class TestsFail(Exception):
 
 def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces:
     """Run the tests of an area without a mutant; raise TestsFail unless they pass."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, _pipe() as (reading, writing):
         written, start = Path(folder, "traces.json"), _cpu_seconds()
 
         def body() -> int:
-            return tracing.traced(sources, written, lambda names: _tested(root, {}, tests, names))
+            failure = _Failure(writing)
+            return tracing.traced(sources, written, lambda names: _tested(root, {}, tests, names, failure))
 
         code = _forked(body, WAITING_SECONDS)
         if code != 0:
-            raise TestsFail(f"pytest ended with {code}")
+            raise TestsFail(_failed(reading) or f"pytest ended with {code}")
         traces, modules = tracing.read(written, _cpu_seconds() - start)
     for name in modules:
         # Hypothesis warns of what is imported before its plugin.
@@ -69,8 +70,10 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     # Else what the imports break would count as noticed.
-    if code := _forked(lambda: _tested(root, {}, tests), WAITING_SECONDS):
-        raise TestsFail(f"pytest ended with {code}, with the libraries imported before")
+    with _pipe() as (reading, writing):
+        if code := _forked(lambda: _tested(root, {}, tests, _Failure(writing)), WAITING_SECONDS):
+            what = _failed(reading) or f"pytest ended with {code}"
+            raise TestsFail(f"{what}, with the libraries imported before")
     return traces
 
 
@@ -78,10 +81,10 @@ class Trials:
     """Trials of an area's mutants. The tests that have noticed the last ones run first, as they may again."""
 
     def __init__(
-        self, root: Path, tests: Sequence[str], traces: Traces, server: Connection, failed: tuple[int, int]
+        self, root: Path, tests: Sequence[str], traces: Traces, server: Connection, pipe: tuple[int, int]
     ) -> None:
-        self._root, self._tests, self._traces = root, tests, traces
-        self._server, self._failed = server, failed
+        self._root, self._tests, self._traces, self._server = root, tests, traces, server
+        self._failed, self._failing = pipe
         self._noticing: list[str] = []
 
     def of_function(self, file: Path, tree: ast.Module, only: Collection[str]) -> bool | None:
@@ -101,7 +104,7 @@ class Trials:
     def of_module(self, file: Path, tree: ast.Module) -> bool:
         """Return whether all tests pass although the tree stands in the place of a file's."""
         code = compile(tree, str(file), "exec", dont_inherit=True)
-        plugins = _Sorted(self._order(self._traces.lasted)), _Failure(self._failed[1])
+        plugins = _Sorted(self._order(self._traces.lasted)), _Failure(self._failing)
         arguments = [*_timeout(self._traces), *self._tests]
         limit = max(LEAST_SECONDS, PATIENCE * self._traces.seconds)
         ended = _forked(lambda: _tested(self._root, {file: code}, arguments, *plugins), limit)
@@ -113,8 +116,7 @@ class Trials:
         return [*first, *(test for test in self._traces.fastest_first(tests) if test not in first)]
 
     def _note(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            test = os.read(self._failed[0], select.PIPE_BUF).decode()
+        if test := _failed(self._failed):
             self._noticing = [test, *(other for other in self._noticing if other != test)]
 
 
@@ -122,24 +124,40 @@ class Trials:
 def trials(root: Path, sources: Collection[Path], tests: Sequence[str], traces: Traces) -> Iterator[Trials]:
     """Collect the tests of an area once, for all trials of functions."""
     here, there = Pipe()
-    failed = os.pipe()
-    os.set_blocking(failed[0], False)
-    child = _fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
+    with _pipe() as pipe:
+        child = _fork()
+        if child == 0:
+            with contextlib.suppress(BaseException):
+                here.close()
+                os.setsid()
+                plugins = _Server(there, sources), _Failure(pipe[1])
+                os._exit(_tested(root, {}, [*_timeout(traces), *tests], *plugins))
+            os._exit(1)
+        there.close()
+        try:
+            yield Trials(root, tests, traces, here, pipe)
+        finally:
             here.close()
-            os.setsid()
-            plugins = _Server(there, sources), _Failure(failed[1])
-            os._exit(_tested(root, {}, [*_timeout(traces), *tests], *plugins))
-        os._exit(1)
-    there.close()
+            os.waitpid(child, 0)
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Make a pipe for the names of failed tests, of which reading waits for nothing."""
+    ends = os.pipe()
+    os.set_blocking(ends[0], False)
     try:
-        yield Trials(root, tests, traces, here, failed)
+        yield ends
     finally:
-        here.close()
-        os.waitpid(child, 0)
-        for end in failed:
+        for end in ends:
             os.close(end)
+
+
+def _failed(pipe: int) -> str:
+    """Return the test that a pipe names; empty without one."""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(pipe, select.PIPE_BUF).decode()
+    return ""
 
 
 @dataclass(frozen=True)
