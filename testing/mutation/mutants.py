@@ -96,7 +96,10 @@ def _is_for_tools(node: ast.AST) -> bool:
     """Return whether only type checkers and star imports read a statement."""
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    if not isinstance(node, ast.Assign):
+        return False
+    is_type = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ("TypeVar", "ParamSpec")
+    return is_type or ast.unparse(node.targets[0]) == "__all__"
 
 
 def _is_text(node: ast.AST) -> bool:

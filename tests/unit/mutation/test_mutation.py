@@ -80,6 +80,7 @@ def test_each_fault_is_one_small_change(source: str, expected: list[str]) -> Non
         "@decorated('a')\ndef f() -> Literal['a']:\n    'Docstring.'\n    return None",
         "if TYPE_CHECKING:\n    x = 1",
         "__all__ = ['a', 'b']",
+        "B = TypeVar('B', bound=C)",
         "x = f(hint='a', where='b', indent=2)",
     ],
 )
