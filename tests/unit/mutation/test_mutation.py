@@ -206,6 +206,18 @@ def test_a_plugin_that_is_imported_before_pytest_breaks_no_trial(area: Area) -> 
     assert run(area, f"import hypothesis\n{WEAK}").killed == 1
 
 
+def test_a_test_that_recurses_without_end_hides_no_other(area: Area) -> None:
+    """Python traces nothing any more once the trace itself has met a RecursionError."""
+    (area.root / "adder.py").write_text(
+        "def deep(n):\n    return deep(n + 1)\n\n\ndef add(a, b):\n    return a + b\n"
+    )
+    tests = (
+        "import adder\nimport pytest\n\n\ndef test_deep():\n    with pytest.raises(RecursionError):\n"
+        "        adder.deep(0)\n\n\ndef test_add():\n    assert adder.add(2, 3) == 5\n"
+    )
+    assert not [line for line in run(area, tests).survivors if ":6:" in line]
+
+
 def test_functions_are_exchanged_although_the_tests_hide_what_they_have_made(
     area: Area, monkeypatch: pytest.MonkeyPatch
 ) -> None:
