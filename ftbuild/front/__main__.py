@@ -65,6 +65,11 @@ def parser() -> argparse.ArgumentParser:
         default=settings.MOST_REQUESTS,
         help="at once, also those whose client left (%(default)s)",
     )
+    option(
+        "--cancel-calls",
+        choices=("yes", "no"),
+        help="of clients that leave (default: yes where the server is 2.70 or later, which our patch is for)",
+    )
     option("--seconds", type=_seconds, default=settings.SECONDS, help="for one answer (%(default)s)")
     return made
 
@@ -90,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
             most_bytes=given.most_bytes,
             most_requests=given.most_requests,
             seconds=given.seconds,
+            cancels=None if given.cancel_calls is None else given.cancel_calls == "yes",
         )
     except FtbuildError as wrong:
         print(f"error: {wrong}", file=sys.stderr)

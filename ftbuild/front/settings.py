@@ -22,7 +22,8 @@ class Settings:
     `triton` is `host:port` of the gRPC endpoint, `triton_model` its model of token ids, `name` what clients
     call it. `folder` has the tokenizer, and a chat template if `has_template`. `context` is the most tokens
     of prompt and answer, None where only the server knows it. `seconds` is how long an answer may take.
-    `keys` are bearer tokens; none: everybody may ask.
+    `keys` are bearer tokens; none: everybody may ask. `cancels`: the calls of clients that leave are
+    cancelled; None: as the server's version allows.
     """
 
     triton: str
@@ -37,6 +38,7 @@ class Settings:
     most_bytes: int = MOST_BYTES
     most_requests: int = MOST_REQUESTS
     seconds: float = SECONDS
+    cancels: bool | None = None
 
     def named(self, name: str | None) -> str:
         """Return the model's name, which a client need not say; Failure (404) when it means another one."""
