@@ -146,6 +146,13 @@ def test_a_template_that_cannot_be_compiled_says_why(tmp_path: Path, template: s
     assert "a template of another model, or none" in str(refused.value)
 
 
+def test_a_template_that_cannot_be_compiled_fills_no_screen(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, chat_template="{% " + "x" * 5000 + " %}")
+    assert refused.value.what.startswith("the chat template is broken: Encountered unknown tag 'xxx")
+    assert len(refused.value.what) == len("the chat template is broken: ") + 200
+
+
 @pytest.mark.parametrize(
     ("template", "said"),
     [
@@ -160,6 +167,9 @@ def test_a_template_that_cannot_be_compiled_says_why(tmp_path: Path, template: s
         ("{{ 'a'.encode().decode('utf-16') }}", "UnicodeDecodeError"),
         ("{{ [].pop() }}", "SecurityError"),
         ("{{ {}['a'].b }}", "UndefinedError"),
+        ("{{ 'a'.encode('nothing') }}", "LookupError"),
+        ("{{ messages[0].content * 10**17 }}", "MemoryError"),
+        ("{{ none | xmlattr }}", "AttributeError"),
     ],
 )
 def test_a_template_that_fails_is_named_with_its_own_words_or_the_kind(

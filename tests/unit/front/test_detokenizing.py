@@ -145,3 +145,9 @@ def test_what_may_begin_a_stop_sequence_is_held_back_and_no_more() -> None:
         "",
         "",
     )
+
+
+def test_stop_sequences_end_a_text_wherever_they_are_cut() -> None:
+    finder = StopFinder(["aa"])
+    assert [finder.push("a"), finder.push("b"), finder.push("a")] == ["", "ab", ""]
+    assert (finder.push("a"), finder.found) == ("", True)

@@ -156,3 +156,8 @@ def test_vectors_are_a_list_of_openais_objects() -> None:
         "usage": {"prompt_tokens": 7, "total_tokens": 7},
     }
     assert json.loads(b"".join(formats.embeddings("m", [], 0, "float")))["data"] == []
+
+
+def test_events_are_as_short_as_json_can_be() -> None:
+    assert formats.event({"a": 1, "b": ["ü", None]}) == b'data: {"a":1,"b":["\\u00fc",null]}\n\n'
+    assert "usage" not in Envelope(Chats(), "m").chunk([])

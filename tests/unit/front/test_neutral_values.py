@@ -139,6 +139,13 @@ def test_names_that_change_no_answer_are_taken_with_any_value(form: type[Any]) -
         assert read(form, **{name: {"any": ["value"]}}) == read(form)
 
 
+def test_what_is_left_out_hides_nothing_that_follows() -> None:
+    for nothing in ({"temperature": None}, {"user": "me"}, {"echo": False}):
+        assert read(Completion, **nothing, top_p=0.5).top_p == 0.5
+        with pytest.raises(Failure, match="unknown argument: frobnicate"):
+            read(Completion, **nothing, frobnicate=1)
+
+
 def test_how_a_stream_ends_is_taken_by_its_own_names() -> None:
     assert read(Chat, stream_options={"include_usage": True}).stream_options.include_usage
     harmless = {"include_obfuscation": True, "continuous_usage_stats": False}

@@ -61,8 +61,11 @@ def test_places_are_taken_and_given_back() -> None:
     with pytest.raises(ValueError), places.taken():  # noqa: PT011, PT012 (whatever ends an answer)
         places.require()
         raise ValueError
-    with places.taken(), places.taken():
-        pass
+    with places.taken():
+        with places.taken():
+            pass
+        with places.taken(), pytest.raises(Failure):
+            places.require()
 
 
 def test_the_bytes_of_all_bodies_together_are_limited() -> None:
