@@ -34,9 +34,10 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
+_NAMES = (ast.Name, ast.Attribute)
 _LITERALS = (ast.Tuple, ast.List, ast.Set)
 _WITHOUT_FAULTS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Pass, ast.Try)
-_GENERIC = ("dict", "frozenset", "list", "set", "tuple", "type")
+_GENERIC = ("dict", "frozenset", "list", "ndarray", "set", "tuple", "type")
 # Arguments with text for people, or about its layout.
 _FOR_PEOPLE = ("where", "hint", "indent", "report")
 # The way from a node to one below it: field names, and indices of lists.
@@ -160,7 +161,7 @@ def _is_sentence(node: ast.JoinedStr) -> bool:
 
 def _is_type(node: ast.Subscript) -> bool:
     """Return whether this is a generic type, `Mapping[str, int]`, and not an entry of a value."""
-    name = node.value.id if isinstance(node.value, ast.Name) else ""
+    name = ast.unparse(node.value).rpartition(".")[2] if isinstance(node.value, _NAMES) else ""
     return name in _GENERIC or (name[:1].isupper() and not name.isupper())
 
 

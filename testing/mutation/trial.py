@@ -43,6 +43,8 @@ WAITING_SECONDS = 1200
 # So many of the tests that have noticed a mutant run first.
 AGAIN = 3
 NO_TESTS = 5
+# The process that has collected the tests may end in so many trials one after the other.
+MOST_ENDED = 5
 # The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
 NOT_EXCHANGED = 99
 
@@ -81,7 +83,7 @@ class Trials:
     """Trials of an area's mutants. The tests that have noticed the last ones run first, as they may again."""
 
     def __init__(
-        self, root: Path, tests: Sequence[str], traces: Traces, server: Connection, pipe: tuple[int, int]
+        self, root: Path, tests: Sequence[str], traces: Traces, server: _Collected, pipe: tuple[int, int]
     ) -> None:
         self._root, self._tests, self._traces, self._server = root, tests, traces, server
         self._failed, self._failing = pipe
@@ -96,8 +98,7 @@ class Trials:
         if not codes:
             return None
         limit = LEAST_SECONDS + PATIENCE * sum(self._traces.lasted[test] for test in only)
-        self._server.send((codes, self._order(only), limit))
-        code = self._server.recv()
+        code = self._server.ask((codes, self._order(only), limit))
         self._note()
         return None if code == NOT_EXCHANGED else code in (0, NO_TESTS)
 
@@ -123,22 +124,64 @@ class Trials:
 @contextlib.contextmanager
 def trials(root: Path, sources: Collection[Path], tests: Sequence[str], traces: Traces) -> Iterator[Trials]:
     """Collect the tests of an area once, for all trials of functions."""
-    here, there = Pipe()
     with _pipe() as pipe:
-        child = _fork()
-        if child == 0:
+
+        def body(connection: Connection) -> int:
+            plugins = _Server(connection, sources), _Failure(pipe[1])
+            return _tested(root, {}, [*_timeout(traces), *tests], *plugins)
+
+        server = _Collected(body)
+        try:
+            yield Trials(root, tests, traces, server, pipe)
+        finally:
+            server.end()
+
+
+class _Collected:
+    """The process that has collected the tests, and forks for each trial; it is started anew when it ends."""
+
+    def __init__(self, body: Callable[[Connection], int]) -> None:
+        self._body = body
+        # Trials one after the other in which it ended.
+        self._ended = 0
+        self._start()
+
+    def ask(self, trial: object) -> int:
+        """Return the exit code of a trial; that of a signal where the process ended in it, twice.
+
+        A fault may do that, by a signal to the process above, and must not end the campaign. TestsFail when
+        it ends in every trial, which is no fault's doing.
+        """
+        for _ in range(2):
+            try:
+                self._connection.send(trial)
+                code = int(self._connection.recv())
+            except (EOFError, OSError):  # a broken pipe, too
+                self.end()
+                self._start()
+            else:
+                self._ended = 0
+                return code
+        self._ended += 1
+        if self._ended == MOST_ENDED:
+            raise TestsFail(f"their process has ended in {MOST_ENDED} trials one after the other")
+        return -signal.SIGKILL
+
+    def end(self) -> None:
+        """Let it end, which it does when nobody can ask it any more."""
+        self._connection.close()
+        os.waitpid(self._child, 0)
+
+    def _start(self) -> None:
+        self._connection, there = Pipe()
+        self._child = _fork()
+        if self._child == 0:
             with contextlib.suppress(BaseException):
-                here.close()
+                self._connection.close()
                 os.setsid()
-                plugins = _Server(there, sources), _Failure(pipe[1])
-                os._exit(_tested(root, {}, [*_timeout(traces), *tests], *plugins))
+                os._exit(self._body(there))
             os._exit(1)
         there.close()
-        try:
-            yield Trials(root, tests, traces, here, pipe)
-        finally:
-            here.close()
-            os.waitpid(child, 0)
 
 
 @contextlib.contextmanager

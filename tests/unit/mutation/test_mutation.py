@@ -81,6 +81,7 @@ def test_each_fault_is_one_small_change(source: str, expected: list[str]) -> Non
         "if TYPE_CHECKING:\n    x = 1",
         "__all__ = ['a', 'b']",
         "B = TypeVar('B', bound=C)",
+        "Array = np.ndarray[Any, Any]",
         "x = f(hint='a', where='b', indent=2)",
     ],
 )
@@ -204,6 +205,21 @@ def test_a_plugin_that_is_imported_before_pytest_breaks_no_trial(area: Area) -> 
     """Else each trial would fail, and every fault would seem to be noticed."""
     (area.root / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n")
     assert run(area, f"import hypothesis\n{WEAK}").killed == 1
+
+
+def test_a_fault_that_ends_the_process_of_the_tests_ends_no_campaign(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (area.root / "adder.py").write_text("def f():\n    return 1\n\n\ndef g():\n    return 2\n")
+    tests = (
+        "import os, signal\nimport adder\n\n\ndef test_f():\n    if adder.f() is None:\n"
+        "        os.kill(os.getppid(), signal.SIGKILL)\n    assert adder.f() == 1\n\n\n"
+        "def test_g():\n    assert adder.g() == 2\n"
+    )
+    assert run(area, tests) == Result("sums", 4, ())
+    monkeypatch.setattr(trial, "MOST_ENDED", 1)
+    with pytest.raises(FtbuildError, match="their process has ended in 1 trials one after the other"):
+        run(area, tests)
 
 
 def test_a_test_that_recurses_without_end_hides_no_other(area: Area) -> None:
