@@ -22,7 +22,8 @@ from ftbuild.gates.report import VERIFY
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import from_builder, names, remote_image
-from ftbuild.publishing.attest import annotations, manifests, provenance, sbom, vex
+from ftbuild.publishing.attest import manifests, provenance, sbom, vex
+from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.registry.client import Repository
@@ -177,7 +178,7 @@ def test_statements_that_a_stranger_made_of_a_tested_image_are_not_signed(
         assert image
         digest = image.image.descriptor.digest
         texts = [manifests.statement("x", digest, kind, content) for kind, content in said.items()]
-        stated = annotations.of_index(plan, product, **{"io.ftbuild.gates": "verify,smoke"})
+        stated = of_index(plan, product, **{"io.ftbuild.gates": "verify,smoke"})
         upload(scene.there, image.image.descriptor, HERE, texts, stated, [immutable(plan)[product]])
     done = scene.publish(scene.bench)
     assert done.returncode == 10

@@ -122,9 +122,10 @@ def test_a_streamed_chat_says_whose_it_is_then_the_text_then_why_it_ends() -> No
     stream = Stream(Envelope(Chats(), "m", "7", 5), counted=True)
     head = {"id": "chatcmpl-7", "object": "chat.completion.chunk", "created": 5, "model": "m", "usage": None}
     empty = {"index": 2, "logprobs": None, "finish_reason": None}
-    begin = {**empty, "delta": {"role": "assistant", "content": ""}}
-    text, end = {**empty, "delta": {"content": "a"}}, {**empty, "delta": {}, "finish_reason": "length"}
-    told = [
+    begin: dict[str, Any] = {**empty, "delta": {"role": "assistant", "content": ""}}
+    text: dict[str, Any] = {**empty, "delta": {"content": "a"}}
+    end: dict[str, Any] = {**empty, "delta": {}, "finish_reason": "length"}
+    told: list[tuple[bytes, list[dict[str, Any]]]] = [
         (stream.piece(2, "", None, first=True), [begin]),
         (stream.piece(2, "a", None, first=True), [begin, text]),
         (stream.piece(2, "a", None, first=False), [text]),

@@ -277,7 +277,8 @@ def test_the_newer_name_of_the_length_counts() -> None:
 def test_all_answers_to_all_prompts_are_counted_together() -> None:
     assert len(read(Completion, prompt=["a"] * 64).prompts) == 64
     assert len(read(Completion, prompt=["a"] * 4, n=16).prompts) == 4
-    for many in ({"prompt": ["a"] * 65}, {"prompt": []}, {"prompt": ["a"] * 5, "n": 13}):
+    too_many: list[dict[str, Any]] = [{"prompt": ["a"] * 65}, {"prompt": []}, {"prompt": ["a"] * 5, "n": 13}]
+    for many in too_many:
         with pytest.raises(Failure, match="prompt: at least one, and at most 64 answers") as refused:
             _ = read(Completion, **many).prompts
         assert (refused.value.status, refused.value.param) == (400, "prompt")

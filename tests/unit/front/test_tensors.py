@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
 
-import numpy as np
 import pytest
 
 from ftbuild.front import tensors
@@ -207,9 +207,9 @@ def told(model: Facts, ask: Ask, *responses: tuple[list[int], int | None]) -> li
     answer = Answer(model, ask)
     found = []
     for row, length in responses:
-        outputs = {"output_ids": memoryview(np.array(row, np.uint32))}
+        outputs = {"output_ids": memoryview(array("I", row))}
         if length is not None:
-            outputs["sequence_length"] = memoryview(np.array([length], np.uint32))
+            outputs["sequence_length"] = memoryview(array("I", [length]))
         found.append((answer.new_tokens(outputs), answer.whole))
     return found
 

@@ -30,7 +30,7 @@ def bound_fuzzing() -> None:
     Those from 0.4 on combine two faults, then three, and so on without end (Session.fuzz, max_depth).
     """
     with contextlib.suppress(ImportError):
-        import boofuzz
+        boofuzz = importlib.import_module("boofuzz")
 
         boofuzz.Session.fuzz = functools.partialmethod(boofuzz.Session.fuzz, max_depth=1)
 
