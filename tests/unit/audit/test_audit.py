@@ -55,6 +55,19 @@ def test_the_lock_lacks_what_the_archive_has_in_a_later_version_by_debians_order
     }
 
 
+def test_updates_that_wait_are_named_and_many_are_counted() -> None:
+    assert debian.updates("open", {}) == CheckResult(
+        "debian open: security updates", State.OK, "the lock has them all"
+    )
+    many = {f"p{number:02d}": ("1", "2") for number in range(debian._SHOWN + 3)}
+    few = debian.updates("open", {"b": ("1", "2"), "a": ("3", "4")})
+    assert few.detail == f"the lock lacks 2: a 3 -> 4, b 1 -> 2; {debian.UPGRADE}"
+    found = debian.updates("open", many)
+    assert found.state is State.WARN
+    assert found.detail.startswith(f"the lock lacks {len(many)}: p00 1 -> 2, p01")
+    assert found.detail.endswith(f"p{debian._SHOWN - 1:02d} 1 -> 2 and 3 more; {debian.UPGRADE}")
+
+
 def test_a_silent_upstream_is_a_warning_while_a_mirror_has_everything(tmp_path: Path) -> None:
     found = judged(tmp_path, Answer(URL, "fatal: not found"), replace(ALL, url=MIRROR))
     assert found[f"source ft: {URL}"] == CheckResult(
