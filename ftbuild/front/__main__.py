@@ -72,6 +72,11 @@ def parser() -> argparse.ArgumentParser:
         metavar="ORIGIN",
         help="of web pages that may ask, such as https://chat.example.com; repeatable (default: none)",
     )
+    option(
+        "--cancel-calls",
+        choices=("yes", "no"),
+        help="of clients that leave (default: yes where the server is 2.70 or later, which our patch is for)",
+    )
     option("--seconds", type=_seconds, default=settings.SECONDS, help="for one answer (%(default)s)")
     return made
 
@@ -99,6 +104,7 @@ def main(arguments: Sequence[str]) -> int:
             most_bytes=given.most_bytes,
             most_requests=given.most_requests,
             seconds=given.seconds,
+            cancels=None if given.cancel_calls is None else given.cancel_calls == "yes",
         )
     except FtbuildError as wrong:
         print(f"error: {wrong}", file=sys.stderr)

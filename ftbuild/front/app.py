@@ -142,7 +142,11 @@ class Service:
         """Connect to the server; needs a running event loop, and so does all that follows."""
         settings = self._settings
         self._server = Server(
-            settings.triton, settings.triton_model, seconds=settings.seconds, most=settings.most_requests
+            settings.triton,
+            settings.triton_model,
+            seconds=settings.seconds,
+            most=settings.most_requests,
+            cancels=settings.cancels,
         )
         self._workers = Workers(settings.folder)
         self._model = Model(

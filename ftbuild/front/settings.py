@@ -24,7 +24,8 @@ class Settings:
     call it. `folder` has the tokenizer, and a chat template if `has_template`. `context` is the most tokens
     of prompt and answer, None where only the server knows it. `seconds` is how long an answer may take.
     `keys` are bearer tokens; none: everybody may ask. `origins` are those of web pages that may ask.
-    `special` are the texts of special tokens by their roles, as in tokenizer_config.json.
+    `special` are the texts of special tokens by their roles, as in tokenizer_config.json. `cancels`: the calls
+    of clients that leave are cancelled; None: as the server's version allows.
     """
 
     triton: str
@@ -41,6 +42,7 @@ class Settings:
     most_bytes: int = MOST_BYTES
     most_requests: int = MOST_REQUESTS
     seconds: float = SECONDS
+    cancels: bool | None = None
 
     def named(self, name: str | None) -> str:
         """Return the model's name, which a client need not say; Failure (404) when it means another one."""

@@ -37,10 +37,13 @@ _DRAIN_SECONDS = 20
 class Server:
     """A connection to the gRPC endpoint `address`, and its model of token ids."""
 
-    def __init__(self, address: str, model: str, *, seconds: float, most: int) -> None:
+    def __init__(
+        self, address: str, model: str, *, seconds: float, most: int, cancels: bool | None = None
+    ) -> None:
         """`seconds` is how long one answer may take, `most` are computed at once.
 
-        Nothing is asked yet; needs a running event loop.
+        `cancels` says whether calls are cancelled; None: as the server's version allows. Nothing is asked
+        yet; needs a running event loop.
         """
         # A lost server is looked for again within seconds, not within gRPC's two minutes.
         options = [("grpc.max_reconnect_backoff_ms", 2000), ("grpc.max_receive_message_length", -1)]
@@ -50,7 +53,7 @@ class Server:
         self._model = model
         self._seconds = seconds
         self._facts: Facts | None = None
-        self._cancels = False
+        self._told, self._cancels = cancels, bool(cancels)
         self._calls = Calls(most)
 
     async def facts(self) -> Facts:
@@ -62,7 +65,8 @@ class Server:
                 server = await self._stub.ServerMetadata(
                     service_pb2.ServerMetadataRequest(), timeout=_ASK_SECONDS
                 )
-            self._cancels = calls.survives_cancelling(server.version)
+            if self._told is None:
+                self._cancels = calls.survives_cancelling(server.version)
             found = tensors.facts(MessageToDict(answer.config, preserving_proto_field_name=True))
             if not (found.generates or found.embeds):
                 raise Failure(500, "the served model takes no token ids", kind=SERVER)

@@ -97,7 +97,7 @@ class KeySigner(Signer):
     @property
     def options(self) -> tuple[str, ...]:
         """The options of `cosign sign`."""
-        return ("--key", self.key, *(() if self.public_log else ("--tlog-upload=false",)))
+        return ("--key", self.key, *(() if self.public_log else _without_log()))
 
     @contextmanager
     def verifying(self) -> Iterator[tuple[str, ...]]:
@@ -117,6 +117,21 @@ class KeySigner(Signer):
             raise PublishError(
                 f"cosign cannot read the key: {lines[-1]}", where=self.key, hint=self.hint
             ) from failed
+
+
+def _without_log() -> tuple[str, ...]:
+    """Return the options that keep a signature out of the public log, by what this cosign knows.
+
+    From 3.0.4 on `--tlog-upload=false` is refused beside Sigstore's own list of services, which is asked for
+    unless it is turned off (sigstore/cosign issues 4831, 5043); a later one has a word for all of it, and
+    has lost both (pull request 5059).
+    """
+    known = shell.run(["cosign", "sign", "--help"], timeout=TIMEOUT_SECONDS).stdout
+    if "--offline" in known:
+        return ("--offline",)
+    if "--signing-config" in known:
+        return ("--use-signing-config=false", "--tlog-upload=false")
+    return ("--tlog-upload=false",)
 
 
 @dataclass(frozen=True)

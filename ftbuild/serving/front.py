@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ftbuild import triton
+from ftbuild.config.holes import HolesConfig
 from ftbuild.errors import ConfigError
 from ftbuild.front import origins
 from ftbuild.models import config_ini, config_pbtxt, ensemble, vector_models
 from ftbuild.registry import reference
 from ftbuild.serving import tokenizers
+from ftbuild.serving.image_choice import Image
 from ftbuild.serving.requirements import Needs
 
 # Where a repository has the tokenizer, with the chat template of the checkpoint.
@@ -23,6 +25,8 @@ INSIDE, KEYS_FOLDER, KEYS = "/tokenizer", "/keys", "/keys/api-keys"
 # Python, its libraries, a tokenizer and some hundred requests.
 MEMORY_MEBIBYTES, PROCESSES = 1024, 512
 LONGEST_NAME = 200
+# A server with this hole is ended by calls that are cancelled (holes.yaml).
+_CANCELLED_CALLS = "FTBUILD-2026-7"
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Front:
     `end_id` is the token that ends an answer, `context` the most tokens of prompt and answer; both None where
     the weights do not say. `keys` is a file of this machine with API keys; None: everybody may ask, unless
     the platform brings keys. `embeds`: the model makes vectors. `tokenizer` is where the repository has it.
+    `cancels`: the calls of clients that leave are cancelled; None: the front decides by the server's version.
     """
 
     image: str
@@ -57,6 +62,7 @@ class Front:
     embeds: bool = False
     tokenizer: str = TOKENIZER
     origins: tuple[str, ...] = ()
+    cancels: bool | None = None
 
     def command(self, host: str, *, keys: bool = False) -> list[str]:
         """Return the command line of the container, for a server on `host`; `keys`: it has a file of them."""
@@ -72,8 +78,20 @@ class Front:
         options += [f"--end-id={self.end_id}"] if self.end_id is not None else []
         options += [f"--context={self.context}"] if self.context is not None else []
         options += [f"--origin={origin}" for origin in self.origins]
+        options += [f"--cancel-calls={'yes' if self.cancels else 'no'}"] if self.cancels is not None else []
         options += [f"--api-key-file={KEYS}"] if keys else []
         return ["python3", "-m", "ftbuild.front", *options]
+
+
+def survives_cancelling(image: Image, holes: HolesConfig) -> bool | None:
+    """Return whether cancelled calls leave an image's server alive, by the patches that it was compiled with.
+
+    None where no label names them: it is no image of ours, or is not here.
+    """
+    hole = holes.holes.get(_CANCELLED_CALLS)
+    if hole is None or image.patches is None:
+        return None
+    return not image.patches.isdisjoint(hole.cured_by)
 
 
 def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) -> Front:

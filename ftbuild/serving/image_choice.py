@@ -26,7 +26,10 @@ _BUILD = "invoke build --sm <SM of the GPU>, or name an image: --image"
 
 @dataclass(frozen=True)
 class Image:
-    """A runtime image with the facts of its labels; an image that is not ours has none (`sms` None)."""
+    """A runtime image with the facts of its labels; an image that is not ours has none (`sms` None).
+
+    `patches` are those that it was compiled with; None where no label says so.
+    """
 
     name: str
     triton: str | None = None
@@ -34,6 +37,7 @@ class Image:
     base: str | None = None
     user: tuple[int, int] = USER
     server: str | None = None
+    patches: frozenset[str] | None = None
 
     def runs_on(self, gpus: Sequence[Gpu]) -> bool:
         """Return whether it has machine code for all of them, according to its labels."""
@@ -149,7 +153,7 @@ def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], defaults: Mapping
 
 def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
     """Return an image by its labels and its `USER`."""
-    sms = labels.get(f"{LABELS}.sm")
+    sms, patches = labels.get(f"{LABELS}.sm"), labels.get(f"{LABELS}.patches")
     return Image(
         name,
         labels.get(f"{LABELS}.triton"),
@@ -157,6 +161,7 @@ def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
         labels.get(f"{LABELS}.base"),
         _user(user),
         labels.get(f"{LABELS}.server"),
+        None if patches is None else frozenset(patches.split()),
     )
 
 

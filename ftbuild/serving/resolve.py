@@ -60,5 +60,7 @@ def _resolved(
     if options.models:
         decided = replace(decided, warnings=tokenizers.warnings(options.models, found))
     if options.front is not None:
-        decided = replace(decided, front=front.find(options.front, options.name, decided.models, found))
+        beside = front.find(options.front, options.name, decided.models, found)
+        cancels = front.survives_cancelling(image, config.holes)
+        decided = replace(decided, front=replace(beside, cancels=cancels))
     return Resolved(decided, image)

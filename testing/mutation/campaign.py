@@ -69,26 +69,37 @@ def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool
     """
     sources, tests, record = area.files(), area.test_files(), work / f"{area.name}.json"
     known = set(json.loads(record.read_text())) if again and record.exists() else None
-    try:
-        traces = trial.trace(area.root, sources, tests)
-    except trial.TestsFail as failed:
-        what = f"area {area.name}: the tests fail without a mutant: {failed}"
-        raise FtbuildError(what, hint=f"pytest {' '.join(tests)}") from failed
     chosen = [
         (file, mutant)
         for number, (file, mutant) in enumerate(_mutants(sources))
         if (number % every == 0 if known is None else _line(area, file, mutant) in known)
     ]
-    survivors = []
-    with trial.trials(area.root, sources, tests, traces) as trials:
-        for number, (file, mutant) in enumerate(chosen, start=1):
-            if _survives(file, mutant, traces, trials):
-                survivors.append(_line(area, file, mutant))
-                report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
-            if number % 50 == 0:
-                report(f"{number}/{len(chosen)} tried, {len(survivors)} survive")
+    try:
+        traces = trial.trace(area.root, sources, tests)
+        with trial.trials(area.root, sources, tests, traces) as trials:
+            survivors = _survivors(area, chosen, traces, trials, report)
+    except trial.TestsFail as failed:
+        what = f"area {area.name}: the tests fail without a mutant: {failed}"
+        raise FtbuildError(what, hint=f"pytest {' '.join(tests)}") from failed
     files.write_atomic(record, json.dumps(survivors, indent=2) + "\n")
     return Result(area.name, len(chosen), tuple(survivors))
+
+
+def _survivors(
+    area: Area,
+    chosen: Sequence[tuple[Path, Mutant]],
+    traces: tracing.Traces,
+    trials: trial.Trials,
+    report: Reporter,
+) -> list[str]:
+    survivors: list[str] = []
+    for number, (file, mutant) in enumerate(chosen, start=1):
+        if _survives(file, mutant, traces, trials):
+            survivors.append(_line(area, file, mutant))
+            report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
+        if number % 50 == 0:
+            report(f"{number}/{len(chosen)} tried, {len(survivors)} survive")
+    return survivors
 
 
 def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:

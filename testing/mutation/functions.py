@@ -34,6 +34,7 @@ def changed(file: Path, tree: ast.Module) -> tuple[tuple[Key, bytes], ...]:
 
 def living(files: Collection[Path]) -> Mapping[Key, Sequence[FunctionType]]:
     """Return the functions of some files that have been made, in whatever they are wrapped."""
+    gc.unfreeze()  # tests freeze what is collected (tests/conftest.py), and gc lists nothing that is frozen
     names = {str(file) for file in files}
     found: dict[Key, list[FunctionType]] = {}
     for value in gc.get_objects():

@@ -34,16 +34,19 @@ _OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.BitAnd: ast.BitOr,
     ast.BitOr: ast.BitAnd,
 }
+_NAMES = (ast.Name, ast.Attribute)
 _LITERALS = (ast.Tuple, ast.List, ast.Set)
 _WITHOUT_FAULTS = (ast.Import, ast.ImportFrom, ast.ClassDef, ast.Pass, ast.Try)
-_GENERIC = ("dict", "frozenset", "list", "set", "tuple", "type")
+_GENERIC = ("dict", "frozenset", "list", "ndarray", "set", "tuple", "type")
 # Arguments with text for people, or about its layout.
 _FOR_PEOPLE = ("where", "hint", "indent", "report")
+# The way from a node to one below it: field names, and indices of lists.
+_Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A fault: the lines of the statement that holds it, its description, and the tree of the whole module.
+    """A fault: the lines of the statement that holds it, and its description.
 
     `in_function`: the statement runs when a function is called, and not when the module is imported.
     """
@@ -52,7 +55,16 @@ class Mutant:
     last: int
     what: str
     in_function: bool
-    tree: ast.Module
+    _original: ast.Module
+    _path: _Path
+    _new: ast.AST | list[ast.AST] | None
+
+    @property
+    def tree(self) -> ast.Module:
+        """The tree of the whole module with the fault; made anew, as thousands would fill the memory."""
+        copy = deepcopy(self._original)
+        _put(copy, self._path, deepcopy(self._new))
+        return ast.fix_missing_locations(copy)
 
 
 def mutants(source: str) -> Iterator[Mutant]:
@@ -60,14 +72,10 @@ def mutants(source: str) -> Iterator[Mutant]:
     tree = ast.parse(source)
     for path, statement, in_function in _statements(tree, (), False):
         for inner, new, what in _faults(statement, ()):
-            copy = deepcopy(tree)
-            _put(copy, (*path, *inner), new)
             last = _own_end(statement)
-            yield Mutant(statement.lineno, last, what, in_function, ast.fix_missing_locations(copy))
+            yield Mutant(statement.lineno, last, what, in_function, tree, (*path, *inner), new)
 
 
-# The way from a node to one below it: field names, and indices of lists.
-_Path = tuple[str | int, ...]
 _Fault = tuple[_Path, ast.AST | list[ast.AST] | None, str]
 
 
@@ -89,7 +97,10 @@ def _is_for_tools(node: ast.AST) -> bool:
     """Return whether only type checkers and star imports read a statement."""
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.unparse(node.test)
-    return isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+    if not isinstance(node, ast.Assign):
+        return False
+    is_type = isinstance(node.value, ast.Call) and ast.unparse(node.value.func) in ("TypeVar", "ParamSpec")
+    return is_type or ast.unparse(node.targets[0]) == "__all__"
 
 
 def _is_text(node: ast.AST) -> bool:
@@ -150,7 +161,7 @@ def _is_sentence(node: ast.JoinedStr) -> bool:
 
 def _is_type(node: ast.Subscript) -> bool:
     """Return whether this is a generic type, `Mapping[str, int]`, and not an entry of a value."""
-    name = node.value.id if isinstance(node.value, ast.Name) else ""
+    name = ast.unparse(node.value).rpartition(".")[2] if isinstance(node.value, _NAMES) else ""
     return name in _GENERIC or (name[:1].isupper() and not name.isupper())
 
 

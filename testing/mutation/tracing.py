@@ -46,7 +46,6 @@ def traced(sources: Collection[Path], out: Path, run: Callable[[object], int]) -
     """Run tests with a plugin of pytest, write what it has seen, and return their exit code."""
     ran: dict[str, dict[int, set[str]]] = {str(file): {} for file in sources}
     caching = {key for file in sources for key in _caching(file)}
-    names = _Names()
 
     def noting(name: str | None) -> Callable[[FrameType, str, object], Any]:
         """Return a trace function that notes the lines as of `name`, None: of the test that runs."""
@@ -70,8 +69,11 @@ def traced(sources: Collection[Path], out: Path, run: Callable[[object], int]) -
             return shared(frame, event, argument)
         return own(frame, event, argument)
 
-    threading.settrace(call)
-    sys.settrace(call)
+    def arm() -> None:
+        threading.settrace(call)
+        sys.settrace(call)
+
+    names = _Names(arm)
     code = run(names)
     sys.settrace(None)
     lines = {file: {n: sorted(tests) for n, tests in numbers.items()} for file, numbers in ran.items()}
@@ -80,14 +82,21 @@ def traced(sources: Collection[Path], out: Path, run: Callable[[object], int]) -
 
 
 class _Names:
-    """A plugin of pytest that knows which test runs, and how long each has run with its fixtures."""
+    """A plugin of pytest that knows which test runs, and how long each has run with its fixtures.
 
-    def __init__(self) -> None:
+    It traces anew from each test on: Python ends a trace in which an exception is raised, as RecursionError
+    is by tests of deep nesting.
+    """
+
+    def __init__(self, arm: Callable[[], None]) -> None:
+        self._arm = arm
+        self._arm()
         self.running = IMPORTING
         self.lasted: dict[str, float] = {}
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.running = nodeid
+        self._arm()
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.lasted[report.nodeid] = self.lasted.get(report.nodeid, 0) + report.duration

@@ -43,6 +43,8 @@ WAITING_SECONDS = 1200
 # So many of the tests that have noticed a mutant run first.
 AGAIN = 3
 NO_TESTS = 5
+# The process that has collected the tests may end in so many trials one after the other.
+MOST_ENDED = 5
 # The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
 NOT_EXCHANGED = 99
 
@@ -53,15 +55,16 @@ class TestsFail(Exception):
 
 def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces:
     """Run the tests of an area without a mutant; raise TestsFail unless they pass."""
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, _pipe() as (reading, writing):
         written, start = Path(folder, "traces.json"), _cpu_seconds()
 
         def body() -> int:
-            return tracing.traced(sources, written, lambda names: _tested(root, {}, tests, names))
+            failure = _Failure(writing)
+            return tracing.traced(sources, written, lambda names: _tested(root, {}, tests, names, failure))
 
         code = _forked(body, WAITING_SECONDS)
         if code != 0:
-            raise TestsFail(f"pytest ended with {code}")
+            raise TestsFail(_failed(reading) or f"pytest ended with {code}")
         traces, modules = tracing.read(written, _cpu_seconds() - start)
     for name in modules:
         # Hypothesis warns of what is imported before its plugin.
@@ -69,8 +72,10 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     # Else what the imports break would count as noticed.
-    if code := _forked(lambda: _tested(root, {}, tests), WAITING_SECONDS):
-        raise TestsFail(f"pytest ended with {code}, with the libraries imported before")
+    with _pipe() as (reading, writing):
+        if code := _forked(lambda: _tested(root, {}, tests, _Failure(writing)), WAITING_SECONDS):
+            what = _failed(reading) or f"pytest ended with {code}"
+            raise TestsFail(f"{what}, with the libraries imported before")
     return traces
 
 
@@ -78,10 +83,10 @@ class Trials:
     """Trials of an area's mutants. The tests that have noticed the last ones run first, as they may again."""
 
     def __init__(
-        self, root: Path, tests: Sequence[str], traces: Traces, server: Connection, failed: tuple[int, int]
+        self, root: Path, tests: Sequence[str], traces: Traces, server: _Collected, pipe: tuple[int, int]
     ) -> None:
-        self._root, self._tests, self._traces = root, tests, traces
-        self._server, self._failed = server, failed
+        self._root, self._tests, self._traces, self._server = root, tests, traces, server
+        self._failed, self._failing = pipe
         self._noticing: list[str] = []
 
     def of_function(self, file: Path, tree: ast.Module, only: Collection[str]) -> bool | None:
@@ -93,15 +98,14 @@ class Trials:
         if not codes:
             return None
         limit = LEAST_SECONDS + PATIENCE * sum(self._traces.lasted[test] for test in only)
-        self._server.send((codes, self._order(only), limit))
-        code = self._server.recv()
+        code = self._server.ask((codes, self._order(only), limit))
         self._note()
         return None if code == NOT_EXCHANGED else code in (0, NO_TESTS)
 
     def of_module(self, file: Path, tree: ast.Module) -> bool:
         """Return whether all tests pass although the tree stands in the place of a file's."""
         code = compile(tree, str(file), "exec", dont_inherit=True)
-        plugins = _Sorted(self._order(self._traces.lasted)), _Failure(self._failed[1])
+        plugins = _Sorted(self._order(self._traces.lasted)), _Failure(self._failing)
         arguments = [*_timeout(self._traces), *self._tests]
         limit = max(LEAST_SECONDS, PATIENCE * self._traces.seconds)
         ended = _forked(lambda: _tested(self._root, {file: code}, arguments, *plugins), limit)
@@ -113,33 +117,90 @@ class Trials:
         return [*first, *(test for test in self._traces.fastest_first(tests) if test not in first)]
 
     def _note(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            test = os.read(self._failed[0], select.PIPE_BUF).decode()
+        if test := _failed(self._failed):
             self._noticing = [test, *(other for other in self._noticing if other != test)]
 
 
 @contextlib.contextmanager
 def trials(root: Path, sources: Collection[Path], tests: Sequence[str], traces: Traces) -> Iterator[Trials]:
     """Collect the tests of an area once, for all trials of functions."""
-    here, there = Pipe()
-    failed = os.pipe()
-    os.set_blocking(failed[0], False)
-    child = _fork()
-    if child == 0:
-        with contextlib.suppress(BaseException):
-            here.close()
-            os.setsid()
-            plugins = _Server(there, sources), _Failure(failed[1])
-            os._exit(_tested(root, {}, [*_timeout(traces), *tests], *plugins))
-        os._exit(1)
-    there.close()
+    with _pipe() as pipe:
+
+        def body(connection: Connection) -> int:
+            plugins = _Server(connection, sources), _Failure(pipe[1])
+            return _tested(root, {}, [*_timeout(traces), *tests], *plugins)
+
+        server = _Collected(body)
+        try:
+            yield Trials(root, tests, traces, server, pipe)
+        finally:
+            server.end()
+
+
+class _Collected:
+    """The process that has collected the tests, and forks for each trial; it is started anew when it ends."""
+
+    def __init__(self, body: Callable[[Connection], int]) -> None:
+        self._body = body
+        # Trials one after the other in which it ended.
+        self._ended = 0
+        self._start()
+
+    def ask(self, trial: object) -> int:
+        """Return the exit code of a trial; that of a signal where the process ended in it, twice.
+
+        A fault may do that, by a signal to the process above, and must not end the campaign. TestsFail when
+        it ends in every trial, which is no fault's doing.
+        """
+        for _ in range(2):
+            try:
+                self._connection.send(trial)
+                code = int(self._connection.recv())
+            except (EOFError, OSError):  # a broken pipe, too
+                self.end()
+                self._start()
+            else:
+                self._ended = 0
+                return code
+        self._ended += 1
+        if self._ended == MOST_ENDED:
+            raise TestsFail(f"their process has ended in {MOST_ENDED} trials one after the other")
+        return -signal.SIGKILL
+
+    def end(self) -> None:
+        """Let it end, which it does when nobody can ask it any more."""
+        self._connection.close()
+        os.waitpid(self._child, 0)
+
+    def _start(self) -> None:
+        self._connection, there = Pipe()
+        self._child = _fork()
+        if self._child == 0:
+            with contextlib.suppress(BaseException):
+                self._connection.close()
+                os.setsid()
+                os._exit(self._body(there))
+            os._exit(1)
+        there.close()
+
+
+@contextlib.contextmanager
+def _pipe() -> Iterator[tuple[int, int]]:
+    """Make a pipe for the names of failed tests, of which reading waits for nothing."""
+    ends = os.pipe()
+    os.set_blocking(ends[0], False)
     try:
-        yield Trials(root, tests, traces, here, failed)
+        yield ends
     finally:
-        here.close()
-        os.waitpid(child, 0)
-        for end in failed:
+        for end in ends:
             os.close(end)
+
+
+def _failed(pipe: int) -> str:
+    """Return the test that a pipe names; empty without one."""
+    with contextlib.suppress(BlockingIOError):
+        return os.read(pipe, select.PIPE_BUF).decode()
+    return ""
 
 
 @dataclass(frozen=True)

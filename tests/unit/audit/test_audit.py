@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ftbuild import registry
 from ftbuild.audit import bases, debian, job, pins, series
 from ftbuild.audit.remote import Answer
 from ftbuild.config.schema import Config
@@ -52,6 +53,19 @@ def test_the_lock_lacks_what_the_archive_has_in_a_later_version_by_debians_order
     assert debian.lacking(pinned.locked(config, "open"), offered) == {
         one.name: (one.version, offered[one.name])
     }
+
+
+def test_updates_that_wait_are_named_and_many_are_counted() -> None:
+    assert debian.updates("open", {}) == CheckResult(
+        "debian open: security updates", State.OK, "the lock has them all"
+    )
+    many = {f"p{number:02d}": ("1", "2") for number in range(debian._SHOWN + 3)}
+    few = debian.updates("open", {"b": ("1", "2"), "a": ("3", "4")})
+    assert few.detail == f"the lock lacks 2: a 3 -> 4, b 1 -> 2; {debian.UPGRADE}"
+    found = debian.updates("open", many)
+    assert found.state is State.WARN
+    assert found.detail.startswith(f"the lock lacks {len(many)}: p00 1 -> 2, p01")
+    assert found.detail.endswith(f"p{debian._SHOWN - 1:02d} 1 -> 2 and 3 more; {debian.UPGRADE}")
 
 
 def test_a_silent_upstream_is_a_warning_while_a_mirror_has_everything(tmp_path: Path) -> None:
@@ -160,3 +174,32 @@ def test_the_table_begins_with_the_worst_and_ends_with_the_counts() -> None:
     ]
     assert lines[-1] == "failed: 1, warnings: 1"
     assert json.loads(job.render(findings, "json"))[0] == {"what": "a", "state": "ok", "detail": "fine"}
+
+
+OLD, NEW = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+TAG = "registry.example.com/base:22.12"
+
+
+@pytest.mark.parametrize(
+    ("locked", "there", "state", "says"),
+    [
+        (OLD, {TAG: OLD}, State.OK, f"{TAG} is {OLD}"),
+        (
+            OLD,
+            {TAG: NEW},
+            State.WARN,
+            f"{TAG} is {NEW} now, the lock has {OLD}; invoke lock pins the new one",
+        ),
+        ("", {TAG: NEW}, State.WARN, f"the lock has no digest: {TAG} is {NEW} now; invoke lock"),
+        (OLD, {f"registry.example.com/base:{OLD}": OLD}, State.WARN, f"{TAG} is gone, {OLD} still available"),
+        (OLD, {}, State.FAIL, f"the registry has neither {TAG} nor {OLD}"),
+        ("", {}, State.FAIL, f"the registry has no {TAG}, and the lock no digest"),
+    ],
+)
+def test_a_base_is_compared_with_its_registry(
+    locked: str, there: dict[str, str], state: State, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "current", there.get)
+    found = bases._look(bases.Pinned("base ngc 22.12", TAG, locked))
+    assert (found.check, found.state) == ("base ngc 22.12", state)
+    assert found.detail.startswith(says)

@@ -13,6 +13,8 @@ from ftbuild import triton
 from ftbuild.audit import contents, holes, osv, report
 from ftbuild.audit.contents import Component, Contents
 from ftbuild.audit.holes import Finding, Report
+from ftbuild.cli.selection import Selection
+from ftbuild.cli.selection import plans as select
 from ftbuild.config.holes import HolesConfig
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
@@ -160,6 +162,18 @@ def test_our_own_holes_are_open_without_any_database(config: Config) -> None:
     found = holes.search(contents.of_plan(newest, "runtime"), [], config.holes)
     assert "CVE-2025-23310" in ids(found.open)
     assert "CVE-2025-23268" not in ids(found.open)  # no DALI backend
+
+
+def test_a_hole_that_a_patch_of_the_image_closes_is_not_open(config: Config) -> None:
+    """Of 26.06, whose packages are those of Debian 13."""
+    chosen = Selection(config.folder, ["26.06"], ["90"], base=["open-trixie"])
+    (plan,) = select(config, chosen)
+    patched = contents.of_plan(plan, "runtime")
+    assert not [name for name in ids(holes.search(patched, [], config.holes).open) if "FTBUILD" in name]
+    bare = replace(patched, patches=())
+    assert "FTBUILD-2026-7" in ids(holes.search(bare, [], config.holes).open)
+    families = {each.ecosystem for each in patched.components if each.ecosystem.startswith("Debian")}
+    assert families == {"Debian:13"}
 
 
 # Contents

@@ -93,3 +93,121 @@ def test_what_marks_an_answer_for_training_changes_no_text(tmp_path: Path) -> No
     body = "{% generation %}{% set a = m.content %}{{ a }}{% endgeneration %}"
     marked = f"{{% for m in messages %}}{body}!{{% endfor %}}"
     assert read(tmp_path, chat_template=marked).render(MESSAGES) == "<b>&!"
+
+
+def test_the_files_are_those_of_checkpoints_and_so_are_the_names_of_tokens(tmp_path: Path) -> None:
+    """transformers v4.57 tokenization_utils_base.py: tokenizer_config.json, chat_template.jinja, *_token."""
+    names = ("bos_token", "eos_token", "unk_token", "pad_token")
+    (tmp_path / "tokenizer_config.json").write_text(
+        json.dumps({**{name: f"<{name}>" for name in names}, "cls_token": "<cls>", "chat_template": "config"})
+    )
+    found = chat.read(tmp_path)
+    assert found is not None
+    assert found.render([]) == "config"
+    (tmp_path / "chat_template.jinja").write_text("".join(f"{{{{ {n} }}}}" for n in (*names, "cls_token")))
+    found = chat.read(tmp_path)
+    assert found is not None
+    assert found.render([]) == "<bos_token><eos_token><unk_token><pad_token>"
+    assert chat.end_token(tmp_path) == "<eos_token>"
+
+
+def test_a_template_has_what_transformers_gives_it(tmp_path: Path) -> None:
+    """Blocks leave no blank lines; loops can be left; the assistant is asked; there are no tools."""
+    template = (
+        "  {% if add_generation_prompt %}\n"
+        "{{ tools is none and documents is none }}\n"
+        "  {% endif %}\n"
+        "{% for m in messages %}{% if loop.index == 2 %}{% break %}{% endif %}{{ m.content }}{% endfor %}"
+        "{{ strftime_now('%Y') | length }}"
+    )
+    several = [*MESSAGES, *MESSAGES]
+    assert read(tmp_path, chat_template=template).render(several) == "True\n<b>&4"
+
+
+def test_json_in_a_template_is_as_it_is(tmp_path: Path) -> None:
+    template = "{{ messages | tojson }}{{ {'é': '<'} | tojson(indent=1) }}"
+    made = read(tmp_path, chat_template=template).render([{"role": "user", "content": "ü'"}])
+    assert made == '[{"role": "user", "content": "ü\'"}]{\n "é": "<"\n}'
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{% if %}", "Expected an expression"),
+        ("{% break %}", "'break' outside loop"),
+        ("{{ 'a' * }}", "unexpected"),
+        ("{% generation %}a", "Unexpected end of template"),
+    ],
+)
+def test_a_template_that_cannot_be_compiled_says_why(tmp_path: Path, template: str, said: str) -> None:
+    with pytest.raises(ConfigError, match="the chat template is broken: ") as refused:
+        read(tmp_path, chat_template=template)
+    assert said in str(refused.value)
+    assert "a template of another model, or none" in str(refused.value)
+
+
+def test_a_template_that_cannot_be_compiled_fills_no_screen(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        read(tmp_path, chat_template="{% " + "x" * 5000 + " %}")
+    assert refused.value.what.startswith("the chat template is broken: Encountered unknown tag 'xxx")
+    assert len(refused.value.what) == len("the chat template is broken: ") + 200
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("{{ raise_exception('x' * 1000) }}", "x" * 300),
+        ("{{ raise_exception(5) }}", "5"),
+        ("{{ 1 // 0 }}", "ZeroDivisionError"),
+        ("{{ messages[0].content + 1 }}", "TypeError"),
+        ("{{ messages.append(1) }}", "SecurityError"),
+        ("{{ nothing.more }}", "UndefinedError"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "RecursionError"),
+        ("{{ '%d' | format('a') }}", "TypeError"),
+        ("{{ 'a'.encode().decode('utf-16') }}", "UnicodeDecodeError"),
+        ("{{ [].pop() }}", "SecurityError"),
+        ("{{ {}['a'].b }}", "UndefinedError"),
+        ("{{ 'a'.encode('nothing') }}", "LookupError"),
+        ("{{ messages[0].content * 10**17 }}", "MemoryError"),
+        ("{{ none | xmlattr }}", "AttributeError"),
+    ],
+)
+def test_a_template_that_fails_is_named_with_its_own_words_or_the_kind(
+    tmp_path: Path, template: str, said: str
+) -> None:
+    with pytest.raises(Failure) as refused:
+        read(tmp_path, chat_template=template).render(MESSAGES)
+    assert refused.value.message == f"the model's chat template does not take these messages: {said}"
+    assert refused.value.param == "messages"
+
+
+@pytest.mark.parametrize("named", [[], [5, "a", {"name": "rag", "template": "x"}], [{"name": "default"}], 5])
+def test_templates_without_a_default_are_none(tmp_path: Path, named: Any) -> None:
+    (tmp_path / chat.CONFIG).write_text(json.dumps({"chat_template": named}))
+    assert chat.read(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [("</s>", "</s>"), ({"content": "</s>", "lstrip": True}, "</s>"), (None, None), ({}, None), (5, None)],
+)
+def test_a_token_is_a_text_or_an_object_with_one(tmp_path: Path, written: object, text: str | None) -> None:
+    (tmp_path / chat.CONFIG).write_text(json.dumps({"eos_token": written}))
+    assert chat.end_token(tmp_path) == text
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[]", "tokenizer_config.json holds no object"),
+        (b"{", "tokenizer_config.json cannot be read: JSONDecodeError"),
+        (b"\xff", "tokenizer_config.json cannot be read: UnicodeDecodeError"),
+        (b"[" * 100_000, "tokenizer_config.json cannot be read: RecursionError"),
+    ],
+)
+def test_a_configuration_that_is_none_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "tokenizer_config.json").write_bytes(content)
+    for reader in (chat.read, chat.end_token):
+        with pytest.raises(ConfigError, match=said) as refused:
+            reader(tmp_path)
+        assert str(tmp_path) in str(refused.value)

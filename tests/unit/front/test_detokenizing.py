@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ftbuild.front.detokenizing import Detokenizer, StopFinder
+from ftbuild.front.detokenizing import Detokenizer, Remembering, StopFinder
 from testing import bytelevel, needs
 
 
@@ -79,3 +79,75 @@ def test_a_text_ends_before_its_first_stop_sequence_however_it_is_cut(
 def test_the_first_of_several_stop_sequences_counts() -> None:
     finder = StopFinder(["c d", "bc"])
     assert (finder.push("ab"), finder.push("bc d"), finder.found) == ("a", "b", True)
+
+
+class Counting(SentencePiece):
+    """Counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def decode(self, ids: Sequence[int]) -> str:
+        self.asked += 1
+        return super().decode(ids)
+
+
+def test_texts_of_single_tokens_are_asked_for_once() -> None:
+    counting = Counting()
+    decoder = Remembering(counting)
+    assert [decoder.decode([7]), decoder.decode([8]), decoder.decode([7])] == ["w7", "w8", "w7"]
+    assert counting.asked == 2
+    assert [decoder.decode([7, 8]), decoder.decode([7, 8]), decoder.decode([])] == ["w7 w8", "w7 w8", ""]
+    assert counting.asked == 5
+
+
+def test_an_answer_that_has_ended_has_no_more_text() -> None:
+    counting = Counting()
+    made = Detokenizer(counting, list(range(20)))
+    assert made.push([30]) == " w30"
+    assert (made.finish(), made.finish()) == ("", "")
+    # The text of what came before, of few tokens, and that with the new one.
+    assert counting.asked == 2
+
+
+def test_the_text_of_a_token_depends_on_few_before_it() -> None:
+    class Longest(SentencePiece):
+        most = 0
+
+        def decode(self, ids: Sequence[int]) -> str:
+            self.most = max(self.most, len(ids))
+            return super().decode(ids)
+
+    decoder = Longest()
+    made = Detokenizer(decoder, list(range(100)))
+    assert [made.push([token]) for token in (1, 2, 3)] == [" w1", " w2", " w3"]
+    assert decoder.most == 7
+
+
+def test_what_may_begin_a_stop_sequence_is_held_back_and_no_more() -> None:
+    finder = StopFinder(["abc", ""])
+    assert [finder.push(text) for text in ("xab", "x", "a", "b", "d", "ab")] == [
+        "x",
+        "abx",
+        "",
+        "",
+        "abd",
+        "",
+    ]
+    assert (finder.found, finder.finish(), finder.finish()) == (False, "ab", "")
+    none = StopFinder([])
+    assert (none.push("abc"), none.found, none.finish()) == ("abc", False, "")
+    one = StopFinder(["a"])
+    assert (one.push("bb"), one.push("ba"), one.found, one.finish(), one.push("b")) == (
+        "bb",
+        "b",
+        True,
+        "",
+        "",
+    )
+
+
+def test_stop_sequences_end_a_text_wherever_they_are_cut() -> None:
+    finder = StopFinder(["aa"])
+    assert [finder.push("a"), finder.push("b"), finder.push("a")] == ["", "ab", ""]
+    assert (finder.push("a"), finder.found) == ("", True)

@@ -71,6 +71,21 @@ def test_no_call_is_cancelled_where_that_could_end_the_server(tmp_path: Path) ->
     assert (server.finished, server.cancelled) == (2, 0)
 
 
+@pytest.mark.parametrize(("version", "told", "cancelled"), [("2.70.0", "no", 0), ("2.60.0", "yes", 1)])
+def test_whether_calls_are_cancelled_can_be_told(
+    version: str, told: str, cancelled: int, tmp_path: Path
+) -> None:
+    """As deployments do, which know the patches of the server's image."""
+    tokenizer = bytelevel.write(tmp_path / "tokenizer")
+    with (
+        newer_server.serve(version, decoupled=True) as (server, address),
+        front(address, tokenizer, tmp_path / "log", "--cancel-calls", told) as found,
+    ):
+        leave(found, server, streamed=True, tokens=40)
+        assert until(lambda: server.cancelled + server.finished == 1)
+    assert server.cancelled == cancelled
+
+
 def test_an_answer_that_takes_too_long_is_a_504(tmp_path: Path) -> None:
     tokenizer = bytelevel.write(tmp_path / "tokenizer")
     with (

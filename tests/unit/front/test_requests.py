@@ -272,3 +272,43 @@ def test_a_part_that_is_no_text_is_named() -> None:
     image = {"type": "image_url", "image_url": {"url": "x"}}
     found = refused(Chat, messages=[{"role": "user", "content": [image]}])
     assert (found.param, found.message) == ("messages", "messages.0.content.0.type: Input should be 'text'")
+
+
+@pytest.mark.parametrize(
+    ("wish", "said"),
+    [
+        ({"frequency_penalty": 0.1}, "frequency_penalty: the model's backend has none"),
+        ({"presence_penalty": 1, "repetition_penalty": 1.1}, "repetition_penalty: not together with"),
+        ({"presence_penalty": 1}, "presence_penalty: this model has no such input"),
+        ({"repetition_penalty": 1.1, "known": ()}, "repetition_penalty: this model has no such input"),
+        ({"temperature": 0, "known": ()}, "top_k: this model has no such input"),
+        ({"top_p": 0.5, "known": ("runtime_top_k",)}, "top_p: this model has no such input"),
+        ({"temperature": 0.5, "known": KNOWN[:2]}, "temperature: this model has no such input"),
+    ],
+)
+def test_a_wish_that_the_model_has_no_input_for_is_named(wish: dict[str, Any], said: str) -> None:
+    known = wish.pop("known", KNOWN)
+    with pytest.raises(Failure) as refused:
+        Sampling(**wish).inputs(known, "UINT64")
+    assert refused.value.message.startswith(said)
+    assert refused.value.param == said.partition(":")[0]
+
+
+def test_a_wish_for_the_usual_is_none() -> None:
+    """The model need not have the inputs for it."""
+    usual = Sampling(temperature=1, top_p=1, presence_penalty=0, frequency_penalty=0, repetition_penalty=1)
+    assert set(usual.inputs(KNOWN, "UINT64")) == {"runtime_top_k", "runtime_top_p", "random_seed"}
+    assert Sampling(repetition_penalty=1.5, top_k=1).inputs(KNOWN, "UINT64") == {
+        "repetition_penalty": 1.5,
+        "runtime_top_k": 1,
+    }
+    assert not any(
+        Sampling(**wish).greedy for wish in ({}, {"top_k": 2}, {"temperature": 0.1}, {"top_p": 0.1})
+    )
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("INT32", 31), ("UINT64", 63), ("", 31)])
+def test_drawn_seeds_are_as_wide_as_the_type(kind: str, bits: int) -> None:
+    drawn = [Sampling().inputs(KNOWN, kind)["random_seed"] for _ in range(60)]
+    assert 2 ** (bits - 3) < max(drawn) < 2**bits
+    assert Sampling(seed=2**bits + 3).inputs(KNOWN, kind, 2)["random_seed"] == 5

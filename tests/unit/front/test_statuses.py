@@ -44,6 +44,10 @@ def test_a_status_has_one_of_http(status: grpc.StatusCode, expected: int) -> Non
         ("CUDA error: an illegal memory access was encountered", 500, None),
         ("NCCL error: unhandled system error", 500, None),
         ("something that nobody has seen", 500, None),
+        ("FasterTransformer execute failure: CUDA error after input_ids", 500, None),
+        ("model is not healthy with these tokens", 500, None),
+        ("the model is unloading", 503, None),
+        ("end_id[0] is 9999, which is not in the range [0, 511]", 400, None),
         ("input_ids[1] is 9999, which is not in the range [0, 511]", 400, None),
         ("temperature[0] is 5000, which is not in the range [0, 1000]", 400, None),
         ("input_ids has 2000 tokens in a row, and the model takes 1024", 400, LONG),
@@ -80,3 +84,31 @@ def test_what_is_too_long_says_what_would_fit(message: str, room: int | None) ->
     failure = statuses.of_server(grpc.StatusCode.INVALID_ARGUMENT, message)
     assert isinstance(failure, statuses.TooLong)
     assert (failure.room, failure.code) == (room, LONG)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "said"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, "x" * 600, "x" * 500),
+        (grpc.StatusCode.UNAVAILABLE, "exceeds maximum queue size", "the queue of the Triton server is full"),
+        (
+            grpc.StatusCode.UNAVAILABLE,
+            "connection refused",
+            "the Triton server cannot be reached, or is load",
+        ),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, "secret", "the Triton server computes no more at once; try"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "secret", "the Triton server took too long"),
+        (grpc.StatusCode.INTERNAL, "secret", "the Triton server failed"),
+    ],
+)
+def test_a_client_is_told_what_it_can_do_about(status: grpc.StatusCode, message: str, said: str) -> None:
+    found = statuses.of_server(status, message).message
+    assert found.startswith(said)
+    assert len(found) <= 500
+    assert "secret" not in found
+
+
+def test_a_length_is_cut_as_other_refusals_are() -> None:
+    message = "7 tokens in and 2048 out are more than 1024" + "x" * 600
+    found = statuses.of_server(grpc.StatusCode.INVALID_ARGUMENT, message)
+    assert (found.message, found.status) == (message[:500], 400)

@@ -80,6 +80,8 @@ def test_each_fault_is_one_small_change(source: str, expected: list[str]) -> Non
         "@decorated('a')\ndef f() -> Literal['a']:\n    'Docstring.'\n    return None",
         "if TYPE_CHECKING:\n    x = 1",
         "__all__ = ['a', 'b']",
+        "B = TypeVar('B', bound=C)",
+        "Array = np.ndarray[Any, Any]",
         "x = f(hint='a', where='b', indent=2)",
     ],
 )
@@ -205,8 +207,56 @@ def test_a_plugin_that_is_imported_before_pytest_breaks_no_trial(area: Area) -> 
     assert run(area, f"import hypothesis\n{WEAK}").killed == 1
 
 
+def test_a_fault_that_ends_the_process_of_the_tests_ends_no_campaign(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (area.root / "adder.py").write_text("def f():\n    return 1\n\n\ndef g():\n    return 2\n")
+    tests = (
+        "import os, signal\nimport adder\n\n\ndef test_f():\n    if adder.f() is None:\n"
+        "        os.kill(os.getppid(), signal.SIGKILL)\n    assert adder.f() == 1\n\n\n"
+        "def test_g():\n    assert adder.g() == 2\n"
+    )
+    assert run(area, tests) == Result("sums", 4, ())
+    monkeypatch.setattr(trial, "MOST_ENDED", 1)
+    with pytest.raises(FtbuildError, match="their process has ended in 1 trials one after the other"):
+        run(area, tests)
+
+
+def test_a_test_that_recurses_without_end_hides_no_other(area: Area) -> None:
+    """Python traces nothing any more once the trace itself has met a RecursionError."""
+    (area.root / "adder.py").write_text(
+        "def deep(n):\n    return deep(n + 1)\n\n\ndef add(a, b):\n    return a + b\n"
+    )
+    tests = (
+        "import adder\nimport pytest\n\n\ndef test_deep():\n    with pytest.raises(RecursionError):\n"
+        "        adder.deep(0)\n\n\ndef test_add():\n    assert adder.add(2, 3) == 5\n"
+    )
+    assert not [line for line in run(area, tests).survivors if ":6:" in line]
+
+
+def test_functions_are_exchanged_although_the_tests_hide_what_they_have_made(
+    area: Area, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else each fault would need a process that imports everything anew: a second in place of a tenth."""
+    (area.root / "conftest.py").write_text(
+        "import gc\n\n\ndef pytest_collection_finish():\n    gc.collect()\n    gc.freeze()\n"
+    )
+    anew: list[Path] = []
+    of_module = trial.Trials.of_module
+
+    def noting(self: trial.Trials, file: Path, tree: ast.Module) -> bool:
+        anew.append(file)
+        return of_module(self, file, tree)
+
+    monkeypatch.setattr(trial.Trials, "of_module", noting)
+    assert run(area, STRONG) == Result("sums", 3, ())
+    assert len(anew) == 1  # LIMIT = 11
+
+
 def test_tests_that_fail_by_themselves_show_nothing(area: Area) -> None:
-    with pytest.raises(FtbuildError, match="area sums: the tests fail without a mutant: pytest ended with 1"):
+    with pytest.raises(
+        FtbuildError, match=r"area sums: the tests fail without a mutant: test_adder.py::test_it"
+    ):
         run(area, WEAK + "    assert is_allowed(10)\n")
 
 

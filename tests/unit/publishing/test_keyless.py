@@ -1,9 +1,11 @@
-"""Signatures without a key: by the token of a CI job, or not at all."""
+"""Signatures by the token of a CI job, and what each cosign is told to leave out the public log."""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -68,3 +70,35 @@ def test_a_signature_without_a_key_needs_the_log() -> None:
 def test_own_signatures_are_those_of_this_identity_and_issuer() -> None:
     with KeylessSigner(IDENTITY, ISSUER).verifying() as options:
         assert options == ("--certificate-identity", IDENTITY, "--certificate-oidc-issuer", ISSUER)
+
+
+# What the help of `cosign sign` lists, and what such a cosign takes to leave out the public log.
+COSIGNS = {
+    "2.5": ("    --tlog-upload=true:", ("--tlog-upload=false",)),
+    "3.0.4": (
+        "    --signing-config='':\n    --use-signing-config=true:",
+        ("--use-signing-config=false", "--tlog-upload=false"),
+    ),
+    "later": ("    --offline=false:\n    --signing-config='':", ("--offline",)),
+}
+
+
+@pytest.mark.parametrize(("known", "options"), COSIGNS.values(), ids=COSIGNS)
+def test_every_cosign_is_told_in_its_own_words_to_leave_out_the_log(
+    known: str, options: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "cosign"
+    program.write_text(
+        "#!/bin/sh\n"
+        f'[ "$2" = --help ] && {{ cat {tmp_path}/help; exit 0; }}\n'
+        f'[ "$1" = sign ] && printf "%s\\n" "$@" > {tmp_path}/told\n'
+    )
+    program.chmod(0o755)
+    (tmp_path / "help").write_text(known)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    KeySigner("cosign.key", public_log=False).sign(NAME, print)
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told == ["sign", "--yes", "--recursive", "--key", "cosign.key", *options, NAME]
+    KeySigner("cosign.key").sign(NAME, print)
+    told = (tmp_path / "told").read_text().splitlines()
+    assert told == ["sign", "--yes", "--recursive", "--key", "cosign.key", NAME]

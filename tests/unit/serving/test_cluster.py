@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -174,3 +175,25 @@ def test_kserves_pods_have_no_place_for_the_front(deployment: Deployment) -> Non
     front = Front("front:1", "gpt", 50256, 1024, None)
     with pytest.raises(ConfigError, match="no place in KServe's pods"):
         kserve.render(replace(deployment, front=front), kserve.Service("pvc://models"))
+
+
+# Triton's own names (server r26.06 docs/user_guide/metrics.md).
+METRICS = {
+    "nv_cpu_memory_used_bytes",
+    "nv_gpu_memory_total_bytes",
+    "nv_gpu_memory_used_bytes",
+    "nv_gpu_power_usage",
+    "nv_gpu_utilization",
+    "nv_inference_count",
+    "nv_inference_exec_count",
+    "nv_inference_pending_request_count",
+    "nv_inference_queue_duration_us",
+    "nv_inference_request_duration_us",
+    "nv_inference_request_failure",
+    "nv_inference_request_success",
+}
+
+
+def test_the_dashboard_shows_metrics_that_a_server_has() -> None:
+    shown = re.findall(r"nv_\w+", json.dumps(grafana.dashboard()))
+    assert set(shown) == METRICS

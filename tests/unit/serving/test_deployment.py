@@ -417,3 +417,10 @@ def test_gpus_are_asked_for_by_index() -> None:
 def test_ports_say_who_can_connect(listen: str, everywhere: bool, here_only: bool) -> None:
     ports = Ports(listen=listen)
     assert (ports.listens_everywhere, ports.listens_here_only) == (everywhere, here_only)
+
+
+@pytest.mark.parametrize("style", ["gpus", "cdi"])
+def test_a_deployment_gives_gpus_as_this_engine_does(style: str) -> None:
+    wanted = Needs(("fastertransformer",), (WEIGHTS,))
+    given = replace(access(A100), style=style)
+    assert deployment.decide(Options(MODELS, (0,)), wanted, IMAGE, "gpu", given).access == style

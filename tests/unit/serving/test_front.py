@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from ftbuild.cli import demo
+from ftbuild.config.holes import HolesConfig
+from ftbuild.config.schema import Config
+from ftbuild.engine import daemon
 from ftbuild.errors import ConfigError
-from ftbuild.serving import docker, front, requirements
+from ftbuild.serving import docker, front, image_choice, requirements, resolve
 from ftbuild.serving.deployment import Deployment, Options, Ports, decide
 from ftbuild.serving.front import FrontOptions
 from ftbuild.serving.image_choice import Image
@@ -63,6 +66,43 @@ def test_a_context_can_be_chosen_and_no_larger_one_than_a_table_of_positions(mod
 
 def test_a_repository_elsewhere_says_nothing() -> None:
     assert front.find(OPTIONS, "gpt", None, requirements.Needs()) == front.Front(OPTIONS.image, "gpt")
+
+
+PATCH = "server/0150-who-holds-a-state.patch"
+
+
+@pytest.mark.parametrize(
+    ("patches", "told"),
+    [
+        (frozenset({PATCH, "ft/1.patch"}), ["--cancel-calls=yes"]),
+        # A server 2.70 from before the patch, and the servers that it is not for.
+        (frozenset({"ft/1.patch"}), ["--cancel-calls=no"]),
+        (frozenset(), ["--cancel-calls=no"]),
+        (None, []),
+    ],
+)
+def test_calls_are_cancelled_where_the_server_was_compiled_with_the_patch(
+    config: Config, patches: frozenset[str] | None, told: list[str]
+) -> None:
+    image = Image("x", "26.06", server="2.70.0", patches=patches)
+    cancels = front.survives_cancelling(image, config.holes)
+    command = front.Front(OPTIONS.image, "gpt", cancels=cancels).command("a")
+    assert [word for word in command if word.startswith("--cancel")] == told
+
+
+def test_a_deployment_tells_its_front_what_the_servers_image_says(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = Image("x", "26.06", server="2.70.0", patches=frozenset({PATCH}))
+    monkeypatch.setattr(daemon, "connect", lambda: object())
+    monkeypatch.setattr(image_choice, "find", lambda *args, **options: (image, None))
+    decided = resolve.to_write(config, image_choice.ImageChoice(), Options(None, (0,), front=OPTIONS))
+    assert decided.front
+    assert "--cancel-calls=yes" in decided.front.command("a")
+
+
+def test_a_hole_that_is_not_known_decides_nothing() -> None:
+    assert front.survives_cancelling(Image("x", patches=frozenset({PATCH})), HolesConfig()) is None
 
 
 def test_without_a_tokenizer_there_is_no_front(models: Path) -> None:

@@ -65,6 +65,10 @@ def test_an_image_is_what_its_labels_say() -> None:
     assert not ImageChoice(sm="80").takes(found)
     assert not ImageChoice(base="open").takes(found)
     assert image_choice.described("y", {}).user == (0, 0)
+    assert image_choice.described("y", {}).patches is None
+    assert image_choice.described(
+        "y", {"io.ftbuild.patches": "ft/1.patch server/2.patch"}
+    ).patches == frozenset({"ft/1.patch", "server/2.patch"})
 
 
 @pytest.fixture

@@ -160,6 +160,8 @@ def test_composes_front_is_confined_and_watched_like_the_server(with_front: Depl
     assert all(volume["bind"] == {"create_host_path": False} for volume in front["volumes"])
     assert (front["pids_limit"], front["mem_limit"]) == (front_limits.PROCESSES, "1024m")
     assert front["depends_on"] == [compose.SERVICE]
+    *program, _, address = front["healthcheck"]["test"]
+    assert (program, address) == (["CMD", "python3", "-c"], "http://127.0.0.1:8003/health")
     assert front["stop_grace_period"].endswith("s")
 
 

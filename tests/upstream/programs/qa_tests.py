@@ -5,6 +5,8 @@ qa_tests.py OUTPUT MODULE ONLY [LEFT_OUT...]: ONLY is a part of the names of tes
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import importlib
 import json
 import sys
@@ -22,9 +24,21 @@ def tests(suite: unittest.TestSuite) -> Iterator[unittest.TestCase]:
             yield each
 
 
+def bound_fuzzing() -> None:
+    """Let boofuzz make one fault a request, as 0.3.0 does, which upstream's test.sh installs for Python 3.8.
+
+    Those from 0.4 on combine two faults, then three, and so on without end (Session.fuzz, max_depth).
+    """
+    with contextlib.suppress(ImportError):
+        boofuzz = importlib.import_module("boofuzz")
+
+        boofuzz.Session.fuzz = functools.partialmethod(boofuzz.Session.fuzz, max_depth=1)
+
+
 def main(output: str, module: str, only: str, *left_out: str) -> None:
     """Run the tests one after the other, each suite of a class with its fixtures."""
     sys.path.insert(0, ".")
+    bound_fuzzing()
     found = unittest.defaultTestLoader.loadTestsFromModule(importlib.import_module(module))
     chosen = [test for test in tests(found) if only in test.id()]
     chosen = [test for test in chosen if test.id().rpartition(".")[2] not in left_out]
