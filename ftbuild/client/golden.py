@@ -42,12 +42,22 @@ VECTOR_TOLERANCE = {"fp32": 1e-4, "fp16": 5e-3}
 
 @dataclass(frozen=True)
 class Row:
-    """The reference's answer to one prompt: tokens; with one beam also the confidence in each."""
+    """The reference's answer to one prompt: tokens; with one beam also the confidence in each.
+
+    `near` are, for each step, the tokens that a rounding may put first, with how far they are behind.
+    """
 
     tokens: Sequence[int]
     log_probs: Sequence[float] = ()
     runner_up: Sequence[int] = ()
     gap: Sequence[float] = ()
+    near: Sequence[Sequence[tuple[int, float]]] = ()
+
+    def others(self, step: int, tolerance: float) -> set[int]:
+        """Return the tokens that are as right as the best one, where `tolerance` behind is a tie."""
+        known = [(self.runner_up[step], self.gap[step])] if step < len(self.gap) else []
+        known += self.near[step] if step < len(self.near) else []
+        return {token for token, gap in known if gap <= tolerance}
 
 
 @dataclass(frozen=True)
@@ -111,13 +121,13 @@ def vector_mismatch(
 def mismatch(row: Row, tokens: Sequence[int], tolerance: float) -> str | None:
     """Return why `tokens` are not the row's, or None.
 
-    Where the reference's second best token is at most `tolerance` behind, either is right; what follows the
-    second best is another text, and is not compared.
+    Where other tokens of the reference are at most `tolerance` behind, each is right; what follows one of
+    them is another text, and is not compared.
     """
     for step, (want, got) in enumerate(zip_longest(row.tokens, tokens)):
         if want == got:
             continue
-        if step < len(row.gap) and got == row.runner_up[step] and row.gap[step] <= tolerance:
+        if got in row.others(step, tolerance):
             return None
         gap = f", {row.gap[step]:.3g} ahead of {row.runner_up[step]}" if step < len(row.gap) else ""
         return (

@@ -24,8 +24,8 @@ class Settings:
     call it. `folder` has the tokenizer, and a chat template if `has_template`. `context` is the most tokens
     of prompt and answer, None where only the server knows it. `seconds` is how long an answer may take.
     `keys` are bearer tokens; none: everybody may ask. `origins` are those of web pages that may ask.
-    `special` are the texts of special tokens by their roles, as in tokenizer_config.json. `cancels`: the calls
-    of clients that leave are cancelled; None: as the server's version allows.
+    `special` are the texts of special tokens by their roles, as in tokenizer_config.json. `cancels`: the
+    calls of clients that leave are cancelled; None: as the server's version allows.
     """
 
     triton: str

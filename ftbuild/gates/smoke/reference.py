@@ -30,6 +30,8 @@ MIN_GAP = 0.01
 MIN_TOKENS = 5
 # The same where the epsilon of the norms is to be seen, which turns close calls only: fp32 alone is compared.
 MIN_GAP_IN_FP32 = 3e-4
+# What a row keeps of each step: so many tokens, no further behind than bf16 may err (golden.TOLERANCE).
+NEAR, NEAR_GAP = 8, 0.8
 SEEDS = 500
 # Between the log-probabilities of one answer with int8 weights and without; fp16 is off by 0.04 at most.
 MIN_INT8_EFFECT = 0.2
@@ -367,10 +369,18 @@ def continued(
     skipped = 1 if model.config.is_encoder_decoder else len(prompt)
     row: dict[str, Any] = {"tokens": made.sequences[0, skipped:].tolist()}
     if beams == 1:
-        best = [torch.log_softmax(step[0].double(), 0).topk(2) for step in made.scores]
+        best = [torch.log_softmax(step[0].double(), 0).topk(NEAR) for step in made.scores]
         row["log_probs"] = [step.values[0].item() for step in best]
         row["runner_up"] = [step.indices[1].item() for step in best]
         row["gap"] = [(step.values[0] - step.values[1]).item() for step in best]
+        row["near"] = [
+            [
+                (token, behind)
+                for token, value in zip(step.indices.tolist(), step.values.tolist(), strict=True)
+                if 0 < (behind := step.values[0].item() - value) <= NEAR_GAP
+            ]
+            for step in best
+        ]
     return row
 
 

@@ -142,7 +142,9 @@ def test_answers_have_ids_and_times_of_their_own() -> None:
     first, second = Envelope(Chats(), "m"), Envelope(Chats(), "m")
     assert first.id != second.id
     assert abs(first.created - time.time()) < 60
-    assert formats.model("m", 5) == {"id": "m", "object": "model", "created": 5, "owned_by": "ftbuild"}
+    described = {"id": "m", "object": "model", "created": 5, "owned_by": "ftbuild"}
+    assert formats.model("m", 5, None) == described
+    assert formats.model("m", 5, 2048) == {**described, "max_model_len": 2048}
 
 
 def test_vectors_are_a_list_of_openais_objects() -> None:

@@ -101,6 +101,12 @@ def test_fp16_may_take_a_close_second_and_nothing_else() -> None:
     assert "token 1 is 1" in str(golden.mismatch(ROW, [1, 6, 7], 0.1))
 
 
+def test_bf16_may_take_the_third_where_it_is_close() -> None:
+    row = replace(ROW, near=((), ((2, 0.05), (9, 0.6)), ()))
+    assert golden.mismatch(row, [5, 9, 1], 0.8) is None
+    assert "token 2 is 9" in str(golden.mismatch(row, [5, 9, 7], 0.1))
+
+
 def test_a_wrong_token_is_told_with_both_answers() -> None:
     assert golden.mismatch(ROW, [5, 2, 9], 0) == (
         "token 2 is 2, the reference says 6, 0.05 ahead of 2; answered [5, 2, 9], reference [5, 6, 7]"
