@@ -79,7 +79,7 @@ def plan_model(
     gpus: Annotated[int, Range(1, MOST), "GPUs of one machine, at most"] = 8,
     session_tokens: Annotated[
         int | None,
-        Range(2, LARGEST),
+        Range(1, LARGEST),
         "tokens of prompt and answer of a slot, of which their number is told (default: 2048)",
     ] = None,
     ignore_key: IgnoredKeys = (),
@@ -195,10 +195,10 @@ def model_repo(
         int | None,
         Range(0, 1024),
         "answers that are generated at once, each from the moment that its request comes; 0: in batches that "
-        "start and end together (default: as many as the GPU's free memory holds, at most 64)",
+        "start and end together (default: as many as the GPU's free memory holds, at most 64; on several GPUs 0)",
     ] = None,
     session_tokens: Annotated[
-        int, Range(2, LARGEST), "tokens of prompt and answer that each of these has memory for"
+        int, Range(1, LARGEST), "tokens of prompt and answer that each of these has memory for"
     ] = 2048,
     instances: Annotated[
         int,

@@ -61,7 +61,8 @@ class Limits:
     `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
     largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
     from the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory
-    for; None: as many as the GPU's free memory holds; 0: none, and requests are computed in batches.
+    for; None: as many as the GPU's free memory holds, of a model on one GPU; 0: none, and requests are
+    computed in batches.
     """
 
     output_tokens: int = 2048
@@ -115,7 +116,7 @@ def fill_template(
         if model.vocab_size:
             # For who asks the model: the backend reads it in config.ini.
             parameters["vocab_size"] = str(model.vocab_size)
-    if limits.slots != 0 and pipeline_para == 1 and generates_in_flight(template):
+    if _has_slots(limits, tensor_para) and pipeline_para == 1 and generates_in_flight(template):
         parameters[_SLOTS] = "auto" if limits.slots is None else str(limits.slots)
         parameters[_SLOT_TOKENS] = str(limits.slot_tokens)
     if int8:
@@ -147,6 +148,11 @@ def has_instances(template: str) -> bool:
     instances (BE v1.1 libfastertransformer.cc, ModelState::LoadModel).
     """
     return inputs(template).get("random_seed") != "INT32"
+
+
+def _has_slots(limits: Limits, tensor_para: int) -> bool:
+    """Return whether a model gets slots. Over several GPUs it was never run with them: only who asks gets them."""
+    return tensor_para == 1 if limits.slots is None else limits.slots > 0
 
 
 def generates_in_flight(template: str) -> bool:

@@ -288,7 +288,8 @@ def _sms(config: Config, release: str) -> set[Sm]:
 
 def _fit(kind: GpuKind, footprints: Mapping[tuple[int, str], Footprint], sms: Iterable[Sm]) -> Fit:
     needed = _needed(kind, footprints, sms)
-    held = {t: footprints[n, t] for t, n in needed.items() if isinstance(n, int)}
+    # Over several GPUs nobody gets slots without asking (config_pbtxt).
+    held = {t: footprints[n, t] for t, n in needed.items() if n == 1}
     return Fit(kind, needed, {t: each.slots(kind.memory) for t, each in held.items() if each.slot})
 
 

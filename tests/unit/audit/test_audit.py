@@ -176,23 +176,28 @@ def test_the_table_begins_with_the_worst_and_ends_with_the_counts() -> None:
     assert json.loads(job.render(findings, "json"))[0] == {"what": "a", "state": "ok", "detail": "fine"}
 
 
-OLD, NEW = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+LOCKED, MOVED = f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
 TAG = "registry.example.com/base:22.12"
 
 
 @pytest.mark.parametrize(
     ("locked", "there", "state", "says"),
     [
-        (OLD, {TAG: OLD}, State.OK, f"{TAG} is {OLD}"),
+        (LOCKED, {TAG: LOCKED}, State.OK, f"{TAG} is {LOCKED}"),
         (
-            OLD,
-            {TAG: NEW},
+            LOCKED,
+            {TAG: MOVED},
             State.WARN,
-            f"{TAG} is {NEW} now, the lock has {OLD}; invoke lock pins the new one",
+            f"{TAG} is {MOVED} now, the lock has {LOCKED}; invoke lock pins the new one",
         ),
-        ("", {TAG: NEW}, State.WARN, f"the lock has no digest: {TAG} is {NEW} now; invoke lock"),
-        (OLD, {f"registry.example.com/base:{OLD}": OLD}, State.WARN, f"{TAG} is gone, {OLD} still available"),
-        (OLD, {}, State.FAIL, f"the registry has neither {TAG} nor {OLD}"),
+        ("", {TAG: MOVED}, State.WARN, f"the lock has no digest: {TAG} is {MOVED} now; invoke lock"),
+        (
+            LOCKED,
+            {f"registry.example.com/base:{LOCKED}": LOCKED},
+            State.WARN,
+            f"{TAG} is gone, {LOCKED} still available",
+        ),
+        (LOCKED, {}, State.FAIL, f"the registry has neither {TAG} nor {LOCKED}"),
         ("", {}, State.FAIL, f"the registry has no {TAG}, and the lock no digest"),
     ],
 )

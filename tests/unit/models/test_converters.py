@@ -97,8 +97,6 @@ def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
         "max_output_len": "2048",
         "max_batch_tokens": "262144",
         "max_request_seconds": "600",
-        "in_flight_slots": "auto",
-        "in_flight_slot_tokens": "2048",
     }
     assert not config.model_transaction_policy.decoupled
     assert [i.name for i in config.input][:2] == ["input_ids", "input_lengths"]
@@ -125,6 +123,8 @@ def test_limits_of_requests_and_batches_are_the_operators() -> None:
         ("GPT", Limits(slots=8), 1, "8"),
         ("GPT-NeoX", Limits(slots=0), 1, None),
         ("GPT-J", Limits(), 2, None),
+        ("GPT-J over two GPUs", Limits(), 1, None),
+        ("GPT-J over two GPUs", Limits(slots=8), 1, "8"),
         ("T5", Limits(), 1, None),
         ("bert", Limits(), 1, None),
     ],
@@ -132,9 +132,10 @@ def test_limits_of_requests_and_batches_are_the_operators() -> None:
 def test_decoders_on_one_node_in_one_stage_get_slots(
     kind: str, limits: Limits, stages: int, slots: str | None
 ) -> None:
-    template = TEMPLATE.replace('"GPT-J"', f'"{kind}"')
+    name, _, over = kind.partition(" over ")
+    template = TEMPLATE.replace('"GPT-J"', f'"{name}"')
     filled = config_pbtxt.fill_template(
-        template, tensor_para=1, pipeline_para=stages, data_type="fp16", limits=limits
+        template, tensor_para=2 if over else 1, pipeline_para=stages, data_type="fp16", limits=limits
     )
     parameters = config_pbtxt.parse(filled).parameters
     assert (parameters["in_flight_slots"].string_value if "in_flight_slots" in parameters else None) == slots
