@@ -151,7 +151,7 @@ def has_instances(template: str) -> bool:
 
 
 def _has_slots(limits: Limits, tensor_para: int) -> bool:
-    """Return whether a model gets slots. Over several GPUs it was never run with them: only who asks gets them."""
+    """Return whether a model gets slots: over several GPUs, where nobody ran them, only who asks does."""
     return tensor_para == 1 if limits.slots is None else limits.slots > 0
 
 
