@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from testing import ROOT, needs
 
 _HEADERS = ROOT / "patches/ft/0450-step-graphs.patch"
 
-_FLAGS = ("-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
+_FLAGS = ("-std=c++14", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined", "-pthread")
 
 
 def added(patch: Path, file: str) -> str:
     """Return the lines that a patch adds to a file of upstream's."""
     _, _, rest = patch.read_text().partition(f"+++ b/{file}\n")
-    hunks, *_ = re.split(r"\n(?:--- a/|diff --git )", rest)
+    hunks, *_ = re.split(r"\n(?:--- (?:a/|/dev/null)|diff --git )", rest)
     return "\n".join(line[1:] for line in hunks.splitlines() if line.startswith("+")) + "\n"
 
 
@@ -29,10 +30,10 @@ def unpack_headers(folder: Path) -> None:
     subprocess.run(["git", "apply", "--include=*/utils/*.h", str(_HEADERS)], cwd=folder, check=True)
 
 
-def compiled(source: Path, made: Path, *includes: Path) -> Path:
+def compiled(source: Path, made: Path, *includes: Path, defines: Sequence[str] = ()) -> Path:
     """Compile a program to the file `made`; skip without a compiler."""
-    folders = [f"-I{folder}" for folder in includes]
-    subprocess.run([needs.program("g++"), *_FLAGS, *folders, str(source), "-o", str(made)], check=True)
+    options = [*(f"-I{folder}" for folder in includes), *(f"-D{name}" for name in defines)]
+    subprocess.run([needs.program("g++"), *_FLAGS, *options, str(source), "-o", str(made)], check=True)
     return made
 
 

@@ -4,7 +4,7 @@
 #include <cstddef>
 #include <cstring>
 
-enum cudaError_t { cudaSuccess };
+enum cudaError_t { cudaSuccess, cudaErrorNotReady };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDefault };
 
 inline cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcpyKind)
@@ -16,4 +16,19 @@ inline cudaError_t cudaMemcpy(void* to, const void* from, size_t size, cudaMemcp
 inline cudaError_t cudaSetDevice(int)
 {
     return cudaSuccess;
+}
+
+inline cudaError_t cudaGetLastError()
+{
+    return cudaSuccess;
+}
+
+inline cudaError_t cudaStreamQuery(void*)
+{
+    return cudaSuccess;
+}
+
+inline const char* cudaGetErrorString(cudaError_t)
+{
+    return "";
 }

@@ -1,0 +1,333 @@
+// Requests that come at any time get what they get alone, by the header that patches/backend/0250 adds.
+//
+// The batch here answers as a function of a row's own prompt, settings and tokens, so a row that is taken for another
+// shows. It checks what it is asked: indices that are there, in order, and no more rows than slots. Now and then it
+// fails: then all rows that are there are answered with an error, and the next ones are right again. With
+// SERVER_CANCELS the server tells of cancelled requests, as those from 23.10 on do.
+//
+//     in_flight_requests SEED COUNT
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <random>
+#include <stdexcept>
+
+#include "in_flight_requests.h"
+
+using namespace triton::backend::fastertransformer_backend;
+
+struct TRITONSERVER_Error {
+    std::string message;
+};
+
+struct Outputs {
+    std::map<std::string, std::pair<std::vector<int64_t>, std::vector<char>>> outputs;
+    std::string error;
+};
+
+struct TRITONBACKEND_Request {
+    std::vector<Outputs> answers;
+    std::atomic<bool> cancelled{false};
+    std::atomic<bool> final{false}, released{false};
+};
+
+struct TRITONBACKEND_Output {
+    std::vector<char>* data;
+};
+
+struct TRITONBACKEND_Response {
+    TRITONBACKEND_Request* request;
+    Outputs content;
+    TRITONBACKEND_Output output{nullptr};
+};
+
+struct TRITONBACKEND_ResponseFactory {
+    TRITONBACKEND_Request* request;
+};
+
+void Require(const bool holds, const char* what)
+{
+    if (!holds) {
+        std::fprintf(stderr, "%s\n", what);
+        std::_Exit(1);
+    }
+}
+
+extern "C" {
+
+TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code, const char* message)
+{
+    return new TRITONSERVER_Error{message};
+}
+const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
+void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
+uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType type)
+{
+    return type == TRITONSERVER_TYPE_BOOL ? 1 : type == TRITONSERVER_TYPE_UINT64 ? 8 : 4;
+}
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request*, uint32_t* count)
+{
+    *count = 2;
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request*, const uint32_t index, const char** name)
+{
+    *name = index == 0 ? "output_ids" : "sequence_length";
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
+    TRITONBACKEND_Response* response, TRITONBACKEND_Output** output, const char* name, const TRITONSERVER_DataType,
+    const int64_t* shape, const uint32_t dims)
+{
+    auto& written = response->content.outputs[name];
+    written.first.assign(shape, shape + dims);
+    response->output.data = &written.second;
+    *output = &response->output;
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
+    TRITONBACKEND_Output* output, void** buffer, const uint64_t size, TRITONSERVER_MemoryType*, int64_t*)
+{
+    output->data->resize(size);
+    *buffer = output->data->data();
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(
+    TRITONBACKEND_ResponseFactory** factory, TRITONBACKEND_Request* request)
+{
+    *factory = new TRITONBACKEND_ResponseFactory{request};
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory)
+{
+    delete factory;
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(
+    TRITONBACKEND_Response** response, TRITONBACKEND_ResponseFactory* factory)
+{
+    *response = new TRITONBACKEND_Response{factory->request, {}};
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ResponseSend(
+    TRITONBACKEND_Response* response, const uint32_t flags, TRITONSERVER_Error* error)
+{
+    Require(!response->request->final, "an answer after the last");
+    response->content.error = error == nullptr ? "" : error->message;
+    response->request->answers.push_back(response->content);
+    response->request->final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
+    delete response;
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t)
+{
+    Require(request->final && !request->released.exchange(true), "a request is released once, after its answer");
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
+    TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request*, const bool, const uint64_t, const uint64_t, const uint64_t,
+    const uint64_t)
+{
+    return nullptr;
+}
+TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
+    TRITONBACKEND_ModelInstance*, const uint64_t, const uint64_t, const uint64_t, const uint64_t, const uint64_t)
+{
+    return nullptr;
+}
+#ifdef SERVER_CANCELS
+TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled)
+{
+    *is_cancelled = request->cancelled;
+    return nullptr;
+}
+#endif
+
+}  // extern "C"
+
+constexpr int kEnd = 7;
+constexpr size_t kSlots = 6, kSlotTokens = 24;
+
+// The next token of a row, by nothing but the row.
+int Next(const ft::InFlightRow& row, const std::vector<int>& made)
+{
+    uint64_t hash = 1469598103934665603ULL + row.random_seed + row.top_k;
+    for (const auto* part : {&row.prompt, &made}) {
+        for (const int token : *part) {
+            hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211ULL;
+        }
+    }
+    return static_cast<int>((hash >> 33) % 23);
+}
+
+bool Ends(const ft::InFlightRow& row, const int token)
+{
+    return token == row.end_id || std::count(row.stop_words.begin(), row.stop_words.end(), token) > 0;
+}
+
+class Batch: public ft::InFlightBatch {
+ public:
+  Batch(const unsigned seed, const bool fails) : random_(seed), fails_(fails) {}
+
+  std::vector<ft::InFlightToken> step(
+      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining) override
+  {
+    Require(std::is_sorted(leaving.begin(), leaving.end()), "rows leave in order");
+    for (auto left = leaving.rbegin(); left != leaving.rend(); ++left) {
+      Require(*left < rows_.size(), "only rows that are there leave");
+      rows_[*left] = rows_.back();
+      rows_.pop_back();
+    }
+    for (const auto& row : joining) {
+      rows_.push_back({row, {}});
+    }
+    Require(rows_.size() <= kSlots, "no more rows than slots");
+    largest_ = std::max(largest_, rows_.size());
+    if (fails_ && random_() % 50 == 0) {
+      throw std::runtime_error("no memory");
+    }
+    std::vector<ft::InFlightToken> tokens;
+    for (auto& row : rows_) {
+      const int next = Next(row.first, row.second);
+      row.second.push_back(next);
+      tokens.push_back({next, Ends(row.first, next)});
+    }
+    return tokens;
+  }
+  void clear() override { rows_.clear(); }
+  size_t slots() const override { return kSlots; }
+  int endId() const override { return kEnd; }
+  size_t Largest() const { return largest_; }
+
+ private:
+  std::mt19937 random_;
+  const bool fails_;
+  size_t largest_ = 0;
+  std::vector<std::pair<ft::InFlightRow, std::vector<int>>> rows_;
+};
+
+template <typename V>
+RequestInput Input(const TRITONSERVER_DataType type, const std::vector<int64_t>& shape, const std::vector<V>& values)
+{
+    const char* bytes = reinterpret_cast<const char*>(values.data());
+    return {type, shape, std::vector<char>(bytes, bytes + values.size() * sizeof(V))};
+}
+
+struct Question {
+    std::unique_ptr<TRITONBACKEND_Request> request{new TRITONBACKEND_Request};
+    RequestInputs inputs;
+    std::vector<ft::InFlightRow> rows;
+    std::vector<uint32_t> wanted;
+};
+
+Question Draw(std::mt19937* random)
+{
+    const auto below = [random](const int most) { return static_cast<int>((*random)() % most); };
+    Question made;
+    const int64_t rows = 1 + below(3);
+    const int64_t length = 1 + below(8);
+    std::vector<uint32_t> ids, lengths, top_k;
+    std::vector<uint64_t> seeds;
+    for (int64_t row = 0; row < rows; ++row) {
+        lengths.push_back(1 + below(static_cast<int>(length)));
+        for (int64_t i = 0; i < length; ++i) {
+            ids.push_back(below(20));
+        }
+        made.wanted.push_back(1 + below(16));
+        top_k.push_back(below(4));
+        seeds.push_back(below(1000));
+    }
+    made.inputs["input_ids"] = Input(TRITONSERVER_TYPE_UINT32, {rows, length}, ids);
+    made.inputs["input_lengths"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, lengths);
+    made.inputs["request_output_len"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, made.wanted);
+    if (below(2)) {
+        made.inputs["runtime_top_k"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, top_k);
+        made.inputs["random_seed"] = Input(TRITONSERVER_TYPE_UINT64, {rows, 1}, seeds);
+    }
+    if (below(3) == 0) {
+        std::vector<int32_t> words;
+        for (int64_t row = 0; row < rows; ++row) {
+            words.insert(words.end(), {below(20), below(20), 1, 2});
+        }
+        made.inputs["stop_words_list"] = Input(TRITONSERVER_TYPE_INT32, {rows, 2, 2}, words);
+    }
+    return made;
+}
+
+// What a request gets alone: tokens behind each prompt, and end_id where nothing is.
+bool IsRight(const Question& asked, const Outputs& answer)
+{
+    const auto& ids = answer.outputs.at("output_ids");
+    const auto& lengths = answer.outputs.at("sequence_length");
+    const size_t rows = asked.rows.size();
+    const size_t input = asked.inputs.at("input_ids").shape[1];
+    const size_t total = input + *std::max_element(asked.wanted.begin(), asked.wanted.end());
+    if (ids.first != std::vector<int64_t>{static_cast<int64_t>(rows), 1, static_cast<int64_t>(total)}) {
+        return false;
+    }
+    for (size_t r = 0; r < rows; ++r) {
+        const auto& row = asked.rows[r];
+        std::vector<int> made;
+        do {
+            made.push_back(Next(row, made));
+        } while (made.size() < asked.wanted[r] && !Ends(row, made.back()));
+        std::vector<int> all = row.prompt;
+        all.insert(all.end(), made.begin(), made.end());
+        all.resize(total, row.end_id);
+        const uint32_t length = static_cast<uint32_t>(input + made.size());
+        if (std::memcmp(all.data(), ids.second.data() + r * total * sizeof(int), total * sizeof(int)) != 0 ||
+            std::memcmp(&length, lengths.second.data() + r * sizeof(length), sizeof(length)) != 0) {
+            return false;
+        }
+    }
+    return true;
+}
+
+int main(int, char** arguments)
+{
+    std::mt19937 random(static_cast<unsigned>(std::atoi(arguments[1])));
+    const int count = std::atoi(arguments[2]);
+    size_t right = 0, failed = 0, left = 0, parts = 0, largest = 0;
+    for (const bool decoupled : {false, true}) {
+        for (const bool fails : {false, true}) {
+            Batch batch(random(), fails);
+            std::deque<Question> asked;
+            {
+                InFlightRequests requests(nullptr, {&batch}, 0, kSlots, kSlotTokens, decoupled, 60);
+                for (int i = 0; i < count; ++i) {
+                    asked.push_back(Draw(&random));
+                    Question& question = asked.back();
+                    BatchMember member(AcceptedRequest{question.request.get(), question.inputs});
+                    Require(requests.Takes(member, &question.rows), "these are rows");
+                    auto rows = question.rows;
+                    requests.Add(std::move(member), std::move(rows));
+                    if (random() % 5 == 0) {
+                        asked[random() % asked.size()].request->cancelled = true;
+                    }
+                    if (random() % 3 == 0) {
+                        requests.WaitUntilStarted();
+                    }
+                }
+            }
+            for (const Question& question : asked) {
+                Require(question.request->released, "each request is answered, and released");
+                const Outputs& last = question.request->answers.back();
+                parts += question.request->answers.size();
+                Require(decoupled || question.request->answers.size() == 1, "one answer without a stream");
+                if (last.error.empty()) {
+                    Require(IsRight(question, last), "an answer is not the one alone");
+                    ++right;
+                } else if (question.request->cancelled && last.error == "the request was cancelled") {
+                    ++left;
+                } else {
+                    Require(fails, "an error without a cause");
+                    ++failed;
+                }
+            }
+            largest = std::max(largest, batch.Largest());
+        }
+    }
+    std::cout << right << " " << failed << " " << left << " " << parts << " " << largest << "\n";
+    return 0;
+}
