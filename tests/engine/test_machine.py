@@ -90,7 +90,7 @@ def test_a_second_bootstrap_has_nothing_to_do_or_say() -> None:
 @pytest.mark.usefixtures("ready")
 def test_bootstrap_hands_on_arguments_output_and_exit_code() -> None:
     assert json.loads(bootstrap("matrix", "--format", "json").stdout)
-    assert bootstrap("matrix", "--sm", "100").code == 2
+    assert bootstrap("matrix", "--sm", "1").code == 2
 
 
 @pytest.mark.usefixtures("ready")

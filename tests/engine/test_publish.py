@@ -31,6 +31,7 @@ ALL = ["plain", "basic", "tokens"]
 # For what does not depend on how users log in.
 one_registry = pytest.mark.parametrize("publication", ["plain"], indirect=True, scope="module")
 # Eight sets of SMs, which all three releases of the sample stack can build.
+RELEASES = ("22.03", "22.07", "22.12")
 SMS = ["60", "70", "80", "86", "60,70", "70,80", "80,86", "70,80,86"]
 
 
@@ -194,7 +195,7 @@ def test_nothing_to_publish_takes_little_processor_time(
     assert fresh_bench.publish(counting_registry).returncode == 0
     there = fresh_bench.repository(counting_registry)
     published = {product: there.manifest(tag) for product, tag in moving(fresh_bench.plan(*CELL)).items()}
-    cells = plans(load(fresh_bench.config), Selection(fresh_bench.config, sm=SMS))
+    cells = plans(load(fresh_bench.config), Selection(fresh_bench.config, RELEASES, SMS))
     assert len(cells) == 24
     for plan in cells:
         for product, index in published.items():
@@ -202,6 +203,7 @@ def test_nothing_to_publish_takes_little_processor_time(
             for tag in (immutable(plan)[product], moving(plan)[product]):
                 there.put_manifest(tag, index.raw, index.descriptor.media_type)
     chosen = [word for sm in SMS for word in ("--sm", sm)]
+    chosen += [word for release in RELEASES for word in ("--triton", release)]
     assert fresh_bench.publish(counting_registry, cell=tuple(chosen)).returncode == 0  # writes the index
     counting_registry.proxy_faults.seen.clear()
 

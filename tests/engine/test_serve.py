@@ -199,8 +199,9 @@ def test_a_server_that_dies_while_it_is_followed_is_an_error(
 def test_a_server_that_takes_too_long_is_removed(
     client: docker.DockerClient, wanted: Deployment, serve: Callable[..., list[str]]
 ) -> None:
-    with pytest.raises(SmokeError, match=r"not ready within 0\.01 s"):
-        serve(wanted, seconds=0.01)
+    # A server that has 0.01 s may be asked after it is ready, where its container took long to start.
+    with pytest.raises(SmokeError, match=r"not ready within 0 s"):
+        serve(wanted, seconds=0)
     assert wanted.name not in names(client)
 
 

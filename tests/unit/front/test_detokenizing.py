@@ -131,7 +131,7 @@ def test_what_may_begin_a_stop_sequence_is_held_back_and_no_more() -> None:
         "abx",
         "",
         "",
-        "abd",
+        "abz",
         "",
     ]
     assert (finder.found, finder.finish(), finder.finish()) == (False, "ab", "")
