@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +15,8 @@ import grpc
 import numpy as np
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+from testing.grpc_service import listening
 
 PAUSE_SECONDS = 0.05
 LETTER = ord("z")
@@ -116,11 +117,5 @@ def _response(ids: list[int], length: int) -> Any:
 def serve(version: str, *, decoupled: bool) -> Iterator[tuple[NewerServer, str]]:
     """Run the server on a free port of 127.0.0.1; yield it with its address."""
     service = NewerServer(version, decoupled=decoupled)
-    server = grpc.server(ThreadPoolExecutor(16))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield service, f"127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait(100)
+    with listening(service, threads=16) as address:
+        yield service, address

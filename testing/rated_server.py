@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import grpc
 import numpy as np
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2, service_pb2, service_pb2_grpc
+
+from testing.grpc_service import listening
 
 Logits = Callable[[Sequence[int]], "Sequence[float] | np.ndarray[Any, Any]"]
 _TYPES = {"UINT32": np.uint32, "INT32": np.int32, "FP32": np.float32, "BOOL": np.bool_}
@@ -105,11 +105,5 @@ def serve(model: Logits, vocabulary: int, *, told: bool = True) -> Iterator[tupl
     """Run the server on a free port of 127.0.0.1; yield it with its address."""
     service = RatedServer(model, vocabulary, told=told)
     # One model is asked by one thread at a time.
-    server = grpc.server(ThreadPoolExecutor(1))
-    service_pb2_grpc.add_GRPCInferenceServiceServicer_to_server(service, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    try:
-        yield service, f"127.0.0.1:{port}"
-    finally:
-        server.stop(None).wait(100)
+    with listening(service, threads=1) as address:
+        yield service, address
