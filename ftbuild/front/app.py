@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -35,6 +35,7 @@ from ftbuild.front.requests import (
     Tokenize,
 )
 from ftbuild.front.settings import Settings
+from ftbuild.front.together import end, together
 from ftbuild.front.triton import Server
 from ftbuild.front.workers import Workers
 
@@ -243,7 +244,7 @@ class Service:
             )
         told = [Told(one, prefixes[index // body.choices], rates) for index, one in enumerate(asked)]
         if not body.streams:
-            whole = await unless_gone(receive, _together(map(self._one, told)))
+            whole = await unless_gone(receive, together(map(self._one, told)))
             self._counting.add_tokens(tokens, sum(one.tokens for one in whole))
             return JSONResponse(envelope.whole(whole, tokens))
         counted = bool(body.stream_options and body.stream_options.include_usage)
@@ -333,17 +334,4 @@ class Service:
                 else:
                     yield found
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _together(work: Iterable[Coroutine[Any, Any, Whole]]) -> list[Whole]:
-    """Return all results; the first failure ends the others."""
-    tasks = [asyncio.create_task(one) for one in work]
-    try:
-        return await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await end(tasks)

@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ftbuild.front.together import end
+
 T = TypeVar("T")
 _PART_BYTES = 64 << 10
 
@@ -30,9 +32,7 @@ async def unless_gone(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
             raise Gone
         return working.result()
     finally:
-        for task in (working, leaving):
-            task.cancel()
-        await asyncio.gather(working, leaving, return_exceptions=True)
+        await end((working, leaving))
 
 
 async def _gone(receive: Receive) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from ftbuild.front import limits, tensors
 from ftbuild.front.failures import broken, unsupported
 from ftbuild.front.tensors import Array, Ask, Facts
+from ftbuild.front.together import together
 from ftbuild.front.triton import Server
 
 # Widths of a beam search that every release computes up to the best tokens wanted
@@ -75,13 +76,7 @@ class Rater:
         """
         facts = await self._server.facts()
         ids = [int(token) for token in row]
-        tasks = [asyncio.create_task(self._one(facts, ids, place, top)) for place in range(start, len(ids))]
-        try:
-            return await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        return await together(self._one(facts, ids, place, top) for place in range(start, len(ids)))
 
     async def _one(self, facts: Facts, ids: Sequence[int], place: int, top: int) -> Rated:
         token = ids[place]

@@ -24,6 +24,7 @@ from ftbuild.front import limits
 from ftbuild.front.failures import Failure, unavailable
 from ftbuild.front.keys import KEY_VARIABLE
 from ftbuild.front.tensors import Array
+from ftbuild.front.together import end
 from ftbuild.front.worker import LENGTH
 
 T = TypeVar("T")
@@ -89,9 +90,7 @@ class Workers:
     async def close(self) -> None:
         """End all processes, and what they do."""
         self._closed = True
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end(self._tasks)
         for process in list(self._all):
             await self._end(process)
 
