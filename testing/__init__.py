@@ -4,3 +4,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = ROOT / "dockerfiles" / "steps"
+PRODUCTS = ("ftbuild", "ftserve")
+
+
+def sources() -> list[Path]:
+    """Return the modules of both products."""
+    return sorted(file for name in PRODUCTS for file in (ROOT / name).rglob("*.py"))

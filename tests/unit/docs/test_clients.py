@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from testing import ROOT
-from tests.engine.clients.table import CLIENTS, RESULTS, table
+from tests.engine.ftserve.clients.table import CLIENTS, RESULTS, table
 
 
 def test_the_documentation_has_what_the_tests_of_clients_found() -> None:
