@@ -1,6 +1,6 @@
 """Clients of other projects as they are, before the front and the sample stack's server.
 
-`FTBUILD_RECORD=1` writes what is found into results.json, of which docs/openai.md has a table.
+`FTBUILD_RECORD=1` writes what is found into results.json, of which docs/ftserve/openai.md has a table.
 """
 
 from __future__ import annotations
