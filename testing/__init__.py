@@ -9,4 +9,6 @@ PRODUCTS = ("ftbuild", "ftserve")
 
 def sources() -> list[Path]:
     """Return the modules of both products."""
-    return sorted(file for name in PRODUCTS for file in (ROOT / name).rglob("*.py"))
+    files = (file for name in PRODUCTS for file in (ROOT / name).rglob("*.py"))
+    # What pip leaves of a package that it builds.
+    return sorted(file for file in files if "build/lib/" not in file.as_posix())
