@@ -6,13 +6,13 @@ from ftbuild.cli import (
     ci,
     clean,
     development,
+    gates,
     machine,
     models,
     nightly,
     program,
     publishing,
     sources,
-    unittests,
 )
 from ftserve.cli import client_test, comparing, front, server, targets
 from testing.mutation import command as mutation
@@ -22,9 +22,9 @@ namespace = program.Namespace(
         "Build and test images": (
             cells.matrix,
             cells.build,
-            cells.verify,
-            cells.smoke,
-            unittests.unittest,
+            gates.verify,
+            gates.smoke,
+            gates.unittest,
             cells.base,
         ),
         "Publish images": (publishing.publish, publishing.which, publishing.stage, publishing.pull),

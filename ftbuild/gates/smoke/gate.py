@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from packaging.specifiers import SpecifierSet
 
@@ -18,14 +18,14 @@ from ftbuild.engine import daemon, gpu
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
+from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.records import Demand
-from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.gates.runner import Skipped
+from ftbuild.gates.report import SMOKE, Gate, GateReport
 from ftbuild.gates.smoke import junit, models
 from ftbuild.gates.smoke.job import BF16, DTYPES, INT8, Job, Model, Variant
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
-from ftbuild.host import shell
+from ftbuild.host import locks, shell
 from ftbuild.models import gpu_memory, int8
 from ftbuild.plan import Plan
 from ftbuild.sm import FIRST, sm_codes
@@ -41,6 +41,30 @@ FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 COMPARED = "answers are the references"
 # The patch that replays steps as CUDA graphs.
 REPLAYS = "0450-step-graphs.patch"
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The gate as a `CellTest`; with `any_gpu` also on a GPU that the images have no machine code for."""
+
+    config: Config
+    any_gpu: bool = False
+    gate: ClassVar[Gate] = SMOKE
+
+    @staticmethod
+    def demands(plan: Plan) -> tuple[Demand, ...]:
+        """Return what a record must show."""
+        return demands(plan)
+
+    def prepare(self, subject: Subject) -> None:
+        """Make the models of a cell while no other command works on it."""
+        with locks.cell(subject.folder, subject.report):
+            prepare(self.config, subject)
+
+    def run(self, subject: Subject) -> GateReport | Skipped:
+        """Test the images of a cell while no other command works on them."""
+        with locks.cell(subject.folder, subject.report):
+            return run(self.config, subject, any_gpu=self.any_gpu)
 
 
 def demands(plan: Plan) -> tuple[Demand, ...]:
