@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -35,10 +35,10 @@ def compose(
 ) -> int:
     """Write a Compose file that serves a model repository and restarts it."""
     from ftserve.deployment import gpu_indices
-    from ftserve.targets import compose as renderer
+    from ftserve.targets.compose import Compose
 
     deployed = decided(image, server, model_repo, gpu_indices(gpus), listen, front, openai_keys)
-    return write(renderer.render(deployed), out)
+    return _written(Compose().files(deployed), out)
 
 
 @command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
@@ -92,7 +92,7 @@ def k8s(
         isolated=network_policy,
         monitoring=monitoring,
     )
-    return write(kubernetes.render(deployed, cluster), out)
+    return _written(cluster.files(deployed), out)
 
 
 @command("serve.kserve")
@@ -109,20 +109,20 @@ def kserve(
     out: OutFile = None,
 ) -> int:
     """Write a ServingRuntime and an InferenceService for KServe."""
-    from ftserve.targets import kserve as renderer
+    from ftserve.targets.kserve import Service
 
     gpus = tuple(range(gpu_count)) if gpu_count else None
     deployed = decided(image, server, model_repo, gpus)
-    service = renderer.Service(storage_uri, replicas, replicas if max_replicas is None else max_replicas)
-    return write(renderer.render(deployed, service), out)
+    service = Service(storage_uri, replicas, replicas if max_replicas is None else max_replicas)
+    return _written(service.files(deployed), out)
 
 
 @command("serve.dashboard")
 def dashboard(out: OutFile = None) -> int:
     """Write a Grafana dashboard over the metrics of servers."""
-    from ftserve.targets import grafana
+    from ftserve.targets.grafana import Dashboard
 
-    return write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
+    return _written(Dashboard().files(), out)
 
 
 @command("serve.sif")
@@ -146,3 +146,9 @@ def sif(
     made = apptainer.write(deployed, out, archive=archive, report=reporter.to_stderr)
     print(f"wrote {made or out}")
     return 0
+
+
+def _written(files: Mapping[str, str], out: Path | None) -> int:
+    """Print the one file of a target, or write it."""
+    (text,) = files.values()
+    return write(text, out)

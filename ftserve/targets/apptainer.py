@@ -10,7 +10,9 @@ import shlex
 import shutil
 import textwrap
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ftbuild import triton
 from ftbuild.errors import BuildError, HostError
@@ -159,6 +161,18 @@ watch &
 watcher=$!
 trap 'kill "$watcher" 2> /dev/null' EXIT
 """
+
+
+@dataclass(frozen=True)
+class Apptainer:
+    """Apptainer under Slurm, as a `Target`; with `archive` the image comes from a tar beside the files."""
+
+    archive: bool = False
+    name: ClassVar[str] = "sif"
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return definition, scripts, and the programs that these start."""
+        return render(deployment, archive=self.archive)
 
 
 def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str]:

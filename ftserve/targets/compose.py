@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ftbuild import triton
 from ftbuild.engine import gpu
@@ -18,6 +20,17 @@ FRONT_STOP_SECONDS = 60
 _ASK = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20)"
 # Models of tens of gigabytes take minutes to load; earlier failures do not count.
 START_PERIOD = "15m"
+
+
+@dataclass(frozen=True)
+class Compose:
+    """Docker Compose on one machine, as a `Target`."""
+
+    name: ClassVar[str] = "compose"
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return the one file; ConfigError without a folder to mount."""
+        return {"compose.yaml": render(deployment)}
 
 
 def render(deployment: Deployment) -> str:

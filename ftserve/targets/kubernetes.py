@@ -9,7 +9,7 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
@@ -30,7 +30,7 @@ LONGEST_CLAIM = 253
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a cluster gives to a deployment.
+    """What a cluster gives to a deployment, as a `Target`.
 
     The repository comes from a PersistentVolumeClaim, or without `claim` from the same folder on every node.
     `secret` is the Secret with the API keys of the OpenAI front. With `most_replicas` an autoscaler decides
@@ -48,6 +48,7 @@ class Cluster:
     isolated: bool = False
     monitoring: str | None = None
     node_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    name: ClassVar[str] = "k8s"
 
     def __post_init__(self) -> None:
         _require_name("--pvc", "a claim", self.claim)
@@ -62,6 +63,10 @@ class Cluster:
                 f"--max-replicas {self.most_replicas} is less than --replicas {self.replicas}",
                 hint="an autoscaler starts from --replicas",
             )
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return the one file; ConfigError for what pods cannot have."""
+        return {"manifests.yaml": render(deployment, self)}
 
     @property
     def several(self) -> bool:
