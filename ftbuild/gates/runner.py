@@ -59,7 +59,9 @@ def run(
         try:
             with failures.reported():
                 subject = place.subject(plan, tell)
-                outcome = test.prepare(subject) if only_prepare else test.run(subject)
+                outcome = None if only_prepare else test.run(subject)
+                if only_prepare:
+                    test.prepare(subject)
         except Interrupted:
             raise
         except FtbuildError as failed:
