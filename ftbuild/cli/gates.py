@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     SELECTING,
@@ -36,12 +37,15 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
     return _tested(Verify(), plans(loader.load(selection.config), selection), format)
 
 
-@command(beside={"any_gpu": ["prepare"], "plan": SELECTING})
+@command(beside={"any_gpu": ["prepare"], "servers": ["prepare"], "plan": SELECTING})
 def smoke(
     selection: Selection,
     format: Format = "human",  # noqa: A002
     prepare: Annotated[bool, "make the models in the SDK image and stop: needs no GPU"] = False,
     any_gpu: Annotated[bool, "test also on a GPU that the image has no machine code for"] = False,
+    servers: Annotated[
+        int | None, Range(1, 64), "servers side by side at most (default: as GPU memory and processors allow)"
+    ] = None,
     plan: PlanFile = None,
 ) -> int:
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
@@ -49,7 +53,7 @@ def smoke(
     from ftbuild.gates.smoke.gate import Smoke
 
     config = loader.load(selection.config)
-    test = Smoke(config, any_gpu)
+    test = Smoke(config, any_gpu, servers)
     return _tested(test, plans(config, selection, plan), format, only_prepare=prepare)
 
 
