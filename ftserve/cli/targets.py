@@ -10,7 +10,6 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.output import OutFile, write
 from ftserve.cli.options import (
-    LOOPBACK,
     FrontChoice,
     Gpus,
     ImageOptions,
@@ -20,6 +19,7 @@ from ftserve.cli.options import (
     ServerOptions,
     decided,
 )
+from ftserve.front.settings import LOOPBACK
 
 
 @command("serve.compose", needs={"openai_port": ["openai"]})

@@ -9,8 +9,9 @@ from typing import Any, ClassVar
 from ftbuild import triton
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError
+from ftbuild.text.units import MIB
 from ftserve import front_options, health
-from ftserve.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
+from ftserve.deployment import PROCESSES, TMP, TMP_SIZE, Deployment
 from ftserve.front_options import Front
 from ftserve.targets import yaml_text
 

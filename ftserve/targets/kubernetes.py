@@ -13,8 +13,9 @@ from typing import Any, ClassVar
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
+from ftbuild.text.units import MIB
 from ftserve import health, several_nodes
-from ftserve.deployment import MIB, TMP, TMP_SIZE, Deployment
+from ftserve.deployment import TMP, TMP_SIZE, Deployment
 from ftserve.image_choice import USER
 from ftserve.targets import kubernetes_front, kubernetes_nodes, kubernetes_operations, yaml_text
 
