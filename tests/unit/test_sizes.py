@@ -16,8 +16,6 @@ KNOWN = {
     "ftbuild/cli/cells.py:build": "to be divided",
     "ftbuild/cli/models.py:model_repo": "to be divided",
     "ftbuild/cli/nightly.py:nightly": "to be divided",
-    "ftbuild/config/families.py": "to be divided",
-    "ftbuild/models/repository.py": "to be divided",
     "ftbuild/plan.py": "to be divided",
     "ftserve/cli/client_test.py:client_test": "to be divided",
     "ftserve/cli/targets.py:k8s": "to be divided",
