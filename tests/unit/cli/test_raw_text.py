@@ -57,6 +57,7 @@ def test_nothing_goes_round_that_place() -> None:
         "host/signals.py",  # says in words of its own that a signal came
         "models/progress.py",
         "text/reporter.py",
+        "text/screen.py",  # its colours alone: the rest passes the same filter
     }
     assert {file for file in found if not file.startswith(("front/", "gates/", "models/vectors/"))} <= known
 
