@@ -28,6 +28,7 @@ from ftbuild.plan import Revision, make_plan
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "records"
 UNKNOWN = "unknown"
+COUNTS = ("passed", "failed", "skipped")
 # Records that were written by hand before there was a form for them may lack keys.
 FORM_SINCE = date(2026, 11, 27)
 GROUPS = {
@@ -75,12 +76,14 @@ def from_gate(record: Mapping[str, object], commit: str) -> dict[str, object]:
     findings = record["findings"]
     assert isinstance(findings, list)
     states = Counter(str(finding["state"]) for finding in findings)
+    gpus = record.get("gpus") or []
+    assert isinstance(gpus, list)
     counts = {"passed": states["ok"], "failed": states["fail"], "skipped": states["skip"]}
     return {
         "group": "image" if record["gate"] == "smoke" else "build",
         "what": f"`invoke {record['gate']}`, as a gate",
         "result": "passed" if record["passed"] else "failed",
-        "where": str(record.get("device", "")),
+        "where": ", ".join(gpu["name"] for gpu in gpus),
         "date": datetime.now(UTC).date(),
         "commit": commit,
         "images": {record["cell"]: record["key"]},
@@ -112,20 +115,20 @@ def _section(group: str, records: list[Record], config: Config) -> Iterator[str]
         yield "| what | why |\n|---|---|"
         yield from (f"| {record.what} | {record.result} |" for record in found)
     else:
-        yield "| what | where | result | passed, failed, skipped | date, commit | images | today's |"
+        yield "| what | where | result | tests | date, commit | images | today's |"
         yield "|---|---|---|---|---|---|---|"
         yield from (_row(record, config) for record in found)
     yield ""
 
 
 def _row(record: Record, config: Config) -> str:
-    counts = ", ".join(str(record.counts.get(name, 0)) for name in ("passed", "failed", "skipped"))
+    counts = ", ".join(f"{record.counts[name]} {name}" for name in COUNTS if name in record.counts)
     images = ", ".join(f"`{cell}` {key}" for cell, key in record.images.items())
     columns = (
         record.what,
         record.where,
         record.result,
-        counts if record.counts else "",
+        counts,
         f"{record.date}, {record.commit}",
         images,
         today(record, config),

@@ -25,7 +25,8 @@ def render(
 
     width = width or screen.columns()
     if width:
-        rows = _fitted([titles, *rows] if header else rows, rows, width)
+        # tabulate gives a title two characters more than it has.
+        rows = _fitted([[f"{title}  " for title in titles], *rows] if header else rows, rows, width)
     shown = {"headers": titles, "tablefmt": "simple"} if header else {"tablefmt": "plain"}
     text = tabulate(rows, disable_numparse=True, **shown)
     return "\n".join(line.rstrip() for line in text.splitlines())
