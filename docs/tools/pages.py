@@ -2,8 +2,8 @@
 
     python -m docs.tools.pages     # renews them all
 
-A page holds such a part between `<!-- name -->` and `<!-- end -->`, so that it stands in the Markdown itself. A
-test compares every part with what this makes.
+A page holds such a part between `<!-- name -->` and `<!-- end -->`, so that it stands in the Markdown itself.
+A test compares every part with what this makes.
 """
 
 from __future__ import annotations

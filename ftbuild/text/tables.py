@@ -28,8 +28,11 @@ def render(
         # tabulate gives a title two characters more than it has.
         rows = _fitted([[f"{title}  " for title in titles], *rows] if header else rows, rows, width)
     shown = {"headers": titles, "tablefmt": "simple"} if header else {"tablefmt": "plain"}
-    text = tabulate(rows, disable_numparse=True, **shown)
-    return "\n".join(line.rstrip() for line in text.splitlines())
+    lines = [line.rstrip() for line in tabulate(rows, disable_numparse=True, **shown).splitlines()]
+    if header and width:
+        # A word that does not fit makes its column too wide, not the rule below the titles.
+        lines[1] = lines[1][:width]
+    return "\n".join(lines)
 
 
 def _fitted(all_rows: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], width: int) -> list[list[str]]:
