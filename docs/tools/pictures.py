@@ -56,7 +56,7 @@ def serve() -> None:
     """A server from its start to an answer: of the model that `invoke demo` leaves."""
     start = "invoke serve --config buildcfg/sample --model-repo .ftbuild/demo --detach"
     ask = (
-        "curl -s localhost:8000/v2/models/fastertransformer/infer -d '{\"inputs\": ["
+        'curl -s localhost:8000/v2/models/fastertransformer/infer -d \'{"inputs": ['
         '{"name": "input_ids", "datatype": "UINT32", "shape": [1, 3], "data": [1, 2, 3]}, '
         '{"name": "input_lengths", "datatype": "UINT32", "shape": [1, 1], "data": [3]}, '
         '{"name": "request_output_len", "datatype": "UINT32", "shape": [1, 1], "data": [4]}]}\''

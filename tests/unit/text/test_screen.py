@@ -20,9 +20,7 @@ FOUND = [
         "git", State.FAIL, "2.20", "install git 2.30 or later: older ones cannot fetch by commit at all"
     ),
     CheckResult("disk", State.OK, "200 GB free of " + "a very long explanation " * 6),
-    CheckResult(
-        "gpu", State.WARN, "none: /a/path/that/is/long/and/not/broken/as/one/copies/it"
-    ),
+    CheckResult("gpu", State.WARN, "none: /a/path/that/is/long/and/not/broken/as/one/copies/it"),
     CheckResult("engine", State.SKIP),
 ]
 
