@@ -101,7 +101,7 @@ def push(folder: Path, place: Place, signer: Signer | None, report: Reporter) ->
     layers, diffs = [], []
     parts = list(_divided(files))
     for number, part in enumerate(parts):
-        content = _layer(folder, part)
+        content = _layer(folder, part, _folders(folder) if number == 0 else ())
         name = f"{FOLDER}-{number:03}.tar"
         report(f"{name}: {size(len(content))}, {number + 1} of {len(parts)}")
         sent = repository.put_blob(content, LAYER)
@@ -129,8 +129,8 @@ def pull(place: Place, out: Path, signer: Signer | None, report: Reporter) -> No
     """Fetch a model repository into a folder that does not exist yet.
 
     Everything is compared with its digest before the folder appears; with a `signer`, the signature too.
-    Raises ConfigError for a place without a digest or a folder that is there, PublishError for what is no model
-    repository, is not signed, or has changed.
+    Raises ConfigError for a place without a digest or a folder that is there, PublishError for what is no
+    model repository, is not signed, or has changed.
     """
     name = place.pinned
     if out.exists():
@@ -167,6 +167,11 @@ def _files(folder: Path) -> list[tuple[str, int]]:
     return [(str(PurePosixPath(path.relative_to(folder))), path.stat().st_size) for path in found]
 
 
+def _folders(folder: Path) -> list[str]:
+    """Return all folders, empty ones too: Triton finds the versions of a model by theirs."""
+    return sorted(str(PurePosixPath(path.relative_to(folder))) for path in folder.rglob("*") if path.is_dir())
+
+
 def _models(folder: Path) -> list[str]:
     return sorted(path.parent.name for path in folder.glob("*/config.pbtxt"))
 
@@ -184,12 +189,13 @@ def _divided(files: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
     yield part
 
 
-def _layer(folder: Path, names: Sequence[str]) -> bytes:
-    """Return files as a tar archive that depends on their names and contents alone."""
+def _layer(folder: Path, names: Sequence[str], folders: Sequence[str]) -> bytes:
+    """Return files and folders as a tar archive that depends on their names and contents alone."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        above = {str(parent) for name in names for parent in PurePosixPath(FOLDER, name).parents} - {"."}
-        for name in sorted(above):
+        inside = [PurePosixPath(FOLDER, name) for name in (*names, *folders)]
+        above = {str(parent) for path in inside for parent in path.parents} - {"."}
+        for name in sorted(above | {f"{FOLDER}/{name}" for name in folders}):
             entry = tarfile.TarInfo(name)
             entry.type, entry.mode = tarfile.DIRTYPE, 0o755
             archive.addfile(entry)

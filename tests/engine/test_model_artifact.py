@@ -1,4 +1,4 @@
-"""Model repositories in a real registry: pushed, signed, pulled by digest, served, and refused when changed."""
+"""Model repositories in a real registry: pushed, signed, pulled by digest, served; refused when changed."""
 
 from __future__ import annotations
 
