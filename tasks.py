@@ -1,23 +1,21 @@
-"""Every command of ftbuild, in the groups that `invoke --list` shows."""
+"""Every command of both products, in the groups that `invoke --list` shows: images first, then serving."""
 
 from benchmarks import command as benchmarks
 from ftbuild.cli import (
     cells,
     ci,
     clean,
-    comparing,
     development,
-    front,
     machine,
     model_artifacts,
     models,
     nightly,
     program,
     publishing,
-    serving,
     sources,
     unittests,
 )
+from ftserve.cli import client_test, comparing, front, server, targets
 from testing.mutation import command as mutation
 
 namespace = program.Namespace(
@@ -31,22 +29,6 @@ namespace = program.Namespace(
             cells.base,
         ),
         "Publish images": (publishing.publish, publishing.which, publishing.stage, publishing.pull),
-        "Serve a model": (
-            models.plan_model,
-            models.convert,
-            models.model_repo,
-            model_artifacts.push,
-            model_artifacts.pull,
-            serving.serve,
-            serving.compose,
-            serving.k8s,
-            serving.kserve,
-            serving.dashboard,
-            serving.sif,
-            front.front,
-            serving.client_test,
-            comparing.compare,
-        ),
         "Maintain the matrix": (
             nightly.nightly,
             sources.audit,
@@ -54,6 +36,24 @@ namespace = program.Namespace(
             sources.patches,
             sources.lock,
             sources.bundle,
+        ),
+        "Make a model repository": (
+            models.plan_model,
+            models.convert,
+            models.model_repo,
+            model_artifacts.push,
+            model_artifacts.pull,
+        ),
+        "Serve a model repository": (
+            server.serve,
+            targets.compose,
+            targets.k8s,
+            targets.kserve,
+            targets.dashboard,
+            targets.sif,
+            front.front,
+            client_test.client_test,
+            comparing.compare,
         ),
         "Check this machine": (machine.doctor, machine.demo_command, clean.clean),
         "Develop ftbuild": (

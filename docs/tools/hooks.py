@@ -23,6 +23,7 @@ PAGES = (
     "SECURITY.md",
     "benchmarks/README.md",
     "benchmarks/log.md",
+    "ftserve/README.md",
     "sample/README.md",
 )
 FILES = ("LICENSE", "benchmarks/results/*.svg")

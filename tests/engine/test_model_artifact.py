@@ -15,7 +15,7 @@ from ftbuild.errors import PublishError
 from ftbuild.publishing import model_artifact
 from ftbuild.publishing.model_artifact import Place, PublicKey
 from ftbuild.publishing.signing import KeySigner
-from ftbuild.serving.image_choice import Image
+from ftserve.image_choice import Image
 from testing import needs
 from testing.registries import Registry
 

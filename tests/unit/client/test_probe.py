@@ -1,4 +1,4 @@
-"""What the probe asks of each kind of model; that servers answer it: tests/engine/test_clients.py."""
+"""What the probe asks of each kind of model; that servers answer it: tests/engine/ftserve/test_clients.py."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ftbuild.config import holes
 from ftbuild.config.schema import Config
 from ftbuild.gates.verify.gate import CHECKS
 from ftbuild.plan import Revision, make_plan
-from testing import ROOT
+from testing import ROOT, sources
 
 README = (ROOT / "README.md").read_text()
 REQUIREMENTS = (ROOT / "docs" / "requirements.md").read_text()
@@ -160,10 +160,6 @@ def test_the_tests_of_smoke() -> None:
 
 def test_every_variable_is_in_the_configuration() -> None:
     rows = table((ROOT / "docs" / "configuration.md").read_text(), "| variable | meaning |")
-    read = {
-        name
-        for file in (ROOT / "ftbuild").rglob("*.py")
-        for name in re.findall(r"\bFTBUILD_[A-Z_]+\b", file.read_text())
-    }
+    read = {name for file in sources() for name in re.findall(r"\bFTBUILD_[A-Z_]+\b", file.read_text())}
     assert read
     assert read <= {row["variable"] for row in rows}

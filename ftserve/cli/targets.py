@@ -1,0 +1,148 @@
+"""Commands that write down how a model repository is served, each for a platform."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+from ftbuild.cli.arguments import Range
+from ftbuild.cli.command import command
+from ftbuild.cli.output import OutFile, write
+from ftserve.cli.options import (
+    LOOPBACK,
+    FrontChoice,
+    Gpus,
+    ImageOptions,
+    Keys,
+    Listen,
+    ModelRepository,
+    ServerOptions,
+    decided,
+)
+
+
+@command("serve.compose", needs={"openai_port": ["openai"]})
+def compose(
+    image: ImageOptions,
+    server: ServerOptions,
+    front: FrontChoice,
+    model_repo: ModelRepository = None,
+    gpus: Gpus = None,
+    listen: Listen = LOOPBACK,
+    openai_keys: Keys = None,
+    out: OutFile = None,
+) -> int:
+    """Write a Compose file that serves a model repository and restarts it."""
+    from ftserve.deployment import gpu_indices
+    from ftserve.targets import compose as renderer
+
+    deployed = decided(image, server, model_repo, gpu_indices(gpus), listen, front, openai_keys)
+    return write(renderer.render(deployed), out)
+
+
+@command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
+def k8s(
+    image: ImageOptions,
+    server: ServerOptions,
+    front: FrontChoice,
+    model_repo: Annotated[
+        Path | None, "folder with the model repository, the same on every node (without --pvc)"
+    ] = None,
+    pvc: Annotated[
+        str | None,
+        "PersistentVolumeClaim with the model repository; --model-repo may name a copy to read here",
+    ] = None,
+    gpu_count: Annotated[
+        int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
+    ] = None,
+    nodes: Annotated[
+        int, Range(1, 128), "pods that share one model, an MPI rank each: writes a LeaderWorkerSet"
+    ] = 1,
+    replicas: Annotated[int, Range(1), "pods behind the Service (with --nodes: groups of pods)"] = 1,
+    max_replicas: Annotated[
+        int | None, Range(1), "most pods: adds an autoscaler over the requests that wait"
+    ] = None,
+    pending: Annotated[int, Range(1), "waiting requests in each pod that the autoscaler aims at"] = 8,
+    network_policy: Annotated[
+        bool, "close the pods to other namespaces (but for --monitoring) and to the outside"
+    ] = False,
+    monitoring: Annotated[
+        str | None, "namespace of Prometheus and Grafana: adds a ServiceMonitor and a dashboard"
+    ] = None,
+    openai_secret: Annotated[
+        str | None, "Secret whose entry api-keys has the API keys of the OpenAI front, one a line"
+    ] = None,
+    out: OutFile = None,
+) -> int:
+    """Write a Kubernetes Deployment and Service that serve a model repository."""
+    from ftbuild.errors import ConfigError
+    from ftserve.targets import kubernetes
+
+    gpus = tuple(range(gpu_count)) if gpu_count else None
+    deployed = decided(image, server, model_repo, gpus, front=front, nodes=nodes)
+    if openai_secret and deployed.front is None:
+        raise ConfigError("--openai-secret without the OpenAI front", hint="--openai")
+    cluster = kubernetes.Cluster(
+        claim=pvc,
+        replicas=replicas,
+        secret=openai_secret,
+        most_replicas=max_replicas,
+        pending=pending,
+        isolated=network_policy,
+        monitoring=monitoring,
+    )
+    return write(kubernetes.render(deployed, cluster), out)
+
+
+@command("serve.kserve")
+def kserve(
+    image: ImageOptions,
+    server: ServerOptions,
+    storage_uri: Annotated[str, "where KServe finds the model repository, for instance pvc://models/gptj"],
+    model_repo: Annotated[Path | None, "a copy of the model repository to read here"] = None,
+    gpu_count: Annotated[
+        int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
+    ] = None,
+    replicas: Annotated[int, Range(1), "least number of pods"] = 1,
+    max_replicas: Annotated[int | None, Range(1), "most pods (default: the least)"] = None,
+    out: OutFile = None,
+) -> int:
+    """Write a ServingRuntime and an InferenceService for KServe."""
+    from ftserve.targets import kserve as renderer
+
+    gpus = tuple(range(gpu_count)) if gpu_count else None
+    deployed = decided(image, server, model_repo, gpus)
+    service = renderer.Service(storage_uri, replicas, replicas if max_replicas is None else max_replicas)
+    return write(renderer.render(deployed, service), out)
+
+
+@command("serve.dashboard")
+def dashboard(out: OutFile = None) -> int:
+    """Write a Grafana dashboard over the metrics of servers."""
+    from ftserve.targets import grafana
+
+    return write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
+
+
+@command("serve.sif")
+def sif(
+    out: Annotated[Path, "folder to write"],
+    image: ImageOptions,
+    server: ServerOptions,
+    model_repo: Annotated[Path | None, "model repository that the start script takes by default"] = None,
+    gpus: Gpus = None,
+    nodes: Annotated[
+        int, Range(1, 128), "nodes that share one model, an MPI rank each; --gpus are those of one node"
+    ] = 1,
+    archive: Annotated[bool, "put the image's tar into the folder, for a machine without Docker"] = False,
+) -> int:
+    """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
+    from ftbuild.text import reporter
+    from ftserve.deployment import gpu_indices
+    from ftserve.targets import apptainer
+
+    deployed = decided(image, server, model_repo, gpu_indices(gpus), nodes=nodes)
+    made = apptainer.write(deployed, out, archive=archive, report=reporter.to_stderr)
+    print(f"wrote {made or out}")
+    return 0
