@@ -55,7 +55,7 @@ def bundle(
     output: Annotated[Path, "file to write (default: ftbuild-sources.tar)"] = Path("ftbuild-sources.tar"),
     ca: CaBundle = None,
 ) -> int:
-    """Write every pinned source and package into one file, for `invoke build --sources` without internet."""
+    """Write every pinned source and package into one file, for `invoke build --sources=FILE` offline."""
     from ftbuild import matrix
     from ftbuild.config import loader
     from ftbuild.sources import wheels
