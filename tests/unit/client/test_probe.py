@@ -126,7 +126,7 @@ def test_a_server_without_any_model_is_alive_and_not_ready(
             self.rfile.read(int(self.headers["Content-Length"]))
             self.do_GET()
 
-        def log_message(self, format: str, *args: object) -> None:
+        def log_message(self, *words: object) -> None:
             """Say nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Empty) as server:
