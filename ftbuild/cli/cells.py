@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
@@ -230,12 +231,15 @@ def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
     return done.exit_code()
 
 
-@command(beside={"any_gpu": ["prepare"], "plan": SELECTING})
+@command(beside={"any_gpu": ["prepare"], "servers": ["prepare"], "plan": SELECTING})
 def smoke(
     selection: Selection,
     format: Format = "human",  # noqa: A002
     prepare: Annotated[bool, "make the models in the SDK image and stop: needs no GPU"] = False,
     any_gpu: Annotated[bool, "test also on a GPU that the image has no machine code for"] = False,
+    servers: Annotated[
+        int | None, Range(1, 64), "servers side by side at most (default: as GPU memory and processors allow)"
+    ] = None,
     plan: PlanFile = None,
 ) -> int:
     """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
@@ -258,7 +262,7 @@ def smoke(
             if prepare:
                 gate.prepare(config, subject)
                 return None
-            return gate.run(config, subject, any_gpu=any_gpu)
+            return gate.run(config, subject, any_gpu=any_gpu, servers=servers)
 
     done = runner.run(planned, test, reporter.to_stderr)
     done.show(format)

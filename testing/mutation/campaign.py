@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import files
 from ftbuild.text.reporter import Reporter
-from testing.mutation import tracing, trial
+from testing.mutation import tracing, trial, workers
 from testing.mutation.mutants import Mutant, mutants
 
 
@@ -61,23 +62,31 @@ def areas(root: Path) -> Mapping[str, Area]:
     }
 
 
-def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool = False) -> Result:
+def run(
+    area: Area,
+    work: Path,
+    report: Reporter,
+    *,
+    every: int = 1,
+    first: int = 1,
+    again: bool = False,
+    jobs: int = 1,
+) -> Result:
     """Try the mutants of an area, and write the survivors into `work`.
 
-    `every` takes each n-th mutant only; `again` takes the survivors of the run before only. Raises
-    FtbuildError when the tests fail without a mutant.
+    `every` takes each n-th mutant only, from the `first` on; `again` takes the survivors of the run before
+    only. `jobs` are processes. Raises FtbuildError when the tests fail without a mutant.
     """
     sources, tests, record = area.files(), area.test_files(), work / f"{area.name}.json"
     known = set(json.loads(record.read_text())) if again and record.exists() else None
-    chosen = [
-        (file, mutant)
-        for number, (file, mutant) in enumerate(_mutants(sources))
-        if (number % every == 0 if known is None else _line(area, file, mutant) in known)
-    ]
+    made = list(_mutants(sources))
+    if known is None:
+        chosen = made[first - 1 :: every]
+    else:
+        chosen = [(file, mutant) for file, mutant in made if _line(area, file, mutant) in known]
     try:
         traces = trial.trace(area.root, sources, tests)
-        with trial.trials(area.root, sources, tests, traces) as trials:
-            survivors = _survivors(area, chosen, traces, trials, report)
+        survivors = _survivors(area, chosen, _Trying(area, chosen, traces), report, jobs)
     except trial.TestsFail as failed:
         what = f"area {area.name}: the tests fail without a mutant: {failed}"
         raise FtbuildError(what, hint=f"pytest {' '.join(tests)}") from failed
@@ -85,21 +94,41 @@ def run(area: Area, work: Path, report: Reporter, *, every: int = 1, again: bool
     return Result(area.name, len(chosen), tuple(survivors))
 
 
+@dataclass(frozen=True)
+class _Trying:
+    """What a process needs to try the mutants that were chosen."""
+
+    area: Area
+    chosen: Sequence[tuple[Path, Mutant]]
+    traces: tracing.Traces
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[Callable[[int], bool]]:
+        """Collect the tests; give a function that tells whether the mutant of a number survives."""
+        area = self.area
+        with trial.trials(area.root, area.files(), area.test_files(), self.traces) as trials:
+            yield lambda number: _survives(*self.chosen[number], self.traces, trials)
+
+    def outcomes(self, jobs: int) -> Iterator[tuple[int, bool]]:
+        """Yield the number of each mutant, and whether it survives."""
+        if jobs > 1:
+            yield from workers.outcomes(self, len(self.chosen), jobs)
+            return
+        with self() as survives:
+            yield from ((number, survives(number)) for number in range(len(self.chosen)))
+
+
 def _survivors(
-    area: Area,
-    chosen: Sequence[tuple[Path, Mutant]],
-    traces: tracing.Traces,
-    trials: trial.Trials,
-    report: Reporter,
+    area: Area, chosen: Sequence[tuple[Path, Mutant]], trying: _Trying, report: Reporter, jobs: int
 ) -> list[str]:
-    survivors: list[str] = []
-    for number, (file, mutant) in enumerate(chosen, start=1):
-        if _survives(file, mutant, traces, trials):
-            survivors.append(_line(area, file, mutant))
-            report(f"{number}/{len(chosen)} survives: {survivors[-1]}")
-        if number % 50 == 0:
-            report(f"{number}/{len(chosen)} tried, {len(survivors)} survive")
-    return survivors
+    survivors: dict[int, str] = {}
+    for tried, (number, survives) in enumerate(trying.outcomes(jobs), start=1):
+        if survives:
+            survivors[number] = _line(area, *chosen[number])
+            report(f"{tried}/{len(chosen)} survives: {survivors[number]}")
+        if tried % 50 == 0:
+            report(f"{tried}/{len(chosen)} tried, {len(survivors)} survive")
+    return [survivors[number] for number in sorted(survivors)]
 
 
 def _mutants(sources: Sequence[Path]) -> Iterator[tuple[Path, Mutant]]:

@@ -15,7 +15,9 @@ def mutate(
         tuple[str, ...], "area of [tool.mutation] in pyproject.toml (repeatable; default: all)"
     ] = (),
     every: Annotated[int, Range(1), "try each n-th mutant only"] = 1,
+    first: Annotated[int, Range(1), "with --every: the mutant to begin with"] = 1,
     again: Annotated[bool, "try the survivors of the run before only"] = False,
+    jobs: Annotated[int, Range(1), "processes that try mutants at the same time"] = 1,
     goal: Annotated[int, Range(0, 100), "percent of the mutants that tests must notice"] = 90,
 ) -> int:
     """Put small faults into the sources, one at a time and in memory, and list those that no test notices."""
@@ -28,7 +30,9 @@ def mutate(
         raise ConfigError(f"there is no area {unknown[0]!r}", hint=f"areas: {', '.join(known)}")
     folder = work_folder() / "mutation"
     results = [
-        campaign.run(known[name], folder, reporter.to_stderr, every=every, again=again)
+        campaign.run(
+            known[name], folder, reporter.to_stderr, every=every, first=first, again=again, jobs=jobs
+        )
         for name in area or known
     ]
     rows = [(r.area, str(r.made), str(r.killed), f"{r.percent:.0f} %") for r in results]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -24,13 +25,18 @@ LOADS = "smoke-load-"
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of serving a model, by one server: a family's own, or an extra one (models.yaml)."""
+    """One way of serving a model, by one server: a family's own, or an extra one (models.yaml).
+
+    `alone`: with no other server on its GPU. One on several GPUs always is: its processes wait for each other
+    on all of them, and others would hold them up.
+    """
 
     model: str
     dtype: str = "fp32"
     tensor_para: int = 1
     pipeline_para: int = 1
     decoupled: bool = False
+    alone: bool = False
 
     def __str__(self) -> str:
         split = {"tp": self.tensor_para, "pp": self.pipeline_para}
@@ -41,6 +47,11 @@ class Variant:
     def gpus(self) -> int:
         """The number of GPUs that it is served on."""
         return self.tensor_para * self.pipeline_para
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other server may use its GPUs."""
+        return self.alone or self.gpus > 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +74,10 @@ class Model:
 class Job:
     """The image under test, the folder of prepared models, the GPUs; `style` is None on CPUs.
 
-    `replays`: whether the release replays the steps of a request as CUDA graphs.
+    `replays`: whether the release replays the steps of a request as CUDA graphs. `indices` are the numbers of
+    the GPUs, as CUDA counts those of a container; none: they are the first ones. `tells_processes`: whether a
+    server's GPU memory is known apart from that of others. `place` is the number of the process that runs the
+    tests, of those that do side by side: it decides on which GPUs its servers are.
     """
 
     image: str
@@ -72,6 +86,9 @@ class Job:
     style: str | None
     gpus: Sequence[str]
     replays: bool = False
+    indices: Sequence[int] = ()
+    tells_processes: bool = False
+    place: int = 0
 
     def names(self, *, vectors: bool = False, extra: bool = False) -> tuple[str, ...]:
         """Return the families that answer with tokens, or with vectors, or the extra models that do."""
@@ -96,6 +113,14 @@ class Job:
             return f"its {layers} layers cannot be split over {stages} stages"
         return None
 
+    def devices(self, variant: Variant) -> Sequence[int]:
+        """Return the GPUs that a variant is served on, by number; none on CPUs."""
+        if self.style is None:
+            return ()
+        known = self.indices or range(max(len(self.gpus), variant.gpus))
+        first = self.place % (len(known) // variant.gpus) * variant.gpus
+        return known[first : first + variant.gpus]
+
     def weights(self, variant: Variant) -> Path:
         """Return the folder of a variant's converted weights."""
         return self.prepared / variant.model / WEIGHTS / f"{variant.tensor_para}-gpu"
@@ -108,6 +133,16 @@ class Job:
             for dtype in dtypes
             if {BF16: self.models[name].bf16, INT8: self.models[name].int8}.get(dtype, True)
         ]
+
+    def served(self, test: str) -> str:
+        """Return the variant that a test is about, as text, from the test's id in pytest; empty for none.
+
+        It stands among the parameters, between `-`, as parts of it do.
+        """
+        names = "|".join(map(re.escape, sorted(self.models, key=len, reverse=True)))
+        types = "|".join((*DTYPES, BF16, INT8))
+        found = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-[tp]p\d+)*(?:-streamed)?)(?=[\]-])", test)
+        return found[1] if found else ""
 
     def write(self, file: Path) -> None:
         """Write the job into a file."""
@@ -144,4 +179,5 @@ def read(file: Path) -> Job:
         )
         for name, m in record["models"].items()
     }
-    return Job(**{**record, "prepared": Path(record["prepared"]), "models": models})
+    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record["indices"])}
+    return Job(**{**record, **paths, "models": models})

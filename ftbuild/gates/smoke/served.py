@@ -46,8 +46,13 @@ class Connected:
 
     variant: Variant
     server: server.Server
-    on_gpu: bool
+    task: Job
     silent: bool = field(default=False, kw_only=True)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computes on GPUs."""
+        return self.task.style is not None
 
     @cached_property
     def clients(self) -> dict[Protocol, Client]:
@@ -59,10 +64,14 @@ class Connected:
         return Client(getattr(self.server, protocol), protocol, seconds=seconds)
 
     def gpu_memory(self) -> int:
-        """Return the bytes in use on the first GPU, by all its processes; 0 without one, or if unknown."""
+        """Return the bytes in use on the first of its GPUs; 0 without one, or if unknown.
+
+        Those of the server alone where the driver tells them, else of all processes there.
+        """
         if not self.on_gpu:
             return 0
-        return gpu.memory_used(self.server.container.get_wrapped_container()) or 0
+        read = gpu.own_memory if self.task.tells_processes else gpu.memory_used
+        return read(self.server.container.get_wrapped_container(), self.task.devices(self.variant)[0]) or 0
 
     def close(self) -> None:
         """End the connections."""
@@ -204,7 +213,7 @@ def serving(
         if neighbours is not None:
             neighbours(Path(folder))
         with start(task, variant, Path(folder), options, environment) as running:
-            made = Served(variant, running, task.style is not None, dialect, expected)
+            made = Served(variant, running, task, dialect, expected)
             yield made
             made.close()
 
@@ -233,5 +242,5 @@ def _environment(task: Job, variant: Variant) -> dict[str, str]:
     """
     if task.style is None:
         return {}
-    visible = ",".join(map(str, range(variant.gpus)))
+    visible = ",".join(map(str, task.devices(variant)))
     return {**ENVIRONMENT, **triton.launching(variant.pipeline_para), "CUDA_VISIBLE_DEVICES": visible}

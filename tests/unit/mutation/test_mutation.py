@@ -103,9 +103,12 @@ def area(tmp_path: Path) -> Area:
     return Area("sums", tmp_path, ("adder.py",), ("test_*.py",))
 
 
-def run(area: Area, tests: str, *, every: int = 1, again: bool = False) -> Result:
+def run(
+    area: Area, tests: str, *, every: int = 1, first: int = 1, again: bool = False, jobs: int = 1
+) -> Result:
     (area.root / "test_adder.py").write_text(tests)
-    return campaign.run(area, area.root / "work", lambda message: None, every=every, again=again)
+    work = area.root / "work"
+    return campaign.run(area, work, lambda message: None, every=every, first=first, again=again, jobs=jobs)
 
 
 def test_faults_that_no_test_notices_are_listed_and_may_be_tried_again(area: Area) -> None:
@@ -120,6 +123,25 @@ def test_faults_that_no_test_notices_are_listed_and_may_be_tried_again(area: Are
 
 def test_a_part_of_the_faults_may_be_tried(area: Area) -> None:
     assert run(area, STRONG, every=2).made == 2
+    parts = [run(area, WEAK, every=2, first=first) for first in (1, 2)]
+    assert [part.made for part in parts] == [2, 1]
+    assert sorted(line for part in parts for line in part.survivors) == sorted(run(area, WEAK).survivors)
+
+
+def test_several_processes_find_what_one_finds(area: Area) -> None:
+    """In the order of the lines, whichever process is the first."""
+    body = "".join(f"\n\ndef f{n}(a):\n    return a < {n}\n" for n in range(12))
+    (area.root / "adder.py").write_text(body)
+    asked = "".join(f"    assert adder.f{n}({n - 3})\n" for n in range(12))
+    tests = f"import adder\n\n\ndef test_it():\n{asked}"
+    alone = run(area, tests)
+    assert 0 < len(alone.survivors) < alone.made
+    assert run(area, tests, jobs=3) == alone
+
+
+def test_processes_whose_tests_fail_by_themselves_say_so(area: Area) -> None:
+    with pytest.raises(FtbuildError, match="the tests fail without a mutant"):
+        run(area, WEAK + "    assert is_allowed(10)\n", jobs=2)
 
 
 def test_a_fault_that_makes_a_loop_is_noticed(area: Area, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -171,8 +171,9 @@ class Batch: public ft::InFlightBatch {
   Batch(const unsigned seed, const bool fails) : random_(seed), fails_(fails) {}
 
   std::vector<ft::InFlightToken> step(
-      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining) override
+      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining, const bool ahead) override
   {
+    Require(!is_ahead_ || (leaving.empty() && joining.empty()), "rows stay while their next step is computed");
     Require(std::is_sorted(leaving.begin(), leaving.end()), "rows leave in order");
     for (auto left = leaving.rbegin(); left != leaving.rend(); ++left) {
       Require(*left < rows_.size(), "only rows that are there leave");
@@ -187,6 +188,27 @@ class Batch: public ft::InFlightBatch {
     if (fails_ && random_() % 50 == 0) {
       throw std::runtime_error("no memory");
     }
+    const std::vector<ft::InFlightToken> tokens = is_ahead_ ? next_ : Compute();
+    is_ahead_ = ahead;
+    if (ahead) {
+      next_ = Compute();
+      ++ahead_steps_;
+    }
+    return tokens;
+  }
+  void clear() override
+  {
+    rows_.clear();
+    is_ahead_ = false;
+  }
+  size_t slots() const override { return kSlots; }
+  int endId() const override { return kEnd; }
+  size_t Largest() const { return largest_; }
+  size_t AheadSteps() const { return ahead_steps_; }
+
+ private:
+  std::vector<ft::InFlightToken> Compute()
+  {
     std::vector<ft::InFlightToken> tokens;
     for (auto& row : rows_) {
       const int next = Next(row.first, row.second);
@@ -195,15 +217,13 @@ class Batch: public ft::InFlightBatch {
     }
     return tokens;
   }
-  void clear() override { rows_.clear(); }
-  size_t slots() const override { return kSlots; }
-  int endId() const override { return kEnd; }
-  size_t Largest() const { return largest_; }
 
- private:
   std::mt19937 random_;
   const bool fails_;
   size_t largest_ = 0;
+  size_t ahead_steps_ = 0;
+  bool is_ahead_ = false;
+  std::vector<ft::InFlightToken> next_;
   std::vector<std::pair<ft::InFlightRow, std::vector<int>>> rows_;
 };
 
@@ -326,6 +346,7 @@ int main(int, char** arguments)
                 }
             }
             largest = std::max(largest, batch.Largest());
+            Require(batch.AheadSteps() > 0, "a step is computed while the one before it is dealt with");
         }
     }
     std::cout << right << " " << failed << " " << left << " " << parts << " " << largest << "\n";
