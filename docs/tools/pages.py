@@ -16,14 +16,14 @@ import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from docs.tools import reference, tables, tested
+from docs.tools import references, tables, tested
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS: dict[str, Callable[[Config], str]] = {
-    "commands": lambda _: "\n".join(reference.commands()),
-    "keys": lambda _: "\n".join(reference.keys()),
+    "commands": lambda _: "\n".join(references.commands()),
+    "keys": lambda _: "\n".join(references.keys()),
     "matrix": lambda _: output("matrix", "--triton", "22.12"),
     "releases": tables.releases,
     "models": tables.models,
@@ -35,7 +35,7 @@ PAGES = {
     "keys": "docs/configuration.md",
     "matrix": "README.md",
     "releases": "README.md",
-    "models": "README.md",
+    "models": "docs/requirements.md",
     "tested": "docs/tested.md",
 }
 

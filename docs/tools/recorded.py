@@ -108,9 +108,12 @@ def svg(name: str, shown: Sequence[tuple[str, Sequence[str]]]) -> str:
         if command:
             console.print(Text.assemble(("$ ", "green"), (command, "bold")))
         for line in lines:
-            console.print(Text.from_ansi(line) if line != "..." else Text(line, "dim"))
-    text = console.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=_FORMAT, unique_id=name)
-    return "\n".join(line.rstrip() for line in text.splitlines()).strip("\n") + "\n"
+            text = Text.from_ansi(line) if line != "..." else Text(line, "dim")
+            # As a terminal wraps: where it ends.
+            for part in text.divide(range(COLUMNS, len(text), COLUMNS)):
+                console.print(part, no_wrap=True)
+    picture = console.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=_FORMAT, unique_id=name)
+    return "\n".join(line.rstrip() for line in picture.splitlines()).strip("\n") + "\n"
 
 
 def write(folder: Path, name: str, shown: Sequence[tuple[str, Sequence[str]]]) -> None:

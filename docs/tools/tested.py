@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -71,13 +72,11 @@ def page(records: Iterable[Record], config: Config) -> str:
     return "\n".join(line for group in GROUPS for line in _section(group, records, config)).strip() + "\n"
 
 
-def from_gate(record: Mapping[str, object], commit: str) -> dict[str, object]:
+def from_gate(record: Mapping[str, Any], commit: str) -> dict[str, Any]:
     """Return what a gate's record (smoke.json) says as the content of a file in docs/records."""
     findings = record["findings"]
-    assert isinstance(findings, list)
     states = Counter(str(finding["state"]) for finding in findings)
     gpus = record.get("gpus") or []
-    assert isinstance(gpus, list)
     counts = {"passed": states["ok"], "failed": states["fail"], "skipped": states["skip"]}
     return {
         "group": "image" if record["gate"] == "smoke" else "build",
@@ -115,23 +114,23 @@ def _section(group: str, records: list[Record], config: Config) -> Iterator[str]
         yield "| what | why |\n|---|---|"
         yield from (f"| {record.what} | {record.result} |" for record in found)
     else:
-        yield "| what | where | result | tests | date, commit | images | today's |"
-        yield "|---|---|---|---|---|---|---|"
+        yield "| what | result | where | when | images |"
+        yield "|---|---|---|---|---|"
         yield from (_row(record, config) for record in found)
     yield ""
 
 
 def _row(record: Record, config: Config) -> str:
     counts = ", ".join(f"{record.counts[name]} {name}" for name in COUNTS if name in record.counts)
-    images = ", ".join(f"`{cell}` {key}" for cell, key in record.images.items())
+    known = {cell: key for cell, key in record.images.items() if key != UNKNOWN}
+    images = ", ".join(f"`{cell}` {known[cell]}" if cell in known else f"`{cell}`" for cell in record.images)
+    state = {"yes": "; today's", "no": "; no longer today's"}.get(today(record, config), "")
     columns = (
         record.what,
+        f"{record.result} ({counts})" if counts else record.result,
         record.where,
-        record.result,
-        counts,
         f"{record.date}, {record.commit}",
-        images,
-        today(record, config),
+        f"{images}{state}",
     )
     return f"| {' | '.join(columns)} |"
 
@@ -160,7 +159,7 @@ def main(arguments: list[str]) -> None:
     commit = os.environ.get("FTBUILD_COMMIT", done.stdout.strip())[:7]
     for name in arguments:
         content = from_gate(json.loads(Path(name).read_text()), commit)
-        (cell,) = content["images"]  # type: ignore[misc]
+        (cell,) = content["images"]
         file = FOLDER / f"{content['date']}-{cell}-{Path(name).stem}.yaml"
         file.write_text(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110))
         print(f"wrote {file.relative_to(ROOT)}; python -m docs.tools.pages renews the page")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -19,7 +20,7 @@ def render(
     """Render a table as wide as its content, so that a pipe or a CI log never wraps it.
 
     On a terminal, or with a `width` in characters, the widest columns are wrapped between words until it
-    fits. Words are never broken: a path, a tag or a command can be copied.
+    fits. A word that is longer than its column is broken after a slash, as paths and URLs are, or not at all.
     """
     from tabulate import tabulate
 
@@ -51,7 +52,22 @@ def _fitted(all_rows: Sequence[Sequence[str]], rows: Sequence[Sequence[str]], wi
 
 def _wrapped(cell: str, width: int) -> str:
     lines = (
-        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [line]
+        textwrap.wrap(_breakable(line, width), width, break_long_words=False, break_on_hyphens=False)
+        or [line]
         for line in cell.splitlines()
     )
     return "\n".join(part for lines_of_one in lines for part in lines_of_one)
+
+
+def _breakable(line: str, width: int) -> str:
+    """Return a line with spaces where a word that is too long may be broken."""
+    return " ".join(_parts(word, width) if len(word) > width else word for word in line.split(" "))
+
+
+def _parts(word: str, width: int) -> str:
+    found = [""]
+    for part in re.findall(r"[^/]*/*", word):
+        if found[-1] and len(found[-1]) + len(part) > width:
+            found.append("")
+        found[-1] += part
+    return " ".join(found)

@@ -66,6 +66,11 @@ class Cluster:
         _require_name("--storage-secret", "a Secret", self.storage_secret)
         if self.stored and self.claim:
             raise ConfigError("--pvc and --model-uri name the same thing", hint="leave one of them out")
+        if self.isolated and self.stored and self.stored.fetcher:
+            raise ConfigError(
+                "--network-policy closes the way to the object storage, too",
+                hint="a registry's models come through the node: invoke model-repo.push, or --pvc",
+            )
         if self.storage_secret and not (self.stored and self.stored.fetcher):
             raise ConfigError("--storage-secret is for object storage", hint="--model-uri s3://BUCKET/PATH")
         _require_name("--monitoring", "a namespace", self.monitoring)

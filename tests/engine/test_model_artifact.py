@@ -107,7 +107,7 @@ def test_an_engine_takes_it_as_an_image(
         archive.write_bytes(b"".join(stream))
     finally:
         container.remove()
-        client.images.remove(image.id, force=True)
+        client.images.remove(name, force=True)
     (tmp_path / "copied").mkdir()
     subprocess.run(["tar", "xf", archive, "-C", tmp_path / "copied"], check=True)
     assert contents(tmp_path / "copied" / model_artifact.FOLDER) == contents(models)

@@ -140,7 +140,7 @@ def test_every_sm_has_its_gpus() -> None:
 
 def test_the_models_that_convert_takes(config: Config) -> None:
     ids = " ".join(config.models.families)
-    assert f"`--model` takes {ids.replace(' ', ', ')}." in " ".join(README.split())
+    assert f"`--model` takes {ids.replace(' ', ', ')}." in " ".join(REQUIREMENTS.split())
 
 
 def test_the_checks_of_verify() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from docs.tools import pages, reference, tested
+from docs.tools import pages, references, tested
 from ftbuild import matrix
 from ftbuild.config.schema import Config
 from ftbuild.plan import Revision, make_plan
@@ -39,7 +39,7 @@ def test_a_page_without_a_place_for_its_part_is_an_error() -> None:
 
 def test_no_cell_of_a_table_is_cut_by_a_bar_in_code() -> None:
     """GitHub ends a table's cell there, whatever is in code."""
-    rows = [line for line in reference.commands() for line in line.splitlines() if line.startswith("| ")]
+    rows = [line for line in references.commands() for line in line.splitlines() if line.startswith("| ")]
     assert rows
     assert {row.replace("\\|", "").count("|") for row in rows} == {4}
 
@@ -63,7 +63,8 @@ def test_a_record_is_of_the_images_of_today_while_their_key_is(config: Config, t
     key = make_plan(config, cell, Revision("0" * 40, "2026-01-01T00:00:00+00:00")).key
     record = read(tmp_path, images={"22.12-sm90": key}, counts={"passed": 581, "failed": 0})
     assert tested.today(record, config) == "yes"
-    assert "| 581 passed, 0 failed | 2026-12-01, abc1234 |" in tested.page([record], config)
+    row = f"| a gate | passed (581 passed, 0 failed) |  | 2026-12-01, abc1234 | `22.12-sm90` {key}; today's |"
+    assert row in tested.page([record], config)
     assert tested.today(replace(record, images={"22.12-sm90": "0" * 12}), config) == "no"
     assert tested.today(replace(record, images={"21.01-sm90": key}), config) == "no"
     assert tested.today(replace(record, images={"22.12-sm90": tested.UNKNOWN}), config) == tested.UNKNOWN

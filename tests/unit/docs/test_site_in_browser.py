@@ -14,7 +14,14 @@ from playwright.sync_api import Browser, sync_playwright
 
 from testing import needs
 
-PAGES = ("index.html", "quickstart.html", "commands.html", "serving.html", "benchmarks/index.html")
+PAGES = (
+    "index.html",
+    "quickstart.html",
+    "commands.html",
+    "ftserve/serving.html",
+    "tested.html",
+    "benchmarks/index.html",
+)
 SEARCH_MILLISECONDS = 120_000
 # What reaches beyond the screen, but for what scrolls by itself.
 WIDE = """() => [...document.querySelectorAll('.md-content *')]

@@ -191,3 +191,5 @@ def test_two_places_are_one_too_many() -> None:
         Cluster(claim="gptj", stored=bucket())
     with pytest.raises(ConfigError, match="object storage"):
         Cluster(stored=stored.parse(f"oci://{IMAGE}"), storage_secret="storage")
+    with pytest.raises(ConfigError, match="closes the way"):
+        Cluster(stored=bucket(), isolated=True)
