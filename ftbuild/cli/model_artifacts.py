@@ -37,7 +37,7 @@ def push(
 
 @command("model-repo.pull")
 def pull(
-    source: Annotated[str, "oci://HOST/PATH@sha256:DIGEST, as invoke model-repo.push printed it"],
+    source: Annotated[str, "oci://HOST/PATH@sha256:DIGEST, the name that a push printed"],
     out: Annotated[Path, "folder to write; must not exist"],
     verify_key: Annotated[
         str | None, "file with cosign's public key: what it did not sign is refused"
