@@ -99,7 +99,7 @@ def test_an_engine_takes_it_as_an_image(
     models: Path, place: Place, tmp_path: Path, client: docker.DockerClient
 ) -> None:
     name = Place.parse(model_artifact.push(models, place, None, silent)).pinned
-    image = client.images.pull(name)
+    client.images.pull(name)
     container = client.containers.create(name, command=["none"])
     try:
         stream, _ = container.get_archive(f"/{model_artifact.FOLDER}")
