@@ -141,7 +141,7 @@ def dashboard(out: OutFile = None) -> int:
     return write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
 
 
-@command("serve.sif")
+@command("serve.sif", needs={"storage_endpoint": ["model_uri"]})
 def sif(
     out: Annotated[Path, "folder to write"],
     image: ImageOptions,
@@ -151,14 +151,22 @@ def sif(
     nodes: Annotated[
         int, Range(1, 128), "nodes that share one model, an MPI rank each; --gpus are those of one node"
     ] = 1,
+    model_uri: Annotated[
+        str | None, "s3://BUCKET/PATH or gs://BUCKET/PATH: adds a script that fetches the repository"
+    ] = None,
+    storage_endpoint: Annotated[str | None, "URL of another server with S3's protocol than AWS's"] = None,
     archive: Annotated[bool, "put the image's tar into the folder, for a machine without Docker"] = False,
 ) -> int:
     """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
     from ftbuild.text import reporter
+    from ftserve import stored
     from ftserve.deployment import gpu_indices
     from ftserve.targets import apptainer
 
     deployed = decided(image, server, model_repo, gpu_indices(gpus), nodes=nodes)
-    made = apptainer.write(deployed, out, archive=archive, report=reporter.to_stderr)
+    # There rclone is a program of the node.
+    fetcher = None if model_uri and model_uri.startswith("oci://") else "rclone"
+    where = stored.parse(model_uri, fetcher, storage_endpoint) if model_uri else None
+    made = apptainer.write(deployed, out, archive=archive, stored=where, report=reporter.to_stderr)
     print(f"wrote {made or out}")
     return 0

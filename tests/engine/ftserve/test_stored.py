@@ -20,7 +20,7 @@ from ftbuild import triton
 from ftserve import stored
 from ftserve.deployment import Deployment
 from ftserve.image_choice import Image
-from ftserve.targets import compose
+from ftserve.targets import apptainer, compose
 from testing import needs
 from testing.serving import RIGHT, answer
 from testing.waiting import listens, until_up
@@ -97,6 +97,23 @@ def test_what_is_fetched_already_is_not_fetched_again(endpoint: str, tmp_path: P
     weights.write_bytes(bytes(before.st_size))
     assert fetched(where, tmp_path / "fetched").returncode == 0
     assert weights.read_bytes() == FILES["fastertransformer/1/1-gpu/model.wte.bin"]
+
+
+def test_the_script_beside_a_batch_script_fetches_it(
+    endpoint: str, wanted: Deployment, tmp_path: Path
+) -> None:
+    where = stored.parse("s3://models/gptj", "rclone", endpoint)
+    files = apptainer.render(replace(wanted, models=None), stored=where)
+    script = tmp_path / "my folder" / apptainer.FETCH
+    script.parent.mkdir()
+    script.write_text(files[apptainer.FETCH])
+    needs.program("rclone")
+    own = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), **KEYS}
+    done = subprocess.run(["bash", script], env=own, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found = script.parent / apptainer.FETCHED
+    assert all((found / name).read_bytes() == content for name, content in FILES.items())
+    assert "default=$here/models" in files[apptainer.START]
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ftserve import stored
 from ftserve.deployment import Deployment, Options, Ports, decide
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
-from ftserve.targets import compose, kserve, kubernetes, kubernetes_pods
+from ftserve.targets import apptainer, compose, kserve, kubernetes, kubernetes_pods
 from ftserve.targets.kubernetes import Cluster
 from testing import needs
 
@@ -135,6 +135,15 @@ def test_compose_fetches_into_a_volume(deployment: Deployment) -> None:
     ]
     with pytest.raises(ConfigError, match="no models from a registry"):
         compose.render(deployment, stored.parse(f"oci://{IMAGE}"))
+
+
+def test_a_batch_script_has_one_that_fetches_beside_it(deployment: Deployment) -> None:
+    script = apptainer.render(deployment, stored=bucket("gs://models/gptj"))[apptainer.FETCH]
+    assert "export RCLONE_CONFIG_MODELS_TYPE='google cloud storage'\n" in script
+    assert "models:models/gptj" in script
+    assert apptainer.FETCH not in apptainer.render(deployment)
+    with pytest.raises(ConfigError, match="no models from a registry"):
+        apptainer.render(deployment, stored=stored.parse(f"oci://{IMAGE}"))
 
 
 def test_compose_itself_accepts_it(deployment: Deployment, tmp_path: Path) -> None:
