@@ -156,15 +156,22 @@ def pull(place: Place, out: Path, signer: Signer | None, report: Reporter) -> No
 
 def _files(folder: Path) -> list[tuple[str, int]]:
     """Return the files of a model repository below its folder, sorted, with their sizes."""
-    found = sorted(path for path in folder.rglob("*") if not path.is_dir()) if folder.is_dir() else []
+    found = sorted(folder.rglob("*")) if folder.is_dir() else []
     if not any(path.name == "config.pbtxt" for path in found):
         raise ConfigError(
             "no model repository", where=str(folder), hint="a folder that invoke model-repo wrote"
         )
     for path in found:
-        if path.is_symlink() and not path.resolve().is_relative_to(folder.resolve()):
-            raise ConfigError("a link leads out of the model repository", where=str(path))
-    return [(str(PurePosixPath(path.relative_to(folder))), path.stat().st_size) for path in found]
+        if path.is_symlink() and (path.is_dir() or not path.resolve().is_relative_to(folder.resolve())):
+            raise ConfigError(
+                "a link to a folder, or out of the model repository",
+                where=str(path),
+                hint="cp -rL copies what links lead to",
+            )
+        if not path.is_dir() and not path.is_file():
+            raise ConfigError("neither a file nor a folder", where=str(path))
+    files = (path for path in found if path.is_file())
+    return [(str(PurePosixPath(path.relative_to(folder))), path.stat().st_size) for path in files]
 
 
 def _folders(folder: Path) -> list[str]:
@@ -202,8 +209,11 @@ def _layer(folder: Path, names: Sequence[str], folders: Sequence[str]) -> bytes:
         for name in names:
             entry = tarfile.TarInfo(f"{FOLDER}/{name}")
             entry.mode, entry.size = 0o644, (folder / name).stat().st_size
-            with (folder / name).open("rb") as file:
-                archive.addfile(entry, file)
+            try:
+                with (folder / name).open("rb") as file:
+                    archive.addfile(entry, file)
+            except OSError as wrong:
+                raise ConfigError(f"cannot be read, or changes meanwhile: {wrong}", where=name) from wrong
     return content.getvalue()
 
 

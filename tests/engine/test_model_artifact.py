@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import os
 import subprocess
+import tarfile
 from pathlib import Path
 
 import docker
@@ -15,6 +18,7 @@ from ftbuild.errors import PublishError
 from ftbuild.publishing import model_artifact
 from ftbuild.publishing.model_artifact import Place, PublicKey
 from ftbuild.publishing.signing import KeySigner
+from ftbuild.registry.client import Repository, digest_of
 from ftserve.image_choice import Image
 from testing import needs
 from testing.registries import Registry
@@ -67,6 +71,42 @@ def test_a_changed_byte_is_refused_and_leaves_nothing(models: Path, place: Place
         model_artifact.pull(Place.parse(name), tmp_path / "pulled", None, silent)
     assert not (tmp_path / "pulled").exists()
     assert not list(tmp_path.glob(".ftbuild-pull-*"))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/ftbuild-outside", "models/../../outside"])
+def test_a_layer_that_leaves_the_folder_is_refused(name: str, place: Place, tmp_path: Path) -> None:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        archive.addfile(tarfile.TarInfo(name))
+    repository = Repository(place.repository)
+    layer = repository.put_blob(content.getvalue(), model_artifact.LAYER)
+    config = repository.put_blob(b"{}", model_artifact.CONFIG)
+    raw = json.dumps(
+        {
+            "schemaVersion": 2,
+            "mediaType": model_artifact.MANIFEST,
+            "artifactType": model_artifact.ARTIFACT,
+            "config": config.as_dict(),
+            "layers": [layer.as_dict()],
+        }
+    ).encode()
+    repository.put_manifest("evil", raw, model_artifact.MANIFEST)
+    with pytest.raises(PublishError):
+        model_artifact.pull(
+            Place(place.repository, "", digest_of(raw)), tmp_path / "deep" / "pulled", None, silent
+        )
+    assert not list(tmp_path.rglob("outside"))
+    assert not Path("/tmp/ftbuild-outside").exists()
+
+
+def test_an_image_of_another_kind_is_refused(place: Place, tmp_path: Path) -> None:
+    repository = Repository(place.repository)
+    config = repository.put_blob(b"{}", model_artifact.CONFIG)
+    content = {"schemaVersion": 2, "mediaType": model_artifact.MANIFEST, "config": config.as_dict()}
+    raw = json.dumps({**content, "layers": []}).encode()
+    repository.put_manifest("other", raw, model_artifact.MANIFEST)
+    with pytest.raises(PublishError, match="no model repository"):
+        model_artifact.pull(Place(place.repository, "", digest_of(raw)), tmp_path / "pulled", None, silent)
 
 
 def test_a_signature_is_asked_for(
