@@ -68,6 +68,7 @@ def client_test(
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError
     from ftbuild.models import repository
+    from ftbuild.text import screen
 
     loaded = loader.load(config)
     repository.served_family(loaded, model)
@@ -94,6 +95,6 @@ def client_test(
                 bleu=bleu,
             )
         )
-    print(json.dumps(report.as_dict(), indent=2) if format == "json" else report.render())
+    screen.show(json.dumps(report.as_dict(), indent=2) if format == "json" else report.render())
     report.require()
     return 0

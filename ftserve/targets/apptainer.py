@@ -16,12 +16,13 @@ from typing import ClassVar
 import jinja2
 
 from ftbuild import triton
-from ftbuild.errors import BuildError, HostError
+from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import files, shell
 from ftbuild.host.shell import CommandFailed
 from ftbuild.text.reporter import Reporter
 from ftserve import health, several_nodes
 from ftserve.deployment import Deployment
+from ftserve.stored import Stored
 
 PROGRAM = "apptainer"
 DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
@@ -29,27 +30,35 @@ START, BATCH = "triton_start.sh", "triton.sbatch"
 ASK, PROBE = "triton_probe.sh", "probe.py"
 LOG = "build.log"
 _SCRIPTS = Path(__file__).parent / "scripts"
+FETCH, FETCHED = "fetch_models.sh", "models"
 # A job whose server ends by itself is queued again so often.
 RESTARTS = 20
 
 
 @dataclass(frozen=True)
 class Apptainer:
-    """Apptainer under Slurm, as a `Target`; with `archive` the image comes from a tar beside the files."""
+    """Apptainer under Slurm, as a `Target`; options as those of `render`."""
 
     archive: bool = False
+    stored: Stored | None = None
     name: ClassVar[str] = "sif"
 
     def files(self, deployment: Deployment) -> Mapping[str, str]:
         """Return definition, scripts, and the programs that these start."""
-        return render(deployment, archive=self.archive)
+        return render(deployment, archive=self.archive, stored=self.stored)
 
 
-def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str]:
-    """Return file name -> text; the image comes from the engine, or with `archive` from a tar."""
+def render(
+    deployment: Deployment, *, archive: bool = False, stored: Stored | None = None
+) -> Mapping[str, str]:
+    """Return file name -> text; the image comes from the engine, or with `archive` from a tar.
+
+    For models that are `stored` in object storage there is a script that fetches them into a folder beside.
+    """
     return {
         DEFINITION: _definition(deployment, archive),
-        START: _start(deployment),
+        START: _start(deployment, fetched=stored is not None),
+        **({FETCH: _fetch(stored)} if stored else {}),
         ASK: _ask(deployment),
         PROBE: health.SCRIPT,
         BATCH: _batch(deployment),
@@ -57,16 +66,23 @@ def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str
     }
 
 
-def write(deployment: Deployment, folder: Path, *, archive: bool = False, report: Reporter) -> Path | None:
+def write(
+    deployment: Deployment,
+    folder: Path,
+    *,
+    archive: bool = False,
+    stored: Stored | None = None,
+    report: Reporter,
+) -> Path | None:
     """Write the files, with `archive` the image's tar as well, and build the .sif if Apptainer is installed.
 
     Returns the .sif, or None where it must be built elsewhere, from the archive. Raises HostError when
     Apptainer is missing and there is no archive, BuildError with the log when it fails; the other files stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in render(deployment, archive=archive).items():
+    for name, text in render(deployment, archive=archive, stored=stored).items():
         (folder / name).write_text(text, encoding="utf-8")
-    for script in (START, ASK):
+    for script in (START, ASK, *([FETCH] if stored else [])):
         (folder / script).chmod(0o755)
     if archive:
         report(f"saving {deployment.image} to {folder / ARCHIVE}")
@@ -121,11 +137,23 @@ def _tagged(image: str) -> str:
     return image if ":" in image.rpartition("/")[2] else f"{image}:latest"
 
 
-def _start(deployment: Deployment) -> str:
+def _fetch(stored: Stored) -> str:
+    if stored.image:
+        raise ConfigError(
+            "a job fetches no models from a registry",
+            hint="invoke model-repo.pull fetches them into a folder, for --model-repo",
+        )
+    command = shlex.join(["rclone", *stored.command[:-1]])
+    values = {"fetch": FETCH, "folder": FETCHED, "variables": stored.environment, "command": command}
+    return _rendered("fetch", values)
+
+
+def _start(deployment: Deployment, *, fetched: bool) -> str:
     return _script(
         "start",
         deployment,
         models=str(deployment.models or ""),
+        fetched=FETCHED if fetched else "",
         gpus=",".join(map(str, deployment.gpus)),
         environment=deployment.environment,
         inside=triton.MODELS,
@@ -156,7 +184,15 @@ def _batch(deployment: Deployment) -> str:
 
 
 def _script(template: str, deployment: Deployment, **values: object) -> str:
-    """Return a script of the folder `scripts`, with what all of them say."""
+    """Return a script about a deployment, with what all of them say."""
+    ports = deployment.ports
+    shared = {"http": ports.http, "grpc": ports.grpc, "metrics": ports.metrics, "nodes": deployment.nodes}
+    files = {"start": START, "ask": ASK, "image": IMAGE, "definition": DEFINITION}
+    return _rendered(template, {**shared, **files, **values})
+
+
+def _rendered(template: str, values: Mapping[str, object]) -> str:
+    """Return a script of the folder `scripts`."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_SCRIPTS),
         undefined=jinja2.StrictUndefined,
@@ -166,7 +202,4 @@ def _script(template: str, deployment: Deployment, **values: object) -> str:
         autoescape=False,
     )
     environment.filters["quoted"] = shlex.quote
-    ports = deployment.ports
-    shared = {"http": ports.http, "grpc": ports.grpc, "metrics": ports.metrics, "nodes": deployment.nodes}
-    files = {"start": START, "ask": ASK, "image": IMAGE, "definition": DEFINITION}
-    return environment.get_template(f"{template}.sh.j2").render(**shared, **files, **values)
+    return environment.get_template(f"{template}.sh.j2").render(values)
