@@ -1,7 +1,8 @@
 """The memory of GPUs as NVML tells it. Runs alone, inside a container: python3 nvml.py WHAT [GPU].
 
-WHAT is `all`: the bytes in use on a GPU, by whomever; `own`: those of this container's processes; `tells`:
-whether the driver tells a container the memory of its own processes.
+WHAT is `all`: the bytes in use on a GPU, by whomever; `own`: those of this container's processes; `busy`: the
+percentage of the last moments that the GPU has computed; `tells`: whether the driver tells a container the
+memory of its own processes.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 
 # The most processes on one GPU, the most GPUs, and what NVML says where it does not know (nvml.h).
 MOST_PROCESSES, MOST_GPUS, UNKNOWN = 1024, 64, 2**64 - 1
@@ -20,6 +22,12 @@ class Memory(ctypes.Structure):
     """nvmlMemory_t."""
 
     _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
+
+
+class Utilization(ctypes.Structure):
+    """nvmlUtilization_t."""
+
+    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
 
 
 class Process(ctypes.Structure):
@@ -43,12 +51,24 @@ def library() -> ctypes.CDLL:
 
 def of_all(nvml: ctypes.CDLL, index: int) -> int:
     """Return the bytes in use on a GPU, by whomever; SystemExit where NVML does not know."""
-    device, memory = ctypes.c_void_p(), Memory()
-    code = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device))
-    code = code or nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
-    if code:
-        raise SystemExit(f"the memory of GPU {index}: NVML ended with {code}")
+    memory = Memory()
+    _read(nvml, nvml.nvmlDeviceGetMemoryInfo, index, memory)
     return int(memory.used)
+
+
+def busy(nvml: ctypes.CDLL, index: int) -> int:
+    """Return the percentage of the last moments that a GPU has computed; SystemExit where unknown."""
+    rates = Utilization()
+    _read(nvml, nvml.nvmlDeviceGetUtilizationRates, index, rates)
+    return int(rates.gpu)
+
+
+def _read(nvml: ctypes.CDLL, call: Callable[..., int], index: int, into: ctypes.Structure) -> None:
+    """Let a call of NVML fill in a structure about a GPU; SystemExit where it cannot."""
+    device = ctypes.c_void_p()
+    code = nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device))
+    if code := code or call(device, ctypes.byref(into)):
+        raise SystemExit(f"GPU {index}: NVML ended with {code}")
 
 
 def of_each(nvml: ctypes.CDLL, index: int) -> dict[int, int]:
@@ -86,8 +106,10 @@ def main(asked: str, index: int = 0) -> None:
     nvml = library()
     if asked == "tells":
         print(tells(nvml, ctypes.CDLL("libcuda.so.1")))
+    elif asked == "own":
+        print(sum(of_each(nvml, index).values()))
     else:
-        print(of_all(nvml, index) if asked == "all" else sum(of_each(nvml, index).values()))
+        print({"all": of_all, "busy": busy}[asked](nvml, index))
 
 
 if __name__ == "__main__":

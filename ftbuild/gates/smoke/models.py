@@ -36,8 +36,8 @@ CHECKPOINT, WEIGHTS, ANSWERS, CONFIG = "checkpoint", "weights", "answers.json", 
 # Of the same checkpoint with int8 weights.
 INT8_ANSWERS = "answers-int8.json"
 SCRIPTS = "scripts"
-# One GPU, and the smallest number that needs the GPUs to talk to each other.
-TENSOR_PARA = (1, 2)
+# One GPU, the smallest number that needs the GPUs to talk to each other, and one that also can be two by two.
+TENSOR_PARA = (1, 2, 4)
 _INSIDE = "/tmp/smoke"
 
 
@@ -91,7 +91,8 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[
     scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in ours]
     backend = config.version(plan.cell.triton, "backend")
     quantized = [f for f in families if int8.rules(config.models.families[f], backend)]
-    asked = [golden.questions(), quantized, *([dict(extra)] if extra else [])]
+    split = {name: config.models.gpus(name) for name in extra}
+    asked = [golden.questions(), quantized, *([dict(extra), split] if extra else [])]
     return digest_of([plan.key, scripts, asked, [c.model_dump() for c in converters]])
 
 
@@ -121,7 +122,8 @@ def _make(config: Config, subject: Subject, sdk: str, name: str, family: str, fo
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
     inside.produce(f"the {name} reference", script, made, files, folder)
 
-    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA]
+    most = config.models.gpus(name)
+    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA if gpus <= most]
     _convert(inside, planned, folder)
 
 

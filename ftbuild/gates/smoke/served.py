@@ -190,7 +190,7 @@ def serving(
     """
     prepared = task.prepared / variant.model
     int8 = variant.dtype == INT8
-    template = (prepared / models.CONFIG).read_text()
+    template = task.template(variant)
     weights = task.weights(variant)
     text = config_pbtxt.fill_template(
         template,
@@ -200,6 +200,7 @@ def serving(
         data_type=COMPUTES_INT8 if int8 else variant.dtype,
         int8=int8,
         decoupled=variant.decoupled,
+        instances=variant.instances,
         limits=limits,
     )
     tensors = task.models[variant.model].tensors

@@ -46,7 +46,7 @@ XML = """\
   </properties>
 </testcase>
 <testcase classname="test_answers" name="test_a_stop_word_ends_the_answer[gpt-fp32]" time="0.1"/>
-<testcase classname="test_answers" name="test_two_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
+<testcase classname="test_answers" name="test_several_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
   <skipped type="pytest.skip" message="needs 2 GPUs, 1 is there">...</skipped>
 </testcase>
 <testcase classname="test_answers" name="test_answers_are_the_references[http-gpt-fp32-one]" time="0.1">
@@ -172,7 +172,7 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
         ("figures", State.OK),
         ("many clients", State.OK),
         ("a stop word ends the answer", State.OK),
-        ("two gpus answer as one", State.SKIP),
+        ("several gpus answer as one", State.SKIP),
         ("answers are the references", State.FAIL),
         ("figures", State.FAIL),
     ]
@@ -229,7 +229,8 @@ def test_a_suite_that_skips_every_test_has_failed(tmp_path: Path) -> None:
     results = junit.results(tmp_path / gate.JUNIT, "runtime")
     assert {r.state for r in results} == {State.SKIP}
     assert {r.facts["served"] for r in results if r.check == GREEDY} == {"gpt-fp32", "gpt-fp16"}
-    assert {r.facts["served"] for r in results if r.check == "two gpus answer as one"} == {"gpt-fp32-tp2"}
+    several = {r.facts["served"] for r in results if r.check == "several gpus answer as one"}
+    assert several == {"gpt-fp32-tp2", "gpt-fp32-pp2"}
     wanted = [Demand(GREEDY, "runtime", f"gpt-{dtype}") for dtype in job.DTYPES]
     assert gate.complete(results, wanted)[-1].detail == "not compared: gpt-fp32, gpt-fp16"
 
@@ -420,7 +421,7 @@ def test_every_size_of_a_head_that_is_computed_has_a_model(config: Config) -> No
 
 
 def test_a_release_makes_the_extra_models_that_it_converts(config: Config) -> None:
-    assert set(config.models.extra_models("5.0")) == {"gpt-initialised"}
+    assert set(config.models.extra_models("5.0")) == {"gpt-initialised", "gpt-four", "t5-four"}
     assert "gptneox-serial" in config.models.extra_models("5.2")
 
 

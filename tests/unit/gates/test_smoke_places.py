@@ -26,10 +26,12 @@ from ftbuild.gates.smoke import gate, junit, places, progress
 from ftbuild.gates.smoke.job import Job, Variant
 from ftbuild.gates.smoke.models import WEIGHTS
 from ftbuild.gates.smoke.progress import Progress
+from ftbuild.text.results import State
 from testing import ROOT, recorded_servers
 from testing.recorded_servers import Stay
 
 GIB = 2**30
+FOUR = ("gpt", "gptj", "gptneox", "llama", "t5")
 
 
 def gpus(number: int, memory: int = 80) -> list[Gpu]:
@@ -88,17 +90,23 @@ def test_processes_share_the_gpus_evenly() -> None:
 
 @pytest.fixture(scope="module")
 def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """The job of a release's cell on two GPUs, with weights of which only the layers are known."""
+    """The job of a release's cell on four GPUs, with weights of which only the layers are known."""
     (plan,) = plans(config, Selection(config.folder, ["22.12"], ["90"]))
     prepared = tmp_path_factory.mktemp("models")
     known = gate.tested_models(config, plan, ())
     extra = config.models.extra_models("5.3")
     tested = {**known, **{name: replace(known[family], family=family) for name, family in extra.items()}}
     for name in tested:
-        weights = prepared / name / WEIGHTS / "1-gpu"
-        weights.mkdir(parents=True)
-        (weights / "config.ini").write_text("[gpt]\nnum_layer=2\n")
-    return Job("sha256:1", prepared, tested, "cdi", ["GPU"] * 2, replays=True, tells_processes=True)
+        layers = 4 if name.endswith("-four") else 2
+        (prepared / name).mkdir()
+        (prepared / name / "config.pbtxt").write_text(
+            'backend: "fastertransformer"\ninput [{ name: "input_ids" data_type: TYPE_UINT32 dims: [-1] }]\n'
+        )
+        for split in ("1-gpu", "2-gpu"):
+            weights = prepared / name / WEIGHTS / split
+            weights.mkdir(parents=True)
+            (weights / "config.ini").write_text(f"[gpt]\nnum_layer={layers}\n")
+    return Job("sha256:1", prepared, tested, "cdi", ["GPU"] * 4, replays=True, tells_processes=True)
 
 
 def suite(task: Job, folder: Path, *more: str) -> str:
@@ -137,13 +145,15 @@ def test_several_processes_run_the_same_tests_and_start_each_server_once(task: J
         "gpt-fp32",
         "t5-fp16",
         "gpt-fp32-tp2",
+        *(f"{family}-four-fp32-{way}" for family in FOUR for way in ("tp4", "tp2-pp2", "pp4", "x2", "x4")),
         "bert-fp32",
         "mt5-fp32",
     }
     first = [stay for stay in stays if not stay.within]
     assert max(Counter(stay.variant for stay in first).values()) == 1
     assert len({stay.process for stay in stays}) == 3
-    assert {stay.devices for stay in stays if not stay.alone} == {(0,), (1,)}
+    assert {stay.devices for stay in stays if not stay.alone} == {(0,), (1,), (2,)}
+    assert {stay.devices for stay in stays if stay.alone} == {(0, 1), (2, 3), (0, 1, 2, 3)}
     assert any(one.overlaps(other) for one, other in combinations(stays, 2))
     assert not list(crowds(stays))
 
@@ -156,9 +166,15 @@ def crowds(stays: list[Stay]) -> Iterator[tuple[Stay, Stay]]:
 
 
 def test_where_the_driver_tells_no_process_what_reads_the_memory_is_alone(task: Job, tmp_path: Path) -> None:
-    blind = replace(task, tells_processes=False)
-    options = ("-k", "gpt-fp32 and (stop_word or leaves_no_memory) or opt-fp32 and (malformed or bad_word)")
-    suite(blind, tmp_path, *options, "--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder")
+    blind = replace(task, tells_processes=False, gpus=["GPU"])
+    asked = "gpt-fp32 and (stop_word or leaves_no_memory) or opt-fp32 and (malformed or bad_word)"
+    options: tuple[str, ...] = ("-k", f"{asked} or gpt-four and instances")
+    xml = tmp_path / gate.JUNIT
+    options += ("--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
+    suite(blind, tmp_path, *options)
+    results = junit.results(xml, "runtime")
+    reasons = {r.detail for r in results if r.state is State.SKIP and "four" in r.facts["served"]}
+    assert reasons == {"needs 2 GPUs, 1 is there", "needs 4 GPUs, 1 is there"}
     stays = recorded_servers.read(tmp_path / "stays")
     assert Counter(
         (stay.variant, stay.alone) for stay in stays if stay.variant[-3:-1] not in ("tp", "pp")
@@ -232,6 +248,10 @@ class Library:
         memory._obj.used = (device.value or 0) * GIB
         return 0
 
+    def nvmlDeviceGetUtilizationRates(self, device: ctypes.c_void_p, rates: Any) -> int:  # noqa: N802
+        rates._obj.gpu = 40 + (device.value or 0)
+        return 0
+
     def _list(self, device: ctypes.c_void_p, count: Any, found: Any) -> int:
         listed = self.processes if device.value == 2 else {}
         for place, (pid, used) in enumerate(listed.items()):
@@ -245,8 +265,9 @@ def test_the_memory_of_own_processes_is_told_apart(lists: str) -> None:
     here, gone = os.getpid(), 2**22 + 1  # no process has a larger number (proc(5), pid_max)
     library: Any = Library({here: 5 * GIB, gone: 7 * GIB, os.getppid(): nvml.UNKNOWN}, lists)
     assert (nvml.of_all(library, 1), nvml.of_each(library, 1)) == (2 * GIB, {here: 5 * GIB})
+    assert nvml.busy(library, 1) == 42
     assert nvml.of_each(library, 0) == nvml.of_each(library, 9) == {}
-    with pytest.raises(SystemExit, match="the memory of GPU 9"):
+    with pytest.raises(SystemExit, match="GPU 9: NVML ended with 2"):
         nvml.of_all(library, 9)
 
 
