@@ -363,9 +363,9 @@ MODELS |= {
     "t5-four": (
         "T5Config",
         "T5ForConditionalGeneration",
-        {**T5_FACTORS, "shared.weight": 0.1, "decoder.final_layer_norm.weight": 60},
+        {**T5_FACTORS, "shared.weight": 0.1, "decoder.final_layer_norm.weight": 120},
         None,
-        {**T5, "d_kv": HIDDEN // FOUR, "num_layers": FOUR, "num_heads": FOUR},
+        {**T5, "num_layers": FOUR, "num_heads": FOUR},
     ),
 }
 ENCODERS = ("bert", "t5-encoder", "bert-small-norms")
