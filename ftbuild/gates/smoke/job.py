@@ -198,5 +198,5 @@ def read(file: Path) -> Job:
         )
         for name, m in record["models"].items()
     }
-    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record["indices"])}
+    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record.get("indices", ()))}
     return Job(**{**record, **paths, "models": models})
