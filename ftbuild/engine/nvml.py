@@ -72,10 +72,11 @@ def _read(nvml: ctypes.CDLL, call: Callable[..., int], index: int, into: ctypes.
 
 
 def of_each(nvml: ctypes.CDLL, index: int) -> dict[int, int]:
-    """Return the bytes that each process of this PID namespace has on a GPU, where NVML knows them.
+    """Return the bytes that each process has on a GPU, where NVML knows them.
 
-    The driver leaves out those of other namespaces (open GPU kernel modules 580, os_find_ns_pid); older ones
-    list them by ids that are none here.
+    The driver lists those of the caller's PID namespace, each by the thread that first used the GPU, even one
+    that has ended (open GPU kernel modules 580 os-interface.c, os_get_pid_info and os_find_ns_pid). Others
+    list what runs on the whole machine, or nothing.
     """
     device = ctypes.c_void_p()
     if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
@@ -84,21 +85,17 @@ def of_each(nvml: ctypes.CDLL, index: int) -> dict[int, int]:
         count, found = ctypes.c_uint(MOST_PROCESSES), (Process * MOST_PROCESSES)()
         call = getattr(nvml, name, None)
         if call and not call(device, ctypes.byref(count), found):
-            listed = {each.pid: each.used for each in found[: count.value]}
-            return {
-                pid: used
-                for pid, used in listed.items()
-                if used != UNKNOWN and os.path.exists(f"/proc/{pid}")  # noqa: PTH110
-            }
+            return {each.pid: each.used for each in found[: count.value] if each.used != UNKNOWN}
     return {}
 
 
 def tells(nvml: ctypes.CDLL, cuda: ctypes.CDLL) -> bool:
-    """Return whether a process that uses a GPU is listed, by the id that it knows itself by."""
+    """Return whether a process that uses a GPU is listed, by the id that it knows itself by, and no other."""
     context = ctypes.c_void_p()
     if cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
         return False
-    return any(of_each(nvml, index).get(os.getpid()) for index in range(MOST_GPUS))
+    listed = [pid for index in range(MOST_GPUS) for pid, used in of_each(nvml, index).items() if used]
+    return listed == [os.getpid()]
 
 
 def main(asked: str, index: int = 0) -> None:

@@ -264,7 +264,7 @@ class Library:
 def test_the_memory_of_own_processes_is_told_apart(lists: str) -> None:
     here, gone = os.getpid(), 2**22 + 1  # no process has a larger number (proc(5), pid_max)
     library: Any = Library({here: 5 * GIB, gone: 7 * GIB, os.getppid(): nvml.UNKNOWN}, lists)
-    assert (nvml.of_all(library, 1), nvml.of_each(library, 1)) == (2 * GIB, {here: 5 * GIB})
+    assert (nvml.of_all(library, 1), nvml.of_each(library, 1)) == (2 * GIB, {here: 5 * GIB, gone: 7 * GIB})
     assert nvml.busy(library, 1) == 42
     assert nvml.of_each(library, 0) == nvml.of_each(library, 9) == {}
     with pytest.raises(SystemExit, match="GPU 9: NVML ended with 2"):
@@ -273,11 +273,11 @@ def test_the_memory_of_own_processes_is_told_apart(lists: str) -> None:
 
 @pytest.mark.parametrize(
     ("listed", "told"),
-    [(os.getpid(), True), (2**22 + 1, False), (None, False)],
+    [([os.getpid()], True), ([2**22 + 1], False), ([os.getpid(), 2**22 + 1], False), ([], False)],
 )
-def test_a_driver_tells_processes_if_one_finds_itself(listed: int | None, told: bool) -> None:
+def test_a_driver_tells_processes_if_one_finds_itself_alone(listed: list[int], told: bool) -> None:
     cuda: Any = SimpleNamespace(cuInit=lambda flags: 0, cuDevicePrimaryCtxRetain=lambda context, device: 0)
-    library: Any = Library({listed: GIB} if listed else {})
+    library: Any = Library(dict.fromkeys(listed, GIB))
     assert nvml.tells(library, cuda) is told
     cuda.cuInit = lambda flags: 100
     assert not nvml.tells(library, cuda)
