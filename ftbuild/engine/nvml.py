@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 from collections.abc import Callable
 
 # The most processes on one GPU, the most GPUs, and what NVML says where it does not know (nvml.h).
@@ -90,12 +91,23 @@ def of_each(nvml: ctypes.CDLL, index: int) -> dict[int, int]:
 
 
 def tells(nvml: ctypes.CDLL, cuda: ctypes.CDLL) -> bool:
-    """Return whether a process that uses a GPU is listed, by the id that it knows itself by, and no other."""
-    context = ctypes.c_void_p()
-    if cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0):
-        return False
+    """Return whether a process that uses a GPU is listed by an id of its own, and no other process is.
+
+    As in a server, the thread that first uses the GPU has ended by then.
+    """
+    own: set[int] = {os.getpid()}
+    codes: list[int] = []
+
+    def use() -> None:
+        own.add(threading.get_native_id())
+        context = ctypes.c_void_p()
+        codes.append(cuda.cuInit(0) or cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0))
+
+    first = threading.Thread(target=use)
+    first.start()
+    first.join()
     listed = [pid for index in range(MOST_GPUS) for pid, used in of_each(nvml, index).items() if used]
-    return listed == [os.getpid()]
+    return codes == [0] and len(listed) == 1 and listed[0] in own
 
 
 def main(asked: str, index: int = 0) -> None:

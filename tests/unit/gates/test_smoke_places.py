@@ -20,12 +20,14 @@ import pytest
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
-from ftbuild.engine import nvml
+from ftbuild.engine import gpu, nvml
 from ftbuild.engine.gpu import Gpu
+from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import gate, junit, places, progress
 from ftbuild.gates.smoke.job import Job, Variant
 from ftbuild.gates.smoke.models import WEIGHTS
 from ftbuild.gates.smoke.progress import Progress
+from ftbuild.gates.smoke.served import Connected
 from ftbuild.text.results import State
 from testing import ROOT, recorded_servers
 from testing.recorded_servers import Stay
@@ -258,6 +260,28 @@ class Library:
             found[place] = nvml.Process(pid, used)
         count._obj.value = len(listed)
         return 0
+
+
+def test_a_server_counts_its_own_memory_where_that_is_told_and_all_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: dict[str, int | None] = {"own": 3, "all": 50}
+    asked: list[int] = []
+
+    def read(whose: str) -> Any:
+        return lambda container, device: asked.append(device) or told[whose]
+
+    monkeypatch.setattr(gpu, "own_memory", read("own"))
+    monkeypatch.setattr(gpu, "memory_used", read("all"))
+    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 2, tells_processes=True, place=1)
+    server: Any = SimpleNamespace(container=SimpleNamespace(get_wrapped_container=lambda: None))
+    here, blind = (Connected(Variant("gpt"), server, t) for t in (task, replace(task, tells_processes=False)))
+    assert (here.gpu_memory(), blind.gpu_memory(), asked) == (3, 50, [1, 1])
+    told.update(own=None, all=None)
+    assert blind.gpu_memory() == 0
+    with pytest.raises(SmokeError, match="NVML does not tell the memory that gpt-fp32 has on GPU 1"):
+        here.gpu_memory()
+    assert Connected(Variant("gpt"), server, replace(task, style=None)).gpu_memory() == 0
 
 
 @pytest.mark.parametrize("lists", nvml.LISTS)
