@@ -269,7 +269,11 @@ def test_a_server_counts_its_own_memory_where_that_is_told_and_all_elsewhere(
     asked: list[int] = []
 
     def read(whose: str) -> Any:
-        return lambda container, device: asked.append(device) or told[whose]
+        def of(container: object, device: int) -> int | None:
+            asked.append(device)
+            return told[whose]
+
+        return of
 
     monkeypatch.setattr(gpu, "own_memory", read("own"))
     monkeypatch.setattr(gpu, "memory_used", read("all"))
