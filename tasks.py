@@ -7,6 +7,7 @@ from ftbuild.cli import (
     clean,
     development,
     machine,
+    model_artifacts,
     models,
     nightly,
     program,
@@ -36,7 +37,13 @@ namespace = program.Namespace(
             sources.lock,
             sources.bundle,
         ),
-        "Make a model repository": (models.plan_model, models.convert, models.model_repo),
+        "Make a model repository": (
+            models.plan_model,
+            models.convert,
+            models.model_repo,
+            model_artifacts.push,
+            model_artifacts.pull,
+        ),
         "Serve a model repository": (
             server.serve,
             targets.compose,

@@ -80,7 +80,7 @@ def summary(outcomes: Iterable[Outcome]) -> str:
 
 def _summary(outcome: Outcome) -> Iterator[str]:
     plan = outcome.plan
-    yield f"{plan.cell.id:<24} {outcome.state:<8} {duration(outcome.seconds)}"
+    yield f"{plan.cell.id:<24}  {outcome.state:<8}  {duration(outcome.seconds)}"
     for product, count in outcome.images.items():
         yield f"  {product:<8} {size(count):>8}  {plan.tag(product)}"
     log, script = (outcome.folder / name for name in (bake.LOG, bake.SCRIPT))

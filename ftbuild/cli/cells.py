@@ -120,6 +120,7 @@ def build(
     from ftbuild import pipeline
     from ftbuild.build.run import BuildOptions
     from ftbuild.sources.bundle import read_bundle
+    from ftbuild.text import screen
 
     if sources:
         read_bundle(config or loader.load(selection.config), Path(sources), cache_folder(), report=print)
@@ -134,7 +135,7 @@ def build(
         layer_cache=layer_cache,
     )
     outcomes = pipeline.build_cells(planned, options, through)
-    print(pipeline.summary(outcomes))
+    screen.show(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")
     return worst(outcome.exit_code for outcome in outcomes)

@@ -79,7 +79,7 @@ def publish(
     from ftbuild.publishing import publish as publishing
     from ftbuild.publishing.session import Options
     from ftbuild.publishing.signing import signer
-    from ftbuild.text import reporter
+    from ftbuild.text import reporter, screen
 
     config = loader.load(selection.config)
     planned = plans(config, selection, plan)
@@ -101,7 +101,7 @@ def publish(
         return worst(entry.exit_code for entry in found)
     ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
     outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)
-    print(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
+    screen.show(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
     return worst(outcome.exit_code for outcome in ended)
 
 

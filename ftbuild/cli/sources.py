@@ -55,7 +55,7 @@ def bundle(
     output: Annotated[Path, "file to write (default: ftbuild-sources.tar)"] = Path("ftbuild-sources.tar"),
     ca: CaBundle = None,
 ) -> int:
-    """Write every pinned source and package into one file, for `invoke build --sources` without internet."""
+    """Write every pinned source and package into one file, for `invoke build --sources=FILE` offline."""
     from ftbuild import matrix
     from ftbuild.config import loader
     from ftbuild.sources import wheels
@@ -94,10 +94,10 @@ def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # no
     """Check that pins, base images and mirrors are still available and that the patches still apply."""
     from ftbuild.audit import job
     from ftbuild.config import loader
-    from ftbuild.text import reporter
+    from ftbuild.text import reporter, screen
 
     found = job.audit(loader.load(config), cache_folder(), report=reporter.to_stderr)
-    print(job.render(found, format))
+    screen.show(job.render(found, format))
     return job.exit_code(found)
 
 

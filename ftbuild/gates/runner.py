@@ -10,6 +10,7 @@ from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
 from ftbuild.gates.report import GateReport
 from ftbuild.host import failures
 from ftbuild.plan import Plan
+from ftbuild.text import screen
 from ftbuild.text.reporter import Reporter, prefixed
 
 
@@ -42,7 +43,7 @@ class GateRun:
             print(json.dumps([report.as_dict() for report in self.reports], indent=2))
         else:
             for report in self.reports:
-                print(report.render())
+                screen.show(report.render())
 
     def exit_code(self) -> int:
         """Return the worst exit code; raise HostError when every cell was skipped."""

@@ -33,7 +33,7 @@ from ftbuild.publishing import from_builder, names, signing
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.registry.client import Repository
-from ftbuild.text import tables, units
+from ftbuild.text import screen, tables, units
 from ftbuild.text.reporter import to_stderr
 
 if TYPE_CHECKING:
@@ -382,7 +382,7 @@ def _announce(run: NightlyRun, folder: Path, hook: str | None) -> None:
         )
         for record in run.cells
     ]
-    print(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
+    screen.show(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
     print(f"{wording.headline(run)} in {units.duration(run.seconds)}: {folder / 'report.html'}")
     if hook and (problem := notify.post(hook, run)):
         to_stderr(problem)

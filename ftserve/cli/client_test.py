@@ -46,6 +46,7 @@ def client_test(
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError
     from ftbuild.models import repository
+    from ftbuild.text import screen
 
     loaded = loader.load(config)
     repository.served_family(loaded, model)
@@ -73,6 +74,6 @@ def client_test(
                 bleu=BleuOptions(source, target, threshold) if bleu and source and target else None,
             )
         )
-    print(json.dumps(report.as_dict(), indent=2) if format == "json" else report.render())
+    screen.show(json.dumps(report.as_dict(), indent=2) if format == "json" else report.render())
     report.require()
     return 0

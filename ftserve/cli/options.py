@@ -13,6 +13,8 @@ from ftbuild.cli.options import CONFIG, BaseName, ConfigFolder
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftserve import deployment, front_options, image_choice
+    from ftserve.stored import Stored
+    from ftserve.targets.kubernetes_pods import Pods
 
 LOOPBACK = "127.0.0.1"
 
@@ -84,6 +86,51 @@ class ServerOptions:
             front=front,
             nodes=nodes,
         )
+
+
+@dataclass(frozen=True)
+class PodOptions:
+    """The options about pods: who they are, where they run, and labels of theirs."""
+
+    service_account: Annotated[str | None, "ServiceAccount of the pods"] = None
+    node_selector: Annotated[tuple[str, ...], "KEY=VALUE that a node must have as a label (repeatable)"] = ()
+    toleration: Annotated[
+        tuple[str, ...], "taint that the pods tolerate: KEY[=VALUE][:EFFECT] (repeatable)"
+    ] = ()
+    pull_secret: Annotated[tuple[str, ...], "Secret for the registries of the images (repeatable)"] = ()
+    label: Annotated[tuple[str, ...], "KEY=VALUE as a further label of everything (repeatable)"] = ()
+
+    def pods(self) -> Pods:
+        """Return them for the serving modules."""
+        from ftserve.targets import kubernetes_pods
+
+        return kubernetes_pods.parse(
+            self.service_account, self.node_selector, self.toleration, self.pull_secret, self.label
+        )
+
+
+@dataclass(frozen=True)
+class StorageOptions:
+    """The options about a model repository that no folder holds."""
+
+    model_uri: Annotated[
+        str | None,
+        "where the model repository is: s3://BUCKET/PATH, gs://BUCKET/PATH, oci://HOST/PATH@sha256:DIGEST; "
+        "--model-repo may name a copy to read here",
+    ] = None
+    fetch_image: Annotated[str | None, "image with rclone, which fetches s3:// and gs://"] = None
+    storage_endpoint: Annotated[str | None, "URL of another server with S3's protocol than AWS's"] = None
+
+    def stored(self) -> Stored | None:
+        """Return where it is; None if it is a folder, or elsewhere."""
+        from ftbuild.errors import ConfigError
+        from ftserve import stored
+
+        if self.model_uri is None:
+            if self.fetch_image or self.storage_endpoint:
+                raise ConfigError("there is nothing to fetch", hint="--model-uri s3://BUCKET/PATH")
+            return None
+        return stored.parse(self.model_uri, self.fetch_image, self.storage_endpoint)
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,9 @@ from ftserve.cli.options import (
     Keys,
     Listen,
     ModelRepository,
+    PodOptions,
     ServerOptions,
+    StorageOptions,
     decided,
 )
 
@@ -27,6 +29,7 @@ def compose(
     image: ImageOptions,
     server: ServerOptions,
     front: FrontChoice,
+    storage: StorageOptions,
     model_repo: ModelRepository = None,
     gpus: Gpus = None,
     listen: Listen = LOOPBACK,
@@ -38,7 +41,7 @@ def compose(
     from ftserve.targets import compose as renderer
 
     deployed = decided(image, server, model_repo, gpu_indices(gpus), listen, front, openai_keys)
-    return write(renderer.render(deployed), out)
+    return write(renderer.render(deployed, storage.stored()), out)
 
 
 @command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
@@ -46,8 +49,11 @@ def k8s(
     image: ImageOptions,
     server: ServerOptions,
     front: FrontChoice,
+    pods: PodOptions,
+    storage: StorageOptions,
     model_repo: Annotated[
-        Path | None, "folder with the model repository, the same on every node (without --pvc)"
+        Path | None,
+        "folder with the model repository, the same on every node (without --pvc and --model-uri)",
     ] = None,
     pvc: Annotated[
         str | None,
@@ -70,6 +76,9 @@ def k8s(
     monitoring: Annotated[
         str | None, "namespace of Prometheus and Grafana: adds a ServiceMonitor and a dashboard"
     ] = None,
+    storage_secret: Annotated[
+        str | None, "Secret with the credentials of --model-uri, for instance AWS_ACCESS_KEY_ID"
+    ] = None,
     openai_secret: Annotated[
         str | None, "Secret whose entry api-keys has the API keys of the OpenAI front, one a line"
     ] = None,
@@ -91,6 +100,9 @@ def k8s(
         pending=pending,
         isolated=network_policy,
         monitoring=monitoring,
+        stored=storage.stored(),
+        storage_secret=storage_secret,
+        pods=pods.pods(),
     )
     return write(kubernetes.render(deployed, cluster), out)
 
@@ -99,7 +111,10 @@ def k8s(
 def kserve(
     image: ImageOptions,
     server: ServerOptions,
-    storage_uri: Annotated[str, "where KServe finds the model repository, for instance pvc://models/gptj"],
+    pods: PodOptions,
+    storage_uri: Annotated[
+        str, "where KServe finds the model repository, for instance pvc://models/gptj or s3://models/gptj"
+    ],
     model_repo: Annotated[Path | None, "a copy of the model repository to read here"] = None,
     gpu_count: Annotated[
         int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
@@ -113,7 +128,8 @@ def kserve(
 
     gpus = tuple(range(gpu_count)) if gpu_count else None
     deployed = decided(image, server, model_repo, gpus)
-    service = renderer.Service(storage_uri, replicas, replicas if max_replicas is None else max_replicas)
+    most = replicas if max_replicas is None else max_replicas
+    service = renderer.Service(storage_uri, replicas, most, pods.pods())
     return write(renderer.render(deployed, service), out)
 
 
@@ -125,7 +141,7 @@ def dashboard(out: OutFile = None) -> int:
     return write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
 
 
-@command("serve.sif")
+@command("serve.sif", needs={"storage_endpoint": ["model_uri"]})
 def sif(
     out: Annotated[Path, "folder to write"],
     image: ImageOptions,
@@ -135,14 +151,22 @@ def sif(
     nodes: Annotated[
         int, Range(1, 128), "nodes that share one model, an MPI rank each; --gpus are those of one node"
     ] = 1,
+    model_uri: Annotated[
+        str | None, "s3://BUCKET/PATH or gs://BUCKET/PATH: adds a script that fetches the repository"
+    ] = None,
+    storage_endpoint: Annotated[str | None, "URL of another server with S3's protocol than AWS's"] = None,
     archive: Annotated[bool, "put the image's tar into the folder, for a machine without Docker"] = False,
 ) -> int:
     """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
     from ftbuild.text import reporter
+    from ftserve import stored
     from ftserve.deployment import gpu_indices
     from ftserve.targets import apptainer
 
     deployed = decided(image, server, model_repo, gpu_indices(gpus), nodes=nodes)
-    made = apptainer.write(deployed, out, archive=archive, report=reporter.to_stderr)
+    # There rclone is a program of the node.
+    fetcher = None if model_uri and model_uri.startswith("oci://") else "rclone"
+    where = stored.parse(model_uri, fetcher, storage_endpoint) if model_uri else None
+    made = apptainer.write(deployed, out, archive=archive, stored=where, report=reporter.to_stderr)
     print(f"wrote {made or out}")
     return 0

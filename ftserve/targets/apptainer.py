@@ -13,18 +13,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ftbuild import triton
-from ftbuild.errors import BuildError, HostError
+from ftbuild.errors import BuildError, ConfigError, HostError
 from ftbuild.host import files, shell
 from ftbuild.host.shell import CommandFailed
 from ftbuild.text.reporter import Reporter
 from ftserve import health, several_nodes
 from ftserve.deployment import Deployment
+from ftserve.stored import Stored
 
 PROGRAM = "apptainer"
 DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
 START, BATCH = "triton_start.sh", "triton.sbatch"
 ASK, PROBE = "triton_probe.sh", "probe.py"
 LOG = "build.log"
+FETCH, FETCHED = "fetch_models.sh", "models"
 # A job whose server ends by itself is queued again so often.
 RESTARTS = 20
 # `apptainer --cleanenv` keeps out the variables of a batch system: OpenMPI would see SLURM_* and call srun,
@@ -161,11 +163,28 @@ trap 'kill "$watcher" 2> /dev/null' EXIT
 """
 
 
-def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str]:
-    """Return file name -> text; the image comes from the engine, or with `archive` from a tar."""
+# Credentials are in the environment, or where rclone and the clouds' own programs keep them.
+_FETCH = """\
+#!/bin/bash
+# Fetches the model repository into a folder beside this script, or into another:  {fetch} [FOLDER]
+# It needs rclone (on a cluster: module load rclone). What is there already is not fetched again.
+set -euo pipefail
+here=$(cd "$(dirname "${{BASH_SOURCE[0]}}")" && pwd)
+{variables}exec {command} "${{1:-$here/{folder}}}"
+"""
+
+
+def render(
+    deployment: Deployment, *, archive: bool = False, stored: Stored | None = None
+) -> Mapping[str, str]:
+    """Return file name -> text; the image comes from the engine, or with `archive` from a tar.
+
+    For models that are `stored` in object storage there is a script that fetches them into a folder beside.
+    """
     return {
         DEFINITION: _definition(deployment, archive),
-        START: _start(deployment),
+        START: _start(deployment, fetched=stored is not None),
+        **({FETCH: _fetch(stored)} if stored else {}),
         ASK: _ask(deployment),
         PROBE: health.SCRIPT,
         BATCH: _batch(deployment),
@@ -173,16 +192,23 @@ def render(deployment: Deployment, *, archive: bool = False) -> Mapping[str, str
     }
 
 
-def write(deployment: Deployment, folder: Path, *, archive: bool = False, report: Reporter) -> Path | None:
+def write(
+    deployment: Deployment,
+    folder: Path,
+    *,
+    archive: bool = False,
+    stored: Stored | None = None,
+    report: Reporter,
+) -> Path | None:
     """Write the files, with `archive` the image's tar as well, and build the .sif if Apptainer is installed.
 
     Returns the .sif, or None where it must be built elsewhere, from the archive. Raises HostError when
     Apptainer is missing and there is no archive, BuildError with the log when it fails; the other files stay.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    for name, text in render(deployment, archive=archive).items():
+    for name, text in render(deployment, archive=archive, stored=stored).items():
         (folder / name).write_text(text, encoding="utf-8")
-    for script in (START, ASK):
+    for script in (START, ASK, *([FETCH] if stored else [])):
         (folder / script).chmod(0o755)
     if archive:
         report(f"saving {deployment.image} to {folder / ARCHIVE}")
@@ -237,7 +263,18 @@ def _tagged(image: str) -> str:
     return image if ":" in image.rpartition("/")[2] else f"{image}:latest"
 
 
-def _start(deployment: Deployment) -> str:
+def _fetch(stored: Stored) -> str:
+    if stored.image:
+        raise ConfigError(
+            "a job fetches no models from a registry",
+            hint="invoke model-repo.pull fetches them into a folder, for --model-repo",
+        )
+    variables = "".join(f"export {name}={shlex.quote(value)}\n" for name, value in stored.environment.items())
+    command = shlex.join(["rclone", *stored.command[:-1]])
+    return _FETCH.format(fetch=FETCH, folder=FETCHED, variables=variables, command=command)
+
+
+def _start(deployment: Deployment, *, fetched: bool) -> str:
     exports = [
         f'export "${{prefix}}_{name}"={shlex.quote(value)}\n'
         for name, value in deployment.environment.items()
@@ -246,7 +283,9 @@ def _start(deployment: Deployment) -> str:
     nodes = _NODES.format(script=several_nodes.SCRIPT_NAME, port=several_nodes.PORT)
     return _START.format(
         start=START,
-        models=shlex.quote(str(deployment.models or "")),
+        models=f"$here/{FETCHED}"
+        if fetched and not deployment.models
+        else shlex.quote(str(deployment.models or "")),
         gpus=gpus,
         gpus_shown=gpus or "none",
         runtime=_RUNTIME.format(image=IMAGE, definition=DEFINITION),

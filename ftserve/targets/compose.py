@@ -10,9 +10,12 @@ from ftbuild.errors import ConfigError
 from ftserve import front_options, health
 from ftserve.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
 from ftserve.front_options import Front
+from ftserve.stored import CREDENTIALS, Stored
 from ftserve.targets import yaml_text
 
 SERVICE, FRONT_SERVICE = "triton", "openai"
+# The service that fetches models, and the volume that they are fetched into.
+FETCH, MODELS = "fetch", "models"
 # Longer than the front waits for answers that are being computed.
 FRONT_STOP_SECONDS = 60
 _ASK = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20)"
@@ -20,14 +23,44 @@ _ASK = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=
 START_PERIOD = "15m"
 
 
-def render(deployment: Deployment) -> str:
-    """Return the text of a `compose.yaml`, for `docker compose up --detach`."""
-    return yaml_text.dump(_literal(_project(deployment)))
+def render(deployment: Deployment, stored: Stored | None = None) -> str:
+    """Return the text of a `compose.yaml`, for `docker compose up --detach`.
+
+    What is `stored` in object storage is fetched into a volume by a service that ends before the server
+    starts.
+    """
+    if stored is None and deployment.models is None:
+        raise ConfigError("Compose mounts a folder", hint="--model-repo DIR, or --model-uri s3://BUCKET/PATH")
+    if stored and stored.image:
+        raise ConfigError(
+            "Compose mounts no models from a registry",
+            hint="invoke model-repo.pull fetches them into a folder, for --model-repo",
+        )
+    if stored and deployment.front:
+        raise ConfigError("the OpenAI front needs the tokenizer in a folder", hint="--model-repo DIR alone")
+    project = _project(deployment)
+    return yaml_text.dump(_literal(_fetched(project, stored) if stored else project))
+
+
+def _fetched(project: dict[str, Any], stored: Stored) -> dict[str, Any]:
+    """Return the project with a service that fetches the models, and a volume for them."""
+    server = project["services"][SERVICE]
+    server["volumes"] = [{"type": "volume", "source": MODELS, "target": triton.MODELS, "read_only": True}]
+    server["depends_on"] = {FETCH: {"condition": "service_completed_successfully"}}
+    fetch = {
+        "image": stored.fetcher,
+        "command": list(stored.command),
+        # Those without a value are taken from whoever starts it.
+        "environment": {**stored.environment, **dict.fromkeys(CREDENTIALS)},
+        "volumes": [{"type": "volume", "source": MODELS, "target": triton.MODELS}],
+        "read_only": True,
+        "tmpfs": [f"{TMP}:size={TMP_SIZE // MIB}m"],
+        "security_opt": ["no-new-privileges:true"],
+    }
+    return {**project, "services": {FETCH: fetch, **project["services"]}, "volumes": {MODELS: {}}}
 
 
 def _project(deployment: Deployment) -> dict[str, Any]:
-    if deployment.models is None:
-        raise ConfigError("Compose mounts a folder", hint="--model-repo DIR")
     service: dict[str, Any] = {
         "image": deployment.image,
         "command": list(deployment.command),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
+from ftserve import stored
 from ftserve.deployment import Deployment
 from ftserve.image_choice import USER
 from ftserve.targets import kubernetes, yaml_text
+from ftserve.targets.kubernetes_pods import Pods
 
 FORMAT = "fastertransformer"
 # KServe mounts what a storage URI names here (its docs, "Storage").
@@ -27,13 +29,16 @@ class Service:
     storage: str
     least: int = 1
     most: int = 1
+    pods: Pods = field(default_factory=Pods)
 
     def __post_init__(self) -> None:
         if not _URI.fullmatch(self.storage):
             raise ConfigError(
                 f"{self.storage[:80]!r} is not a storage URI of KServe",
-                hint="--storage-uri pvc://CLAIM/FOLDER, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER",
+                hint="--storage-uri pvc://CLAIM/FOLDER, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, oci://IMAGE@DIGEST",
             )
+        if self.storage.startswith("oci://"):
+            stored.parse(self.storage)
         if not 1 <= self.least <= self.most:
             raise ConfigError(
                 f"no number of pods is between {self.least} and {self.most}",
@@ -48,11 +53,12 @@ def render(deployment: Deployment, service: Service) -> str:
             "the OpenAI front has no place in KServe's pods", hint="invoke serve.k8s --openai, without KServe"
         )
     labels = kubernetes.labels(deployment)
-    return yaml_text.dump(
+    documents = (
         kubernetes.probe(deployment),
         _runtime(deployment, labels),
         _service(deployment, labels, service),
     )
+    return yaml_text.dump(*map(service.pods.labelled, documents))
 
 
 def _runtime(deployment: Deployment, labels: dict[str, str]) -> dict[str, Any]:
@@ -89,6 +95,7 @@ def _service(deployment: Deployment, labels: dict[str, str], service: Service) -
                 "minReplicas": service.least,
                 "maxReplicas": service.most,
                 "automountServiceAccountToken": False,
+                **service.pods.spec(),
                 "model": {
                     "modelFormat": {"name": FORMAT, "version": "1"},
                     "runtime": deployment.name,

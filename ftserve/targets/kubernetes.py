@@ -16,8 +16,15 @@ from ftbuild.errors import ConfigError
 from ftserve import health, several_nodes
 from ftserve.deployment import MIB, TMP, TMP_SIZE, Deployment
 from ftserve.image_choice import USER
+from ftserve.stored import CREDENTIALS, FOLDER, Stored
 from ftserve.targets import kubernetes_front, kubernetes_nodes, kubernetes_operations, yaml_text
+from ftserve.targets.kubernetes_pods import Pods
 
+_RIGHTS = {
+    "readOnlyRootFilesystem": True,
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+}
 # The resource name of NVIDIA's device plugin.
 GPU = "nvidia.com/gpu"
 # Half an hour to load a model before a pod counts as failed.
@@ -32,7 +39,8 @@ LONGEST_CLAIM = 253
 class Cluster:
     """What a cluster gives to a deployment.
 
-    The repository comes from a PersistentVolumeClaim, or without `claim` from the same folder on every node.
+    The repository comes from a PersistentVolumeClaim, or from where it is `stored`, with the credentials of
+    the Secret `storage_secret`, or without either from the same folder on every node.
     `secret` is the Secret with the API keys of the OpenAI front. With `most_replicas` an autoscaler decides
     between `replicas` and that number, by `pending` requests that wait in each pod. `isolated` closes the
     pods to other namespaces, but for the metrics to that of the `monitoring`, which gets a ServiceMonitor and
@@ -47,11 +55,24 @@ class Cluster:
     pending: int = kubernetes_operations.PENDING
     isolated: bool = False
     monitoring: str | None = None
+    stored: Stored | None = None
+    storage_secret: str | None = None
+    pods: Pods = field(default_factory=Pods)
     node_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
 
     def __post_init__(self) -> None:
         _require_name("--pvc", "a claim", self.claim)
         _require_name("--openai-secret", "a Secret", self.secret)
+        _require_name("--storage-secret", "a Secret", self.storage_secret)
+        if self.stored and self.claim:
+            raise ConfigError("--pvc and --model-uri name the same thing", hint="leave one of them out")
+        if self.isolated and self.stored and self.stored.fetcher:
+            raise ConfigError(
+                "--network-policy closes the way to the object storage, too",
+                hint="a registry's models come through the node: invoke model-repo.push, or --pvc",
+            )
+        if self.storage_secret and not (self.stored and self.stored.fetcher):
+            raise ConfigError("--storage-secret is for object storage", hint="--model-uri s3://BUCKET/PATH")
         _require_name("--monitoring", "a namespace", self.monitoring)
         if self.replicas < 1:
             raise ConfigError(
@@ -74,7 +95,8 @@ def render(deployment: Deployment, cluster: Cluster | None = None) -> str:
 
     The cluster chooses the GPUs of a pod: only their number counts.
     """
-    return yaml_text.dump(*_documents(deployment, cluster or Cluster()))
+    cluster = cluster or Cluster()
+    return yaml_text.dump(*map(cluster.pods.labelled, _documents(deployment, cluster)))
 
 
 def _documents(deployment: Deployment, cluster: Cluster) -> Iterator[dict[str, Any]]:
@@ -173,14 +195,55 @@ def _pod(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "automountServiceAccountToken": False,
-            "containers": containers,
+            **cluster.pods.spec(),
+            **_fetching(cluster),
+            "containers": [_finding(each, cluster.stored) for each in containers],
             "volumes": [
-                {"name": "models", **_models(deployment, cluster.claim)},
+                {"name": "models", **_models(deployment, cluster)},
                 *volumes(deployment),
                 *secrets,
             ],
         },
     }
+
+
+def _fetching(cluster: Cluster) -> dict[str, Any]:
+    """Return the container that fetches the models before the others start, where one has to."""
+    stored = cluster.stored
+    if stored is None or not stored.fetcher:
+        return {}
+    container: dict[str, Any] = {
+        "name": "fetch",
+        "image": stored.fetcher,
+        "imagePullPolicy": "IfNotPresent",
+        "args": [word.replace("$", "$$") for word in stored.command],
+        "env": [{"name": name, "value": value} for name, value in stored.environment.items()],
+        "securityContext": _RIGHTS,
+        "volumeMounts": [
+            {"name": "models", "mountPath": triton.MODELS},
+            {"name": "tmp", "mountPath": TMP},
+        ],
+    }
+    if cluster.storage_secret:
+        # One by one: a Secret shall not say what is fetched, nor by which proxy.
+        secret = {"name": cluster.storage_secret, "optional": True}
+        container["env"] += [
+            {"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in CREDENTIALS
+        ]
+    return {"initContainers": [container]}
+
+
+def _finding(container: dict[str, Any], stored: Stored | None) -> dict[str, Any]:
+    """Return a container that finds the models where an image has them: below a folder of it."""
+    if stored is None or stored.image is None:
+        return container
+    mounts = [
+        {**mount, "subPath": "/".join(filter(None, (FOLDER, mount.get("subPath"))))}
+        if mount["name"] == "models"
+        else mount
+        for mount in container["volumeMounts"]
+    ]
+    return {**container, "volumeMounts": mounts}
 
 
 def volumes(deployment: Deployment) -> list[dict[str, Any]]:
@@ -216,11 +279,7 @@ def container(deployment: Deployment) -> dict[str, Any]:
         "startupProbe": {**_ready(), "failureThreshold": START_PROBES},
         "readinessProbe": {**_ready(), "failureThreshold": health.FAILURES},
         "livenessProbe": _alive(deployment),
-        "securityContext": {
-            "readOnlyRootFilesystem": True,
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": _RIGHTS,
         "volumeMounts": [
             {"name": "shared-memory", "mountPath": "/dev/shm"},
             {"name": "tmp", "mountPath": TMP},
@@ -270,11 +329,17 @@ def probe(deployment: Deployment) -> dict[str, Any]:
     }
 
 
-def _models(deployment: Deployment, claim: str | None) -> dict[str, Any]:
-    if claim:
-        return {"persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
+def _models(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
+    if cluster.claim:
+        return {"persistentVolumeClaim": {"claimName": cluster.claim, "readOnly": True}}
+    if cluster.stored:
+        image = cluster.stored.image
+        # A volume of the type image is pulled by its digest, with the pod's secrets (KEP 4639).
+        return {"image": {"reference": image, "pullPolicy": "IfNotPresent"}} if image else {"emptyDir": {}}
     if deployment.models is None:
-        raise ConfigError("a pod needs the model repository", hint="--model-repo DIR or --pvc NAME")
+        raise ConfigError(
+            "a pod needs the model repository", hint="--model-repo DIR, --pvc NAME or --model-uri URI"
+        )
     return {"hostPath": {"path": str(deployment.models), "type": "Directory"}}
 
 

@@ -23,8 +23,7 @@ NODE, NPM = "node", "npm"
 def program(tried: Client) -> list[str]:
     """Return the command that runs the client's program; skips where the client cannot be had."""
     if not tried.of_node:
-        folder = _environment(tried, sys.version, _install_python)
-        return [str(folder / "bin" / "python"), str(tried.source)]
+        return [interpreter(tried), str(tried.source)]
     for needed in (NODE, NPM):
         if shutil.which(needed) is None:
             pytest.skip(f"{tried.name} needs the program {needed}, which `bootstrap` does not install")
@@ -33,6 +32,11 @@ def program(tried: Client) -> list[str]:
     # Node looks for packages beside a program.
     shutil.copy(tried.source, folder)
     return [NODE, str(folder / tried.source.name)]
+
+
+def interpreter(tried: Client) -> str:
+    """Return the Python of an environment; skips where its packages cannot be had."""
+    return str(_environment(tried, sys.version, _install_python) / "bin" / "python")
 
 
 def _environment(tried: Client, interpreter: str, install: Callable[[Client, Path], None]) -> Path:
