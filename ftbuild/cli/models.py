@@ -200,7 +200,9 @@ def model_repo(
         "over several GPUs 0)",
     ] = None,
     session_tokens: Annotated[
-        int, Range(1, LARGEST), "tokens of prompt and answer that each of these has memory for"
+        int,
+        Range(1, LARGEST),
+        "tokens of prompt and answer that each of these has memory for; of t5, half of them for each",
     ] = 2048,
     instances: Annotated[
         int,

@@ -280,6 +280,7 @@ class ExtraModel(Model):
 
     family: Name
     ft: SpecifierText = Field(default=">=0", description="FasterTransformer versions that convert it")
+    gpus: Literal[2, 4] = Field(default=2, description="the most GPUs that its weights are split over")
 
 
 class ModelsConfig(Model):
@@ -322,6 +323,10 @@ class ModelsConfig(Model):
             for name, model in self.extra.items()
             if model.family in served and version in SpecifierSet(model.ft)
         }
+
+    def gpus(self, name: str) -> int:
+        """Return the most GPUs that the weights of a model of the smoke test are split over."""
+        return self.extra[name].gpus if name in self.extra else 2
 
     def template(self, family: str) -> str:
         """Return the family whose models of upstream serve `family`: itself, or that of `served_as`."""

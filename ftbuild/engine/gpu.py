@@ -176,7 +176,7 @@ def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
 
 def memory_used(running: Container, index: int = 0) -> int | None:
     """Return the bytes in use on a GPU of a running container, by whomever; None if that is not known."""
-    return _memory(running, "all", index)
+    return _told(running, "all", index)
 
 
 def own_memory(running: Container, index: int = 0) -> int | None:
@@ -184,7 +184,12 @@ def own_memory(running: Container, index: int = 0) -> int | None:
 
     Only where the driver `tells_processes`.
     """
-    return _memory(running, "own", index) or None
+    return _told(running, "own", index) or None
+
+
+def busy(running: Container, index: int = 0) -> int | None:
+    """Return the percentage of the last moments that a GPU has computed; None if that is not known."""
+    return _told(running, "busy", index)
 
 
 def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool:
@@ -201,6 +206,7 @@ def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool
         return False
 
 
-def _memory(running: Container, whose: str, index: int) -> int | None:
-    code, text = running.exec_run(["python3", "-c", _NVML, whose, str(index)])
+def _told(running: Container, what: str, index: int) -> int | None:
+    """Return what NVML tells in a running container (nvml.py); None where it does not."""
+    code, text = running.exec_run(["python3", "-c", _NVML, what, str(index)])
     return int(text) if code == 0 and isinstance(text, bytes) else None

@@ -6,6 +6,7 @@ The suite is a pytest process of its own, so that it can be run by hand.
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -40,6 +41,10 @@ SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 # The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
 COMPARED = "answers are the references"
+# What pytest says when a test begins or ends, in one process and in several; not of one that fails.
+_OF_EACH_TEST = re.compile(
+    r"(\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
+)
 # The patch that replays steps as CUDA graphs.
 REPLAYS = "0450-step-graphs.patch"
 
@@ -257,4 +262,4 @@ def _suite(folder: Path, report: Reporter, servers: int = 1) -> None:
 
 def _is_news(line: str) -> bool:
     """Return whether a line of pytest says more than that a test begins or has passed: the log has those."""
-    return bool(line.strip()) and ("::" not in line or "FAILED" in line or "ERROR" in line)
+    return bool(line.strip()) and not _OF_EACH_TEST.match(line)

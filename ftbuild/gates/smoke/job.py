@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild.config.families import Tensors, Vectors
-from ftbuild.gates.smoke.models import WEIGHTS
-from ftbuild.models import config_ini
+from ftbuild.gates.smoke.models import CONFIG, WEIGHTS
+from ftbuild.models import config_ini, config_pbtxt
 
 # Those that every family is compared in.
 DTYPES = ("fp32", "fp16")
@@ -19,6 +19,16 @@ DTYPES = ("fp32", "fp16")
 BF16 = "bf16"
 # Weights of int8, computed with in fp16.
 INT8 = "int8"
+# Ways of a model over several GPUs: of a family's own, and of one whose layers and heads divide by four.
+OVER_TWO: Sequence[Mapping[str, int]] = ({"tensor_para": 2}, {"pipeline_para": 2})
+INSTANCES: Sequence[Mapping[str, int]] = ({"instances": 2}, {"instances": 4})
+OVER_FOUR: Sequence[Mapping[str, int]] = (
+    {"tensor_para": 4},
+    {"tensor_para": 2, "pipeline_para": 2},
+    {"pipeline_para": 4},
+    *INSTANCES,
+)
+FOUR = "*-four"
 # How the names of files begin that the load test writes, one for each variant.
 LOADS = "smoke-load-"
 
@@ -36,17 +46,18 @@ class Variant:
     tensor_para: int = 1
     pipeline_para: int = 1
     decoupled: bool = False
+    instances: int = 1
     alone: bool = False
 
     def __str__(self) -> str:
-        split = {"tp": self.tensor_para, "pp": self.pipeline_para}
+        split = {"tp": self.tensor_para, "pp": self.pipeline_para, "x": self.instances}
         parts = [self.model, self.dtype, *(f"{how}{number}" for how, number in split.items() if number > 1)]
         return "-".join([*parts, *(["streamed"] if self.decoupled else [])])
 
     @property
     def gpus(self) -> int:
         """The number of GPUs that it is served on."""
-        return self.tensor_para * self.pipeline_para
+        return self.tensor_para * self.pipeline_para * self.instances
 
     @property
     def is_alone(self) -> bool:
@@ -105,13 +116,21 @@ class Job:
     def lacks(self, variant: Variant) -> str | None:
         """Return why a variant cannot be tested here, or None."""
         if self.style and variant.gpus > len(self.gpus):
-            return f"needs {variant.gpus} GPUs, {len(self.gpus)} is there"
+            return (
+                f"needs {variant.gpus} GPUs, {len(self.gpus)} {'is' if len(self.gpus) == 1 else 'are'} there"
+            )
         if variant.decoupled and not self.models[variant.model].streams:
             return f"this release does not stream {variant.model}"
         stages = variant.pipeline_para
         if stages > 1 and (layers := config_ini.read(self.weights(variant)).layers) % stages:
             return f"its {layers} layers cannot be split over {stages} stages"
+        if variant.instances > 1 and not config_pbtxt.has_instances(self.template(variant)):
+            return "a model of this release has one instance"
         return None
+
+    def template(self, variant: Variant) -> str:
+        """Return upstream's config.pbtxt of a variant's model."""
+        return (self.prepared / variant.model / CONFIG).read_text()
 
     def devices(self, variant: Variant) -> Sequence[int]:
         """Return the GPUs that a variant is served on, by number; none on CPUs."""
@@ -141,7 +160,7 @@ class Job:
         """
         names = "|".join(map(re.escape, sorted(self.models, key=len, reverse=True)))
         types = "|".join((*DTYPES, BF16, INT8))
-        found = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-[tp]p\d+)*(?:-streamed)?)(?=[\]-])", test)
+        found = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-(?:tp|pp|x)\d+)*(?:-streamed)?)(?=[\]-])", test)
         return found[1] if found else ""
 
     def write(self, file: Path) -> None:
@@ -179,5 +198,5 @@ def read(file: Path) -> Job:
         )
         for name, m in record["models"].items()
     }
-    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record["indices"])}
+    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record.get("indices", ()))}
     return Job(**{**record, **paths, "models": models})

@@ -66,12 +66,21 @@ class Connected:
     def gpu_memory(self) -> int:
         """Return the bytes in use on the first of its GPUs; 0 without one, or if unknown.
 
-        Those of the server alone where the driver tells them, else of all processes there.
+        Those of the server alone where the driver tells them, else of all processes there. Raises SmokeError
+        where the driver told them before, and does not any more.
         """
         if not self.on_gpu:
             return 0
-        read = gpu.own_memory if self.task.tells_processes else gpu.memory_used
-        return read(self.server.container.get_wrapped_container(), self.task.devices(self.variant)[0]) or 0
+        container, device = self.server.container.get_wrapped_container(), self.task.devices(self.variant)[0]
+        if not self.task.tells_processes:
+            return gpu.memory_used(container, device) or 0
+        if (own := gpu.own_memory(container, device)) is None:
+            raise SmokeError(
+                f"NVML does not tell the memory that {self.variant} has on GPU {device}",
+                hint="does the server still run? With `tells_processes` false in smoke-job.json the suite "
+                "reads the memory of all processes",
+            )
+        return own
 
     def close(self) -> None:
         """End the connections."""
@@ -190,7 +199,7 @@ def serving(
     """
     prepared = task.prepared / variant.model
     int8 = variant.dtype == INT8
-    template = (prepared / models.CONFIG).read_text()
+    template = task.template(variant)
     weights = task.weights(variant)
     text = config_pbtxt.fill_template(
         template,
@@ -200,6 +209,7 @@ def serving(
         data_type=COMPUTES_INT8 if int8 else variant.dtype,
         int8=int8,
         decoupled=variant.decoupled,
+        instances=variant.instances,
         limits=limits,
     )
     tensors = task.models[variant.model].tensors

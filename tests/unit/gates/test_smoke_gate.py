@@ -157,6 +157,26 @@ def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config
     assert {name: model.streams for name, model in older.job().models.items()} == {"gpt": False, "t5": False}
 
 
+@pytest.mark.parametrize(
+    ("line", "news"),
+    [
+        ("", False),
+        ("test_a.py::test_b[http-gpt-fp32-one] ", False),
+        ("test_a.py::test_b[http-gpt-fp32-one] PASSED                 [  3%]", False),
+        ("test_a.py::test_b[http-gpt-fp32-one] SKIPPED (needs 2 GPUs)    [  3%]", False),
+        ("[gw0] [ 61%] PASSED suite/test_a.py::test_b[gpt-fp32] ", False),
+        ("[gw11] [  1%] SKIPPED suite/test_a.py::test_b[gpt-fp32] ", False),
+        ("[gw0] [  1%] FAILED suite/test_a.py::test_b[gpt-fp32] ", True),
+        ("test_a.py::test_b[gpt-fp32] FAILED                 [  3%]", True),
+        ("FAILED test_a.py::test_b[gpt-fp32] - ftbuild.errors.SmokeError", True),
+        ("    terminate called after throwing an instance of 'std::runtime_error'", True),
+        ("212 of 608 tests in 1 min 20 s, about 2 min 30 s left", True),
+    ],
+)
+def test_tests_that_begin_or_pass_are_in_the_log_alone(line: str, news: bool) -> None:
+    assert gate._is_news(line) is news
+
+
 def test_several_servers_run_side_by_side_and_the_record_says_how_many(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,7 +219,6 @@ def test_a_wrong_answer_fails_the_gate_and_is_in_the_record(make: Make) -> None:
     assert isinstance(found, GateReport)
     assert found.exit_code == 9
     assert [f.facts["served"] for f in found.failed] == ["t5-fp16"]
-    assert gate._is_news("[gw0] [ 1%] FAILED test_a.py::test_b[t5-fp16]")
     problem = evidence.objection(SMOKE, run.subject.plan, run.subject.folder, IDS)
     assert problem == f"smoke failed: {gate.COMPARED}"
 

@@ -20,16 +20,22 @@ import pytest
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
-from ftbuild.engine import nvml
+from ftbuild.engine import gpu, nvml
 from ftbuild.engine.gpu import Gpu
+from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import gate, junit, places, progress
 from ftbuild.gates.smoke.job import Job, Variant
 from ftbuild.gates.smoke.models import WEIGHTS
 from ftbuild.gates.smoke.progress import Progress
+from ftbuild.gates.smoke.served import Connected
+from ftbuild.text.results import State
 from testing import ROOT, recorded_servers
 from testing.recorded_servers import Stay
 
 GIB = 2**30
+# Those of the models that the suite is run with here.
+FOUR = ("gpt", "t5")
+MODELS = (*FOUR, "opt", "bert", "mt5", "gptneox-head-48", *(f"{family}-four" for family in FOUR))
 
 
 def gpus(number: int, memory: int = 80) -> list[Gpu]:
@@ -88,17 +94,24 @@ def test_processes_share_the_gpus_evenly() -> None:
 
 @pytest.fixture(scope="module")
 def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """The job of a release's cell on two GPUs, with weights of which only the layers are known."""
+    """The job of a release's cell on four GPUs, with weights of which only the layers are known."""
     (plan,) = plans(config, Selection(config.folder, ["22.12"], ["90"]))
     prepared = tmp_path_factory.mktemp("models")
     known = gate.tested_models(config, plan, ())
     extra = config.models.extra_models("5.3")
     tested = {**known, **{name: replace(known[family], family=family) for name, family in extra.items()}}
+    tested = {name: tested[name] for name in MODELS}
     for name in tested:
-        weights = prepared / name / WEIGHTS / "1-gpu"
-        weights.mkdir(parents=True)
-        (weights / "config.ini").write_text("[gpt]\nnum_layer=2\n")
-    return Job("sha256:1", prepared, tested, "cdi", ["GPU"] * 2, replays=True, tells_processes=True)
+        layers = 4 if name.endswith("-four") else 2
+        (prepared / name).mkdir()
+        (prepared / name / "config.pbtxt").write_text(
+            'backend: "fastertransformer"\ninput [{ name: "input_ids" data_type: TYPE_UINT32 dims: [-1] }]\n'
+        )
+        for split in ("1-gpu", "2-gpu"):
+            weights = prepared / name / WEIGHTS / split
+            weights.mkdir(parents=True)
+            (weights / "config.ini").write_text(f"[gpt]\nnum_layer={layers}\n")
+    return Job("sha256:1", prepared, tested, "cdi", ["GPU"] * 4, replays=True, tells_processes=True)
 
 
 def suite(task: Job, folder: Path, *more: str) -> str:
@@ -106,7 +119,16 @@ def suite(task: Job, folder: Path, *more: str) -> str:
     task.write(folder / gate.JOB)
     command = [sys.executable, "-m", "pytest", "-c", f"{gate.SUITE}/pytest.ini", f"--rootdir={gate.SUITE}"]
     done = subprocess.run(
-        [*command, "-p", "testing.recorded_servers", "--job", str(folder / gate.JOB), *more, str(gate.SUITE)],
+        [
+            *command,
+            "-p",
+            "testing.recorded_servers",
+            "--job",
+            str(folder / gate.JOB),
+            "--tb=no",
+            *more,
+            str(gate.SUITE),
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -137,13 +159,15 @@ def test_several_processes_run_the_same_tests_and_start_each_server_once(task: J
         "gpt-fp32",
         "t5-fp16",
         "gpt-fp32-tp2",
+        *(f"{family}-four-fp32-{way}" for family in FOUR for way in ("tp4", "tp2-pp2", "pp4", "x2", "x4")),
         "bert-fp32",
         "mt5-fp32",
     }
     first = [stay for stay in stays if not stay.within]
     assert max(Counter(stay.variant for stay in first).values()) == 1
     assert len({stay.process for stay in stays}) == 3
-    assert {stay.devices for stay in stays if not stay.alone} == {(0,), (1,)}
+    assert {stay.devices for stay in stays if not stay.alone} == {(0,), (1,), (2,)}
+    assert {stay.devices for stay in stays if stay.alone} == {(0, 1), (2, 3), (0, 1, 2, 3)}
     assert any(one.overlaps(other) for one, other in combinations(stays, 2))
     assert not list(crowds(stays))
 
@@ -156,9 +180,15 @@ def crowds(stays: list[Stay]) -> Iterator[tuple[Stay, Stay]]:
 
 
 def test_where_the_driver_tells_no_process_what_reads_the_memory_is_alone(task: Job, tmp_path: Path) -> None:
-    blind = replace(task, tells_processes=False)
-    options = ("-k", "gpt-fp32 and (stop_word or leaves_no_memory) or opt-fp32 and (malformed or bad_word)")
-    suite(blind, tmp_path, *options, "--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder")
+    blind = replace(task, tells_processes=False, gpus=["GPU"])
+    asked = "gpt-fp32 and (stop_word or leaves_no_memory) or opt-fp32 and (malformed or bad_word)"
+    options: tuple[str, ...] = ("-k", f"{asked} or gpt-four and instances")
+    xml = tmp_path / gate.JUNIT
+    options += ("--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
+    suite(blind, tmp_path, *options)
+    results = junit.results(xml, "runtime")
+    reasons = {r.detail for r in results if r.state is State.SKIP and "four" in r.facts["served"]}
+    assert reasons == {"needs 2 GPUs, 1 is there", "needs 4 GPUs, 1 is there"}
     stays = recorded_servers.read(tmp_path / "stays")
     assert Counter(
         (stay.variant, stay.alone) for stay in stays if stay.variant[-3:-1] not in ("tp", "pp")
@@ -232,6 +262,10 @@ class Library:
         memory._obj.used = (device.value or 0) * GIB
         return 0
 
+    def nvmlDeviceGetUtilizationRates(self, device: ctypes.c_void_p, rates: Any) -> int:  # noqa: N802
+        rates._obj.gpu = 40 + (device.value or 0)
+        return 0
+
     def _list(self, device: ctypes.c_void_p, count: Any, found: Any) -> int:
         listed = self.processes if device.value == 2 else {}
         for place, (pid, used) in enumerate(listed.items()):
@@ -240,23 +274,50 @@ class Library:
         return 0
 
 
+def test_a_server_counts_its_own_memory_where_that_is_told_and_all_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: dict[str, int | None] = {"own": 3, "all": 50}
+    asked: list[int] = []
+
+    def read(whose: str) -> Any:
+        def of(container: object, device: int) -> int | None:
+            asked.append(device)
+            return told[whose]
+
+        return of
+
+    monkeypatch.setattr(gpu, "own_memory", read("own"))
+    monkeypatch.setattr(gpu, "memory_used", read("all"))
+    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 2, tells_processes=True, place=1)
+    server: Any = SimpleNamespace(container=SimpleNamespace(get_wrapped_container=lambda: None))
+    here, blind = (Connected(Variant("gpt"), server, t) for t in (task, replace(task, tells_processes=False)))
+    assert (here.gpu_memory(), blind.gpu_memory(), asked) == (3, 50, [1, 1])
+    told.update(own=None, all=None)
+    assert blind.gpu_memory() == 0
+    with pytest.raises(SmokeError, match="NVML does not tell the memory that gpt-fp32 has on GPU 1"):
+        here.gpu_memory()
+    assert Connected(Variant("gpt"), server, replace(task, style=None)).gpu_memory() == 0
+
+
 @pytest.mark.parametrize("lists", nvml.LISTS)
 def test_the_memory_of_own_processes_is_told_apart(lists: str) -> None:
     here, gone = os.getpid(), 2**22 + 1  # no process has a larger number (proc(5), pid_max)
     library: Any = Library({here: 5 * GIB, gone: 7 * GIB, os.getppid(): nvml.UNKNOWN}, lists)
-    assert (nvml.of_all(library, 1), nvml.of_each(library, 1)) == (2 * GIB, {here: 5 * GIB})
+    assert (nvml.of_all(library, 1), nvml.of_each(library, 1)) == (2 * GIB, {here: 5 * GIB, gone: 7 * GIB})
+    assert nvml.busy(library, 1) == 42
     assert nvml.of_each(library, 0) == nvml.of_each(library, 9) == {}
-    with pytest.raises(SystemExit, match="the memory of GPU 9"):
+    with pytest.raises(SystemExit, match="GPU 9: NVML ended with 2"):
         nvml.of_all(library, 9)
 
 
 @pytest.mark.parametrize(
     ("listed", "told"),
-    [(os.getpid(), True), (2**22 + 1, False), (None, False)],
+    [([os.getpid()], True), ([2**22 + 1], False), ([os.getpid(), 2**22 + 1], False), ([], False)],
 )
-def test_a_driver_tells_processes_if_one_finds_itself(listed: int | None, told: bool) -> None:
+def test_a_driver_tells_processes_if_one_finds_itself_alone(listed: list[int], told: bool) -> None:
     cuda: Any = SimpleNamespace(cuInit=lambda flags: 0, cuDevicePrimaryCtxRetain=lambda context, device: 0)
-    library: Any = Library({listed: GIB} if listed else {})
+    library: Any = Library(dict.fromkeys(listed, GIB))
     assert nvml.tells(library, cuda) is told
     cuda.cuInit = lambda flags: 100
     assert not nvml.tells(library, cuda)

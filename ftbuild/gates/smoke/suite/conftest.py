@@ -53,6 +53,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "variants(dtypes, extra, ...): ways of serving to test (repeatable)")
+    config.addinivalue_line("markers", "over_gpus: also every way of a model over several GPUs, in fp32")
     place = int(re.sub(r"\D", "", os.environ.get(WORKER, "")) or 0)
     config.stash[JOB] = replace(job.read(config.getoption("--job")), place=place)
     config.stash[STAGE] = ExitStack()
@@ -62,7 +63,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = next((each for each in SERVERS if each in metafunc.fixturenames), None)
     if name is None:
         return
-    marked = [marker.kwargs for marker in metafunc.definition.iter_markers("variants")] or [{}]
+    marked = [marker.kwargs for marker in metafunc.definition.iter_markers("variants")]
+    if metafunc.definition.get_closest_marker("over_gpus"):
+        marked += [{"dtypes": ("fp32",), **way} for way in job.OVER_TWO]
+        marked += [{"dtypes": ("fp32",), "extra": (job.FOUR,), **way} for way in job.OVER_FOUR]
+    marked = marked or [{}]
     task = metafunc.config.stash[JOB]
     alone = _reads_alone(task, metafunc.definition.nodeid)
     variants = [

@@ -29,7 +29,7 @@ def test_answers_are_the_references(embedder: Embedder, client: Client, case: st
 
 
 @pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
-def test_two_gpus_answer_as_one(embedder: Embedder) -> None:
+def test_several_gpus_answer_as_one(embedder: Embedder) -> None:
     embedder.check("eight", embedder.ask(prompts("eight")))
 
 
