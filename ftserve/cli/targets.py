@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
@@ -22,6 +23,9 @@ from ftserve.cli.options import (
     decided,
 )
 from ftserve.front.settings import LOOPBACK
+
+if TYPE_CHECKING:
+    from ftserve.targets import kubernetes
 
 
 @command("serve.compose", needs={"openai_port": ["openai"]})
@@ -44,6 +48,50 @@ def compose(
     return _written(Compose(storage.stored()).files(deployed), out)
 
 
+@dataclass(frozen=True)
+class ClusterOptions:
+    """The options about what a Kubernetes cluster gives to the pods, and how many there are."""
+
+    pvc: Annotated[
+        str | None,
+        "PersistentVolumeClaim with the model repository; --model-repo may name a copy to read here",
+    ] = None
+    replicas: Annotated[int, Range(1), "pods behind the Service (with --nodes: groups of pods)"] = 1
+    max_replicas: Annotated[
+        int | None, Range(1), "most pods: adds an autoscaler over the requests that wait"
+    ] = None
+    pending: Annotated[int, Range(1), "waiting requests in each pod that the autoscaler aims at"] = 8
+    network_policy: Annotated[
+        bool, "close the pods to other namespaces (but for --monitoring) and to the outside"
+    ] = False
+    monitoring: Annotated[
+        str | None, "namespace of Prometheus and Grafana: adds a ServiceMonitor and a dashboard"
+    ] = None
+    storage_secret: Annotated[
+        str | None, "Secret with the credentials of --model-uri, for instance AWS_ACCESS_KEY_ID"
+    ] = None
+    openai_secret: Annotated[
+        str | None, "Secret whose entry api-keys has the API keys of the OpenAI front, one a line"
+    ] = None
+
+    def cluster(self, storage: StorageOptions, pods: PodOptions) -> kubernetes.Cluster:
+        """Return the target."""
+        from ftserve.targets import kubernetes
+
+        return kubernetes.Cluster(
+            claim=self.pvc,
+            replicas=self.replicas,
+            secret=self.openai_secret,
+            most_replicas=self.max_replicas,
+            pending=self.pending,
+            isolated=self.network_policy,
+            monitoring=self.monitoring,
+            stored=storage.stored(),
+            storage_secret=self.storage_secret,
+            pods=pods.pods(),
+        )
+
+
 @command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
 def k8s(
     image: ImageOptions,
@@ -51,13 +99,10 @@ def k8s(
     front: FrontChoice,
     pods: PodOptions,
     storage: StorageOptions,
+    cluster: ClusterOptions,
     model_repo: Annotated[
         Path | None,
         "folder with the model repository, the same on every node (without --pvc and --model-uri)",
-    ] = None,
-    pvc: Annotated[
-        str | None,
-        "PersistentVolumeClaim with the model repository; --model-repo may name a copy to read here",
     ] = None,
     gpu_count: Annotated[
         int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
@@ -65,46 +110,16 @@ def k8s(
     nodes: Annotated[
         int, Range(1, 128), "pods that share one model, an MPI rank each: writes a LeaderWorkerSet"
     ] = 1,
-    replicas: Annotated[int, Range(1), "pods behind the Service (with --nodes: groups of pods)"] = 1,
-    max_replicas: Annotated[
-        int | None, Range(1), "most pods: adds an autoscaler over the requests that wait"
-    ] = None,
-    pending: Annotated[int, Range(1), "waiting requests in each pod that the autoscaler aims at"] = 8,
-    network_policy: Annotated[
-        bool, "close the pods to other namespaces (but for --monitoring) and to the outside"
-    ] = False,
-    monitoring: Annotated[
-        str | None, "namespace of Prometheus and Grafana: adds a ServiceMonitor and a dashboard"
-    ] = None,
-    storage_secret: Annotated[
-        str | None, "Secret with the credentials of --model-uri, for instance AWS_ACCESS_KEY_ID"
-    ] = None,
-    openai_secret: Annotated[
-        str | None, "Secret whose entry api-keys has the API keys of the OpenAI front, one a line"
-    ] = None,
     out: OutFile = None,
 ) -> int:
     """Write a Kubernetes Deployment and Service that serve a model repository."""
     from ftbuild.errors import ConfigError
-    from ftserve.targets import kubernetes
 
     gpus = tuple(range(gpu_count)) if gpu_count else None
     deployed = decided(image, server, model_repo, gpus, front=front, nodes=nodes)
-    if openai_secret and deployed.front is None:
+    if cluster.openai_secret and deployed.front is None:
         raise ConfigError("--openai-secret without the OpenAI front", hint="--openai")
-    cluster = kubernetes.Cluster(
-        claim=pvc,
-        replicas=replicas,
-        secret=openai_secret,
-        most_replicas=max_replicas,
-        pending=pending,
-        isolated=network_policy,
-        monitoring=monitoring,
-        stored=storage.stored(),
-        storage_secret=storage_secret,
-        pods=pods.pods(),
-    )
-    return _written(cluster.files(deployed), out)
+    return _written(cluster.cluster(storage, pods).files(deployed), out)
 
 
 @command("serve.kserve")

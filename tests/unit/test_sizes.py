@@ -17,7 +17,6 @@ KNOWN = {
     "ftbuild/cli/models.py:model_repo": "to be divided",
     "ftbuild/cli/nightly.py:nightly": "to be divided",
     "ftbuild/plan.py": "to be divided",
-    "ftserve/cli/targets.py:k8s": "to be divided",
 }
 
 
