@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["testing.skips", "testing.tidiness"]
+pytest_plugins = ["testing.skips", "testing.tidiness", "testing.costs"]
 
 ENGINE = Path(__file__).parent / "engine"
 # They last longest, so they begin first.
