@@ -30,8 +30,8 @@ SYSTEM = Path(tempfile.gettempdir())
 KEPT = ("ftbuild-os:", "ftbuild-base-")
 _HOMES = ("", ".cache", ".config", ".local/share", ".docker")
 _MARK = "FTBUILD_TEST_RUN"
-# They serve one process, and end with it.
-_SERVERS = (b"multiprocessing.forkserver", b"multiprocessing.resource_tracker")
+# It serves one process, and ends with it.
+_SERVERS = (b"testing.forked",)
 _END_SECONDS = 10.0
 _BEFORE, _LEFT = pytest.StashKey[frozenset[str]](), pytest.StashKey[list[str]]()
 
