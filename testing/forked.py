@@ -9,6 +9,7 @@ are those of a program. What is measured, is sent signals, or is about the start
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import json
@@ -114,7 +115,8 @@ def _serve(requests: socket.socket) -> None:
 def _answer(asked: socket.socket) -> NoReturn:
     """Run the command that is asked for in a fork, and tell its process number and its exit code."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    with asked, asked.makefile("rw", encoding="utf-8") as channel:
+    # Who has asked may have left, after the time for the command.
+    with contextlib.suppress(OSError), asked, asked.makefile("rw", encoding="utf-8") as channel:
         argv, folder, variables, *files = json.loads(channel.readline())
         number = os.fork()
         if not number:
