@@ -39,12 +39,18 @@ def cell(config: Config) -> Plan:
     return plan_of(config)
 
 
+_plans: dict[tuple[int, str, str | None], tuple[Config, Plan]] = {}
+
+
 def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
-    """Plan a cell on bases with digests: nothing else is published."""
-    digests = {"ngc": {"22.12": DIGEST}}
-    config = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
-    (found,) = select(config, triton=["22.12"], sms=[sm], bases=[base] if base else [])
-    return make_plan(config, found, REVISION)
+    """Plan a cell on bases with digests: nothing else is published. Made once: it cannot be changed."""
+    key = (id(config), sm, base)
+    if key not in _plans:
+        digests = {"ngc": {"22.12": DIGEST}}
+        locked = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
+        (found,) = select(locked, triton=["22.12"], sms=[sm], bases=[base] if base else [])
+        _plans[key] = config, make_plan(locked, found, REVISION)
+    return _plans[key][1]
 
 
 def judge(
