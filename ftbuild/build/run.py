@@ -65,10 +65,15 @@ class CellBuild:
         """Return whether both images are in the engine."""
         return all(daemon.image(self.client, self.plan.tag(product)) for product in PRODUCTS)
 
+    def make_base(self) -> None:
+        """Make the base, or see that it is there."""
+        options = self.options
+        base.ensure(self.client, self.plan, self.host, options.work, options.cache, report=self.report)
+
     def prepare(self) -> None:
         """Make the base; ConfigError if the builder has no way to it."""
         options, planned = self.options, self.plan.base
-        base.ensure(self.client, self.plan, self.host, options.work, options.cache, report=self.report)
+        self.make_base()
         disk.require(options.work, CELL_BYTES, f"building {self.plan.cell.id}")
         # A builder that is no engine asks registries only.
         if planned.local and self.host.builder and not self.host.is_engine and not self.elsewhere:

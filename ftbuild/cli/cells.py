@@ -24,6 +24,7 @@ from ftbuild.cli.options import (
     Progress,
     Rebuild,
     Releases,
+    Taking,
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans, warn
@@ -65,9 +66,10 @@ def matrix(
     return 0
 
 
-@command(needs={"format": ["dry_run"]}, beside={"plan": SELECTING})
+@command(needs={"format": ["dry_run"], "trust": ["from_"]}, beside={"plan": SELECTING})
 def build(
     selection: Selection,
+    taking: Taking,
     dry_run: DryRun = False,
     format: Annotated[  # noqa: A002
         Literal["human", "all", "json"],
@@ -89,7 +91,7 @@ def build(
     stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
     plan: PlanFile = None,
 ) -> int:
-    """Build the runtime and the SDK image of every selected cell."""
+    """Build the runtime and the SDK image of every selected cell, or take published ones (`--from`)."""
     from ftbuild import plan_file
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError, PinError, worst
@@ -133,7 +135,8 @@ def build(
         rebuild=rebuild,
         layer_cache=layer_cache,
     )
-    outcomes = pipeline.build_cells(planned, options, through)
+    substitutes = taking.substitutes(planned[0].image, work_folder())
+    outcomes = pipeline.build_cells(planned, options, through, substitutes)
     print(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")

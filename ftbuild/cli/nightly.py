@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, setting, work_folder
+from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, Taking, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from ftbuild.nightly.builders import Wanted
 
 
-@command(needs=dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")))
+@command(needs={**dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")), "trust": ("from_",)})
 def nightly(
     selection: Selection,
     target: Target,
     signing: Signing,
+    taking: Taking,
     jobs: Annotated[
         int | None,
         Range(1, MOST_JOBS),
@@ -77,7 +78,9 @@ def nightly(
         notify=notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(ca),
         builders=_wanted(builder),
+        taking=taking.words(),
     )
+    taking.substitutes(config.matrix.image, work)  # what is wrong with it would fail every cell
     if dry_run:
         nightly_run.show(request, options)
         return 0

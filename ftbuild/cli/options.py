@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from ftbuild.cli.arguments import Range
+
+if TYPE_CHECKING:
+    from ftbuild.publishing.substitution import Substitutes
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,3 +54,36 @@ BaseNames = Annotated[
     Sequence[str], "base to build on, for instance ngc (repeatable; default: that of the release)"
 ]
 BaseName = Annotated[str | None, "base to build on, for instance open (default: the first that has a front)"]
+
+
+@dataclass(frozen=True)
+class Taking:
+    """The options about published images that are taken in place of a build."""
+
+    from_: Annotated[
+        str | None,
+        "registry (host and path) whose signed images of the same inputs are pulled instead of built "
+        "(default: FTBUILD_FROM)",
+    ] = setting("FTBUILD_FROM")
+    trust: Annotated[
+        Sequence[str],
+        "public key that has signed them, a file or KMS address (repeatable; default: FTBUILD_TRUSTED_KEYS)",
+    ] = ()
+
+    def substitutes(self, image: str, work: Path) -> Substitutes | None:
+        """Return where to look for images of that name, None for nowhere.
+
+        Raises ConfigError if nobody is trusted, or for what is no registry; HostError without cosign.
+        """
+        if not self.from_:
+            return None
+        from ftbuild.publishing import names, verifying
+        from ftbuild.publishing.substitution import Substitutes
+
+        return Substitutes(names.resolve(self.from_, None, image), verifying.trusted(self.trust), work)
+
+    def words(self) -> tuple[str, ...]:
+        """Return the options as typed, for a command that is started by this one."""
+        if not self.from_:
+            return ()
+        return ("--from", self.from_, *(word for key in self.trust for word in ("--trust", key)))

@@ -62,7 +62,8 @@ class Request:
 class NightlyOptions:
     """Settings of a nightly run; None leaves a decision to ftbuild.
 
-    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own.
+    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own. `taking` are
+    the options of `invoke build` about images that are taken from a registry.
     """
 
     registry: str | None = None
@@ -82,6 +83,7 @@ class NightlyOptions:
     notify: str | None = None
     ca: Path | None = None
     builders: Sequence[Wanted] = ()
+    taking: Sequence[str] = ()
 
 
 def execute(request: Request, options: NightlyOptions) -> NightlyRun:
@@ -202,6 +204,7 @@ def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
     """Return the options for the report, without the webhook's URL, which is a secret."""
     typed = [*request.selected, "--config", str(request.config.folder)]
     typed += [word for wanted in options.builders for word in ("--builder", str(wanted))]
+    typed += options.taking
     return typed + (["--registry", options.registry] if options.registry else [])
 
 
@@ -346,7 +349,7 @@ def _cell_options(request: Request, options: NightlyOptions, registry: str) -> C
         registry=registry or None,
         stage=options.stage,
         smoke=options.smoke,
-        build=["--ca", str(options.ca)] if options.ca else [],
+        build=[*(["--ca", str(options.ca)] if options.ca else []), *options.taking],
         publish=[
             *(["--sign-key", options.sign_key] if options.sign_key else []),
             *([] if options.sign_log else ["--no-sign-log"]),

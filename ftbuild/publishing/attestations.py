@@ -11,7 +11,7 @@ from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
 from ftbuild.gates import records
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
-from ftbuild.publishing import remote_image, secrets
+from ftbuild.publishing import remote_image, secrets, substituted
 from ftbuild.publishing.attest import manifests, provenance, purl, sbom, vex
 from ftbuild.publishing.attest.annotations import is_own, of_index
 from ftbuild.publishing.attest.inventory import Inventory
@@ -81,7 +81,12 @@ def make(session: PublishSession, candidate: Candidate, inventory: Inventory) ->
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
     passed = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
-    run = provenance.Run(records=passed, compiler_cache=labels.get(CACHE_LABEL, ""))
+    taken = substituted.read(folder).get(product)
+    run = provenance.Run(
+        records=passed,
+        compiler_cache=labels.get(CACHE_LABEL, ""),
+        substituted=taken.name if taken and taken.image in candidate.image.ids else "",
+    )
     predicates = [
         (sbom.PREDICATE, bill),
         (provenance.PREDICATE, provenance.predicate(plan, product, run)),

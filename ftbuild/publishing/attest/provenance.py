@@ -30,13 +30,15 @@ class Run:
     """The run that built an image, as far as it is known beyond its plan.
 
     `versions` are those of the tools (docker, buildx), `records` the files that the gates wrote, by name;
-    `compiler_cache` is "remote" if objects may come from other machines. Times are RFC 3339 in UTC, and left
+    `compiler_cache` is "remote" if objects may come from other machines, `substituted` the published one
+    that was taken in place of a build. Times are RFC 3339 in UTC, and left
     out when unknown. `builder` is a URI, for example of a CI system's runner.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
     records: Mapping[str, bytes] = field(default_factory=dict)
     compiler_cache: str = ""
+    substituted: str = ""
     started: str = ""
     finished: str = ""
     builder: str = BUILDER
@@ -48,7 +50,8 @@ def predicate(plan: Plan, product: str, run: Run) -> dict[str, Any]:
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": _external(plan, product),
-            "internalParameters": _internal(plan) | _filled({"compilerCache": run.compiler_cache}),
+            "internalParameters": _internal(plan)
+            | _filled({"compilerCache": run.compiler_cache, "substitutedFrom": run.substituted}),
             "resolvedDependencies": list(_dependencies(plan)),
         },
         "runDetails": {
