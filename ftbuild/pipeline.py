@@ -15,17 +15,19 @@ from functools import partial
 from pathlib import Path
 
 from ftbuild.build import bake, buildable
+from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import FtbuildError, PublishError, VerifyError
+from ftbuild.errors import FtbuildError, HostError, PublishError, VerifyError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
 from ftbuild.host import failures, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import from_builder, substituted, substitution
+from ftbuild.publishing import bases, from_builder, objects, substituted, substitution
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.substitution import Substitutes
+from ftbuild.publishing.verifying import Verifier
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import duration, size
@@ -53,10 +55,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Registries:
-    """Where a builder pushes to, and where images are taken from in place of a build; None: nowhere."""
+    """Where a builder pushes to, and where images are taken from in place of a build; None: nowhere.
+
+    `objects_of` are those whose objects are brought before sources are compiled; None: none are.
+    """
 
     staging: PublishSession | None = None
     substitutes: Substitutes | None = None
+    objects_of: Sequence[Verifier] | None = None
 
 
 def build_cells(
@@ -64,20 +70,23 @@ def build_cells(
     options: BuildOptions,
     names: Names | None = None,
     substitutes: Substitutes | None = None,
+    objects_of: Sequence[Verifier] | None = None,
     *,
     report: Reporter = print,
 ) -> list[Outcome]:
     """Build every plan in turn, each even after another failed.
 
     With `names`, the builder pushes the images to the staging repository, from where they come here to be
-    verified. What `substitutes` have is not built but pulled. Raises HostError before any work if engine,
-    buildx or builder is missing; the failure of a cell is in its `Outcome`.
+    verified. What `substitutes` have is not built but pulled; what the lock has of objects is brought if
+    one of `objects_of` has signed it. Raises HostError before any work if engine, buildx or builder is
+    missing; the failure of a cell is in its `Outcome`.
     """
     client = daemon.connect()
     buildx.version()
     orphans.remove(client, report)
-    registries = Registries(PublishSession(Options(names, options.work)) if names else None, substitutes)
-    host = host_settings(client, options, pushes=registries.staging is not None)
+    staging = PublishSession(Options(names, options.work)) if names else None
+    registries = Registries(staging, substitutes, objects_of)
+    host = host_settings(client, options, pushes=staging is not None)
     return [
         _outcome(CellBuild(plan, client, host, options, reporter.prefixed(report, plan.cell.id)), registries)
         for plan in plans
@@ -126,10 +135,31 @@ def _ensure_images(cell: CellBuild, registries: Registries) -> str:
     """Build, fetch, verify, move the tags; return whether the images were built, substituted or present."""
     names = [cell.plan.tag(product, moving=moving) for product in PRODUCTS for moving in (False, True)]
     with daemon.replacing(cell.client, *names):
-        substitutes = None if cell.options.rebuild or cell.is_made() else registries.substitutes
+        there = cell.is_made()
+        if registries.substitutes and (cell.options.rebuild or not there):
+            bases.take(registries.substitutes, cell.client, cell.plan, cell.options.cache, cell.report)
+        substitutes = None if cell.options.rebuild or there else registries.substitutes
         if substitutes and _substituted(cell, substitutes):
             return "substituted"
+        if registries.objects_of is not None:
+            cell = replace(cell, objects=partial(_brought, cell, registries.objects_of))
         return _ensure_named(cell, registries.staging)
+
+
+def _brought(cell: CellBuild, trusted: Sequence[Verifier], folder: Path) -> tuple[str, str]:
+    """Bring the objects that the lock has of a cell into a folder; return their name and who has signed them.
+
+    What is refused is reported, and no reason not to build.
+    """
+    plan, report = cell.plan, cell.report
+    if not plan.objects:
+        report("the lock has no objects of this cell (invoke lock --objects REGISTRY): all of it is compiled")
+        return "", ""
+    try:
+        return plan.objects, str(objects.bring(plan, trusted, folder, report))
+    except (PublishError, HostError) as refused:
+        report(f"{plan.objects} is not used, so all of it is compiled: {refused.what}")
+        return "", ""
 
 
 def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
@@ -160,6 +190,10 @@ def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
     plan, report = cell.plan, cell.report
     cell = replace(cell, elsewhere=_destination(cell, session)) if session else cell
     job = buildable.ensure(cell, cell.host, rebuild=cell.options.rebuild, report=report)
+    if job and (made := build_objects.read(cell.folder)):
+        made = build_objects.taken(made.name, made.signer, cell.folder / "info", [t.name for t in plan.trees])
+        build_objects.write(cell.folder, made)
+        report(made.sentence())
     digests = _fetched(cell, session, job) if session and job else {}
     if not job:
         report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")

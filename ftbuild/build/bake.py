@@ -26,6 +26,8 @@ from ftbuild.text.reporter import Reporter
 # The named contexts with the wheels of each role, in folders of their own, and with the patched sources.
 WHEELS = "wheels"
 SOURCES = "sources"
+# That with what was compiled elsewhere, and the stage with what was used of ccache.
+OBJECTS, USED_OBJECTS = "objects", "used-objects"
 LOG, METADATA, SCRIPT = "build.log", "metadata.json", "build.sh"
 # The variable that hands the machine's settings, passwords among them, to buildx: no file holds them.
 SETTINGS = "HOST_SETTINGS"
@@ -40,6 +42,8 @@ ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access, and the i
 # The label of images whose objects may come from other machines: their builds are trusted as well.
 CACHE_LABEL = f"{LABELS}.compiler-cache"
 REMOTE = "remote"
+# The label of images for which objects were brought from a registry: `repository@digest`.
+OBJECTS_LABEL = f"{LABELS}.objects"
 # Variables of the user's environment that compile steps need, for the compiler cache.
 PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
 # The time in an image's configuration and history (moby/buildkit docs/build-repro.md). No Dockerfile declares
@@ -171,17 +175,27 @@ def compiles_online() -> bool:
     return bool(os.environ.get(REMOTE_STORAGE))
 
 
-def cell_definition(plan: Plan, host: Host, staging: Staging | None = None) -> dict[str, object]:
+def cell_definition(
+    plan: Plan, host: Host, staging: Staging | None = None, objects: str = ""
+) -> dict[str, object]:
     """Return the bake file of a cell, for its staged folder: one target per image kind.
 
-    Two more targets export the figures of both compiles (configure and ninja log, ccache, SASS) to `info/`.
-    With `staging`, the builder pushes the images instead of loading them into the engine.
+    Two more targets export the figures of both compiles (configure and ninja log, ccache, SASS) to `info/`;
+    another one, on request, what they have used of ccache. With `staging`, the builder pushes the images
+    instead of loading them into the engine. `objects` names what was brought into the folder, if anything.
     """
     targets = {target_name(plan, product): image_target(plan, product, host, staging) for product in PRODUCTS}
+    for target in targets.values():
+        target["labels"] |= {OBJECTS_LABEL: objects} if objects else {}
     info = {
         target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, staging) for tree in plan.trees
     }
-    return definition({**targets, **info})
+    return definition({**targets, **info}, {target_name(plan, USED_OBJECTS): _objects_target(plan, staging)})
+
+
+def _objects_target(plan: Plan, staging: Staging | None) -> dict[str, Any]:
+    output = [f"type=local,dest={USED_OBJECTS}"]
+    return {**_common(plan, staging), "target": USED_OBJECTS, "output": output}
 
 
 def image_target(plan: Plan, product: str, host: Host, staging: Staging | None = None) -> dict[str, Any]:
@@ -214,6 +228,7 @@ def _common(plan: Plan, staging: Staging | None) -> dict[str, Any]:
             SOURCES: SOURCES,
             "recipe": "recipe",
             WHEELS: WHEELS,
+            OBJECTS: OBJECTS,
         },
         "args": {EPOCH: str(plan.revision.epoch), **plan.arguments(), **proxies.arguments()},
         "secret": SECRETS,
@@ -401,6 +416,8 @@ def _without_dots(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", text)
 
 
-def definition(targets: Mapping[str, object]) -> dict[str, object]:
-    """Return a bake file whose default is all of `targets`."""
-    return {"group": {"default": {"targets": list(targets)}}, "target": dict(targets)}
+def definition(
+    targets: Mapping[str, object], on_request: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """Return a bake file whose default is all of `targets`, and that has others `on_request`."""
+    return {"group": {"default": {"targets": list(targets)}}, "target": {**targets, **(on_request or {})}}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import cmake
-from ftbuild.build import bake, base, context
+from ftbuild.build import bake, base, context, objects
 from ftbuild.engine import builders, daemon
 from ftbuild.errors import ConfigError
 from ftbuild.host import disk
@@ -44,7 +44,8 @@ class BuildOptions:
 class CellBuild:
     """The build of one cell: plan, engine, options and reporter.
 
-    `elsewhere` returns where the builder pushes the images, None: it loads them into the engine.
+    `elsewhere` returns where the builder pushes the images, None: it loads them into the engine. `objects`
+    puts objects into a folder that does not exist, and returns their name and signer, empty for none.
     """
 
     plan: Plan
@@ -53,6 +54,7 @@ class CellBuild:
     options: BuildOptions
     report: Reporter
     elsewhere: Callable[[], bake.Staging] | None = None
+    objects: Callable[[Path], tuple[str, str]] | None = None
     name: str = "this cell"
     prefix: str = ""
 
@@ -85,12 +87,27 @@ class CellBuild:
     def stage(self) -> Mapping[str, object]:
         """Stage the inputs of the cell."""
         stage(self.plan, self.options, self.folder, self.report)
-        return bake.cell_definition(self.plan, self.host, self.elsewhere() if self.elsewhere else None)
+        staging = self.elsewhere() if self.elsewhere else None
+        return bake.cell_definition(self.plan, self.host, staging, self._brought())
+
+    def _brought(self) -> str:
+        """Bring objects into the folder; return their name."""
+        objects.discard(self.folder)
+        if not self.objects:
+            return ""
+        (self.folder / bake.OBJECTS).rmdir()
+        name, signer = self.objects(self.folder / bake.OBJECTS)
+        if not name:
+            (self.folder / bake.OBJECTS).mkdir(exist_ok=True)
+            return ""
+        objects.write(self.folder, objects.Taken(name, signer, {}, {}))
+        return name
 
 
 def stage(plan: Plan, options: BuildOptions, folder: Path, report: Reporter) -> None:
     """Write sources, recipe and wheels of a cell into `folder`; errors as those of `context`."""
     online = bake.compiles_online()
+    context.empty(folder / bake.OBJECTS)
     context.stage(plan, options.cache, folder, online=online, report=report)
     context.wheels(plan, context.WHEEL_STAGES, options.cache, folder, ca=options.ca, report=report)
     if online:

@@ -12,6 +12,7 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
+    OWN_MEANS,
     SELECTING,
     BaseNames,
     Builder,
@@ -66,10 +67,10 @@ def matrix(
     return 0
 
 
-@command(needs={"format": ["dry_run"], "trust": ["from_"]}, beside={"plan": SELECTING})
+@command(needs={"format": ["dry_run"], "trust": ["from_", "objects"]}, beside={"plan": SELECTING})
 def build(
     selection: Selection,
-    taking: Taking,
+    taking: Taking = OWN_MEANS,
     dry_run: DryRun = False,
     format: Annotated[  # noqa: A002
         Literal["human", "all", "json"],
@@ -136,7 +137,7 @@ def build(
         layer_cache=layer_cache,
     )
     substitutes = taking.substitutes(planned[0].image, work_folder())
-    outcomes = pipeline.build_cells(planned, options, through, substitutes)
+    outcomes = pipeline.build_cells(planned, options, through, substitutes, taking.objects_of())
     print(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")

@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, Taking, setting, work_folder
+from ftbuild.cli.options import CONFIG, MOST_JOBS, OWN_MEANS, ROOT, CaBundle, Taking, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.text.terminal import quoted
 
-_OF_PUBLISHING = ("stage", "allow_shared_cache", "allow_dirty", "sign_key", "sign_log", "force")
+_OF_PUBLISHING = (
+    "stage",
+    "allow_shared_cache",
+    "allow_dirty",
+    "sign_key",
+    "sign_log",
+    "force",
+    "publish_objects",
+)
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -22,12 +30,12 @@ if TYPE_CHECKING:
     from ftbuild.nightly.builders import Wanted
 
 
-@command(needs={**dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")), "trust": ("from_",)})
+@command(needs={**dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")), "trust": ("from_", "objects")})
 def nightly(
     selection: Selection,
     target: Target,
     signing: Signing,
-    taking: Taking,
+    taking: Taking = OWN_MEANS,
     jobs: Annotated[
         int | None,
         Range(1, MOST_JOBS),
@@ -50,6 +58,7 @@ def nightly(
         Sequence[str],
         "buildx builder that takes a share, as NAME or NAME=JOBS (repeatable; default: the engine's own)",
     ] = (),
+    publish_objects: Annotated[bool, "publish what was compiled, too, for builds with --objects"] = False,
     dry_run: Annotated[bool, "print the builders with their jobs, and the cells, and stop"] = False,
 ) -> int:
     """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
@@ -79,8 +88,10 @@ def nightly(
         ca=ca_bundle(ca),
         builders=_wanted(builder),
         taking=taking.words(),
+        substitutes=taking.substitutes(config.matrix.image, work),
+        publish_objects=publish_objects,
     )
-    taking.substitutes(config.matrix.image, work)  # what is wrong with it would fail every cell
+    taking.objects_of()  # what is wrong with it would fail every cell
     if dry_run:
         nightly_run.show(request, options)
         return 0

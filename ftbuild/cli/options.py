@@ -12,6 +12,7 @@ from ftbuild.cli.arguments import Range
 
 if TYPE_CHECKING:
     from ftbuild.publishing.substitution import Substitutes
+    from ftbuild.publishing.verifying import Verifier
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +59,7 @@ BaseName = Annotated[str | None, "base to build on, for instance open (default: 
 
 @dataclass(frozen=True)
 class Taking:
-    """The options about published images that are taken in place of a build."""
+    """The options about what is taken from registries: images in place of a build, objects for it."""
 
     from_: Annotated[
         str | None,
@@ -69,6 +70,25 @@ class Taking:
         Sequence[str],
         "public key that has signed them, a file or KMS address (repeatable; default: FTBUILD_TRUSTED_KEYS)",
     ] = ()
+    objects: Annotated[
+        bool,
+        "compile only what the objects lack that the lock has of the cell, if a trusted key has signed them",
+    ] = False
+
+    def objects_of(self) -> tuple[Verifier, ...] | None:
+        """Return whose objects are brought, None if none are; errors as `substitutes`."""
+        if not self.objects:
+            return None
+        from ftbuild.build import bake
+        from ftbuild.errors import ConfigError
+        from ftbuild.publishing import verifying
+
+        if bake.compiles_online():
+            raise ConfigError(
+                f"--objects and {bake.REMOTE_STORAGE} exclude each other: nobody has signed what is there",
+                hint=f"unset {bake.REMOTE_STORAGE}",
+            )
+        return verifying.trusted(self.trust)
 
     def substitutes(self, image: str, work: Path) -> Substitutes | None:
         """Return where to look for images of that name, None for nowhere.
@@ -84,6 +104,8 @@ class Taking:
 
     def words(self) -> tuple[str, ...]:
         """Return the options as typed, for a command that is started by this one."""
-        if not self.from_:
-            return ()
-        return ("--from", self.from_, *(word for key in self.trust for word in ("--trust", key)))
+        taking = [*(["--from", self.from_] if self.from_ else []), *(["--objects"] if self.objects else [])]
+        return (*taking, *(word for key in self.trust for word in ("--trust", key) if taking))
+
+
+OWN_MEANS = Taking()

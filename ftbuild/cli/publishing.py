@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.architecture import Architecture
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, SELECTING, ConfigFolder, Format, PlanFile, setting, work_folder
+from ftbuild.cli.options import (
+    CONFIG,
+    SELECTING,
+    CaBundle,
+    ConfigFolder,
+    Format,
+    Jobs,
+    PlanFile,
+    Progress,
+    setting,
+    work_folder,
+)
 from ftbuild.cli.selection import Selection, plans
 
 if TYPE_CHECKING:
@@ -17,12 +29,15 @@ if TYPE_CHECKING:
     from ftbuild.plan import Plan
     from ftbuild.publishing.names import Names
     from ftbuild.publishing.session import Options
+    from ftbuild.publishing.verifying import Verifier
 
 Registry = Annotated[
     str | None,
     "host and path, for instance registry.gitlab.com/group/project (default: FTBUILD_REGISTRY)",
 ]
 DEFAULT_REGISTRY = setting("FTBUILD_REGISTRY")
+SignKey = Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"]
+SignLog = Annotated[bool, "enter signatures into the public transparency log"]
 
 
 @dataclass(frozen=True)
@@ -51,11 +66,26 @@ class Signing:
         "publish what was compiled with CCACHE_REMOTE_STORAGE: every machine that writes there is trusted",
     ] = False
     allow_dirty: Annotated[bool, "publish what was built from files that are not committed"] = False
-    sign_key: Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"] = (
-        None
-    )
-    sign_log: Annotated[bool, "enter signatures into the public transparency log"] = True
+    sign_key: SignKey = None
+    sign_log: SignLog = True
     force: Annotated[bool, "let a moving tag go back to an older build"] = False
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The options about compiled objects: which are published, and whose may be in images."""
+
+    objects: Annotated[bool, "publish what was compiled, too, for builds with --objects"] = False
+    trust: Annotated[
+        Sequence[str],
+        "public key whose objects images may hold (repeatable; default: FTBUILD_TRUSTED_KEYS, --sign-key)",
+    ] = ()
+
+    def trusted(self) -> tuple[Verifier, ...]:
+        """Return those that are named by option or variable; errors as `verifying.trusted`."""
+        from ftbuild.publishing import verifying
+
+        return verifying.trusted(self.trust) if self.trust or verifying.is_anybody_named() else ()
 
 
 @command(beside={"plan": SELECTING})
@@ -63,6 +93,7 @@ def publish(
     selection: Selection,
     target: Target,
     signing: Signing,
+    compiled: Objects = Objects(),
     dry_run: Annotated[
         bool, "say what is missing in the registry, and what would be refused, and stop"
     ] = False,
@@ -92,6 +123,8 @@ def publish(
         signing.force,
         signing.allow_shared_cache,
         signing.allow_dirty,
+        compiled.objects,
+        compiled.trusted(),
     )
     if dry_run:
         found = preview.preview(planned, options, report=reporter.to_stderr)

@@ -11,7 +11,7 @@ from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
 from ftbuild.gates import records
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
-from ftbuild.publishing import remote_image, secrets, substituted
+from ftbuild.publishing import remote_image, secrets, substituted, trusted_objects
 from ftbuild.publishing.attest import manifests, provenance, purl, sbom, vex
 from ftbuild.publishing.attest.annotations import is_own, of_index
 from ftbuild.publishing.attest.inventory import Inventory
@@ -86,6 +86,7 @@ def make(session: PublishSession, candidate: Candidate, inventory: Inventory) ->
         records=passed,
         compiler_cache=labels.get(CACHE_LABEL, ""),
         substituted=taken.name if taken and taken.image in candidate.image.ids else "",
+        objects=trusted_objects.taken(folder, labels),
     )
     predicates = [
         (sbom.PREDICATE, bill),

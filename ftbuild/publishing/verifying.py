@@ -27,7 +27,9 @@ class Verifier(ABC):
 
     hint: str
     # The words of cosign's versions for an image that nobody of this identity has signed.
-    unsigned = re.compile(r"no (?:matching )?signatures|no valid signatures|signature not found", re.I)
+    unsigned = re.compile(
+        r"no (?:matching )?signatures|no valid signatures|signature not found", re.I
+    )
 
     @abstractmethod
     def verifying(self) -> AbstractContextManager[tuple[str, ...]]:
@@ -112,6 +114,11 @@ def trusted(keys: Sequence[str]) -> tuple[Verifier, ...]:
         )
     shell.which("cosign")
     return found
+
+
+def is_anybody_named() -> bool:
+    """Return whether the environment says whose signatures count."""
+    return bool(os.environ.get(KEYS_VARIABLE) or os.environ.get(IDENTITY_VARIABLE))
 
 
 def _listed() -> tuple[str, ...]:

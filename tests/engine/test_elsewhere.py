@@ -13,13 +13,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from ftbuild.build import objects as build_objects
+from ftbuild.config import loader
 from ftbuild.engine import daemon
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import substituted
+from ftbuild.publishing import objects, substituted
+from ftbuild.publishing.names import Names
+from ftbuild.publishing.session import Options, PublishSession
+from ftbuild.publishing.signing import KeySigner
+from ftbuild.sources.lock import write_objects
 from testing import needs
 from testing.publishing import GATES, MARK, Bench, Done, bench
 from testing.registries import PASSWORD, Registry, plain
+from testing.sample import add_patch, wrong_token
 
 if TYPE_CHECKING:
     import docker
@@ -133,3 +140,38 @@ def test_a_registry_without_a_trusted_key_is_an_error_before_any_work(bare: Else
     done = bare.build("--from", bare.registry.prefix, FTBUILD_TRUSTED_KEYS="", FTBUILD_SIGN_IDENTITY="")
     assert done.returncode == 2
     assert "whose signatures count is not said" in done.stderr
+
+
+# Objects
+
+
+def test_after_a_patch_of_one_source_only_that_one_is_compiled(
+    elsewhere: Elsewhere, built: Plan, work: Path, sample_copy: Path, tmp_path: Path
+) -> None:
+    """The second machine has the base and the objects, and nothing that was compiled here before."""
+    signer = KeySigner(str(elsewhere.keys / "cosign.key"), public_log=False)
+    repository = elsewhere.here.repository(elsewhere.registry).name
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**elsewhere.registry.environment, "COSIGN_PASSWORD": PASSWORD}.items():
+            patch.setenv(name, value)
+        session = PublishSession(Options(Names(repository, repository), work, signer=signer))
+        digest = objects.publish(session, built, print)
+    write_objects(loader.load(sample_copy), {built.cell.id: f"{repository}@{digest}"})
+    add_patch(sample_copy, "ft", "9000-wrong-token.patch", wrong_token())
+    there = replace(elsewhere.here, config=sample_copy, work=tmp_path / "there")
+    plan = there.plan(*CELL)
+    done = there.run(
+        elsewhere.registry, "build", *CELL, "--objects", "--trust", str(elsewhere.keys / "cosign.pub")
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    taken = build_objects.read(there.folder(plan))
+    assert taken
+    compiled = {Path(source).name for sources in taken.compiled.values() for source in sources}
+    assert compiled == {"DynamicDecodeLayer.cc"}, taken
+    assert all(len(sources) > 1 for sources in taken.found.values()), taken
+    assert "--network=none" in (there.folder(plan) / "recipe" / "Dockerfile").read_text()
+    for product in PRODUCTS:
+        image = daemon.image(there.client, plan.tag(product))
+        assert image
+        assert image.labels["io.ftbuild.objects"] == f"{repository}@{digest}"
+    print(f"objects: {done.stdout}")
