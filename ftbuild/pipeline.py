@@ -153,7 +153,7 @@ def _brought(cell: CellBuild, trusted: Sequence[Verifier], folder: Path) -> tupl
     """
     plan, report = cell.plan, cell.report
     if not plan.objects:
-        report("the lock has no objects of this cell (invoke lock --objects REGISTRY): all of it is compiled")
+        report("the lock has no objects of this cell (invoke lock --objects-from): all of it is compiled")
         return "", ""
     try:
         return plan.objects, str(objects.bring(plan, trusted, folder, report))

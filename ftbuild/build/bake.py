@@ -86,7 +86,7 @@ class Host:
 
     `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest its images,
     which an engine with its own image store cannot (docs.docker.com/build/builders/drivers). `driver` is
-    that of `builder`.
+    that of `builder`. With `recompile`, no object of before is used.
     """
 
     jobs: int
@@ -96,6 +96,7 @@ class Host:
     cache: str | None = None
     full: bool = False
     driver: str = ""
+    recompile: bool = False
 
     @property
     def is_engine(self) -> bool:
@@ -113,6 +114,7 @@ class Host:
                 "JOBS": str(self.jobs),
                 "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
                 "HEAVIEST": compile_order.SOURCES,
+                **({"CCACHE_RECACHE": "1"} if self.recompile else {}),
             }
         )
 

@@ -218,6 +218,56 @@ def which(
     return 0
 
 
+@command()
+def rebuild(
+    image: Annotated[str, "published image by digest, NAME@sha256:..., as invoke which prints it"],
+    config: ConfigFolder = CONFIG,
+    jobs: Jobs = None,
+    ca: CaBundle = None,
+    progress: Progress = "auto",
+    sources: Annotated[str | None, "file made by invoke bundle, for a machine without internet"] = None,
+    cached: Annotated[
+        bool,
+        "use what this engine has of layers and objects: quick, and shows less, which the statement says",
+    ] = False,
+    sign_key: SignKey = None,
+    sign_log: SignLog = True,
+    format: Format = "human",  # noqa: A002
+) -> int:
+    """Build a published image again from its provenance, compare both, and attach a signed statement.
+
+    Ends with 0 if all layers are equal, and with 8 and the differing files if not; then nothing is attached.
+    """
+    from ftbuild.build.run import BuildOptions
+    from ftbuild.config import loader
+    from ftbuild.errors import VerifyError
+    from ftbuild.host.paths import ca_bundle, cache_folder
+    from ftbuild.publishing import differences
+    from ftbuild.publishing import rebuild as rebuilding
+    from ftbuild.publishing.signing import signer
+    from ftbuild.sources.bundle import read_bundle
+    from ftbuild.text.reporter import to_stderr
+
+    loaded, own = loader.load(config), signer(sign_key, sign_log)
+    if sources:
+        read_bundle(loaded, Path(sources), cache_folder(), report=to_stderr)
+    published = rebuilding.read(image)
+    plan = rebuilding.plan(loaded, published)
+    options = BuildOptions(cache_folder(), work_folder(), jobs=jobs, ca=ca_bundle(ca), progress=progress)
+    made = rebuilding.rebuild(plan, published, options, cached=cached, report=to_stderr)
+    lines = [*differences.sentences(made.compared), f"the statement: {made.record}"]
+    print(json.dumps(made.predicate, indent=2) if format == "json" else "\n".join(lines))
+    if not made.compared.is_equal:
+        raise VerifyError(
+            "this machine makes another image of the same inputs",
+            where=str(made.record),
+            hint="nothing is attached; docs/attestations.md says what is known to differ",
+        )
+    if own:
+        rebuilding.attach(made, published, own, to_stderr)
+    return 0
+
+
 def _required(registry: str | None) -> str:
     from ftbuild.errors import ConfigError
 

@@ -1,7 +1,7 @@
 """Compiled objects in a registry: an artifact of each key, signed, pinned by digest in the lock.
 
 `objects-22.12-sm80-<key>` is what a build of these inputs used, and never changes; `objects-22.12-sm80` is
-the newest, whose digest `invoke lock --objects` writes. Tags only find: a build goes by the lock's digest.
+the newest, whose digest `invoke lock --objects-from` writes. Tags only find: a build goes by that digest.
 """
 
 from __future__ import annotations

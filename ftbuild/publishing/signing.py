@@ -54,6 +54,20 @@ class Signer(Verifier):
             is_done=lambda: self.has_signed(name, report),
         )
 
+    def attest(self, name: str, kind: str, predicate: Path, report: Reporter) -> None:
+        """Sign a statement about `repository@digest` with a predicate of this type, and attach it.
+
+        Raises PublishError if cosign fails.
+        """
+        retry.command(
+            ["cosign", "attest", "--yes", *self.options, "--type", kind, "--predicate", str(predicate), name],
+            report,
+            timeout=TIMEOUT_SECONDS,
+            what="cosign could not attach a statement",
+            where=name,
+            hint=self.hint,
+        )
+
 
 @dataclass(frozen=True)
 class KeySigner(Signer):

@@ -1,11 +1,16 @@
 """What was made elsewhere: images of a registry in place of a build, by their signature and by the gate.
 
-The images are those of the sample cell with another name: nothing is compiled here.
+Both machines are this one, with work folders of their own.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
+import hashlib
 import json
+import shutil
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,25 +19,30 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ftbuild.build import objects as build_objects
+from ftbuild.build.base import is_present
 from ftbuild.config import loader
 from ftbuild.engine import daemon
+from ftbuild.gates.report import SMOKE
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import objects, substituted
+from ftbuild.publishing import bases, objects, rebuild, remote_image, substituted
+from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.signing import KeySigner
+from ftbuild.publishing.substitution import Substitutes
+from ftbuild.publishing.verifying import PublicKey
+from ftbuild.registry.client import Repository
 from ftbuild.sources.lock import write_objects
-from testing import needs
-from testing.publishing import GATES, MARK, Bench, Done, bench
+from testing import built_images, needs
+from testing.publishing import Bench, Done, tar
 from testing.registries import PASSWORD, Registry, plain
-from testing.sample import add_patch, wrong_token
+from testing.sample import add_patch, copy_of_sample, use_small_base, wrong_token
 
 if TYPE_CHECKING:
     import docker
 
 CELL = ("--triton", "22.12", "--sm", "80")
-TITLE = "org.opencontainers.image.title"
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,7 @@ class Elsewhere:
     """A registry with a signed pair of images, and a machine that has none of them."""
 
     here: Bench
+    there: Bench
     registry: Registry
     plan: Plan
     keys: Path
@@ -60,30 +71,32 @@ def key_pair(folder: Path) -> Path:
     return folder
 
 
-def renamed(at: Bench, built: Plan, plan: Plan) -> dict[str, str]:
-    """Give the images of the sample cell another name, which their titles have, too; return their ids."""
-    for product in PRODUCTS:
-        labels = {TITLE: plan.labels(product)[TITLE], MARK: at.image}
-        words = [word for key, value in labels.items() for word in ("--label", f"{key}={value}")]
-        argv = ["docker", "buildx", "build", "--tag", plan.tag(product), *words, "-"]
-        shell.run(argv, stdin=f"FROM {built.tag(product)}\n")
-    return {product: daemon.require_image(at.client, plan.tag(product)) for product in PRODUCTS}
-
-
 @pytest.fixture(scope="module")
 def elsewhere(
-    client: docker.DockerClient, built: Plan, tmp_path_factory: pytest.TempPathFactory
+    client: docker.DockerClient,
+    small_base: None,
+    sample_repositories: None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Elsewhere]:
+    """Build the sample cell on the small base, and publish it."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    keys = key_pair(folder / "keys")
-    with plain(folder / "registry") as running, bench(client, folder / "bench") as there:
-        plan = there.plan(*CELL)
-        assert plan.key == built.key
-        there.judge(plan, renamed(there, built, plan), *GATES)
-        signing = ("--sign-key", str(keys / "cosign.key"), "--no-sign-log")
-        done = there.publish(running, *signing, cell=CELL, COSIGN_PASSWORD=PASSWORD)
-        assert done.returncode == 0, done.stderr
-        yield Elsewhere(replace(there, work=folder / "here"), running, plan, keys)
+    keys, image = key_pair(folder / "keys"), f"ftbuild-test-{uuid.uuid4().hex[:12]}"
+    config = copy_of_sample(folder, image)
+    use_small_base(config)
+    there = Bench(client, config, folder / "there", image)
+    plan = there.plan(*CELL)
+    try:
+        with plain(folder / "registry") as running:
+            made = there.run(running, "build", *CELL)
+            assert made.returncode == 0, made.stdout + made.stderr
+            images = {product: daemon.require_image(client, plan.tag(product)) for product in PRODUCTS}
+            there.judge(plan, images, SMOKE)
+            signing = ("--sign-key", str(keys / "cosign.key"), "--no-sign-log")
+            done = there.publish(running, *signing, cell=CELL, COSIGN_PASSWORD=PASSWORD)
+            assert done.returncode == 0, done.stderr
+            yield Elsewhere(replace(there, work=folder / "here"), there, running, plan, keys)
+    finally:
+        built_images.remove(client, image)
 
 
 @pytest.fixture
@@ -145,20 +158,21 @@ def test_a_registry_without_a_trusted_key_is_an_error_before_any_work(bare: Else
 # Objects
 
 
-def test_after_a_patch_of_one_source_only_that_one_is_compiled(
-    elsewhere: Elsewhere, built: Plan, work: Path, sample_copy: Path, tmp_path: Path
-) -> None:
-    """The second machine has the base and the objects, and nothing that was compiled here before."""
+def test_after_a_patch_of_one_source_only_that_one_is_compiled(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    """The second machine has the base and the objects, and none of what was compiled here before."""
     signer = KeySigner(str(elsewhere.keys / "cosign.key"), public_log=False)
     repository = elsewhere.here.repository(elsewhere.registry).name
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**elsewhere.registry.environment, "COSIGN_PASSWORD": PASSWORD}.items():
             patch.setenv(name, value)
-        session = PublishSession(Options(Names(repository, repository), work, signer=signer))
-        digest = objects.publish(session, built, print)
-    write_objects(loader.load(sample_copy), {built.cell.id: f"{repository}@{digest}"})
-    add_patch(sample_copy, "ft", "9000-wrong-token.patch", wrong_token())
-    there = replace(elsewhere.here, config=sample_copy, work=tmp_path / "there")
+        session = PublishSession(Options(Names(repository, repository), elsewhere.there.work, signer=signer))
+        digest = objects.publish(session, elsewhere.plan, print)
+    config = tmp_path / "buildcfg"
+    shutil.copytree(elsewhere.here.config, config)
+    shutil.copytree(elsewhere.here.config.parent / "patches", tmp_path / "patches")
+    write_objects(loader.load(config), {elsewhere.plan.cell.id: f"{repository}@{digest}"})
+    add_patch(config, "ft", "9000-wrong-token.patch", wrong_token())
+    there = replace(elsewhere.here, config=config, work=tmp_path / "work")
     plan = there.plan(*CELL)
     done = there.run(
         elsewhere.registry, "build", *CELL, "--objects", "--trust", str(elsewhere.keys / "cosign.pub")
@@ -174,4 +188,91 @@ def test_after_a_patch_of_one_source_only_that_one_is_compiled(
         image = daemon.image(there.client, plan.tag(product))
         assert image
         assert image.labels["io.ftbuild.objects"] == f"{repository}@{digest}"
-    print(f"objects: {done.stdout}")
+
+
+# Bases
+
+
+def test_a_signed_base_is_pulled_and_one_of_a_stranger_is_not(elsewhere: Elsewhere, tmp_path: Path) -> None:
+    client, base = elsewhere.here.client, elsewhere.plan.base
+    key = uuid.uuid4().hex[:12]
+    names = [f"ftbuild-base-test:{key}", f"ftbuild-base-test:{key}-devel"]
+    plan = replace(elsewhere.plan, base=replace(base, serving=names[0], devel=names[1]))
+    for name in names:
+        client.api.import_image_from_data(tar({"name": name.encode()}), *name.split(":"))
+    there = Names(*[elsewhere.here.repository(elsewhere.registry).name] * 2)
+    signer = KeySigner(str(elsewhere.keys / "cosign.key"), public_log=False)
+    said: list[str] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for variable, value in {**elsewhere.registry.environment, "COSIGN_PASSWORD": PASSWORD}.items():
+            patch.setenv(variable, value)
+        bases.publish(PublishSession(Options(there, tmp_path, signer=signer)), plan, said.append)
+        ids = {name: daemon.require_image(client, name) for name in names}
+        try:
+            for name in names:
+                client.images.remove(name)
+            theirs = PublicKey(str(key_pair(tmp_path / "theirs") / "cosign.pub"))
+            bases.take(Substitutes(there, [theirs], tmp_path), client, plan, tmp_path, said.append)
+            assert "so it is made here" in said[-1]
+            assert not [name for name in names if daemon.image(client, name)]
+            ours = PublicKey(str(elsewhere.keys / "cosign.pub"))
+            bases.take(Substitutes(there, [ours], tmp_path), client, plan, tmp_path, said.append)
+            assert {name: daemon.require_image(client, name) for name in names} == ids
+            assert is_present(client, plan, tmp_path, said.append)
+        finally:
+            for name in names:
+                if daemon.image(client, name):
+                    client.images.remove(name, force=True)
+
+
+# Built again
+
+
+def test_an_image_is_built_again_and_the_statement_verified_and_one_changed_byte_is_named(
+    elsewhere: Elsewhere, tmp_path: Path
+) -> None:
+    there = elsewhere.here.repository(elsewhere.registry)
+    head = there.head(elsewhere.plan.tag("runtime").rpartition(":")[2])
+    assert head
+    name, work = f"{there.name}@{head.digest}", replace(elsewhere.here, work=tmp_path)
+    signing = ("--sign-key", str(elsewhere.keys / "cosign.key"), "--no-sign-log")
+    done = work.run(elsewhere.registry, "rebuild", name, "--cached", *signing, COSIGN_PASSWORD=PASSWORD)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "layers are equal" in done.stdout
+    options = ["--key", str(elsewhere.keys / "cosign.pub"), "--insecure-ignore-tlog=true"]
+    argv = ["cosign", "verify-attestation", "--type", rebuild.PREDICATE, *options, name]
+    payload = json.loads(shell.run(argv, timeout=60).stdout.splitlines()[0])["payload"]
+    said = json.loads(base64.b64decode(payload))
+    assert said["predicate"]["verdict"] == "equal"
+    assert said["predicate"]["rebuilder"]["usedCaches"] is True
+    assert said["subject"][0]["digest"]["sha256"] == head.digest.partition(":")[2]
+
+    done = work.run(elsewhere.registry, "rebuild", changed(there, head.digest), "--cached", *signing)
+    assert done.returncode == 8, done.stdout + done.stderr
+    assert "usr/local/bin/ftbuild-image: content" in done.stdout
+    assert "nothing is attached" in done.stderr
+
+
+def changed(there: Repository, digest: str) -> str:
+    """Publish the image with one byte of one file changed, with a provenance that says nothing of that."""
+    found = remote_image.read(there, digest)
+    assert found
+    assert found.image.content.config
+    image, config = json.loads(found.image.raw), json.loads(there.part(found.image.content.config))
+    for number, part in enumerate(found.image.content.layers or []):
+        if part.size > 1_000_000:
+            continue
+        text = gzip.decompress(there.part(part))
+        if b"usr/local/bin/ftbuild-image" in text:
+            at = text.index(b"#!/bin/sh") + len("#!/bin/sh")
+            text = text[:at] + b" " + text[at + 1 :]
+            stored = there.put_blob(gzip.compress(text), part.media_type)
+            image["layers"][number] = stored.as_dict()
+            config["rootfs"]["diff_ids"][number] = f"sha256:{hashlib.sha256(text).hexdigest()}"
+    kept = there.put_blob(json.dumps(config).encode(), image["config"]["mediaType"])
+    image["config"] = kept.as_dict()
+    made = there.put_manifest("changed", json.dumps(image).encode(), found.image.descriptor.media_type)
+    old, new = (each.encode() for each in (found.image.descriptor.digest[7:], made.digest[7:]))
+    statements = [text.replace(old, new) for text in remote_image.statements(there, found)]
+    platform = {"architecture": config["architecture"], "os": config["os"]}
+    return f"{there.name}@{upload(there, made, platform, statements, {}).digest}"
