@@ -20,6 +20,7 @@ _OF_PUBLISHING = (
     "allow_dirty",
     "sign_key",
     "sign_log",
+    "attest",
     "force",
     "publish_objects",
 )
@@ -83,6 +84,7 @@ def nightly(
         allow_dirty=signing.allow_dirty,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
+        attest=signing.attest,
         force=signing.force,
         notify=notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(ca),

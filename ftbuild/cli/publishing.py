@@ -68,6 +68,7 @@ class Signing:
     allow_dirty: Annotated[bool, "publish what was built from files that are not committed"] = False
     sign_key: SignKey = None
     sign_log: SignLog = True
+    attest: Annotated[bool, "sign each statement, too, as cosign verify-attestation asks for it"] = False
     force: Annotated[bool, "let a moving tag go back to an older build"] = False
 
 
@@ -125,6 +126,7 @@ def publish(
         signing.allow_dirty,
         compiled.objects,
         compiled.trusted(),
+        signing.attest,
     )
     if dry_run:
         found = preview.preview(planned, options, report=reporter.to_stderr)

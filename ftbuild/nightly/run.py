@@ -80,6 +80,7 @@ class NightlyOptions:
     allow_dirty: bool = False
     sign_key: str | None = None
     sign_log: bool = True
+    attest: bool = False
     force: bool = False
     notify: str | None = None
     ca: Path | None = None
@@ -360,6 +361,7 @@ def _cell_options(request: Request, options: NightlyOptions, registry: str) -> C
         publish=[
             *(["--sign-key", options.sign_key] if options.sign_key else []),
             *([] if options.sign_log else ["--no-sign-log"]),
+            *(["--attest"] if options.attest else []),
             *(["--force"] if options.force else []),
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
             *(["--allow-shared-cache"] if options.allow_shared_cache else []),

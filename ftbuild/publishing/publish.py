@@ -25,6 +25,7 @@ from ftbuild.publishing import (
     names,
     objects,
     pinned,
+    signed_statements,
     tagging,
     trust,
     trusted_objects,
@@ -250,6 +251,9 @@ def _sign(session: PublishSession, digests: Mapping[str, str], report: Reporter)
     """Sign before the moving tags are set: their absence shows a run that ended before it had signed."""
     if signer := session.options.signer:
         for product, digest in digests.items():
+            if session.options.attest:
+                report(f"signing the statements about {product}")
+                signed_statements.attach(session, digest, signer, report)
             report(f"signing {product}")
             signer.sign(f"{session.repository.name}@{digest}", report)
 

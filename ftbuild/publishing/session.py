@@ -30,7 +30,8 @@ class Options:
     """Destination of images and rules for publishing; `work` holds the gate records.
 
     With `force`, a moving tag may go back to an older build; with `objects`, what was compiled is published,
-    too. `trusted` are those whose objects may be in images, besides the signer.
+    too. `trusted` are those whose objects may be in images, besides the signer. With `attest`, each statement
+    is signed, too.
     """
 
     names: Names
@@ -42,6 +43,7 @@ class Options:
     allow_dirty: bool = False
     objects: bool = False
     trusted: Sequence[Verifier] = ()
+    attest: bool = False
 
 
 class PublishSession:

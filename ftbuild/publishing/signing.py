@@ -38,6 +38,11 @@ class Signer(Verifier):
     def options(self) -> tuple[str, ...]:
         """The options of `cosign sign`."""
 
+    @property
+    def is_logged(self) -> bool:
+        """Return whether the public log gets an entry."""
+        return True
+
     def sign(self, name: str, report: Reporter) -> None:
         """Sign `repository@digest` and everything that it refers to.
 
@@ -81,6 +86,11 @@ class KeySigner(Signer):
     hint = "COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out"
     # Or not with an entry in the log.
     unsigned = re.compile(f"{Verifier.unsigned.pattern}|tlog|rekor", re.I)
+
+    @property
+    def is_logged(self) -> bool:
+        """Return whether the public log gets an entry."""
+        return self.public_log
 
     @property
     def options(self) -> tuple[str, ...]:

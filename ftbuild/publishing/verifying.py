@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -20,6 +21,8 @@ KEYS_VARIABLE = "FTBUILD_TRUSTED_KEYS"
 IDENTITY_VARIABLE = "FTBUILD_SIGN_IDENTITY"
 ISSUER_VARIABLE = "FTBUILD_SIGN_ISSUER"
 TIMEOUT_SECONDS = 300
+# What cosign signs for an image: up to version 2, and in the bundles of version 3.
+_SIGNATURES = ("cosign container image signature", "https://sigstore.dev/cosign/sign/v1")
 
 
 class Verifier(ABC):
@@ -28,7 +31,7 @@ class Verifier(ABC):
     hint: str
     # The words of cosign's versions for an image that nobody of this identity has signed.
     unsigned = re.compile(
-        r"no (?:matching )?signatures|no valid signatures|signature not found", re.I
+        r"no (?:matching )?(?:signatures|attestations)|no valid signatures|signature not found", re.I
     )
 
     @abstractmethod
@@ -38,11 +41,12 @@ class Verifier(ABC):
     def has_signed(self, name: str, report: Reporter) -> bool:
         """Return whether `repository@digest` carries a valid signature.
 
-        Raises PublishError if cosign cannot tell.
+        A signed statement about it is none: cosign 3 lists both, by their types. Raises PublishError if
+        cosign cannot tell.
         """
         with self.verifying() as options:
             try:
-                retry.command(
+                printed = retry.command(
                     ["cosign", "verify", *options, name],
                     report,
                     timeout=TIMEOUT_SECONDS,
@@ -56,7 +60,16 @@ class Verifier(ABC):
                 ):
                     return False
                 raise
-        return True
+        return _holds_signature(printed, name)
+
+
+def _holds_signature(printed: str, name: str) -> bool:
+    """Return whether what cosign has verified is a signature; PublishError if it cannot be read."""
+    try:
+        found = json.loads(printed)
+        return any(each["critical"]["type"] in _SIGNATURES for each in found)
+    except (ValueError, LookupError, TypeError) as odd:
+        raise PublishError("what cosign has verified cannot be read", where=name) from odd
 
 
 @dataclass(frozen=True)

@@ -213,3 +213,44 @@ def test_a_damaged_record_is_an_error(text: str, tmp_path: Path) -> None:
     (tmp_path / substituted.RECORD).write_text(text)
     with pytest.raises(PublishError, match="is damaged"):
         substituted.read(tmp_path)
+
+
+# What counts as a signature
+
+
+def cosign(monkeypatch: pytest.MonkeyPatch, folder: Path, printed: str) -> None:
+    """Let cosign verify everything, and print this."""
+    (folder / "printed").write_text(printed)
+    (folder / "cosign").write_text('#!/bin/sh\ncat "$(dirname "$0")/printed"\n')
+    (folder / "cosign").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+@pytest.mark.parametrize(
+    ("types", "counts"),
+    [
+        (["cosign container image signature"], True),
+        (["https://sigstore.dev/cosign/sign/v1"], True),
+        (["https://ftbuild.invalid/rebuild/v1"], False),
+        (["https://ftbuild.invalid/rebuild/v1", "https://sigstore.dev/cosign/sign/v1"], True),
+        ([], False),
+    ],
+)
+def test_a_statement_of_a_trusted_key_is_no_signature(
+    types: list[str], counts: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """cosign 3 verifies an image of which the key has stated anything."""
+    cosign(monkeypatch, tmp_path, json.dumps([{"critical": {"type": each}} for each in types]))
+    assert PublicKey("ours.pub").has_signed(NAME, print) is counts
+
+
+@pytest.mark.parametrize("printed", ["", "verified", "{}", "[1]", '[{"critical": 1}]'])
+def test_an_answer_of_cosign_that_cannot_be_read_is_no_signature(
+    printed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cosign(monkeypatch, tmp_path, printed)
+    if printed == "{}":
+        assert not PublicKey("ours.pub").has_signed(NAME, print)
+        return
+    with pytest.raises(PublishError, match="cannot be read"):
+        PublicKey("ours.pub").has_signed(NAME, print)
