@@ -14,8 +14,10 @@ from ftbuild.build import base
 from ftbuild.engine import daemon, made
 from ftbuild.errors import HostError, PublishError
 from ftbuild.plan import BASE, LABELS, Plan
-from ftbuild.publishing import remote_image, staging, verifying
+from ftbuild.publishing import push, remote_image, staging, verifying
 from ftbuild.publishing.attest import manifests
+from ftbuild.publishing.names import MARK
+from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import PublishSession
 from ftbuild.publishing.substitution import Substitutes
 from ftbuild.registry import reference
@@ -36,30 +38,50 @@ def tag(name: str) -> str:
 def publish(session: PublishSession, plan: Plan, report: Reporter) -> None:
     """Push both images of a base that was built here, and sign them, unless that is done.
 
-    Raises PublishError if the base is not here or the registry refuses.
+    Raises PublishError if the base is not here, if the registry refuses, or for another image under the tag.
     """
     if plan.base.local is None:
         return
     for name in (plan.base.serving, plan.base.devel):
-        there = session.repository.head(tag(name))
+        signer, there = session.options.signer, session.repository.head(tag(name))
+        if there and signer and signer.has_signed(f"{session.repository.name}@{there.digest}", report):
+            continue
+        if there:
+            _require_own(session, name, there.digest)
         digest = there.digest if there else _push(session, plan, name, report)
-        signed = f"{session.repository.name}@{digest}"
-        if (signer := session.options.signer) and not signer.has_signed(signed, report):
+        if signer:
             report(f"signing {name}")
-            signer.sign(signed, report)
+            signer.sign(f"{session.repository.name}@{digest}", report)
+
+
+def _require_own(session: PublishSession, name: str, digest: str) -> None:
+    """Raise PublishError unless an index in the registry is of the base that is here."""
+    found = remote_image.read(session.repository, digest)
+    if found is None or session.local(name) not in found.ids or not _is_named(found, name):
+        raise PublishError(
+            f"the registry has another image under {tag(name)} than the base that was made here",
+            where=f"{session.repository.name}@{digest}",
+            hint="find out who set the tag; delete it in the registry, then publish again",
+        )
+
+
+def _is_named(found: RemoteImage, name: str) -> bool:
+    return (found.tagged.content.annotations or {}).get(NAME) == name
 
 
 def _push(session: PublishSession, plan: Plan, name: str, report: Reporter) -> str:
-    staged = session.push(name, session.local(name), f"staging-{tag(name)}", report)
+    repository, staged_tag = session.repository, f"{MARK}{tag(name)}"
+    report(f"pushing {name}")
+    staged = push.push_image(session.client, session.local(name), repository, staged_tag, report)
     content = {
         "schemaVersion": 2,
         "mediaType": manifests.INDEX,
         "manifests": [
-            {**staged.image.descriptor.as_dict(), "platform": session.staging.config(staged.image).platform}
+            {**staged.image.descriptor.as_dict(), "platform": repository.config(staged.image).platform}
         ],
         "annotations": {NAME: name, f"{LABELS}.snapshot": plan.base.snapshot},
     }
-    return session.repository.put_manifest(tag(name), manifests.canonical(content), manifests.INDEX).digest
+    return repository.put_manifest(tag(name), manifests.canonical(content), manifests.INDEX).digest
 
 
 def take(
@@ -96,6 +118,6 @@ def _found(session: PublishSession, name: str, substitutes: Substitutes, report:
     if verifying.signer_of(where, substitutes.trusted, report) is None:
         raise PublishError(f"{name} is signed by nobody who is trusted here", where=where)
     found = remote_image.read(repository, head.digest)
-    if found is None or (found.tagged.content.annotations or {}).get(NAME) != name:
+    if found is None or not _is_named(found, name):
         raise PublishError(f"what is signed is not {name}", where=where)
     return head.digest

@@ -21,7 +21,7 @@ from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.session import PublishSession
 from ftbuild.publishing.verifying import Verifier
 from ftbuild.registry.answers import Part
-from ftbuild.registry.client import Repository
+from ftbuild.registry.client import Repository, digest_of
 from ftbuild.registry.malformed import Malformed
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import size
@@ -44,14 +44,22 @@ def tag(plan: Plan, *, moving: bool = False) -> str:
 def publish(session: PublishSession, plan: Plan, report: Reporter) -> str:
     """Push what the build of a cell used of ccache, sign it, and set its tags; return its digest.
 
-    What is there under the key stays, and gets a signature if it lacks one. Raises BuildError if the build is
-    not here or has left no objects, PublishError if the registry refuses.
+    What is there under the key stays, if it is ours: by its signature, or as it was pushed from here. Raises
+    BuildError if the build has left no objects, PublishError if it was not made here, if the registry
+    refuses, or for objects of somebody else under the tag.
     """
-    repository = session.repository
+    repository, signer = session.repository, session.options.signer
     there = repository.head(tag(plan))
     digest = there.digest if there else _push(session, plan, report)
     name = f"{repository.name}@{digest}"
-    if (signer := session.options.signer) and not signer.has_signed(name, report):
+    is_signed = signer is not None and signer.has_signed(name, report)
+    if not is_signed and not session.has_pushed(plan, repository, digest):
+        raise PublishError(
+            f"the registry has objects under {tag(plan)} that nothing here proves to be ours",
+            where=name,
+            hint="find out who set the tag; delete it in the registry, then publish again",
+        )
+    if signer and not is_signed:
         report("signing objects")
         signer.sign(name, report)
     moving = repository.head(tag(plan, moving=True))
@@ -85,7 +93,9 @@ def _push(session: PublishSession, plan: Plan, report: Reporter) -> str:
     }
     for blob in (EMPTY, archive):
         repository.put_blob(blob.data, blob.media_type)
-    return repository.put_manifest(tag(plan), manifests.canonical(content), manifests.MANIFEST).digest
+    raw = manifests.canonical(content)
+    session.note(plan, repository, tag(plan), digest_of(raw))
+    return repository.put_manifest(tag(plan), raw, manifests.MANIFEST).digest
 
 
 def _exported(plan: Plan, folder: Path) -> Path:

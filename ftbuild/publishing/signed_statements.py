@@ -23,6 +23,8 @@ from ftbuild.text.reporter import Reporter
 _KINDS = {sbom.PREDICATE: "spdxjson", provenance.PREDICATE: "slsaprovenance1", vex.PREDICATE: "openvex"}
 # The public log takes no larger ones (rekor's max_attestation_size).
 MOST_LOGGED_BYTES = 100_000
+# An SBOM of ours has some 20,000.
+MOST_VALUES = 500_000
 
 
 def gate(name: str) -> str:
@@ -48,20 +50,26 @@ def attach(session: PublishSession, digest: str, signer: Signer, report: Reporte
 
 
 def _predicates(repository: Repository, digest: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the statements in an index that we make, and the records of gates that refer to it."""
+    """Yield the statements in an index that we make, and the records of gates whose hashes its provenance has.
+
+    Anybody who may push can attach further records.
+    """
     found = remote_image.read(repository, digest)
     if found is None:
         raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
-    seen = set[str]()
+    seen, records = set[str](), dict[str, str]()
     for text in remote_image.statements(repository, found):
-        said = bounded_json.loads(text, 500_000)
+        said = bounded_json.loads(text, MOST_VALUES)
         kind = said.get("predicateType") if isinstance(said, dict) else None
         if kind in _KINDS and kind not in seen:  # the first of a kind is ours
             seen.add(kind)
+            if kind == provenance.PREDICATE:
+                records = provenance.records(said["predicate"])
             yield _KINDS[kind], manifests.canonical(said["predicate"])
     for part in repository.referrers(digest):
-        named = (part.annotations or {}).get(referrers.GATE_NAME, "")
-        if named in ("verify", "smoke"):
-            artifact = repository.manifest(part.digest)
-            for layer in (artifact.content.layers or []) if artifact else []:
-                yield gate(named), repository.part(layer)
+        gate_name = (part.annotations or {}).get(referrers.GATE_NAME, "")
+        artifact = repository.manifest(part.digest) if records.get(f"{gate_name}.json") else None
+        for layer in (artifact.content.layers or []) if artifact else []:
+            if layer.digest == f"sha256:{records.get(f'{gate_name}.json')}":
+                records.pop(f"{gate_name}.json")
+                yield gate(gate_name), repository.part(layer)

@@ -22,6 +22,7 @@ from ftbuild.build import objects as build_objects
 from ftbuild.build.base import is_present
 from ftbuild.config import loader
 from ftbuild.engine import daemon
+from ftbuild.errors import PublishError
 from ftbuild.gates.report import SMOKE
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
@@ -219,6 +220,14 @@ def test_a_signed_base_is_pulled_and_one_of_a_stranger_is_not(elsewhere: Elsewhe
             bases.take(Substitutes(there, [ours], tmp_path), client, plan, tmp_path, said.append)
             assert {name: daemon.require_image(client, name) for name in names} == ids
             assert is_present(client, plan, tmp_path, said.append)
+            signed = PublishSession(Options(there, tmp_path, signer=signer))
+            bases.publish(signed, plan, said.append)  # nothing to do
+            repository = signed.repository
+            other = repository.manifest(bases.tag(names[1]))
+            assert other
+            repository.put_manifest(bases.tag(names[0]), other.raw, other.descriptor.media_type)
+            with pytest.raises(PublishError, match="another image under base-test-"):
+                bases.publish(PublishSession(Options(there, tmp_path)), plan, said.append)
         finally:
             for name in names:
                 if daemon.image(client, name):

@@ -82,6 +82,14 @@ def from_buildkit(metadata: Any, target: str) -> tuple[str, dict[str, Any]] | No
     return (PREDICATE if "buildDefinition" in written else _BUILDKIT_PREDICATE), written
 
 
+def records(predicate: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sha256 of the records that a provenance of ours names, by file name."""
+    try:
+        return {each["name"]: each["digest"]["sha256"] for each in predicate["runDetails"]["byproducts"]}
+    except (LookupError, TypeError):
+        return {}
+
+
 def is_about(statement: bytes, digest: str) -> bool:
     """Return whether an in-toto statement is the provenance of the manifest `digest`, and of nothing else."""
     algorithm, _, value = digest.partition(":")

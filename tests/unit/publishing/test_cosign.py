@@ -13,7 +13,8 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import names, substitution
+from ftbuild.publishing import names, referrers, substitution
+from ftbuild.publishing.attest.manifests import Blob
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.signing import KeySigner
 from ftbuild.publishing.verifying import PublicKey
@@ -100,7 +101,10 @@ def test_what_is_signed_is_found_and_nothing_else(either: Shelf, cell: Plan, fol
 def test_each_statement_is_signed_where_policies_ask_for_it(either: Shelf, cell: Plan, folder: Path) -> None:
     signer = KeySigner(str(folder / "cosign.key"), public_log=False)
     either.tested(cell)
-    assert only(either.publish(cell, signer=signer, attest=True)).state == "published"
+    assert only(either.publish(cell)).state == "published"
+    for digest in either.immutable(cell).values():
+        forge_record(either, digest)
+    assert only(either.publish(cell, signer=signer, attest=True)).state == "signed"
     name = f"{either.repository.name}@{either.immutable(cell)['runtime']}"
     assert stated(name, "slsaprovenance1", folder)["buildDefinition"]["internalParameters"]["key"] == cell.key
     assert stated(name, "spdxjson", folder)["spdxVersion"] == "SPDX-2.3"
@@ -108,14 +112,29 @@ def test_each_statement_is_signed_where_policies_ask_for_it(either: Shelf, cell:
     for gate in ("verify", "smoke"):
         record = stated(name, f"https://ftbuild.invalid/gate/{gate}/v1", folder)
         assert (record["gate"], record["key"], record["passed"]) == (gate, cell.key, True)
+        assert len(all_stated(name, f"https://ftbuild.invalid/gate/{gate}/v1", folder)) == 1
+
+
+def forge_record(shelf: Shelf, digest: str) -> None:
+    """Attach a record to a published image, as anybody may who can push."""
+    subject = shelf.repository.head(digest)
+    assert subject
+    record = Blob(referrers.GATE, b'{"gate": "smoke", "passed": true, "by": "a stranger"}')
+    forged = referrers.Referrer(referrers.GATE, record, {referrers.GATE_NAME: "smoke"})
+    referrers.attach(shelf.repository, subject, iter([forged]))
 
 
 def stated(name: str, kind: str, folder: Path):  # type: ignore[no-untyped-def]
     """Return the predicate of the first statement of a type that cosign verifies."""
+    return all_stated(name, kind, folder)[0]
+
+
+def all_stated(name: str, kind: str, folder: Path):  # type: ignore[no-untyped-def]
+    """Return the predicates of all of them."""
     options = ["--key", str(folder / "cosign.pub"), "--insecure-ignore-tlog=true"]
     done = shell.run(["cosign", "verify-attestation", "--type", kind, *options, name], timeout=100)
-    first = json.loads(done.stdout.splitlines()[0])
-    return json.loads(base64.b64decode(first["payload"]))["predicate"]
+    envelopes = [json.loads(line) for line in done.stdout.splitlines()]
+    return [json.loads(base64.b64decode(each["payload"]))["predicate"] for each in envelopes]
 
 
 def test_cosign_3_finds_what_2_has_signed(shelf: Shelf, cell: Plan, tmp_path: Path) -> None:

@@ -120,6 +120,28 @@ def test_the_lock_takes_moving_tags_of_objects_alone(shelf: Shelf, cell: Plan) -
     assert newer.objects != pinned.objects
 
 
+@pytest.mark.usefixtures("exported")
+def test_objects_of_a_stranger_under_the_tag_are_never_signed_nor_moved_to(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+    tmp_path: Path,
+) -> None:
+    theirs = published(shelf.elsewhere(tmp_path / "theirs"), cell, None)
+    shelf.repository.delete(theirs.objects.partition("@")[2])
+    for tag in (objects.tag(cell), objects.tag(cell, moving=True)):
+        shelf.image(cell, "runtime", tag)
+    before = shelf.repository.head(objects.tag(cell, moving=True))
+    for key in (signer, None):
+        with pytest.raises(PublishError, match="nothing here proves to be ours"):
+            published(shelf, cell, key)
+    head = shelf.repository.head(objects.tag(cell))
+    assert head
+    assert not ours.has_signed(f"{shelf.repository.name}@{head.digest}", print)
+    assert shelf.repository.head(objects.tag(cell, moving=True)) == before
+
+
 def test_a_cell_that_was_not_built_here_has_no_objects(shelf: Shelf, cell: Plan) -> None:
     session = PublishSession(Options(shelf.names, shelf.work))
     with pytest.raises(PublishError, match="was not built here"):
