@@ -231,6 +231,8 @@ def rebuild(
     predicate = _predicate(published, made, found, client, cached=cached)
     record = again.folder / f"{product}-{RECORD}"
     files.write_atomic(record, json.dumps(predicate, indent=2) + "\n")
+    if found.is_equal:  # another one is left for who wants to look into it
+        client.images.remove(again.tag)
     return Rebuilt(made, product, found, predicate, record)
 
 

@@ -50,7 +50,7 @@ def attach(session: PublishSession, digest: str, signer: Signer, report: Reporte
 
 
 def _predicates(repository: Repository, digest: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the statements in an index that we make, and the records of gates whose hashes its provenance has.
+    """Yield the statements in an index that we make, and the records of gates that its provenance names.
 
     Anybody who may push can attach further records.
     """
