@@ -153,7 +153,9 @@ def _brought(cell: CellBuild, trusted: Sequence[Verifier], folder: Path) -> tupl
     """
     plan, report = cell.plan, cell.report
     if not plan.objects:
-        report("the lock has no objects of this cell (invoke lock --objects-from): all of it is compiled")
+        report(
+            "all of this cell is compiled: the lock has no objects of it (invoke lock --objects-from REGISTRY)"
+        )
         return "", ""
     try:
         return plan.objects, str(objects.bring(plan, trusted, folder, report))

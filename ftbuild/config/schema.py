@@ -164,7 +164,8 @@ class Lock(Model):
     backports: Mapping[Name, Mapping[Commit, LockedBackport]] = {}
     bases: Mapping[Name, Mapping[Release, Sha256]] = {}
     objects: Mapping[Name, ImageDigest] = Field(
-        {}, description="by cell id, what was compiled elsewhere; written by invoke lock --objects-from"
+        {},
+        description="by cell id, what was compiled elsewhere; written by invoke lock --objects-from REGISTRY",
     )
 
 
