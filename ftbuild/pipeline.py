@@ -154,7 +154,7 @@ def _brought(cell: CellBuild, trusted: Sequence[Verifier], folder: Path) -> tupl
     plan, report = cell.plan, cell.report
     if not plan.objects:
         report(
-            "all of this cell is compiled: the lock has no objects of it (invoke lock --objects-from REGISTRY)"
+            "all of it is compiled: the lock has no objects of this cell (invoke lock --objects-from REGISTRY)"
         )
         return "", ""
     try:
