@@ -153,9 +153,7 @@ def _brought(cell: CellBuild, trusted: Sequence[Verifier], folder: Path) -> tupl
     """
     plan, report = cell.plan, cell.report
     if not plan.objects:
-        report(
-            "all of it is compiled: the lock has no objects of this cell (invoke lock --objects-from REGISTRY)"
-        )
+        report("all is compiled: the lock has no objects of this cell (invoke lock --objects-from REGISTRY)")
         return "", ""
     try:
         return plan.objects, str(objects.bring(plan, trusted, folder, report))
