@@ -16,7 +16,7 @@ from ftbuild.build import bake, objects
 from ftbuild.errors import BuildError, PublishError
 from ftbuild.host import shell
 from ftbuild.plan import KEY_DIGITS, LABELS, Plan
-from ftbuild.publishing import names, verifying
+from ftbuild.publishing import names, substituted, verifying
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.session import PublishSession
 from ftbuild.publishing.verifying import Verifier
@@ -44,12 +44,16 @@ def tag(plan: Plan, *, moving: bool = False) -> str:
 def publish(session: PublishSession, plan: Plan, report: Reporter) -> str:
     """Push what the build of a cell used of ccache, sign it, and set its tags; return its digest.
 
-    What is there under the key stays, if it is ours: by its signature, or as it was pushed from here. Raises
-    BuildError if the build has left no objects, PublishError if it was not made here, if the registry
-    refuses, or for objects of somebody else under the tag.
+    Of images that were taken from a registry there are no objects, and so no digest. What is there under the
+    key stays, if it is ours: by its signature, or as it was pushed from here. Raises BuildError if the build
+    has left no objects, PublishError if it was not made here, if the registry refuses, or for objects of
+    somebody else under the tag.
     """
     repository, signer = session.repository, session.options.signer
     there = repository.head(tag(plan))
+    if there is None and substituted.read(session.folder(plan)):
+        report("nothing was compiled here, so there are no objects to be published")
+        return ""
     digest = there.digest if there else _push(session, plan, report)
     name = f"{repository.name}@{digest}"
     is_signed = signer is not None and signer.has_signed(name, report)
