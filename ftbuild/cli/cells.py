@@ -12,7 +12,6 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
-    OWN_MEANS,
     SELECTING,
     BaseNames,
     Builder,
@@ -25,10 +24,10 @@ from ftbuild.cli.options import (
     Progress,
     Rebuild,
     Releases,
-    Taking,
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans, warn
+from ftbuild.cli.taking import OWN_MEANS, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, MOST_JOBS, OWN_MEANS, ROOT, CaBundle, Taking, setting, work_folder
+from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
+from ftbuild.cli.taking import OWN_MEANS, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.text.terminal import quoted
 
