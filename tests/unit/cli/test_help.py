@@ -82,7 +82,7 @@ def test_help_for_what_is_no_command_is_a_mistake(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         Program(namespace=tasks.namespace).run(["invoke", "biuld", "--help"])
     assert ended.value.code == 2
-    assert "did you mean build?" in capsys.readouterr().err
+    assert "did you mean build or rebuild?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["test", "-h"]])

@@ -470,9 +470,11 @@ def test_a_signature_that_arrived_is_not_made_again(monkeypatch: pytest.MonkeyPa
         f"echo $1 >> {tmp_path}/calls",
         'if [ "$1" = sign ]; then echo "503 Service Unavailable" >&2; exit 1; fi',
         'if [ "$1" = public-key ]; then echo a key; fi',
+        'if [ "$1" = verify ]; then cat "$(dirname "$0")/verified"; fi',
     ]
     program.write_text("\n".join([*lines, ""]))
     program.chmod(0o755)
+    (tmp_path / "verified").write_text('[{"critical": {"type": "cosign container image signature"}}]')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     reports: list[str] = []
     found = signing.signer("cosign.key", public_log=True)
