@@ -6,6 +6,7 @@ from ftbuild.cli import (
     ci,
     clean,
     development,
+    gates,
     machine,
     model_artifacts,
     models,
@@ -13,7 +14,6 @@ from ftbuild.cli import (
     program,
     publishing,
     sources,
-    unittests,
 )
 from ftserve.cli import client_test, comparing, front, server, targets
 from testing.mutation import command as mutation
@@ -23,9 +23,9 @@ namespace = program.Namespace(
         "Build and test images": (
             cells.matrix,
             cells.build,
-            cells.verify,
-            cells.smoke,
-            unittests.unittest,
+            gates.verify,
+            gates.smoke,
+            gates.unittest,
             cells.base,
         ),
         "Publish images": (

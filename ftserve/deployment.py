@@ -19,15 +19,14 @@ from ftbuild.models import config_pbtxt
 from ftbuild.models.weights import folder_name
 from ftbuild.registry import reference
 from ftbuild.sm import FIRST, sm_codes
+from ftbuild.text.units import GIB, MIB
 from ftserve import front_options, several_nodes
+from ftserve.front.settings import LOOPBACK
 from ftserve.front_options import Front, FrontOptions
 from ftserve.image_choice import Image
 from ftserve.requirements import REQUEST_SECONDS, Needs, Weights
 
-MIB = 2**20
-GIB = 1024 * MIB
 # The servers authenticate nobody (docs/security.md).
-LOOPBACK = "127.0.0.1"
 # No machine of these servers has more; a list of indices is no reason to run out of memory.
 MOST_GPUS = 1024
 NAME = "triton-ft"

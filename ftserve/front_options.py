@@ -11,14 +11,14 @@ from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, ensemble, vector_models
 from ftbuild.registry import reference
 from ftserve import tokenizers
-from ftserve.front import errors, origins
+from ftserve.front import errors, origins, settings
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 
 # Where a repository has the tokenizer, with the chat template of the checkpoint.
 TOKENIZER = tokenizers.TEXTS
 # The port in the container; 8000 to 8002 are the server's.
-PORT = 8003
+PORT = settings.PORT
 HEALTH = "/health"
 # Where the container has it, and the file with API keys.
 INSIDE, KEYS_FOLDER, KEYS = "/tokenizer", "/keys", "/keys/api-keys"

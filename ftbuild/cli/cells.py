@@ -1,4 +1,4 @@
-"""Commands on the cells of the matrix: list, build, verify, test."""
+"""Commands that list the cells of the matrix and build them; what tests them is in `gates`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
@@ -18,7 +17,6 @@ from ftbuild.cli.options import (
     CaBundle,
     ConfigFolder,
     DryRun,
-    Format,
     Jobs,
     PlanFile,
     Progress,
@@ -32,11 +30,8 @@ from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
-    from ftbuild.gates.report import GateReport
-    from ftbuild.gates.runner import Skipped
     from ftbuild.plan import Plan
     from ftbuild.publishing.names import Names
-    from ftbuild.text.reporter import Reporter
 
 
 @command()
@@ -206,67 +201,3 @@ def base(
         bases.ensure(client, plan, host, options.work, options.cache, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
-
-
-@command()
-def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
-    """Check the built images of every selected cell, without a GPU."""
-    from ftbuild.config import loader
-    from ftbuild.engine import daemon
-    from ftbuild.gates import runner
-    from ftbuild.gates.subject import Subject
-    from ftbuild.gates.verify import gate
-    from ftbuild.host import locks
-    from ftbuild.text import reporter
-
-    config = loader.load(selection.config)
-    planned = plans(config, selection)
-    client = daemon.connect()
-
-    def test(plan: Plan, report: Reporter) -> GateReport:
-        report("verifying")
-        folder = plan.folder(work_folder())
-        with locks.cell(folder, report):
-            return gate.run(Subject(client, plan, folder, cache_folder(), report))
-
-    done = runner.run(planned, test, reporter.to_stderr)
-    done.show(format)
-    return done.exit_code()
-
-
-@command(beside={"any_gpu": ["prepare"], "servers": ["prepare"], "plan": SELECTING})
-def smoke(
-    selection: Selection,
-    format: Format = "human",  # noqa: A002
-    prepare: Annotated[bool, "make the models in the SDK image and stop: needs no GPU"] = False,
-    any_gpu: Annotated[bool, "test also on a GPU that the image has no machine code for"] = False,
-    servers: Annotated[
-        int | None, Range(1, 64), "servers side by side at most (default: as GPU memory and processors allow)"
-    ] = None,
-    plan: PlanFile = None,
-) -> int:
-    """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
-    from ftbuild.config import loader
-    from ftbuild.engine import daemon, orphans
-    from ftbuild.gates import runner
-    from ftbuild.gates.smoke import gate
-    from ftbuild.gates.subject import Subject
-    from ftbuild.host import locks
-    from ftbuild.text import reporter
-
-    config = loader.load(selection.config)
-    planned = plans(config, selection, plan)
-    client = daemon.connect()
-    orphans.remove(client, reporter.to_stderr)
-
-    def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
-        subject = Subject(client, plan, plan.folder(work_folder()), cache_folder(), report)
-        with locks.cell(subject.folder, report):
-            if prepare:
-                gate.prepare(config, subject)
-                return None
-            return gate.run(config, subject, any_gpu=any_gpu, servers=servers)
-
-    done = runner.run(planned, test, reporter.to_stderr)
-    done.show(format)
-    return done.exit_code()

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ftbuild.config.families import Allocations, Converter, GpuMemory, Int8, ModelsConfig
+from ftbuild.config.checkpoints import Converter
+from ftbuild.config.families import Allocations, GpuMemory, Int8, ModelsConfig
 from ftbuild.models import formula, weights
 
 DATA_TYPES = ("fp32", "fp16", "bf16")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -10,6 +11,23 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, ConfigFolder, setting
 from ftbuild.cli.output import OutFile, write
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The options about the answers: how long, how often, and when they count as equal."""
+
+    length: Annotated[int, Range(1, 10_000), "tokens of an answer"] = 32
+    requests: Annotated[int, Range(1, 1000), "timed requests for each prompt and server"] = 1
+    tie: Annotated[
+        float,
+        Range(0, 100),
+        "logarithm of probabilities by which a server prefers its token at most where rounding decides",
+    ] = 0.1
+    threshold: Annotated[
+        float | None, Range(0, 100), "percent of the answers that must agree, a part at a tie included"
+    ] = None
+    timeout: Annotated[float, Range(0.1, 86400), "seconds that one answer may take"] = 60.0
 
 
 @command()
@@ -24,20 +42,10 @@ def compare(
         Path,
         "file with a text a line, or with token ids (.jsonl, a list on each line); both get the same ids",
     ],
+    measured: Measured,
     tokenizer: Annotated[
         Path | None, "folder of the checkpoint, for texts and for servers that answer with text alone"
     ] = None,
-    length: Annotated[int, Range(1, 10_000), "tokens of an answer"] = 32,
-    requests: Annotated[int, Range(1, 1000), "timed requests for each prompt and server"] = 1,
-    tie: Annotated[
-        float,
-        Range(0, 100),
-        "logarithm of probabilities by which a server prefers its token at most where rounding decides",
-    ] = 0.1,
-    threshold: Annotated[
-        float | None, Range(0, 100), "percent of the answers that must agree, a part at a tie included"
-    ] = None,
-    timeout: Annotated[float, Range(0.1, 86400), "seconds that one answer may take"] = 60.0,
     old_model: Annotated[
         str | None, "what the old server calls the model (default: fastertransformer, or OpenAI's first)"
     ] = None,
@@ -59,17 +67,16 @@ def compare(
     known = None if tokenizer is None else bleu.tokenizer(tokenizer)
     questions = prompt_files.read(prompts, known)
     addresses = {
-        "old": Address(old, old_model, setting("FTBUILD_OLD_API_KEY"), timeout),
-        "new": Address(new, new_model, setting("FTBUILD_NEW_API_KEY"), timeout),
+        "old": Address(old, old_model, setting("FTBUILD_OLD_API_KEY"), measured.timeout),
+        "new": Address(new, new_model, setting("FTBUILD_NEW_API_KEY"), measured.timeout),
     }
     with servers.connected(addresses, models, known) as connected:
-        report = runner.run(
-            connected, questions, ComparisonOptions(length, requests, tie), reporter.to_stderr
-        )
+        options = ComparisonOptions(measured.length, measured.requests, measured.tie)
+        report = runner.run(connected, questions, options, reporter.to_stderr)
     if format == "json":
         write(json.dumps(report.as_dict(), indent=2) + "\n", out)
     else:
         text = None if known is None else lambda ids: str(known.decode(list(ids), skip_special_tokens=False))
         write(rendering.render(report, format, text), out)
-    report.require(threshold)
+    report.require(measured.threshold)
     return 0

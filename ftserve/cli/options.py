@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.options import CONFIG, BaseName, ConfigFolder
+from ftserve.front.settings import LOOPBACK, PORT
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftserve import deployment, front_options, image_choice
     from ftserve.stored import Stored
     from ftserve.targets.kubernetes_pods import Pods
-
-LOOPBACK = "127.0.0.1"
 
 Gpus = Annotated[
     str | None, "indices of the GPUs, for instance 0,1 (default: the first that the weights need)"
@@ -140,7 +139,7 @@ class FrontChoice:
     openai: Annotated[bool, "put a service with OpenAI's API in front (its image: invoke serve.front)"] = (
         False
     )
-    openai_port: Annotated[int, Range(1, 65535), "port of the OpenAI front"] = 8003
+    openai_port: Annotated[int, Range(1, 65535), "port of the OpenAI front"] = PORT
     openai_model: Annotated[str | None, "what its clients call the model (default: the server's name)"] = None
     openai_image: Annotated[str | None, "its image (default: what invoke serve.front built last)"] = None
     openai_context: Annotated[

@@ -7,7 +7,6 @@ from typing import Annotated
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftserve.cli.options import (
-    LOOPBACK,
     FrontChoice,
     Gpus,
     ImageOptions,
@@ -18,6 +17,7 @@ from ftserve.cli.options import (
     decided,
     warned,
 )
+from ftserve.front.settings import LOOPBACK
 
 
 @command(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +10,6 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.output import OutFile, write
 from ftserve.cli.options import (
-    LOOPBACK,
     FrontChoice,
     Gpus,
     ImageOptions,
@@ -22,6 +21,7 @@ from ftserve.cli.options import (
     StorageOptions,
     decided,
 )
+from ftserve.front.settings import LOOPBACK
 
 
 @command("serve.compose", needs={"openai_port": ["openai"]})
@@ -38,10 +38,10 @@ def compose(
 ) -> int:
     """Write a Compose file that serves a model repository and restarts it."""
     from ftserve.deployment import gpu_indices
-    from ftserve.targets import compose as renderer
+    from ftserve.targets.compose import Compose
 
     deployed = decided(image, server, model_repo, gpu_indices(gpus), listen, front, openai_keys)
-    return write(renderer.render(deployed, storage.stored()), out)
+    return _written(Compose(storage.stored()).files(deployed), out)
 
 
 @command("serve.k8s", needs={"openai_port": ["openai"], "pending": ["max_replicas"]})
@@ -104,7 +104,7 @@ def k8s(
         storage_secret=storage_secret,
         pods=pods.pods(),
     )
-    return write(kubernetes.render(deployed, cluster), out)
+    return _written(cluster.files(deployed), out)
 
 
 @command("serve.kserve")
@@ -124,21 +124,21 @@ def kserve(
     out: OutFile = None,
 ) -> int:
     """Write a ServingRuntime and an InferenceService for KServe."""
-    from ftserve.targets import kserve as renderer
+    from ftserve.targets.kserve import Service
 
     gpus = tuple(range(gpu_count)) if gpu_count else None
     deployed = decided(image, server, model_repo, gpus)
     most = replicas if max_replicas is None else max_replicas
-    service = renderer.Service(storage_uri, replicas, most, pods.pods())
-    return write(renderer.render(deployed, service), out)
+    service = Service(storage_uri, replicas, most, pods.pods())
+    return _written(service.files(deployed), out)
 
 
 @command("serve.dashboard")
 def dashboard(out: OutFile = None) -> int:
     """Write a Grafana dashboard over the metrics of servers."""
-    from ftserve.targets import grafana
+    from ftserve.targets.grafana import Dashboard
 
-    return write(json.dumps(grafana.dashboard(), indent=2) + "\n", out)
+    return _written(Dashboard().files(), out)
 
 
 @command("serve.sif", needs={"storage_endpoint": ["model_uri"]})
@@ -170,3 +170,9 @@ def sif(
     made = apptainer.write(deployed, out, archive=archive, stored=where, report=reporter.to_stderr)
     print(f"wrote {made or out}")
     return 0
+
+
+def _written(files: Mapping[str, str], out: Path | None) -> int:
+    """Print the one file of a target, or write it."""
+    (text,) = files.values()
+    return write(text, out)

@@ -66,9 +66,6 @@ def make(settings: Settings) -> ASGIApp:
         # Who looks for an end finds that there is none.
         return JSONResponse({"eos_token": None, **settings.special})
 
-    async def version(request: Request) -> Response:
-        return JSONResponse({"version": front.__version__})
-
     def post(path: str, form: type[B], answer: Callable[[Receive, str, B], Awaitable[ASGIApp]]) -> Route:
         async def answered(scope: Scope, receive: Receive, content: bytes) -> ASGIApp:
             body = bodies.read(form, header(scope, b"content-type").decode("latin-1"), content)
@@ -103,6 +100,11 @@ def make(settings: Settings) -> ASGIApp:
         lifespan=running,
     )
     return cors.allowing(settings.origins, Guard(routes, settings.keys, counting))
+
+
+async def version(request: Request) -> Response:
+    """Return the version of the front."""
+    return JSONResponse({"version": front.__version__})
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from ftbuild import triton
 from ftbuild.engine import gpu
 from ftbuild.errors import ConfigError
+from ftbuild.text.units import MIB
 from ftserve import front_options, health
-from ftserve.deployment import MIB, PROCESSES, TMP, TMP_SIZE, Deployment
+from ftserve.deployment import PROCESSES, TMP, TMP_SIZE, Deployment
 from ftserve.front_options import Front
 from ftserve.stored import CREDENTIALS, Stored
 from ftserve.targets import yaml_text
@@ -21,6 +24,18 @@ FRONT_STOP_SECONDS = 60
 _ASK = "import sys, urllib.request; urllib.request.urlopen(sys.argv[1], timeout=20)"
 # Models of tens of gigabytes take minutes to load; earlier failures do not count.
 START_PERIOD = "15m"
+
+
+@dataclass(frozen=True)
+class Compose:
+    """Docker Compose on one machine, as a `Target`; what is `stored` in object storage is fetched first."""
+
+    stored: Stored | None = None
+    name: ClassVar[str] = "compose"
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return the one file; ConfigError for models that Compose cannot have."""
+        return {"compose.yaml": render(deployment, self.stored)}
 
 
 def render(deployment: Deployment, stored: Stored | None = None) -> str:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import HostError
-from ftserve.deployment import MIB, TMP, TMP_SIZE
+from ftbuild.text.units import MIB
+from ftserve.deployment import TMP, TMP_SIZE
 
 if TYPE_CHECKING:
     import docker

@@ -15,6 +15,7 @@ from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.plan import LABELS
 from ftserve import front_options
 from ftserve.deployment import Deployment
+from ftserve.front.settings import LOOPBACK
 from ftserve.image_choice import USER
 from ftserve.requirements import unreadable
 from ftserve.targets.confined import Confined
@@ -124,7 +125,7 @@ def _confined(deployment: Deployment) -> Confined:
         what="the OpenAI front",
         name=name(deployment.name),
         image=deployment.front.image,
-        command=deployment.front.command("127.0.0.1", keys=keys is not None),
+        command=deployment.front.command(LOOPBACK, keys=keys is not None),
         labels=ROLE,
         mounts={
             front_options.INSIDE: str(deployment.models / deployment.front.tokenizer),

@@ -6,8 +6,12 @@ microseconds. Values of GPUs are there only where the server sees one.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
+
+from ftserve.deployment import Deployment
 
 UID = "triton-fastertransformer"
 # Requests of a model that wait for an instance of it.
@@ -16,6 +20,17 @@ QUEUE = "nv_inference_pending_request_count"
 _SCHEMA = 39
 _WIDTH, _HEIGHT = 12, 8
 _MODEL = 'model=~"$model"'
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """Grafana, as a `Target`; its dashboard is the same for every deployment, and for none."""
+
+    name: ClassVar[str] = "dashboard"
+
+    def files(self, deployment: Deployment | None = None) -> Mapping[str, str]:
+        """Return the one file."""
+        return {f"{UID}.json": json.dumps(dashboard(), indent=2) + "\n"}
 
 
 @dataclass(frozen=True)

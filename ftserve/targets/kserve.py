@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
@@ -24,12 +25,13 @@ _URI = re.compile(r"[a-z0-9]+://[^\s\"']+")
 
 @dataclass(frozen=True)
 class Service:
-    """What KServe shall run: where the models are, and between which numbers of pods it chooses."""
+    """What KServe shall run, as a `Target`: where the models are, and how many pods there may be."""
 
     storage: str
     least: int = 1
     most: int = 1
     pods: Pods = field(default_factory=Pods)
+    name: ClassVar[str] = "kserve"
 
     def __post_init__(self) -> None:
         if not _URI.fullmatch(self.storage):
@@ -44,6 +46,10 @@ class Service:
                 f"no number of pods is between {self.least} and {self.most}",
                 hint="--replicas of at least 1, and --max-replicas not below it",
             )
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return the one file; ConfigError for what KServe's pods cannot have."""
+        return {"manifests.yaml": render(deployment, self)}
 
 
 def render(deployment: Deployment, service: Service) -> str:

@@ -9,12 +9,13 @@ import re
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from ftbuild import triton
 from ftbuild.errors import ConfigError
+from ftbuild.text.units import MIB
 from ftserve import health, several_nodes
-from ftserve.deployment import MIB, TMP, TMP_SIZE, Deployment
+from ftserve.deployment import TMP, TMP_SIZE, Deployment
 from ftserve.image_choice import USER
 from ftserve.stored import CREDENTIALS, FOLDER, Stored
 from ftserve.targets import kubernetes_front, kubernetes_nodes, kubernetes_operations, yaml_text
@@ -37,7 +38,7 @@ LONGEST_CLAIM = 253
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a cluster gives to a deployment.
+    """What a cluster gives to a deployment, as a `Target`.
 
     The repository comes from a PersistentVolumeClaim, or from where it is `stored`, with the credentials of
     the Secret `storage_secret`, or without either from the same folder on every node.
@@ -59,6 +60,7 @@ class Cluster:
     storage_secret: str | None = None
     pods: Pods = field(default_factory=Pods)
     node_key: str = field(default_factory=lambda: secrets.token_hex(32), repr=False)
+    name: ClassVar[str] = "k8s"
 
     def __post_init__(self) -> None:
         _require_name("--pvc", "a claim", self.claim)
@@ -83,6 +85,10 @@ class Cluster:
                 f"--max-replicas {self.most_replicas} is less than --replicas {self.replicas}",
                 hint="an autoscaler starts from --replicas",
             )
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return the one file; ConfigError for what pods cannot have."""
+        return {"manifests.yaml": render(deployment, self)}
 
     @property
     def several(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ftserve import front_options, health
 from ftserve.deployment import Deployment
+from ftserve.front.settings import LOOPBACK
 
 _VOLUME = "api-keys"
 
@@ -24,7 +25,7 @@ def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
         "image": found.image,
         "imagePullPolicy": "IfNotPresent",
         # Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar.
-        "args": [word.replace("$", "$$") for word in found.command("127.0.0.1", keys=secret is not None)],
+        "args": [word.replace("$", "$$") for word in found.command(LOOPBACK, keys=secret is not None)],
         "ports": [{"name": "openai", "containerPort": front_options.PORT}],
         "readinessProbe": {
             "httpGet": {"path": front_options.HEALTH, "port": "openai"},

@@ -6,7 +6,6 @@ looks for. An autoscaler needs the metric of the queue as one of pods, for insta
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,5 +111,5 @@ def dashboard(labels: dict[str, str], namespace: str) -> dict[str, Any]:
             "namespace": namespace,
             "labels": {"app.kubernetes.io/name": labels["app.kubernetes.io/name"], "grafana_dashboard": "1"},
         },
-        "data": {f"{grafana.UID}.json": json.dumps(grafana.dashboard(), indent=2) + "\n"},
+        "data": dict(grafana.Dashboard().files()),
     }

@@ -9,9 +9,9 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from packaging.specifiers import SpecifierSet
 
@@ -20,14 +20,14 @@ from ftbuild.engine import daemon, gpu, orphans
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
+from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.records import Demand
-from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.gates.runner import Skipped
+from ftbuild.gates.report import SMOKE, Gate, GateReport
 from ftbuild.gates.smoke import junit, models, places
 from ftbuild.gates.smoke.job import BF16, DTYPES, INT8, Job, Model, Variant
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
-from ftbuild.host import shell
+from ftbuild.host import locks, shell
 from ftbuild.models import gpu_memory, int8
 from ftbuild.plan import Plan
 from ftbuild.sm import FIRST, sm_codes
@@ -47,6 +47,31 @@ _OF_EACH_TEST = re.compile(
 )
 # The patch that replays steps as CUDA graphs.
 REPLAYS = "0450-step-graphs.patch"
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The gate as a `CellTest`; options as those of `run`."""
+
+    config: Config
+    any_gpu: bool = False
+    servers: int | None = None
+    gate: ClassVar[Gate] = SMOKE
+
+    @staticmethod
+    def demands(plan: Plan) -> tuple[Demand, ...]:
+        """Return what a record must show."""
+        return demands(plan)
+
+    def prepare(self, subject: Subject) -> None:
+        """Make the models of a cell while no other command works on it."""
+        with locks.cell(subject.folder, subject.report):
+            prepare(self.config, subject)
+
+    def run(self, subject: Subject) -> GateReport | Skipped:
+        """Test the images of a cell while no other command works on them."""
+        with locks.cell(subject.folder, subject.report):
+            return run(self.config, subject, any_gpu=self.any_gpu, servers=self.servers)
 
 
 def demands(plan: Plan) -> tuple[Demand, ...]:

@@ -22,8 +22,9 @@ from ftbuild.client import probe, server_container
 from ftbuild.client.server_container import Server
 from ftbuild.errors import SmokeError
 from ftbuild.plan import Plan
+from ftbuild.text.units import GIB
 from ftserve import health
-from ftserve.deployment import GIB, Deployment, Ports
+from ftserve.deployment import Deployment, Ports
 from ftserve.targets import docker as launch
 from testing import proxies
 from testing.proxies import Proxy

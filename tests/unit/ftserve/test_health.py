@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from ftbuild.errors import ConfigError
+from ftbuild.text.units import GIB, MIB
 from ftserve import deployment, health, requirements
-from ftserve.deployment import GIB, MIB, Deployment, Options, Ports
+from ftserve.deployment import Deployment, Options, Ports
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 from ftserve.targets import apptainer, compose, kubernetes

@@ -18,6 +18,7 @@ import ftserve
 from ftbuild.config import loader
 from ftbuild.sources import requirements
 from ftserve import front, front_image
+from ftserve.front import settings
 from testing import ROOT, needs
 
 FRONT = ROOT / "ftserve" / "front"
@@ -50,6 +51,10 @@ def test_the_image_has_the_whole_package_and_nothing_that_python_left() -> None:
     assert tracked <= files
     assert {Path(file).suffix for file in files} == {".py", ".toml"}
     assert files == {path.name for path in FRONT.iterdir() if path.suffix in (".py", ".toml")}
+
+
+def test_its_image_opens_the_port_that_it_listens_on() -> None:
+    assert f"\nEXPOSE {settings.PORT}\n" in (ROOT / "dockerfiles" / "openai.Dockerfile").read_text()
 
 
 def test_the_front_runs_where_nothing_else_of_ours_is(alone: Path) -> None:

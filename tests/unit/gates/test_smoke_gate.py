@@ -20,8 +20,8 @@ from ftbuild.engine import gpu, orphans
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
 from ftbuild.gates import evidence
+from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import gate, job, junit, models
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject

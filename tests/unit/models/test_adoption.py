@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.config import loader
-from ftbuild.config.families import Converter
+from ftbuild.config.checkpoints import Converter
 from ftbuild.errors import ConfigError
 from ftbuild.models import adoption, config_ini, config_pbtxt, proof, repository
 from ftbuild.models.adoption import Adoption

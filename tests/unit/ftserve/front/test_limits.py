@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from ftserve.front import bodies
 from ftserve.front.failures import Failure
+from ftserve.front.fields import Body
 from ftserve.front.requests import (
-    Body,
     Chat,
     Completion,
     Detokenize,
