@@ -63,6 +63,17 @@ def test_each_metric_counts_as_in_the_standard(fields: str, score: float) -> Non
         assert severity.base_score(f"CVSS:{version}/{fields}") == score
 
 
+WHOLE = ["AV:N", "AC:L", "PR:N", "UI:N", "S:U", "C:H", "I:H", "A:H"]
+
+
+@pytest.mark.parametrize("metric", WHOLE)
+def test_a_vector_without_a_metric_or_with_a_strange_value_of_it_has_no_score(metric: str) -> None:
+    fields = [field for field in WHOLE if field != metric]
+    assert severity.base_score("/".join(["CVSS:3.1", *fields])) is None
+    assert severity.base_score("/".join(["CVSS:3.1", *fields, f"{metric[:-1]}X"])) is None
+    assert severity.base_score("/".join(["CVSS:3.1", *fields, metric, "E:X", "odd"])) == 9.8
+
+
 @pytest.mark.parametrize(
     ("word", "score"),
     [("CRITICAL", 9.0), ("high", 7.0), ("Moderate", 4.0), ("MEDIUM", 4.0), ("LOW", 0.1), ("bad", None)],
