@@ -28,7 +28,13 @@ namespace = program.Namespace(
             gates.unittest,
             cells.base,
         ),
-        "Publish images": (publishing.publish, publishing.which, publishing.stage, publishing.pull),
+        "Publish images": (
+            publishing.publish,
+            publishing.which,
+            publishing.rebuild,
+            publishing.stage,
+            publishing.pull,
+        ),
         "Maintain the matrix": (
             nightly.nightly,
             sources.audit,

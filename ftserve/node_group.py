@@ -101,6 +101,7 @@ def lead(port: int, command: Sequence[str]) -> int:
             signal.signal(number, forward)
         _, status = os.waitpid(running, 0)
         server.shutdown()
+        server.server_close()
     return 128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
 

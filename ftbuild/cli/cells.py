@@ -25,6 +25,7 @@ from ftbuild.cli.options import (
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans, warn
+from ftbuild.cli.taking import OWN_MEANS, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
@@ -60,9 +61,10 @@ def matrix(
     return 0
 
 
-@command(needs={"format": ["dry_run"]}, beside={"plan": SELECTING})
+@command(needs={"format": ["dry_run"], "trust": ["from_", "objects"]}, beside={"plan": SELECTING})
 def build(
     selection: Selection,
+    taking: Taking = OWN_MEANS,
     dry_run: DryRun = False,
     format: Annotated[  # noqa: A002
         Literal["human", "all", "json"],
@@ -84,7 +86,7 @@ def build(
     stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
     plan: PlanFile = None,
 ) -> int:
-    """Build the runtime and the SDK image of every selected cell."""
+    """Build the runtime and the SDK image of every selected cell, or take published ones (`--from`)."""
     from ftbuild import plan_file
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError, PinError, worst
@@ -129,7 +131,8 @@ def build(
         rebuild=rebuild,
         layer_cache=layer_cache,
     )
-    outcomes = pipeline.build_cells(planned, options, through)
+    substitutes = taking.substitutes(planned[0].image, work_folder())
+    outcomes = pipeline.build_cells(planned, options, through, substitutes, taking.objects_of())
     screen.show(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")

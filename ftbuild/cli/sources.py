@@ -12,11 +12,15 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 
-@command(beside={"upgrade": ["check"]})
+@command(beside={"upgrade": ["check", "objects_from"], "objects_from": ["check"]})
 def lock(
     config: ConfigFolder = CONFIG,
     check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
     upgrade: Annotated[bool, "move Debian packages and builds of wheels forward to today's"] = False,
+    objects_from: Annotated[
+        str | None,
+        "registry whose newest objects of each cell are pinned, and nothing else (publish --objects)",
+    ] = None,
 ) -> int:
     """Resolve refs to commits and trees, requirements to hashes of wheels, and Debian packages."""
     from ftbuild.build import base
@@ -27,6 +31,18 @@ def lock(
     from ftbuild.sources.lock import check_lock, write_lock
 
     loaded = loader.load(config)
+    if objects_from:
+        from ftbuild.publishing import names
+        from ftbuild.publishing import objects as published
+        from ftbuild.registry.client import Repository
+        from ftbuild.sources.lock import write_objects
+
+        found = published.locked(
+            Repository(names.resolve(objects_from, None, loaded.matrix.image).repository)
+        )
+        write_objects(loaded, found)
+        print("\n".join([*(f"{cell}: {name}" for cell, name in found.items()), f"wrote {loaded.lock_file}"]))
+        return 0
     if check:
         pinned.check(loaded)
         check_lock(loaded, cache_folder(), report=print)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from ftbuild.config import holes
 from ftbuild.config.schema import Config
 from ftbuild.gates.verify.gate import CHECKS
 from ftbuild.plan import Revision, make_plan
-from testing import ROOT, sources
+from testing import ROOT, forked, sources
 
 README = (ROOT / "README.md").read_text()
 REQUIREMENTS = (ROOT / "docs" / "requirements.md").read_text()
@@ -41,8 +39,8 @@ BASES = list(configuration("bases")["bases"])
 
 @pytest.mark.parametrize("base", BASES)
 def test_the_grid_has_the_cells_of_invoke_matrix(base: str) -> None:
-    argv = [sys.executable, "-m", "invoke", "matrix", "--base", base, "--format", "json"]
-    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=True)
+    done = forked.invoke("matrix", "--base", base, "--format", "json")
+    assert done.returncode == 0, done.stderr
     built: dict[str, list[int]] = {}
     for cell in json.loads(done.stdout)["cells"]:
         built.setdefault(cell["triton"], []).extend(cell["sms"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ftbuild.models.gpu_memory import RESERVE_BYTES, Footprint, Load
 from ftbuild.models.placement import GpuKind, Placement
 from ftbuild.plan import make_plan
 from ftbuild.sm import Sm
-from testing import ROOT
+from testing import ROOT, forked
 from testing.configurations import REVISION
 from testing.model_files import CHECKPOINTS, HEADER, safetensors
 
@@ -397,14 +396,8 @@ def test_what_is_told_is_the_same_for_people_and_for_programs(config: Config, ma
 
 
 def invoke(*arguments: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", "plan-model", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "DOCKER_HOST": "unix:///nowhere", "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "DOCKER_HOST": "unix:///nowhere", "PATH": path}
+    return forked.invoke("plan-model", *arguments, env=env)
 
 
 def test_the_command_finds_the_family_and_this_machines_gpus(make: Make, tmp_path: Path) -> None:

@@ -56,9 +56,11 @@ def _environment(tried: Client, interpreter: str, install: Callable[[Client, Pat
 
 
 def _install_python(tried: Client, folder: Path) -> None:
-    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run(tried, [*pip, "--no-deps", "--requirement", str(tried.locked)], folder)
+    """Install by the pip of this environment, and compile nothing: of thousands of modules few are loaded."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--no-compile"]
+    quiet = ["--quiet", "--disable-pip-version-check"]
+    _run(tried, [*pip, *quiet, "--no-deps", "--requirement", str(tried.locked)], folder)
 
 
 def _install_node(tried: Client, folder: Path) -> None:
