@@ -66,12 +66,13 @@ def nightly(
     """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
     from ftbuild.config import loader
     from ftbuild.nightly import run as nightly_run
+    from ftbuild.nightly.request import NightlyOptions, Request
 
     work = work_folder()
     config = loader.load(_configuration(selection, work) if resume else selection.config)
     table = None if resume and not selection.words() else _table(config, selection)
-    request = nightly_run.Request(config, table, selection.words(), revision(), work, cache_folder())
-    options = nightly_run.NightlyOptions(
+    request = Request(config, table, selection.words(), revision(), work, cache_folder())
+    options = NightlyOptions(
         registry=target.registry,
         stage=target.stage,
         jobs=jobs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,12 +23,12 @@ from ftbuild.host import locks, shell
 from ftbuild.matrix import Excluded, Matrix
 from ftbuild.nightly import budget, history, notify, resuming, scheduler
 from ftbuild.nightly import builders as nightly_builders
-from ftbuild.nightly.builders import Wanted
 from ftbuild.nightly.cell import ROOT, CellOptions, blank
 from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State, outcome
 from ftbuild.nightly.report import wording
+from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.nightly.scheduler import Hooks, Schedule
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, make_plan
 from ftbuild.publishing import bases, from_builder, names, signing
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.status import PublishStatus, query
@@ -41,53 +41,6 @@ if TYPE_CHECKING:
     import docker
 
 LOCK = "lock"
-
-
-@dataclass(frozen=True)
-class Request:
-    """The subject of a nightly run: its cells, and the command that requested it.
-
-    `table` has the cells, None for all of the run that is resumed. `selected` are the options that chose
-    them, as typed; `cache` holds the sources' git objects.
-    """
-
-    config: Config
-    table: Matrix | None
-    selected: Sequence[str]
-    revision: Revision
-    work: Path
-    cache: Path
-
-
-@dataclass(frozen=True)
-class NightlyOptions:
-    """Settings of a nightly run; None leaves a decision to ftbuild.
-
-    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own. `taking` are
-    the options of `invoke build` about what is taken from registries, `substitutes` what they mean for bases.
-    """
-
-    registry: str | None = None
-    stage: str | None = None
-    jobs: int | None = None
-    parallel: int | None = None
-    resume: bool = False
-    fail_fast: bool = False
-    smoke: bool = True
-    audit: bool = True
-    allow_unsmoked: bool = False
-    allow_shared_cache: bool = False
-    allow_dirty: bool = False
-    sign_key: str | None = None
-    sign_log: bool = True
-    attest: bool = False
-    force: bool = False
-    notify: str | None = None
-    ca: Path | None = None
-    builders: Sequence[Wanted] = ()
-    taking: Sequence[str] = ()
-    substitutes: Substitutes | None = None
-    publish_objects: bool = False
 
 
 def execute(request: Request, options: NightlyOptions) -> NightlyRun:

@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.models.config_ini import MOST_GPUS
 from ftbuild.sm import Sm
-from ftserve import deployment, requirements
-from ftserve.deployment import GIB, MIB, Options, Ports
+from ftbuild.text.units import GIB, MIB
+from ftserve import deployment, front_options, requirements
+from ftserve.deployment import Options, Ports
 from ftserve.front_options import FrontOptions
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs, Weights
 from ftserve.targets import kserve, kubernetes
 from ftserve.targets.kubernetes import Cluster
-from tests.unit.serving.test_deployment import (  # noqa: F401  repository is a fixture
+from tests.unit.ftserve.test_deployment import (  # noqa: F401  repository is a fixture
     A100,
     H100,
     IMAGE,
@@ -105,7 +107,7 @@ def shared(mebibytes: int, gpus: int) -> object:
             "--max-replicas not below it",
         ),
         (
-            lambda length: front.find(FrontOptions("x", "m" * length), "gpt", None, Needs()),
+            lambda length: front_options.find(FrontOptions("x", "m" * length), "gpt", None, Needs()),
             200,
             201,
             "is not a name",
@@ -142,7 +144,7 @@ LONG = "y" * 300
         lambda: decided(Options(MODELS, name=LONG)),
         lambda: Cluster(monitoring=f"{LONG}-"),
         lambda: kserve.Service(LONG),
-        lambda: front.find(FrontOptions("x", LONG), "gpt", None, Needs()),
+        lambda: front_options.find(FrontOptions("x", LONG), "gpt", None, Needs()),
     ],
 )
 def test_a_long_text_is_quoted_by_its_beginning(refuse: Callable[[], object]) -> None:
@@ -293,11 +295,11 @@ def read(folder: Path, text: str) -> Weights:
         ("max_request_seconds", 10**9, 10**9 + 1),
         ("max_request_seconds", 0, -1),
         ("tensor_para_size", 1, 0),
-        ("tensor_para_size", requirements.MOST_GPUS, requirements.MOST_GPUS + 1),
+        ("tensor_para_size", MOST_GPUS, MOST_GPUS + 1),
         ("pipeline_para_size", 1, 0),
-        ("pipeline_para_size", requirements.MOST_GPUS, requirements.MOST_GPUS + 1),
+        ("pipeline_para_size", MOST_GPUS, MOST_GPUS + 1),
         ("int8_mode", 0, -1),
-        ("int8_mode", requirements.MOST_GPUS, requirements.MOST_GPUS + 1),
+        ("int8_mode", MOST_GPUS, MOST_GPUS + 1),
     ],
 )
 def test_the_numbers_of_a_configuration_have_limits(

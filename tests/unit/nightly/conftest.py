@@ -22,7 +22,7 @@ from ftbuild.host import shell
 from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly import scheduler
 from ftbuild.nightly.record import NightlyRun
-from ftbuild.nightly.run import NightlyOptions, Request
+from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
 from ftbuild.publishing import from_builder, signing
 from ftbuild.publishing.status import PublishStatus

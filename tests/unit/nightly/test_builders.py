@@ -17,7 +17,7 @@ from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly.builders import Wanted
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, read
 from ftbuild.nightly.report import markdown, page
-from ftbuild.nightly.run import NightlyOptions, Request
+from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.nightly.waiting import Turn, Waiting
 from ftbuild.plan import Plan
 from testing.waiting import until

@@ -20,7 +20,7 @@ from ftbuild.config.schema import Config
 from ftbuild.nightly import notify
 from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly.record import NightlyRun, Reason
-from ftbuild.nightly.run import NightlyOptions, Request
+from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.registry.policy import POLICY
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState

@@ -24,7 +24,7 @@ from ftbuild.nightly.builders import Wanted
 from ftbuild.nightly.cell import ROOT
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
-from ftbuild.nightly.run import NightlyOptions, Request
+from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.plan import Plan, make_plan
 from ftbuild.publishing import signing, substituted
 from ftbuild.publishing.substituted import Substituted
