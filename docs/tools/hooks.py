@@ -25,6 +25,7 @@ PAGES = (
     "benchmarks/log.md",
     "ftserve/README.md",
     "sample/README.md",
+    "tests/README.md",
 )
 FILES = ("LICENSE", "benchmarks/results/*.svg")
 _LINK = re.compile(r"(\]\()([^)\s#:]+)((?:#[^)\s]*)?\))")

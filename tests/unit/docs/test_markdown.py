@@ -17,6 +17,7 @@ FILES = [
     *sorted((ROOT / "benchmarks").glob("*.md")),
     ROOT / "ftserve" / "README.md",
     ROOT / "sample" / "README.md",
+    ROOT / "tests" / "README.md",
 ]
 CODE = re.compile(r"^```.*?^```|^ {4}.*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
