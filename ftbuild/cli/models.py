@@ -199,7 +199,7 @@ def model_repo(
     queue_timeout: Annotated[
         int,
         Range(0, LARGEST),
-        "seconds that a request may wait until it is refused with 503, or less if it asks for that; 0: no limit",
+        "seconds that a request may wait until it is refused with 503; it may ask for less; 0: no limit",
     ] = 0,
     priorities: Annotated[
         int,
