@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from ftbuild.config.schema import Config
-from ftbuild.sources import fetch
-from ftbuild.sources.patches import series
-from testing import ROOT, patch_programs
+from testing import in_flight, patch_programs
 
 from .conftest import Need
 
 PROGRAMS = Path(__file__).parent / "programs"
-BATCH = "src/fastertransformer/models/in_flight/InFlightBatch.h"
 SEED, REQUESTS, SLOTS = 1, 1000, 6
 
 
@@ -26,16 +23,7 @@ SERVERS = pytest.mark.parametrize("defines", [(), ("SERVER_CANCELS",)], ids=["22
 def includes(config: Config, cache: Path, need: Need, tmp_path: Path) -> tuple[Path, ...]:
     """Return the folders of the backend's headers, patched, and of what they include."""
     need("backend", "core")
-    for name in ("backend", "core"):
-        fetch.export(config, "22.12", name, cache, tmp_path / name)
-    version = config.version("22.12", "backend")
-    for entry in series.applicable(series.read_series(config)["backend"], version):
-        diff = fetch.entry_diff(config, entry, cache)
-        series.apply(tmp_path / "backend", entry, diff, version=version)
-    header = tmp_path / "ft" / BATCH
-    header.parent.mkdir(parents=True)
-    header.write_text(patch_programs.added(ROOT / "patches/ft/0510-in-flight-decoding.patch", BATCH))
-    return (PROGRAMS / "include", tmp_path / "backend/src", tmp_path / "core/include", tmp_path / "ft")
+    return in_flight.headers(config, cache, tmp_path)
 
 
 @SERVERS

@@ -1,5 +1,5 @@
-// A backend for a real server: requests in flight by the headers of patches/backend, a batch whose step takes a while and
-// gives token 1 to each row. Its model has STEP_MS in the name of its version's folder nowhere: parameters say it.
+// A backend for a real server: requests in flight by the headers of patches/backend, and a batch with four slots whose step
+// takes 10 ms and gives each row another token. The queue is all the server's: the backend itself has no policy.
 
 #include <chrono>
 #include <cstdlib>
@@ -75,7 +75,7 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceInitialize(TRITONBACKEND_ModelIns
   TRITONBACKEND_ModelState(model, &state);
   auto made = new Instance;
   made->limits = Of<Model>(state)->limits;
-  const InFlightQueue queue{{}, Of<Model>(state)->room.Add(), std::make_shared<InFlightMetrics>("fastertransformer", "1")};
+  const InFlightQueue queue{{}, Of<Model>(state)->room.Add(), std::make_shared<InFlightMetrics>("slow", "1")};
   made->requests.reset(
       new InFlightRequests(instance, {&made->batch}, 0, made->batch.slots(), 2048, false, 60, queue));
   return TRITONBACKEND_ModelInstanceSetState(instance, made);
@@ -109,7 +109,6 @@ TRITONSERVER_Error* TRITONBACKEND_ModelInstanceExecute(
   return nullptr;
 }
 
-#ifdef STRATEGY
 struct TRITONBACKEND_Batcher;
 
 TRITONSERVER_Error* TRITONBACKEND_ModelBatcherInitialize(TRITONBACKEND_Batcher** batcher, TRITONBACKEND_Model* model)
@@ -132,5 +131,5 @@ TRITONSERVER_Error* TRITONBACKEND_ModelBatchIncludeRequest(TRITONBACKEND_Request
   return nullptr;
 }
 TRITONSERVER_Error* TRITONBACKEND_ModelBatchFinalize(void*) { return nullptr; }
-#endif
-}
+
+}  // extern "C"
