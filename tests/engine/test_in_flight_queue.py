@@ -125,7 +125,7 @@ def metrics(server: Server) -> dict[str, float]:
     return {name.partition("{")[0]: float(value) for name, value in lines}
 
 
-def _is_told(server: Server, name: str, expected: bool) -> bool:  # noqa: FBT001
+def _is_told(server: Server, name: str, expected: bool) -> bool:
     return (name in metrics(server)) == expected
 
 
