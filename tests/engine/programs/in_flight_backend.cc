@@ -15,7 +15,7 @@ namespace {
 class Batch : public ft::InFlightBatch {
  public:
   std::vector<ft::InFlightToken> step(
-      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining) override
+      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining, const bool) override
   {
     rows_ += joining.size() - leaving.size();
     if (rows_ > 0) {
