@@ -81,7 +81,9 @@ RUN --network=none \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    SHIPPED='*/libtriton*.so' /steps/compile.sh backend /src/backend backends/fastertransformer $BACKEND_TARGETS && rm -rf /build
+    SHIPPED='*/libtriton*.so' /steps/compile.sh backend /src/backend backends/fastertransformer $BACKEND_TARGETS && \
+    # The name by which servers from 23.01 on look for functions that say how much of a queue a backend has room for.
+    ln -s libtriton_fastertransformer.so /out/backends/fastertransformer/batchstrategy.so && rm -rf /build
 
 
 FROM toolchain AS pyt

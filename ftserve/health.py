@@ -1,7 +1,7 @@
 """Health checks of a deployment: what probes ask, and how long they wait.
 
-A probe's request waits in the queue like any other. While the server finishes requests of others, it counts
-as answering (ftbuild/client/probe.py), so only silence counts against it.
+A probe's request waits in the queue like any other, or finds it full. While the server answers requests of
+others, it counts as answering (ftbuild/client/probe.py), so only silence counts against it.
 """
 
 from __future__ import annotations

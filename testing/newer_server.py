@@ -32,9 +32,10 @@ parameters { key: "max_output_len" value { string_value: "2048" } }
 class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore[misc]
     """The service: it counts the calls begun, and how they ended.
 
-    `cancelled` are those whose client did not wait for the end. With an `error` each request gets it after as
-    many tokens as `error_after`: as the message of a stream, or as a `status`. More than `most` tokens of
-    prompt and answer are refused in the backend's words.
+    `cancelled` are those whose client did not wait for the end, `described` counts who asked
+    what the model is. With an `error` each request gets it after as many tokens as `error_after`: as the
+    message of a stream, or as a `status`. More than `most` tokens of prompt and answer are refused in the
+    backend's words.
     """
 
     def __init__(self, version: str, *, decoupled: bool) -> None:
@@ -45,7 +46,7 @@ class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
         self.status: grpc.StatusCode | None = None
         self.most: int | None = None
         self.pause = PAUSE_SECONDS
-        self.begun = self.cancelled = self.finished = 0
+        self.begun = self.cancelled = self.finished = self.described = 0
 
     def ServerMetadata(self, request: Any, context: Any) -> Any:  # noqa: N802 (names of the protocol)
         """Say the version."""
@@ -57,6 +58,7 @@ class NewerServer(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignor
 
     def ModelConfig(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Describe a GPT."""
+        self.described += 1
         config = text_format.Parse(_CONFIG, model_config_pb2.ModelConfig())
         config.model_transaction_policy.decoupled = self.decoupled
         for name in _INPUTS:

@@ -192,6 +192,22 @@ def model_repo(
     queue_delay: Annotated[
         int, Range(0, LARGEST), "milliseconds that a request waits for others of its batch"
     ] = 2,
+    queue_limit: Annotated[
+        int,
+        Range(0, LARGEST),
+        "requests that may wait for the model; one more is refused with 503; 0: any number",
+    ] = 512,
+    queue_timeout: Annotated[
+        int,
+        Range(0, LARGEST),
+        "seconds that a request may wait until it is refused with 503; it may ask for less; 0: no limit",
+    ] = 0,
+    priorities: Annotated[
+        int,
+        Range(0, 16),
+        "levels of priority that a request can ask for, 1 the first; without asking it has the last; "
+        "0: all are alike",
+    ] = 0,
     slots: Annotated[
         int | None,
         Range(0, 1024),
@@ -273,6 +289,9 @@ def model_repo(
             max_batch_tokens,
             slots,
             session_tokens,
+            queue_limit,
+            queue_timeout,
+            priorities,
         ),
         instances=instances,
         int8=quantized,

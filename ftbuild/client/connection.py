@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from ftbuild.client.probe import OVERLOADED
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.triton import POLL_SECONDS
 
@@ -169,6 +170,7 @@ def _refusals(address: str) -> Iterator[None]:
         yield
     except InferenceServerException as refused:
         silent = any(state in str(refused.status()) for state in ("DEADLINE_EXCEEDED", "UNAVAILABLE"))
+        silent &= not any(words in str(refused.message()) for words in OVERLOADED)
         failure = Unanswered if silent else Refused
         raise failure(str(refused.message()), where=address, hint=_SEE_LOG) from refused
     except OSError as broken:

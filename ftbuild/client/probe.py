@@ -2,7 +2,8 @@
 
     python3 probe.py ready|alive SECONDS [HTTP_PORT GRPC_PORT]
 
-ends with 0 if every model has answered within SECONDS, or was busy with requests of others: it finished some.
+ends with 0 if every model has answered within SECONDS, or was busy with requests of others: it answered some,
+while this one waited or found the queue full.
 Otherwise with 1 and a reason. `ready` also wants the server's own readiness; `alive` lets models be loaded
 and unloaded meanwhile. Models without FasterTransformer are not asked, as their inputs are unknown.
 
@@ -59,8 +60,19 @@ _SMALLEST = {
 _PACKED = {"UINT32": "I", "INT32": "i", "UINT64": "Q", "INT64": "q", "FP32": "f", "BOOL": "?"}
 
 
+# What servers say, and the backend, of a request that they have no time for (core r24.10 scheduler_utils.cc,
+# dynamic_batch_scheduler.cc; patches/backend, in_flight_queue.h).
+OVERLOADED = ("Exceeds maximum queue size", "Request timeout expired")
+# Between two looks at a server whose queue is full.
+_PAUSE_SECONDS = 0.5
+
+
 class Failed(Exception):
     """The server does not answer as it should."""
+
+
+class _Overloaded(Exception):
+    """The server computes what others asked for, and takes no more."""
 
 
 class Tensor(NamedTuple):
@@ -165,20 +177,32 @@ def _inputs(config: Any, meant: Mapping[str, str], models: Sequence[Any]) -> Seq
 
 
 def _ask(server: Server, model: Asked) -> None:
-    before = _finished(server, model)
+    before, deadline = _answered(server, model), time.monotonic() + server.seconds
     try:
         (_ask_grpc if model.streamed else _ask_http)(server, model)
+        return
     except _TimedOut:
-        if _finished(server, model) == before:
-            what = f"{model.name} answered nobody within {server.seconds:g} s"
-            raise Failed(what) from None
+        if _answered(server, model) > before:
+            return
+    except _Overloaded:
+        while time.monotonic() < deadline:
+            if _answered(server, model) > before:
+                return
+            time.sleep(_PAUSE_SECONDS)
+    raise Failed(f"{model.name} answered nobody within {server.seconds:g} s")
 
 
-def _finished(server: Server, model: Asked) -> int:
-    """Return how many requests, good or bad, these models have answered so far."""
+def _answered(server: Server, model: Asked) -> int:
+    """Return how many requests these models have computed so far: whoever is refused is not answered."""
     found = _json(server, "GET", "/v2/models/stats")["model_stats"]
     counts = [entry["inference_stats"] for entry in found if entry["name"] in model.counted]
-    return sum(int(stats[kind].get("count", 0)) for stats in counts for kind in ("success", "fail"))
+    return sum(int(stats["success"].get("count", 0)) for stats in counts)
+
+
+def _refusal(what: str, answer: bytes) -> Exception:
+    """Return what an error of the server means; `what` says how it came."""
+    said = answer[:300].decode("utf-8", "replace")
+    return _Overloaded() if any(words in said for words in OVERLOADED) else Failed(f"{what}: {said}")
 
 
 def _ask_http(server: Server, model: Asked) -> None:
@@ -188,7 +212,7 @@ def _ask_http(server: Server, model: Asked) -> None:
     ]
     status, answer = _http(server, "POST", f"/v2/models/{model.name}/infer", {"inputs": listed})
     if status != 200:
-        raise Failed(f"{model.name} answers {status}: {answer[:300].decode('utf-8', 'replace')}")
+        raise _refusal(f"{model.name} answers {status}", answer)
 
 
 def _json(server: Server, method: str, path: str, body: Any = None) -> Any:
@@ -245,7 +269,7 @@ def _ask_grpc(server: Server, model: Asked) -> None:
             ended = kind in (_RESET, _GOAWAY) or (kind in (_DATA, _HEADERS) and bool(flags & _END_STREAM))
     # A ModelStreamInferResponse begins with its field 1, an error, or 2, a response.
     if answer[5:6] != b"\x12":
-        raise Failed(f"{model.name} streams no response: {answer[5:300].decode('utf-8', 'replace')}")
+        raise _refusal(f"{model.name} streams no response", answer[5:])
 
 
 def _message(model: Asked) -> bytes:

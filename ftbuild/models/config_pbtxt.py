@@ -20,7 +20,7 @@ from ftbuild.models import untrusted
 from ftbuild.models.config_ini import ConvertedModel
 
 if TYPE_CHECKING:
-    from tritonclient.grpc.model_config_pb2 import ModelConfig
+    from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelDynamicBatching
 
 MODEL = "fastertransformer"
 VERSION = "1"
@@ -62,7 +62,9 @@ class Limits:
     largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
     from the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory
     for: prompt and answer together, of T5 half of them each; None: as many as the GPU's free memory holds, of
-    a model on one GPU; 0: none, and requests are computed in batches.
+    a model on one GPU; 0: none, and requests are computed in batches. `queue` is the number of requests that
+    may wait, of each of the `priorities` (0: all are alike), and `queue_seconds` how long one may: the server
+    refuses what is more (0: nothing).
     """
 
     output_tokens: int = 2048
@@ -72,6 +74,9 @@ class Limits:
     batch_tokens: int = 262_144
     slots: int | None = None
     slot_tokens: int = 2048
+    queue: int = 512
+    queue_seconds: int = 0
+    priorities: int = 0
 
 
 def adopt(folder: Path) -> str:
@@ -137,7 +142,7 @@ def fill_template(
         config.max_batch_size = limits.batch
     for group in config.instance_group:
         group.count = instances
-    _batch(config, limits.queue_ms)
+    _batch(config, limits)
     return text(config)
 
 
@@ -215,7 +220,7 @@ def _declare_types(config: ModelConfig, data_type: str) -> None:
         tensor.data_type = DataType.Value(f"TYPE_{data_type.upper()}")
 
 
-def _batch(config: ModelConfig, queue_ms: int) -> None:
+def _batch(config: ModelConfig, limits: Limits) -> None:
     """Let the server compute requests together, also those whose prompts differ in length.
 
     Not these where the answer is a state for each token: it has the shape of all prompts.
@@ -227,7 +232,8 @@ def _batch(config: ModelConfig, queue_ms: int) -> None:
 
     if config.WhichOneof("scheduling_choice") not in (None, "dynamic_batching"):
         return  # sessions: one request at a time
-    config.dynamic_batching.max_queue_delay_microseconds = queue_ms * 1000
+    config.dynamic_batching.max_queue_delay_microseconds = limits.queue_ms * 1000
+    _limit_queue(config.dynamic_batching, limits)
     if _gives_states(config):
         return
     for tensor in config.input:
@@ -239,6 +245,20 @@ def _batch(config: ModelConfig, queue_ms: int) -> None:
             data_type=DataType.TYPE_INT32,
             source_input=[_PROMPT],
         )
+
+
+def _limit_queue(batching: ModelDynamicBatching, limits: Limits) -> None:
+    """Set what the server refuses; the backend holds what it has taken to the same (patches/backend, 0270).
+
+    A request's own time-out counts only where it is shorter than a model's (core r24.10
+    scheduler_utils.cc:180-185). Level 1 is the first one; who asks for none gets the last.
+    """
+    policy = batching.default_queue_policy
+    policy.Clear()
+    policy.max_queue_size = limits.queue
+    policy.default_timeout_microseconds = limits.queue_seconds * 1_000_000
+    policy.allow_timeout_override = limits.queue_seconds > 0
+    batching.priority_levels = batching.default_priority_level = limits.priorities
 
 
 def parse(text: str) -> ModelConfig:

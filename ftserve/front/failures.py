@@ -10,7 +10,7 @@ from typing import Any
 
 REQUEST, AUTHENTICATION, SERVER = "invalid_request_error", "authentication_error", "server_error"
 # Seconds after which a client may come back: a place is free, or a server has been started again.
-_BUSY_SECONDS, _AWAY_SECONDS = 1, 5
+_BUSY_SECONDS, AWAY_SECONDS = 1, 5
 TOO_LONG = "context_length_exceeded"
 
 
@@ -84,7 +84,7 @@ def unavailable(message: str) -> Failure:
         message,
         kind=SERVER,
         code="server_unavailable",
-        headers={"Retry-After": str(_AWAY_SECONDS)},
+        headers={"Retry-After": str(AWAY_SECONDS)},
     )
 
 

@@ -6,7 +6,7 @@ import re
 
 import grpc
 
-from ftserve.front.failures import TOO_LONG, Failure, broken, busy, late, unavailable
+from ftserve.front.failures import SERVER, TOO_LONG, Failure, broken, busy, late, unavailable
 
 # The longest message of the server that a client gets.
 _LONGEST = 500
@@ -21,7 +21,8 @@ def of_server(status: grpc.StatusCode, message: str) -> Failure:
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return busy("the Triton server computes no more at once")
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND):
-        return unavailable(_away(message))
+        said = next((said for words, said in _OVERLOADED if words in message), None)
+        return Overloaded(said) if said else unavailable(_AWAY)
     return broken()
 
 
@@ -44,6 +45,15 @@ class TooLong(Failure):
         self.room = room
 
 
+class Overloaded(Failure):
+    """What a server does not compute that has too much to do; it is there, and its model is what it was."""
+
+    def __init__(self, message: str, seconds: int = 1) -> None:
+        """`seconds` is when to come back."""
+        headers = {"Retry-After": str(seconds)}
+        super().__init__(503, message, kind=SERVER, code="server_overloaded", headers=headers)
+
+
 def _refused(message: str) -> Failure:
     said = message[:_LONGEST]
     for words in _LENGTHS:
@@ -60,12 +70,12 @@ def _room(numbers: dict[str, str]) -> int | None:
     return None
 
 
-def _away(message: str) -> str:
-    if "queue size" in message:
-        return "the queue of the Triton server is full; try again later"
-    return "the Triton server cannot be reached, or is loading its model; try again later"
-
-
+_AWAY = "the Triton server cannot be reached, or is loading its model; try again later"
+# The server's words, and the backend's (patches/backend, in_flight_queue.h), for what waits.
+_OVERLOADED = (
+    ("queue size", "the queue of the Triton server is full; try again later"),
+    ("timeout expired", "the request waited too long in the queue of the Triton server; try again later"),
+)
 # The backend's words for a text or an answer that has no room (patches/backend, request_limits.h), and those
 # of the sample's. What they say of the room is of the request's only row.
 _LENGTHS = tuple(

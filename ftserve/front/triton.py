@@ -7,6 +7,7 @@ drops what is still in a queue, and tells the backend about the rest.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +20,9 @@ from tritonclient.utils import np_to_triton_dtype
 from ftserve.front import calls, responses, statuses, tensors
 from ftserve.front.calls import Calls, Latest
 from ftserve.front.failures import SERVER, Failure, broken
+from ftserve.front.pace import Pace
 from ftserve.front.responses import Reader
+from ftserve.front.statuses import Overloaded
 from ftserve.front.streams import Streams
 from ftserve.front.tensors import Array, Ask, Facts
 
@@ -55,6 +58,7 @@ class Server:
         self._facts: Facts | None = None
         self._told, self._cancels = cancels, bool(cancels)
         self._calls = Calls(most)
+        self._pace = Pace()
 
     async def facts(self) -> Facts:
         """Return what the model is; Failure (503) while the server does not say."""
@@ -138,7 +142,7 @@ class Server:
 
         Raises Failure where it fails or takes too long, (429) for one call more than there may be.
         """
-        latest = self._calls.begin(Reader().read if streams else responses.outputs)
+        latest, start = self._calls.begin(Reader().read if streams else responses.outputs), time.monotonic()
         try:
             call = await self._call(request, latest, streams=streams)
         except BaseException:
@@ -147,6 +151,10 @@ class Server:
         try:
             with latest.within(self._seconds):
                 yield latest
+            if latest.whole:
+                self._pace.add(time.monotonic() - start)
+        except Overloaded as full:
+            raise Overloaded(full.message, self._pace.retry_seconds()) from full
         except Failure as failed:
             if failed.status == 503:
                 # Another server may come back in its place.

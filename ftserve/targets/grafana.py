@@ -1,7 +1,8 @@
 """A Grafana dashboard over the metrics of Triton servers.
 
-The metrics are those of Triton's documentation (docs/user_guide/metrics.md); counters of time are in
-microseconds. Values of GPUs are there only where the server sees one.
+The metrics are those of Triton's documentation (docs/user_guide/metrics.md), whose counters of time are in
+microseconds, and those of requests in flight (patches/backend, in_flight_metrics.h), which models have that
+are computed so. Values of GPUs are there only where the server sees one.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from ftserve.deployment import Deployment
 UID = "triton-fastertransformer"
 # Requests of a model that wait for an instance of it.
 QUEUE = "nv_inference_pending_request_count"
+# Those that an instance has taken, and that wait for a slot.
+TAKEN = "ft_inflight_waiting"
 # The oldest format that all current versions of Grafana take.
 _SCHEMA = 39
 _WIDTH, _HEIGHT = 12, 8
@@ -68,7 +71,39 @@ PANELS = (
         "µs",
         {"{{model}}": _each("nv_inference_queue_duration_us", "nv_inference_request_success")},
     ),
-    Panel("Waiting requests", "short", {"{{model}}, {{instance}}": f"{QUEUE}{{{_MODEL}}}"}),
+    # One of them is enough: not all models are computed in flight.
+    Panel(
+        "Waiting requests",
+        "short",
+        {"{{model}}, {{instance}}": f'sum by (model, instance) ({{__name__=~"{QUEUE}|{TAKEN}", {_MODEL}}})'},
+    ),
+    Panel(
+        "Requests refused while they waited in the backend",
+        "reqps",
+        {"{{model}}: {{reason}}": _rate("ft_inflight_refused_total", "model, reason")},
+    ),
+    Panel(
+        "Requests and rows in flight",
+        "short",
+        {
+            "{{model}}, {{instance}}: requests": f"ft_inflight_running{{{_MODEL}}}",
+            "{{model}}, {{instance}}: slots used": f"ft_inflight_slots_used{{{_MODEL}}}",
+            "{{model}}, {{instance}}: slots": f"ft_inflight_slots{{{_MODEL}}}",
+        },
+    ),
+    Panel(
+        "Memory of slots that is used",
+        "percentunit",
+        {
+            "{{model}}, {{instance}}": f"ft_inflight_cache_tokens_used{{{_MODEL}}} "
+            f"/ ft_inflight_cache_tokens{{{_MODEL}}}"
+        },
+    ),
+    Panel(
+        "Tokens generated in flight, per second",
+        "short",
+        {"{{model}}": _rate("ft_inflight_generated_tokens_total", "model")},
+    ),
     # Seconds of computing in a second: requests in flight are no batch, and count as one of their own.
     Panel(
         "Requests computed at once",

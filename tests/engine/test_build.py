@@ -76,7 +76,7 @@ def test_the_libraries_hold_machine_code_for_the_asked_sm_only(work: Path, built
 
 
 def test_the_libraries_find_everything_but_the_driver(client: docker.DockerClient, built: Plan) -> None:
-    for library in ("libtriton_fastertransformer.so", "libtransformer-shared.so"):
+    for library in ("libtriton_fastertransformer.so", "libtransformer-shared.so", "batchstrategy.so"):
         missing = in_container(client, built.tag("runtime"), f"ldd -r {BACKEND}/{library} 2>&1; true")
         assert not [
             line for line in missing.splitlines() if "not found" in line and "libcuda.so.1" not in line

@@ -23,11 +23,13 @@ from ftbuild.client import server_container
 from ftbuild.client.server_container import Server
 from ftbuild.config import loader
 from ftbuild.models import repository
+from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.plan import Plan
 from testing import ROOT, bytelevel, needs
 from testing.front import END_ID, NAME, PAUSE_MS, Front, front, slow_model
 from testing.sample import SAMPLE
+from testing.serving import probed
 from testing.waiting import until
 
 if TYPE_CHECKING:
@@ -75,14 +77,51 @@ def served(
     *,
     streamed: bool,
     family: str = "gpt",
+    limits: Limits | None = None,
 ) -> Path:
     found = repository.templates(client, built.tag("sdk"), family)
     weights = checkpoint / "weights"
     families = loader.load(SAMPLE).models
     options = RepositoryOptions(
-        family, weights, out, dtype="fp32", bare=True, streamed=streamed, families=families
+        family,
+        weights,
+        out,
+        dtype="fp32",
+        bare=True,
+        streamed=streamed,
+        limits=limits or Limits(),
+        families=families,
     )
     return repository.make(found, options).folder
+
+
+def test_who_finds_a_full_queue_gets_503_and_when_to_come_back(
+    client: docker.DockerClient, built: Plan, checkpoint: Path, tmp_path: Path
+) -> None:
+    """One request may wait, and does so for others of its batch. OpenAI's client comes back by itself."""
+    limits = Limits(queue_ms=4000, queue=1)
+    models = served(client, built, checkpoint, tmp_path / "models", streamed=False, limits=limits)
+    with (
+        server_container.serve(built.tag("runtime"), models) as running,
+        front(running.grpc, checkpoint, tmp_path / "log") as found,
+        ThreadPoolExecutor(1) as pool,
+    ):
+
+        def ask() -> requests.Response:
+            return found.post("completions", prompt="Hi", max_tokens=3, temperature=0)
+
+        assert ask().status_code == 200
+        waiting = pool.submit(ask)
+        time.sleep(1)
+        refused = ask()
+        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "server_overloaded")
+        # The first answer took four seconds and a little.
+        assert 4 < int(refused.headers["Retry-After"]) < 20
+        with openai.OpenAI(base_url=f"{found.url}/v1", api_key="none", max_retries=1) as again:
+            answered = again.completions.create(model=NAME, prompt="Hi", max_tokens=3, temperature=0)
+        assert answered.choices[0].finish_reason == "length"
+        assert waiting.result().status_code == 200
+        assert probed(running) == ["fastertransformer"]
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["streams", "answers-at-once"])

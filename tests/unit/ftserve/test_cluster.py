@@ -18,7 +18,7 @@ from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 from ftserve.targets import grafana, kserve, kubernetes
 from ftserve.targets.kubernetes import Cluster
-from testing import needs
+from testing import ROOT, needs
 
 KUBERNETES = "1.30"
 LABELS = {"app.kubernetes.io/name": "triton", "app.kubernetes.io/instance": "gpt"}
@@ -197,3 +197,11 @@ METRICS = {
 def test_the_dashboard_shows_metrics_that_a_server_has() -> None:
     shown = re.findall(r"nv_\w+", json.dumps(grafana.dashboard()))
     assert set(shown) == METRICS
+
+
+def test_the_dashboard_shows_all_metrics_of_requests_in_flight() -> None:
+    named = r"\bft_inflight_[a-z_]+"
+    (patch,) = (ROOT / "patches/backend").glob("0270-*.patch")
+    assert set(re.findall(named, json.dumps(grafana.dashboard()))) == set(
+        re.findall(named, patch.read_text())
+    )

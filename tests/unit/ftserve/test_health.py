@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from ftbuild.client import probe
 from ftbuild.errors import ConfigError
 from ftbuild.text.units import GIB, MIB
 from ftserve import deployment, health, requirements
@@ -17,6 +21,7 @@ from ftserve.deployment import Deployment, Options, Ports
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 from ftserve.targets import apptainer, compose, kubernetes
+from testing.tokens import running
 from tests.unit.ftserve.test_deployment import pbtxt, repository  # noqa: F401  a fixture
 
 DEPLOYMENT = Deployment("gpt", "triton_with_ft:22.12-sm80", Path("/srv/models"), (0,), Ports(), GIB)
@@ -121,3 +126,71 @@ def test_a_repositorys_size_is_that_of_its_files(repository: Callable[..., Path]
     (folder / "fastertransformer/1/1-gpu/weights.bin").write_bytes(bytes(5 * MIB))
     (folder / "fastertransformer/1/gone").symlink_to("nowhere")
     assert 0 <= requirements.read(folder).size - before - 5 * MIB < MIB
+
+
+class Overloaded:
+    """A server whose queue is full; each look at its statistics finds more requests answered, or refused."""
+
+    def __init__(self, counted: str, words: str) -> None:
+        self.counted, self.words, self.looks = counted, words, 0
+
+    def answer(self, path: str) -> tuple[int, Any]:
+        """Return status and JSON."""
+        if path.endswith("/infer"):
+            return 503, {"error": self.words}
+        if path.endswith("/index"):
+            return 200, [{"name": "fastertransformer"}]
+        if path.endswith("/config"):
+            tensors = [{"name": "input_ids", "data_type": "TYPE_UINT32", "dims": [-1]}]
+            return 200, {"backend": "fastertransformer", "input": tensors}
+        if path.endswith("/stats"):
+            self.looks += 1
+            counts = {kind: {"count": self.looks * (kind == self.counted)} for kind in ("success", "fail")}
+            return 200, {"model_stats": [{"name": "fastertransformer", "inference_stats": counts}]}
+        return 200, {}
+
+    @contextmanager
+    def serving(self, seconds: float) -> Iterator[probe.Server]:
+        """Yield what the probe asks."""
+        overloaded = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                status, found = overloaded.answer(self.path)
+                content = json.dumps(found).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_POST = do_GET  # noqa: N815 (named by http.server)
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        with running(server):
+            yield probe.Server("127.0.0.1", server.server_port, 0, seconds)
+
+
+@pytest.mark.parametrize("words", probe.OVERLOADED)
+@pytest.mark.parametrize(("counted", "lives"), [("success", True), ("fail", False)])
+def test_a_full_queue_is_no_failure_while_others_are_answered(
+    words: str, counted: str, *, lives: bool
+) -> None:
+    """Refusals, which servers count as failed requests, are no answers."""
+    overloaded = Overloaded(counted, f"[request id: <id_unknown>] {words}")
+    with overloaded.serving(1.0) as server:
+        if lives:
+            assert probe.answering("alive", server) == ["fastertransformer"]
+        else:
+            with pytest.raises(probe.Failed, match="answered nobody within 1 s"):
+                probe.answering("alive", server)
+
+
+def test_another_refusal_is_a_failure_at_once() -> None:
+    with (
+        Overloaded("success", "CUDA error").serving(60.0) as server,
+        pytest.raises(probe.Failed, match=r"answers 503: .*CUDA error"),
+    ):
+        probe.answering("alive", server)

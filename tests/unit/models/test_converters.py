@@ -116,6 +116,34 @@ def test_limits_of_requests_and_batches_are_the_operators() -> None:
     assert (config.max_batch_size, config.dynamic_batching.max_queue_delay_microseconds) == (1024, 2000)
 
 
+@pytest.mark.parametrize("kind", ["GPT-J", "T5", "bert"])
+@pytest.mark.parametrize(
+    ("limits", "size", "microseconds", "levels"),
+    [
+        (Limits(), 512, 0, 0),
+        (Limits(queue=0), 0, 0, 0),
+        (Limits(queue=7, queue_seconds=2**31 - 1), 7, (2**31 - 1) * 10**6, 0),
+        (Limits(queue=7, queue_seconds=1, priorities=3), 7, 10**6, 3),
+    ],
+)
+def test_the_queue_of_every_family_has_a_limit(
+    kind: str, limits: Limits, size: int, microseconds: int, levels: int
+) -> None:
+    """Of models in flight and of those in batches, whatever upstream's template says."""
+    policy = "default_queue_policy { max_queue_size: 3 timeout_action: DELAY }"
+    for batching in ("", f"dynamic_batching {{ {policy} }}\n"):
+        template = TEMPLATE.replace('"GPT-J"', f'"{kind}"') + batching
+        filled = config_pbtxt.fill_template(template, tensor_para=1, data_type="fp16", limits=limits)
+        found = config_pbtxt.parse(filled).dynamic_batching
+        policy_found = found.default_queue_policy
+        assert policy_found.max_queue_size == size
+        assert policy_found.default_timeout_microseconds == microseconds
+        assert policy_found.allow_timeout_override == (microseconds > 0)
+        assert policy_found.timeout_action == policy_found.REJECT
+        # A level that is not there would be refused (core r22.12 model_config_utils.cc:1351-1361).
+        assert (found.priority_levels, found.default_priority_level) == (levels, levels)
+
+
 @pytest.mark.parametrize(
     ("kind", "limits", "stages", "slots"),
     [

@@ -8,144 +8,15 @@
 //
 //     in_flight_requests SEED COUNT
 
-#include <cstdio>
 #include <cstdlib>
 #include <iostream>
 #include <random>
 #include <stdexcept>
 
 #include "in_flight_requests.h"
+#include "in_flight_server.h"
 
 using namespace triton::backend::fastertransformer_backend;
-
-struct TRITONSERVER_Error {
-    std::string message;
-};
-
-struct Outputs {
-    std::map<std::string, std::pair<std::vector<int64_t>, std::vector<char>>> outputs;
-    std::string error;
-};
-
-struct TRITONBACKEND_Request {
-    std::vector<Outputs> answers;
-    std::atomic<bool> cancelled{false};
-    std::atomic<bool> final{false}, released{false};
-};
-
-struct TRITONBACKEND_Output {
-    std::vector<char>* data;
-};
-
-struct TRITONBACKEND_Response {
-    TRITONBACKEND_Request* request;
-    Outputs content;
-    TRITONBACKEND_Output output{nullptr};
-};
-
-struct TRITONBACKEND_ResponseFactory {
-    TRITONBACKEND_Request* request;
-};
-
-void Require(const bool holds, const char* what)
-{
-    if (!holds) {
-        std::fprintf(stderr, "%s\n", what);
-        std::_Exit(1);
-    }
-}
-
-extern "C" {
-
-TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code, const char* message)
-{
-    return new TRITONSERVER_Error{message};
-}
-const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
-void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
-uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType type)
-{
-    return type == TRITONSERVER_TYPE_BOOL ? 1 : type == TRITONSERVER_TYPE_UINT64 ? 8 : 4;
-}
-TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request*, uint32_t* count)
-{
-    *count = 2;
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(TRITONBACKEND_Request*, const uint32_t index, const char** name)
-{
-    *name = index == 0 ? "output_ids" : "sequence_length";
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
-    TRITONBACKEND_Response* response, TRITONBACKEND_Output** output, const char* name, const TRITONSERVER_DataType,
-    const int64_t* shape, const uint32_t dims)
-{
-    auto& written = response->content.outputs[name];
-    written.first.assign(shape, shape + dims);
-    response->output.data = &written.second;
-    *output = &response->output;
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
-    TRITONBACKEND_Output* output, void** buffer, const uint64_t size, TRITONSERVER_MemoryType*, int64_t*)
-{
-    output->data->resize(size);
-    *buffer = output->data->data();
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryNew(
-    TRITONBACKEND_ResponseFactory** factory, TRITONBACKEND_Request* request)
-{
-    *factory = new TRITONBACKEND_ResponseFactory{request};
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ResponseFactoryDelete(TRITONBACKEND_ResponseFactory* factory)
-{
-    delete factory;
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(
-    TRITONBACKEND_Response** response, TRITONBACKEND_ResponseFactory* factory)
-{
-    *response = new TRITONBACKEND_Response{factory->request, {}};
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ResponseSend(
-    TRITONBACKEND_Response* response, const uint32_t flags, TRITONSERVER_Error* error)
-{
-    Require(!response->request->final, "an answer after the last");
-    response->content.error = error == nullptr ? "" : error->message;
-    response->request->answers.push_back(response->content);
-    response->request->final = (flags & TRITONSERVER_RESPONSE_COMPLETE_FINAL) != 0;
-    delete response;
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_RequestRelease(TRITONBACKEND_Request* request, uint32_t)
-{
-    Require(request->final && !request->released.exchange(true), "a request is released once, after its answer");
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportStatistics(
-    TRITONBACKEND_ModelInstance*, TRITONBACKEND_Request*, const bool, const uint64_t, const uint64_t, const uint64_t,
-    const uint64_t)
-{
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ModelInstanceReportBatchStatistics(
-    TRITONBACKEND_ModelInstance*, const uint64_t, const uint64_t, const uint64_t, const uint64_t, const uint64_t)
-{
-    return nullptr;
-}
-#ifdef SERVER_CANCELS
-TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* request, bool* is_cancelled)
-{
-    *is_cancelled = request->cancelled;
-    return nullptr;
-}
-#endif
-
-}  // extern "C"
 
 constexpr int kEnd = 7, kStart = 3;
 constexpr size_t kSlots = 6, kSlotTokens = 24;
@@ -287,7 +158,7 @@ Question Draw(std::mt19937* random, const bool encoded)
 
 // What a request gets alone: tokens behind each prompt, and end_id where nothing is. Of prompts that are encoded: tokens,
 // end_id while other rows have more, then 0.
-bool IsRight(const Question& asked, const Outputs& answer)
+bool IsRight(const Question& asked, const Sent& answer)
 {
     const auto& ids = answer.outputs.at("output_ids");
     const auto& lengths = answer.outputs.at("sequence_length");
@@ -398,13 +269,13 @@ void Try(std::mt19937* random, const int count, const bool encoded, const bool d
                 asked[(*random)() % asked.size()].request->cancelled = true;
             }
             if ((*random)() % 3 == 0) {
-                requests.WaitUntilStarted();
+                requests.WaitForRoom();
             }
         }
     }
     for (const Question& question : asked) {
         Require(question.request->released, "each request is answered, and released");
-        const Outputs& last = question.request->answers.back();
+        const Sent& last = question.request->answers.back();
         counts->parts += question.request->answers.size();
         Require(decoupled || question.request->answers.size() == 1, "one answer without a stream");
         if (last.error.empty()) {

@@ -17,37 +17,15 @@
 
 #include "request_batches.h"
 #include "response_parts.h"
+#include "triton_api.h"
 
 using namespace triton::backend::fastertransformer_backend;
 
 // The server's side of the API.
 
-struct TRITONSERVER_Error {
-    std::string message;
-};
-
-struct Sent {
-    std::map<std::string, std::pair<std::vector<int64_t>, std::vector<char>>> outputs;
-    bool operator==(const Sent& other) const { return outputs == other.outputs; }
-};
-
 struct TRITONBACKEND_Request {
     RequestInputs inputs;
     std::vector<Sent> answers;
-};
-
-struct TRITONBACKEND_Output {
-    std::vector<char>* data;
-};
-
-struct TRITONBACKEND_Response {
-    TRITONBACKEND_Request* request;
-    Sent content;
-    TRITONBACKEND_Output output{nullptr};
-};
-
-struct TRITONBACKEND_ResponseFactory {
-    TRITONBACKEND_Request* request;
 };
 
 // Every generating model's outputs, as a client gets them that names none.
@@ -55,16 +33,6 @@ const char* const kOutputs[] = {"output_ids", "sequence_length", "cum_log_probs"
 
 extern "C" {
 
-TRITONSERVER_Error* TRITONSERVER_ErrorNew(TRITONSERVER_Error_Code, const char* message)
-{
-    return new TRITONSERVER_Error{message};
-}
-const char* TRITONSERVER_ErrorMessage(TRITONSERVER_Error* error) { return error->message.c_str(); }
-void TRITONSERVER_ErrorDelete(TRITONSERVER_Error* error) { delete error; }
-uint32_t TRITONSERVER_DataTypeByteSize(TRITONSERVER_DataType type)
-{
-    return type == TRITONSERVER_TYPE_BOOL ? 1 : type == TRITONSERVER_TYPE_UINT64 ? 8 : 4;
-}
 TRITONSERVER_Error* TRITONBACKEND_RequestOutputCount(TRITONBACKEND_Request*, uint32_t* count)
 {
     *count = 4;
@@ -76,34 +44,11 @@ TRITONSERVER_Error* TRITONBACKEND_RequestOutputName(
     *name = kOutputs[index];
     return nullptr;
 }
-TRITONSERVER_Error* TRITONBACKEND_ResponseOutput(
-    TRITONBACKEND_Response* response, TRITONBACKEND_Output** output, const char* name, const TRITONSERVER_DataType,
-    const int64_t* shape, const uint32_t dims)
-{
-    auto& written = response->content.outputs[name];
-    written.first.assign(shape, shape + dims);
-    response->output.data = &written.second;
-    *output = &response->output;
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_OutputBuffer(
-    TRITONBACKEND_Output* output, void** buffer, const uint64_t size, TRITONSERVER_MemoryType*, int64_t*)
-{
-    output->data->resize(size);
-    *buffer = output->data->data();
-    return nullptr;
-}
 TRITONSERVER_Error* TRITONBACKEND_ResponseSend(
     TRITONBACKEND_Response* response, const uint32_t, TRITONSERVER_Error*)
 {
     response->request->answers.push_back(response->content);
     delete response;
-    return nullptr;
-}
-TRITONSERVER_Error* TRITONBACKEND_ResponseNewFromFactory(
-    TRITONBACKEND_Response** response, TRITONBACKEND_ResponseFactory* factory)
-{
-    *response = new TRITONBACKEND_Response{factory->request, {}};
     return nullptr;
 }
 

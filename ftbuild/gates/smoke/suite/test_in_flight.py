@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from ftbuild.client import golden
-from ftbuild.client.connection import Client, Unanswered
+from ftbuild.client.connection import Client, Refused, Unanswered
+from ftbuild.client.probe import OVERLOADED
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.job import Job
@@ -197,6 +198,35 @@ def test_requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone(served
     """Slots that are fewer than clients, and requests with more rows than there are slots."""
     with serving(task, served.variant, Limits(slots=SLOTS, slot_tokens=2 * LONG)) as few:
         run(few, asked_alone(few))
+
+
+@pytest.mark.variants(dtypes=("fp32",))
+def test_who_finds_a_full_queue_is_refused_and_the_others_get_their_answers(
+    served: Served, task: Job
+) -> None:
+    limits = Limits(slots=SLOTS, slot_tokens=2 * LONG, queue=2)
+    with serving(task, served.variant, limits) as few, ThreadPoolExecutor(CLIENTS) as pool:
+        question = Question([0], LONG)
+        alone = question.ask(few, few.clients["grpc"])
+
+        def ask(_: int) -> str | None:
+            client = few.connect("grpc")
+            try:
+                return question.fault(few, question.ask(few, client), alone)
+            except Refused as refused:
+                return refused.what
+            finally:
+                client.close()
+
+        said = list(filter(None, pool.map(ask, range(4 * CLIENTS))))
+    wrong = [each for each in said if OVERLOADED[0] not in each]
+    # Without a GPU the answers may come too soon for a queue.
+    if wrong or (served.on_gpu and not said):
+        raise SmokeError(
+            f"{served.variant}, of {4 * CLIENTS} requests from {CLIENTS} clients: "
+            f"{wrong[0] if wrong else 'none was refused, and two may wait'}",
+            hint="the queue's limit: patches/backend/0270, dynamic_batching in config.pbtxt",
+        )
 
 
 @pytest.mark.variants(dtypes=("fp32",), decoupled=True)

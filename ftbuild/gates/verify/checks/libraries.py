@@ -13,7 +13,8 @@ from ftbuild.sm import Sm, sm_codes
 from ftbuild.text.results import State
 
 # Without them a backend folder is not a backend (BE v1.4 CMakeLists.txt, targets).
-REQUIRED = ("libtriton_fastertransformer.so", "libtransformer-shared.so")
+# The last one is the name by which servers ask for room in the queue (patches/backend, 0270).
+REQUIRED = ("libtriton_fastertransformer.so", "libtransformer-shared.so", "batchstrategy.so")
 # With BUILD_MULTI_GPU the libraries need both (FT v5.3 CMakeLists.txt:61).
 MULTI_GPU = ("libmpi.so", "libnccl.so")
 # FT v5.3 CMakeLists.txt:295 adds it wherever it builds; only root can put anything there.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -68,6 +69,32 @@ def test_an_error_has_its_status_with_a_stream_and_without(
     assert ("Retry-After" in refused.headers) == (expected == 503)
     kind = "invalid_request_error" if expected == 400 else "server_error"
     assert refused.json()["error"]["type"] == kind
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_who_finds_a_full_queue_is_told_when_to_come_back(tmp_path: Path, streamed: bool) -> None:
+    """After as long as answers take; nobody asks the busy server again what it is."""
+    with (
+        newer_server.serve("2.51.0", decoupled=True) as (server, address),
+        front(address, bytelevel.write(tmp_path / "tokenizer"), tmp_path / "log") as found,
+    ):
+        server.pause = 0.75
+        asked = ask((found, server), "completions", prompt="a", max_tokens=3, stream=streamed)
+        assert asked.status_code == 200
+        described = server.described
+        for words, said in (
+            ("[request id: <id_unknown>] Exceeds maximum queue size", "is full"),
+            ("Request timeout expired", "waited too long"),
+        ):
+            server.error, server.status = words, grpc.StatusCode.UNAVAILABLE
+            refused = ask((found, server), "completions", prompt="a", max_tokens=3, stream=streamed)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "3")
+            error = refused.json()["error"]
+            assert said in error["message"]
+            assert error["code"] == "server_overloaded"
+        server.error = ""
+        assert ask((found, server), "completions", prompt="a", max_tokens=1).status_code == 200
+        assert server.described == described
 
 
 def test_an_error_in_the_middle_of_a_stream_is_its_last_event(
