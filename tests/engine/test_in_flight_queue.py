@@ -195,3 +195,16 @@ def test_metrics_are_those_of_a_loaded_model(server: Server, asked: Asked) -> No
         assert done.status_code == 200, done.text
         assert until(partial(_is_told, server, "ft_inflight_slots", there))
     assert metrics(server)["ft_inflight_slots"] == SLOTS
+
+
+def test_nothing_remains_of_who_left(server: Server, asked: Asked) -> None:
+    """Clients give up while they wait, while they are computed, and about when they are answered."""
+    for number in range(200):
+        asked(f"left {number}", number % 30 + 1, client_timeout=0.001 * (number % 50 + 1))
+    asked.wait()
+    assert until(lambda: metrics(server)["ft_inflight_slots_used"] == 0)
+    assert metrics(server)["ft_inflight_waiting"] == 0
+    for action in ("unload", "load"):
+        done = requests.post(f"{server.url}/v2/repository/models/slow/{action}", timeout=60)
+        assert done.status_code == 200, done.text
+    assert until(lambda: requests.get(f"{server.url}/v2/models/slow/ready", timeout=60).status_code == 200)
