@@ -87,7 +87,7 @@ def elsewhere(
     there = Bench(client, config, folder / "there", image)
     plan = there.plan(*CELL)
     try:
-        with plain(folder / "registry") as running:
+        with plain(folder / "registry", on_disk=True) as running:
             made = there.run(running, "build", *CELL)
             assert made.returncode == 0, made.stdout + made.stderr
             images = {product: daemon.require_image(client, plan.tag(product)) for product in PRODUCTS}

@@ -234,7 +234,7 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("build", "--smm", "80"), "unknown option '--smm'"),
         (("build", "-s", "80"), "unknown option '-s'"),
         (("build", "22.12"), "unknown command or value '22.12'"),
-        (("bulid",), "did you mean build?"),  # codespell:ignore bulid
+        (("bulid",), "did you mean build or rebuild?"),  # codespell:ignore bulid
         (("compose",), "did you mean serve.compose?"),
         (("convert", "--model", "gpt"), "convert needs --checkpoint, --out"),
         (("--help", "nothing"), "unknown command or value 'nothing'"),
