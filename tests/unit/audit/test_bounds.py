@@ -71,7 +71,7 @@ def test_a_vector_without_a_metric_or_with_a_strange_value_of_it_has_no_score(me
     fields = [field for field in WHOLE if field != metric]
     assert severity.base_score("/".join(["CVSS:3.1", *fields])) is None
     assert severity.base_score("/".join(["CVSS:3.1", *fields, f"{metric[:-1]}X"])) is None
-    assert severity.base_score("/".join(["CVSS:3.1", *fields, metric, "E:X", "odd"])) == 9.8
+    assert severity.base_score("/".join(["CVSS:3.1", *fields, metric, "E:X:Y", "odd"])) == 9.8
 
 
 @pytest.mark.parametrize(
