@@ -1,22 +1,21 @@
-"""Every command of ftbuild, in the groups that `invoke --list` shows."""
+"""Every command of both products, in the groups that `invoke --list` shows: images first, then serving."""
 
 from benchmarks import command as benchmarks
 from ftbuild.cli import (
     cells,
     ci,
     clean,
-    comparing,
     development,
-    front,
+    gates,
     machine,
+    model_artifacts,
     models,
     nightly,
     program,
     publishing,
-    serving,
     sources,
-    unittests,
 )
+from ftserve.cli import client_test, comparing, front, server, targets
 from testing.mutation import command as mutation
 
 namespace = program.Namespace(
@@ -24,25 +23,17 @@ namespace = program.Namespace(
         "Build and test images": (
             cells.matrix,
             cells.build,
-            cells.verify,
-            cells.smoke,
-            unittests.unittest,
+            gates.verify,
+            gates.smoke,
+            gates.unittest,
             cells.base,
         ),
-        "Publish images": (publishing.publish, publishing.which, publishing.stage, publishing.pull),
-        "Serve a model": (
-            models.plan_model,
-            models.convert,
-            models.model_repo,
-            serving.serve,
-            serving.compose,
-            serving.k8s,
-            serving.kserve,
-            serving.dashboard,
-            serving.sif,
-            front.front,
-            serving.client_test,
-            comparing.compare,
+        "Publish images": (
+            publishing.publish,
+            publishing.which,
+            publishing.rebuild,
+            publishing.stage,
+            publishing.pull,
         ),
         "Maintain the matrix": (
             nightly.nightly,
@@ -51,6 +42,24 @@ namespace = program.Namespace(
             sources.patches,
             sources.lock,
             sources.bundle,
+        ),
+        "Make a model repository": (
+            models.plan_model,
+            models.convert,
+            models.model_repo,
+            model_artifacts.push,
+            model_artifacts.pull,
+        ),
+        "Serve a model repository": (
+            server.serve,
+            targets.compose,
+            targets.k8s,
+            targets.kserve,
+            targets.dashboard,
+            targets.sif,
+            front.front,
+            client_test.client_test,
+            comparing.compare,
         ),
         "Check this machine": (machine.doctor, machine.demo_command, clean.clean),
         "Develop ftbuild": (

@@ -1,7 +1,7 @@
 # Triton Inference Server with the FasterTransformer backend: one recipe for every cell and base.
 #
 # Stages: toolchain -> backend -> runtime (serves) and toolchain -> pyt -> sdk (runtime + converters).
-# On request: unittests (sdk + upstream's own unit tests).
+# On request: unittests (sdk + upstream's own unit tests), used-objects (what ccache has of both compiles).
 # backend-info, pyt-info and unittests-info hold the figures of a compile: configure log, Ninja log, ccache, SASS list.
 #
 # Named contexts
@@ -12,6 +12,7 @@
 #                   {toolchain,pyt,runtime,sdk}.txt: Python packages; for unittests: unittests.cmake, unittests.py
 #   googletest      for unittests: its sources, or an empty folder
 #   wheels          {toolchain,pyt,runtime,sdk}/: the wheels that {toolchain,pyt,runtime,sdk}.txt name by hash
+#   objects         what was compiled elsewhere, as a storage of ccache; or an empty folder
 #
 # The secret `host`, optional, ends up neither in a layer nor in a layer's cache key: KEY=VALUE lines, the machine's
 # settings: JOBS, JOB_BYTES (memory of one), HEAVIEST (the slowest sources), CCACHE_MAXSIZE, CCACHE_REMOTE_STORAGE
@@ -76,6 +77,7 @@ RUN --network=none \
     --mount=type=bind,from=steps,target=/steps \
     --mount=type=bind,from=recipe,source=backend.cmake,target=/recipe/backend.cmake \
     --mount=type=bind,from=sources,target=/src,rw \
+    --mount=type=bind,from=objects,target=/objects \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
@@ -106,6 +108,7 @@ RUN --network=none \
     --mount=type=bind,from=steps,target=/steps \
     --mount=type=bind,from=recipe,source=pyt.cmake,target=/recipe/pyt.cmake \
     --mount=type=bind,from=sources,target=/src,rw \
+    --mount=type=bind,from=objects,target=/objects \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
@@ -117,6 +120,11 @@ COPY --from=backend /out/info/ /
 
 FROM scratch AS pyt-info
 COPY --from=pyt /out/info/ /
+
+# What both compiles have used, for `invoke publish --objects`; no image of ours has it.
+FROM scratch AS used-objects
+COPY --from=backend /out/objects/ /
+COPY --from=pyt /out/objects/ /
 
 
 # After pyt, which leaves the objects that the tests link in ccache.

@@ -1,7 +1,7 @@
 """One exception per kind of failure, each with its exit code (docs/exit-codes.md).
 
-A message answers three questions: what failed, where, and what to do next. `tasks.py` prints it without a
-traceback and ends with `exit_code`.
+A message answers three questions: what failed, where, and what to do next. `cli/command.py` prints it without
+a traceback and ends with `exit_code`; so does the OpenAI front, which has a link to this file.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """The main job, for each cell: ensure its base, stage, bake, verify, move the tags.
 
+A published image of the same inputs may take the place of staging and baking; it is verified all the same.
+
 A failed cell does not stop the others; the caller ends with the worst exit code. Moving tags move only after
 both images of a cell are built and verified, so an interruption leaves no cell half-tagged.
 """
@@ -13,16 +15,19 @@ from functools import partial
 from pathlib import Path
 
 from ftbuild.build import bake, buildable
+from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans
-from ftbuild.errors import FtbuildError
+from ftbuild.errors import FtbuildError, HostError, PublishError, VerifyError
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
 from ftbuild.host import failures, locks
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import from_builder
+from ftbuild.publishing import bases, from_builder, objects, substituted, substitution
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.session import Options, PublishSession
+from ftbuild.publishing.substitution import Substitutes
+from ftbuild.publishing.verifying import Verifier
 from ftbuild.text import reporter
 from ftbuild.text.reporter import Reporter
 from ftbuild.text.units import duration, size
@@ -30,7 +35,7 @@ from ftbuild.text.units import duration, size
 
 @dataclass(frozen=True)
 class Outcome:
-    """Outcome of a cell's build: `state` is built, present or failed.
+    """Outcome of a cell's build: `state` is built, substituted, present or failed.
 
     `images` are the sizes in bytes of the images that there are now, by product; `folder` has log and script.
     """
@@ -48,26 +53,42 @@ class Outcome:
         return self.error.exit_code if self.error else 0
 
 
+@dataclass(frozen=True)
+class Registries:
+    """Where a builder pushes to, and where images are taken from in place of a build; None: nowhere.
+
+    `objects_of` are those whose objects are brought before sources are compiled; None: none are.
+    """
+
+    staging: PublishSession | None = None
+    substitutes: Substitutes | None = None
+    objects_of: Sequence[Verifier] | None = None
+
+
 def build_cells(
     plans: Sequence[Plan],
     options: BuildOptions,
     names: Names | None = None,
+    substitutes: Substitutes | None = None,
+    objects_of: Sequence[Verifier] | None = None,
     *,
     report: Reporter = print,
 ) -> list[Outcome]:
     """Build every plan in turn, each even after another failed.
 
     With `names`, the builder pushes the images to the staging repository, from where they come here to be
-    verified. Raises HostError before any work if engine, buildx or builder is missing; the failure of a cell
-    is in its `Outcome`.
+    verified. What `substitutes` have is not built but pulled; what the lock has of objects is brought if
+    one of `objects_of` has signed it. Raises HostError before any work if engine, buildx or builder is
+    missing; the failure of a cell is in its `Outcome`.
     """
     client = daemon.connect()
     buildx.version()
     orphans.remove(client, report)
-    session = PublishSession(Options(names, options.work)) if names else None
-    host = host_settings(client, options, pushes=session is not None)
+    staging = PublishSession(Options(names, options.work)) if names else None
+    registries = Registries(staging, substitutes, objects_of)
+    host = host_settings(client, options, pushes=staging is not None)
     return [
-        _outcome(CellBuild(plan, client, host, options, reporter.prefixed(report, plan.cell.id)), session)
+        _outcome(CellBuild(plan, client, host, options, reporter.prefixed(report, plan.cell.id)), registries)
         for plan in plans
     ]
 
@@ -80,7 +101,7 @@ def summary(outcomes: Iterable[Outcome]) -> str:
 
 def _summary(outcome: Outcome) -> Iterator[str]:
     plan = outcome.plan
-    yield f"{plan.cell.id:<24} {outcome.state:<8} {duration(outcome.seconds)}"
+    yield f"{plan.cell.id:<24}  {outcome.state:<8}  {duration(outcome.seconds)}"
     for product, count in outcome.images.items():
         yield f"  {product:<8} {size(count):>8}  {plan.tag(product)}"
     log, script = (outcome.folder / name for name in (bake.LOG, bake.SCRIPT))
@@ -92,11 +113,11 @@ def _summary(outcome: Outcome) -> Iterator[str]:
         yield f"  {'error':<8} {'':>8}  {outcome.error.what.splitlines()[0]}"
 
 
-def _outcome(cell: CellBuild, session: PublishSession | None) -> Outcome:
+def _outcome(cell: CellBuild, registries: Registries) -> Outcome:
     start = time.monotonic()
     try:
         with failures.reported():
-            state = _ensure_images(cell, session)
+            state = _ensure_images(cell, registries)
             sizes = _sizes(cell)
     except FtbuildError as error:
         cell.report(f"failed: {error}")
@@ -110,17 +131,69 @@ def _sizes(cell: CellBuild) -> dict[str, int]:
     return {product: int(image.attrs["Size"]) for product, image in found.items() if image}
 
 
-def _ensure_images(cell: CellBuild, session: PublishSession | None) -> str:
-    """Build, fetch, verify, move the tags; return whether the images were built or present."""
+def _ensure_images(cell: CellBuild, registries: Registries) -> str:
+    """Build, fetch, verify, move the tags; return whether the images were built, substituted or present."""
     names = [cell.plan.tag(product, moving=moving) for product in PRODUCTS for moving in (False, True)]
     with daemon.replacing(cell.client, *names):
-        return _ensure_named(cell, session)
+        there = cell.is_made()
+        if registries.substitutes and (cell.options.rebuild or not there):
+            bases.take(registries.substitutes, cell.client, cell.plan, cell.options.cache, cell.report)
+        substitutes = None if cell.options.rebuild or there else registries.substitutes
+        if substitutes and _substituted(cell, substitutes):
+            return "substituted"
+        if registries.objects_of is not None:
+            cell = replace(cell, objects=partial(_brought, cell, registries.objects_of))
+        return _ensure_named(cell, registries.staging)
+
+
+def _brought(cell: CellBuild, trusted: Sequence[Verifier], folder: Path) -> tuple[str, str]:
+    """Bring the objects that the lock has of a cell into a folder; return their name and who has signed them.
+
+    What is refused is reported, and no reason not to build.
+    """
+    plan, report = cell.plan, cell.report
+    if not plan.objects:
+        report("all is compiled: the lock has no objects of this cell (invoke lock --objects-from REGISTRY)")
+        return "", ""
+    try:
+        return plan.objects, str(objects.bring(plan, trusted, folder, report))
+    except (PublishError, HostError) as refused:
+        report(f"{plan.objects} is not used, so all of it is compiled: {refused.what}")
+        return "", ""
+
+
+def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
+    """Take published images of this key and verify them; return whether they are here now.
+
+    What is refused, by its signature or by the gate, is reported, and no reason not to build.
+    """
+    plan, report, session = cell.plan, cell.report, substitutes.session()
+    found = substitution.find(session, plan, substitutes.trusted, report)
+    if not found:
+        return False
+    cell.make_base()  # which the images are compared with
+    try:
+        with locks.cell(cell.folder, report):
+            taken = substitution.take(session, plan, found, report)
+        _accept(cell)
+    except (PublishError, VerifyError) as refused:
+        substitution.drop(session, plan)
+        report(f"what {session.repository.name} has is refused, so this cell is built: {refused.what}")
+        return False
+    substituted.write(cell.folder, taken)
+    for sentence in substituted.sentences(taken):
+        report(sentence)
+    return True
 
 
 def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
     plan, report = cell.plan, cell.report
     cell = replace(cell, elsewhere=_destination(cell, session)) if session else cell
     job = buildable.ensure(cell, cell.host, rebuild=cell.options.rebuild, report=report)
+    if job and (made := build_objects.read(cell.folder)):
+        made = build_objects.taken(made.name, made.signer, cell.folder / "info", [t.name for t in plan.trees])
+        build_objects.write(cell.folder, made)
+        report(made.sentence())
     digests = _fetched(cell, session, job) if session and job else {}
     if not job:
         report(f"{plan.tag('runtime')} is already built from these inputs (--rebuild builds it anyway)")
@@ -128,6 +201,7 @@ def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
     if session and job:
         from_builder.stage(session, plan, digests, report=report)
     if job:
+        substituted.discard(cell.folder)
         report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built" if job else "present"
 

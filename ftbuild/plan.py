@@ -130,6 +130,8 @@ class Plan:
     revision: Revision
     # Like the revision, no part of the input key: what is learnt of an image does not change it.
     holes: Known = field(default_factory=Known)
+    # The objects that the lock has, `repository@digest`; no part of the key, as compiling gives the same.
+    objects: str = ""
     key: str = ""
 
     def tag(self, product: str, *, moving: bool = False) -> str:
@@ -275,6 +277,7 @@ class Plan:
             "labels": {p: self.labels(p) for p in PRODUCTS},
             "files": {f.role: {"path": str(f.path), "sha256": f.sha256} for f in self.files},
             "wheels": [asdict(w) for w in self.wheels],
+            **({"objects": self.objects} if self.objects else {}),
         }
 
 
@@ -312,6 +315,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         wheels=tuple(_wheels(base, files)),
         wheel_options=requirements.pip_options(base),
         revision=revision,
+        objects=config.lock.objects.get(cell.id, ""),
     )
     known = holes.known(
         config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()

@@ -14,7 +14,7 @@ HTTP_PORT, GRPC_PORT, METRICS_PORT = 8000, 8001, 8002
 READY, LIVE = "/v2/health/ready", "/v2/health/live"
 # Where a container has the model repository.
 MODELS = "/models"
-# What mpirun calls the machines after its own (serving/node_group.py).
+# What mpirun calls the machines after its own (ftserve/node_group.py).
 NODE = "node{}"
 # What no client of a model needs, and what can harm the others: files written where the client says, memory
 # registered by name (docs/security.md). Models are not loaded by request: --model-control-mode is none. The

@@ -92,7 +92,7 @@ def front(triton: str, tokenizer: Path, log: Path, *options: str, **environment:
     arguments = ["--triton", triton, "--tokenizer", str(tokenizer), "--name", NAME, "--port", str(port)]
     with log.open("w") as file:
         process = subprocess.Popen(
-            [sys.executable, "-m", "ftbuild.front", *arguments, *options],
+            [sys.executable, "-m", "ftserve.front", *arguments, *options],
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
             stdout=file,

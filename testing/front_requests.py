@@ -1,6 +1,6 @@
 """Requests to the OpenAI front from seeds: right ones, spoilt ones, and what only an attacker sends.
 
-    FTBUILD_FUZZ=10 python -m pytest -s tests/unit/front/test_mutations.py
+    FTBUILD_FUZZ=10 python -m pytest -s tests/unit/ftserve/front/test_mutations.py
 
 tries random seeds for ten minutes, and says the seed of what goes wrong.
 """

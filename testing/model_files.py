@@ -30,8 +30,9 @@ from ftbuild.config.schema import Config
 from ftbuild.models import config_ini, conversion, converters, fit, repository, untrusted, weights
 from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
-from ftbuild.serving import apptainer, compose, docker, image_choice, kubernetes, requirements
-from ftbuild.serving.deployment import Deployment, Options, Ports, decide, gpu_indices, size
+from ftserve import image_choice, requirements
+from ftserve.deployment import Deployment, Options, Ports, decide, gpu_indices, size
+from ftserve.targets import apptainer, compose, docker, kubernetes
 from testing import ROOT, bytelevel, mutations
 from testing.outcomes import Outcome, repeat, run_in_process, timed
 

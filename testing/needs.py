@@ -43,6 +43,15 @@ def program(name: str, package: str = "") -> str:
     return found
 
 
+def tool(name: str, variable: str) -> str:
+    """Return the path of a program that nothing here installs: what a variable names, or found by name."""
+    __tracebackhide__ = True
+    found = shutil.which(os.environ.get(variable) or name)
+    if found is None:
+        absent(name, f"needs {name} ({variable} names the program)")
+    return found
+
+
 def package(module: str) -> ModuleType:
     """Import a package of the extras `test` and `dev`."""
     __tracebackhide__ = True

@@ -27,7 +27,7 @@ from ftbuild.publishing import remote_image
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
 from ftbuild.text.results import State
-from testing import ROOT, gate_records
+from testing import ROOT, forked, gate_records
 from testing.registries import Registry
 from testing.sample import SAMPLE, command, environment
 
@@ -94,10 +94,9 @@ class Bench:
         return plan, images
 
     def start(self, registry: Registry, task: str, *options: str, **extra: str) -> subprocess.Popen[str]:
-        """Start `invoke` with its output in pipes; it also publishes from a checkout with changes."""
-        allowed = ("--allow-dirty",) if task == "publish" else ()
+        """Start `invoke` with its output in pipes, as a program that can be killed and measured."""
         return subprocess.Popen(
-            command(task, "--config", str(self.config), *allowed, *options),
+            command(*self._command(task, *options)),
             cwd=ROOT,
             env=environment(self.work, **registry.environment, **extra),
             stdout=subprocess.PIPE,
@@ -107,9 +106,8 @@ class Bench:
 
     def run(self, registry: Registry, task: str, *options: str, **extra: str) -> Done:
         """Run `invoke`; return its output and exit code."""
-        with self.start(registry, task, *options, **extra) as process:
-            stdout, stderr = process.communicate(timeout=300)
-        return subprocess.CompletedProcess(process.args, process.returncode, stdout, stderr)
+        command = self._command(task, *options)
+        return forked.invoke(*command, env=environment(self.work, **registry.environment, **extra))
 
     def publish(self, registry: Registry, *options: str, cell: tuple[str, ...] = CELL, **extra: str) -> Done:
         """Run `invoke publish` for a cell below the registry's path."""
@@ -132,6 +130,11 @@ class Bench:
                     self.client.images.remove(name, force=True)
         for overwritten in self.client.images.list(filters=ours):
             overwritten.remove(force=True)
+
+    def _command(self, task: str, *options: str) -> tuple[str, ...]:
+        """Return the arguments of a command, which also publishes from a checkout with changes."""
+        allowed = ("--allow-dirty",) if task == "publish" else ()
+        return (task, "--config", str(self.config), *allowed, *options)
 
     def _build(self, plan: Plan, product: str, size: int, labels: Mapping[str, str]) -> str:
         name, _, tag = plan.tag(product).rpartition(":")

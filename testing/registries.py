@@ -25,6 +25,9 @@ from testing.faults import Faults, proxy
 from testing.tokens import ISSUER, SERVICE, TokenServer, serve
 from testing.waiting import listens, until_up
 
+# Small images need no disk, on which the registry waits for each blob.
+_MEMORY: dict[str, Any] = {"inmemory": {}}
+_DELETING = {"delete": {"enabled": True}}
 USER, PASSWORD, IDENTITY_TOKEN = "ada", "correct horse", "identity-of-ada"
 LOOPBACK = "127.0.0.1"
 
@@ -85,10 +88,11 @@ def identity(token: str = IDENTITY_TOKEN) -> dict[str, str]:
 
 
 @contextmanager
-def plain(folder: Path) -> Iterator[Registry]:
-    """Start a registry with HTTP and without authentication."""
+def plain(folder: Path, *, on_disk: bool = False) -> Iterator[Registry]:
+    """Start a registry with HTTP and without authentication; `on_disk` for images of real size."""
     (folder / "docker").mkdir(parents=True)
-    with _running(folder, {}) as host:
+    disk = {"filesystem": {"rootdirectory": str(folder / "storage")}}
+    with _running(folder, {"storage": {**(disk if on_disk else _MEMORY), **_DELETING}}) as host:
         registry = Registry(host, folder / "docker")
         registry.logout()
         yield registry
@@ -210,7 +214,7 @@ def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) ->
     program = needs.program("docker-registry")
     address, port = socket.gethostbyname(name), free_port()
     file = folder / "registry.yml"
-    storage = {"filesystem": {"rootdirectory": str(folder / "storage")}, "delete": {"enabled": True}}
+    storage = {**_MEMORY, **_DELETING}
     http = {"addr": f"{address}:{port}", **settings.get("http", {})}
     whole = {"version": "0.1", "log": {"level": "error"}, "storage": storage, **settings, "http": http}
     file.write_text(json.dumps(whole))  # JSON is YAML

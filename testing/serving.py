@@ -19,9 +19,9 @@ from ftbuild.client.server_container import Server
 from ftbuild.config import loader
 from ftbuild.models.config_pbtxt import MODEL
 from ftbuild.plan import Plan
-from ftbuild.serving import deployment, image_choice, requirements
-from ftbuild.serving.deployment import Deployment, Options, Ports
-from ftbuild.serving.image_choice import Image, ImageChoice
+from ftserve import deployment, image_choice, requirements
+from ftserve.deployment import Deployment, Options, Ports
+from ftserve.image_choice import Image, ImageChoice
 from testing.sample import SAMPLE
 
 if TYPE_CHECKING:

@@ -1,15 +1,22 @@
 """What a test run leaves behind: compared before and after, and said at its end. A plugin of pytest.
 
 Programs get a folder of pytest's own for temporary files, which goes with it. Named are temporary files that
-are elsewhere, containers, volumes, networks and images of the engine, and what is new in the user's home.
+are elsewhere, containers, volumes, networks and images of the engine, what is new in the user's home, and
+programs that still run.
+
+A program that tests have started has a mark of the run in its environment, so one that is left fails the run.
+The rest fails it where nobody else is at work on the machine: in CI, which sets the variable `CI`. What is at
+home is only named: Docker's and other tools keep settings there after their first use.
 
 What the next run needs as well is no litter: bases and the operating system below them, and downloads.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
-from collections.abc import Iterator
+import uuid
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,12 +24,20 @@ import pytest
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
 from ftbuild.host.paths import cache_folder
+from testing.waiting import until
 
 # Of the machine; tests that need a folder for other users as well take it.
 SYSTEM = Path(tempfile.gettempdir())
 KEPT = ("ftbuild-os:", "ftbuild-base-")
+_HOME = "at home "
 _HOMES = ("", ".cache", ".config", ".local/share", ".docker")
-_BEFORE = pytest.StashKey[frozenset[str]]()
+# pytest's own, and those of services of the machine.
+_OTHERS = ("pytest-of-", "snap-private-tmp", "systemd-private-")
+_MARK = "FTBUILD_TEST_RUN"
+# It serves one process, and ends with it.
+_SERVERS = (b"testing.forked",)
+_END_SECONDS = 10.0
+_BEFORE, _LEFT = pytest.StashKey[frozenset[str]](), pytest.StashKey[list[str]]()
 
 
 def snapshot() -> frozenset[str]:
@@ -48,11 +63,32 @@ def _in_the_engine() -> Iterator[str]:
 def _at_home() -> Iterator[str]:
     for folder in (Path.home() / name for name in _HOMES):
         if folder.is_dir():
-            yield from (f"at home {one}" for one in folder.iterdir() if one != cache_folder())
+            yield from (f"{_HOME}{one}" for one in folder.iterdir() if one != cache_folder())
 
 
 def _temporary() -> Iterator[str]:
-    yield from (f"temporary {one}" for one in SYSTEM.iterdir() if not one.name.startswith("pytest-of-"))
+    yield from (f"temporary {one}" for one in SYSTEM.iterdir() if not one.name.startswith(_OTHERS))
+
+
+def processes(run: str) -> list[str]:
+    """Return the programs with the mark of a test run, by number and command line."""
+    found = []
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            marked = f"{_MARK}={run}\0".encode() in (place / "environ").read_bytes()
+            words = (place / "cmdline").read_bytes()
+        except OSError:  # it has ended, or is another user's
+            continue
+        if marked and place.name != str(os.getpid()) and not any(server in words for server in _SERVERS):
+            line = words.replace(b"\0", b" ").decode(errors="replace")
+            found.append(f"process {place.name}: {line[:100]}")
+    return found
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Mark what tests start; before the processes of the run are."""
+    if not hasattr(config, "workerinput"):
+        os.environ[_MARK] = uuid.uuid4().hex
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -61,10 +97,25 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         session.config.stash[_BEFORE] = snapshot()
 
 
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> Generator[None, None, None]:
+    """Look again once all processes of the run have ended, and fail it for what it leaves."""
+    yield
+    before = session.config.stash.get(_BEFORE, None)
+    if before is None:
+        return
+    run = os.environ[_MARK]
+    until(lambda: not processes(run), _END_SECONDS)
+    running, things = sorted(processes(run)), sorted(snapshot() - before)
+    session.config.stash[_LEFT] = [*running, *things]
+    ours = [thing for thing in things if not thing.startswith(_HOME)] if os.environ.get("CI") else []
+    if session.exitstatus == pytest.ExitCode.OK and (running or ours):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """Say what is there that was not: of these tests, unless something else was at work meanwhile."""
-    before = config.stash.get(_BEFORE, None)
-    if left := sorted(snapshot() - before) if before is not None else []:
+    if left := config.stash.get(_LEFT, []):
         terminalreporter.section(f"{len(left)} things are left behind")
         for line in left:
             terminalreporter.write_line(f"       {line}")

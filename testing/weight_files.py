@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ftbuild.config import loader
-from ftbuild.config.families import Converter
+from ftbuild.config.checkpoints import Converter
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, converters, loading, weights
 

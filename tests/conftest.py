@@ -5,15 +5,19 @@ from __future__ import annotations
 import gc
 import os
 import signal
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
 import pytest
 
-pytest_plugins = ["testing.skips", "testing.tidiness"]
+pytest_plugins = ["testing.skips", "testing.tidiness", "testing.costs"]
 
 ENGINE = Path(__file__).parent / "engine"
 # They last longest, so they begin first.
 LONGEST = ("test_build.py", "test_nightly.py")
+# Where the engine's tests stand on the way through the others: those that make what they need, and those that
+# need the built images, which a bare machine has after minutes.
+MAKE, NEED = (0.0, 0.6), (0.4, 0.9)
 
 # A shell starts what runs in the background with SIGINT ignored. Children inherit that, and Python then never
 # raises KeyboardInterrupt.
@@ -25,26 +29,38 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one more than there are processors: builds and registries are waited for most of the time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Return one more than there are processors: builds and registries are waited for most of the time.
+
+    The variable is that of xdist.
+    """
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or len(os.sched_getaffinity(0)) + 1)
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and let tests that need the built images come last.
-
-    On a bare machine the first file takes minutes to make them; meanwhile the tests that need no engine run.
-    """
+    """Begin with the longest files, and have tests that wait for the engine among those that compute."""
     need_images = {item.path for item in items if "built" in getattr(item, "fixturenames", ())}
+    places = order(dict.fromkeys(item.path for item in items), need_images)
+    items.sort(key=lambda item: places[item.path])
 
-    def rank(item: pytest.Item) -> int:
-        if ENGINE not in item.path.parents:
-            return 2
-        if item.path.name in LONGEST:
-            return LONGEST.index(item.path.name)
-        return 4 if item.path in need_images else 3
 
-    items.sort(key=rank)
+def order(files: Iterable[Path], need_images: Set[Path]) -> dict[Path, float]:
+    """Return the place of each file: the longest below 0, the others from 0 to 1, each kind in its order."""
+    first = [ENGINE / name for name in LONGEST]
+    others = [file for file in files if file not in first]
+    ours = [file for file in others if ENGINE in file.parents]
+    return {
+        **{file: number - len(first) for number, file in enumerate(first)},
+        **dict(_spread([file for file in others if file not in ours], (0.0, 1.0))),
+        **dict(_spread([file for file in ours if file not in need_images], MAKE)),
+        **dict(_spread([file for file in ours if file in need_images], NEED)),
+    }
+
+
+def _spread(files: Sequence[Path], part: tuple[float, float]) -> Iterator[tuple[Path, float]]:
+    begin, end = part
+    for number, file in enumerate(files):
+        yield file, begin + (end - begin) * (number + 0.5) / len(files)
 
 
 def pytest_collection_finish() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +21,7 @@ from testing import ROOT
 # The commit of a copy of the checkout that lacks `.git`, as on a lent machine.
 COMMIT = "FTBUILD_COMMIT"
 # What the commands at whose start-up the benchmark looks are made of.
-PROGRAM = ("ftbuild", "tasks.py")
+PROGRAM = ("ftbuild", "ftserve", "tasks.py")
 # Benchmarks write these themselves: they make no other checkout of it.
 _WRITTEN = (":!benchmarks/results", ":!benchmarks/README.md")
 _DIGITS = 12
@@ -77,8 +78,9 @@ def checkout(root: Path) -> tuple[str, bool]:
 def program(root: Path) -> str:
     """Return the digest of PROGRAM's files, by path and content."""
     files = [file for name in PROGRAM for file in (root / name, *(root / name).rglob("*"))]
+    made = re.compile(r"__pycache__|.+\.egg-info")
     digest = hashlib.sha256()
-    for file in sorted(file for file in files if file.is_file() and "__pycache__" not in file.parts):
+    for file in sorted(file for file in files if file.is_file() and not any(map(made.fullmatch, file.parts))):
         digest.update(f"{file.relative_to(root)}\0".encode() + file.read_bytes() + b"\0")
     return digest.hexdigest()[:_DIGITS]
 

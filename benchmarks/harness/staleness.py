@@ -46,7 +46,7 @@ def judge(result: Result, definition: int, keys: Keys, program: str) -> Verdict:
         return Verdict(None, BEFORE)
     if not result.origin.cells:
         changed = result.origin.program != program
-        return Verdict(not changed, "ftbuild/ or tasks.py has changed since" if changed else "")
+        return Verdict(not changed, "ftbuild/, ftserve/ or tasks.py has changed since" if changed else "")
     if lacking := [measured.cell for measured in result.origin.cells if not measured.key]:
         return Verdict(None, f"the key of {', '.join(lacking)} was not recorded")
     changes = [

@@ -90,7 +90,7 @@ def checkout(commit: str) -> Iterator[Path]:
     """Yield a folder with the package of an older commit."""
     with tempfile.TemporaryDirectory() as folder:
         packed = subprocess.run(
-            ["git", "archive", commit, "ftbuild"], cwd=ROOT, stdout=subprocess.PIPE, check=True
+            ["git", "archive", commit, "ftbuild", "ftserve"], cwd=ROOT, stdout=subprocess.PIPE, check=True
         ).stdout
         subprocess.run(["tar", "--extract", "--directory", folder], input=packed, check=True)
         yield Path(folder)
@@ -106,7 +106,7 @@ def fronted(folder: Path, pause: float) -> Iterator[tuple[int, subprocess.Popen[
         tokenizer = bytelevel.write(Path(scratch) / "tokenizer")
         port = free_port()
         options = ["--triton", f"127.0.0.1:{triton}", "--tokenizer", str(tokenizer), "--name", "m"]
-        command = [sys.executable, "-m", "ftbuild.front", *options, "--port", str(port), "--end-id", "257"]
+        command = [sys.executable, "-m", "ftserve.front", *options, "--port", str(port), "--end-id", "257"]
         with started(command, folder, port) as process:
             yield port, process
 

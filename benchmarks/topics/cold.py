@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.harness import compiles, sampling
+from benchmarks.harness import compiles, requirements, sampling
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.workspace import Workspace, measured
-from ftbuild.engine import daemon
-from ftbuild.errors import HostError
 from ftbuild.nightly import ninja
 from ftbuild.plan import Plan
 from ftbuild.text.reporter import to_stderr
@@ -38,11 +36,7 @@ _OBJECT = re.compile(r"^(\S+\.o): C(?:XX|UDA)?_COMPILER_", re.M)
 
 def needs(workspace: Workspace) -> str | None:
     """Require an engine."""
-    try:
-        daemon.connect()
-    except HostError as missing:
-        return missing.what
-    return None
+    return requirements.engine()
 
 
 def run(workspace: Workspace) -> Result:

@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.harness import compiles, wall
+from benchmarks.harness import compiles, requirements, wall
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.wall import Compilers
 from benchmarks.harness.workspace import Workspace, measured
-from ftbuild.engine import daemon
-from ftbuild.errors import HostError
 
 NAME = "wall"
 # 2: the compilers' CPU seconds alone are the limit, without links, ninja and ccache.
@@ -20,11 +18,7 @@ DEFINITION = 2
 
 def needs(workspace: Workspace) -> str | None:
     """Require an engine."""
-    try:
-        daemon.connect()
-    except HostError as missing:
-        return missing.what
-    return None
+    return requirements.engine()
 
 
 def run(workspace: Workspace) -> Result:

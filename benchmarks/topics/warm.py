@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from benchmarks.harness import compiles
+from benchmarks.harness import compiles, requirements
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.workspace import Workspace, measured
 from ftbuild.build import bake
 from ftbuild.engine import daemon
-from ftbuild.errors import HostError
 from ftbuild.plan import Plan
 from ftbuild.sm import sm_list
 from ftbuild.text.reporter import to_stderr
@@ -37,11 +35,7 @@ OTHER_SMS = (86, 80)
 
 def needs(workspace: Workspace) -> str | None:
     """Require an engine and Debian's Redis."""
-    try:
-        daemon.connect()
-    except HostError as missing:
-        return missing.what
-    return None if shutil.which(PROGRAM) else f"{PROGRAM} is not installed"
+    return requirements.engine() or requirements.program(PROGRAM)
 
 
 def run(workspace: Workspace) -> Result:

@@ -33,6 +33,18 @@ if [ -n "${CCACHE_REMOTE_STORAGE:-}" ]; then
     fi
 fi
 
+# What this tree takes from ccache or puts into it is kept, in the form of a storage that another build can read
+# (ccache(1), file storage backend). Not with a remote storage: others have put into it what they wanted.
+used=/out/objects
+mkdir -p "$used"
+brought=$(find /objects -mindepth 1 -print -quit 2> /dev/null) || true
+if [ -n "$brought" ]; then
+    # No other objects are there, so that each one found is known to be of those.
+    export CCACHE_DIR=/build/ccache CCACHE_REMOTE_STORAGE="file:/objects|read-only file:$used"
+elif [ -z "${CCACHE_REMOTE_STORAGE:-}" ]; then
+    export CCACHE_REMOTE_STORAGE="file:$used" CCACHE_RESHARE=1
+fi
+
 cmake -G Ninja -S "$source" -B "$build" -C "/recipe/$tree.cmake" > "$info/configure.log" 2>&1 || {
     cat "$info/configure.log" >&2
     fail "configure failed"
@@ -58,6 +70,18 @@ cp "$build/.ninja_log" "$info/ninja_log"
 times >> "$info/times"
 ccache --show-log-stats --verbose > "$info/ccache.txt" 2>&1 || ccache --show-stats > "$info/ccache.txt" 2>&1
 cat "$info/ccache.txt"
+if [ -n "$brought" ]; then
+    # Of those that were brought, the ones that were used: ccache has copied them into its folder as ab/c...R, which is
+    # abc... in a storage.
+    (cd "$CCACHE_DIR" && find . -type f -name '*[RM]') | sed -E 's,^\./,,; s,/,,g; s,[RM]$,,; s,^..,&/,' |
+        while read -r object; do
+            if [ -e "/objects/$object" ] && ! [ -e "$used/$object" ]; then
+                mkdir -p "$used/${object%/*}"
+                cp "/objects/$object" "$used/$object"
+            fi
+        done
+fi
+rm -f "$used/CACHEDIR.TAG"
 
 # Copy files and the libraries of this tree that they link. FT v5.2 builds further libraries, with undefined symbols.
 # libtritonserver.so is core's link stub; the server brings the real library.

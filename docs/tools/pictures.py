@@ -1,69 +1,70 @@
-"""The pictures in docs/images: terminal recordings as SVG, the page of a nightly run as PNG.
+"""The pictures in docs/images: terminals and a diagram as SVG, the page of a nightly run as PNG.
 
     python -m docs.tools.pictures [NAME...]
 
-Recordings are the real output of the commands in this checkout; `verify` needs the images of `invoke demo`.
-`nightly` is rendered by the program itself from a nightly run of testing/recorded_runs.py, without the texts
-that test its escaping; it needs Chromium and the extra `test`.
+Terminals show the real output of the commands in this checkout. `build`, `verify` and `serve` need Docker
+Engine, and the images of `invoke demo` (`build` makes them anew). `nightly` is rendered by the program itself
+from a nightly run of testing/recorded_runs.py, without the texts that test its escaping; it needs Chromium
+and the extra `test`.
 """
 
 from __future__ import annotations
 
-import io
-import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rich.console import CONSOLE_SVG_FORMAT, Console  # type: ignore[attr-defined]  # defined in a private module
-from rich.terminal_theme import SVG_EXPORT_THEME
-from rich.text import Text
-
+from docs.tools import diagram, recorded
 from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.report.write import write_reports
 from testing import ROOT, recorded_runs
 
 IMAGES = ROOT / "docs" / "images"
-COLUMNS = 112
-# What is shown of each recording: command line, lines of its output.
-RECORDINGS = {
-    "matrix": ("invoke matrix", None),
-    "dry-run": ("invoke build --sm 90 --triton 22.12 --dry-run", None),
-    "verify": ("invoke verify --config buildcfg/sample --sm 80 --triton 22.12", 26),
-}
-SCREEN = {"width": 1100, "height": 900}
-# rich's template loads its font from another host.
-SVG_FORMAT = re.sub(r"@font-face \{\{.*?\}\}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
+_SAMPLE = "--config buildcfg/sample --sm 80 --triton 22.12"
+_COMPILING = re.compile(r"compile backend  \d+/\d+")
+# A telephone's page in twice its pixels, so that the letters of the picture are those of the text around it.
+SCREEN = {"width": 760, "height": 900}
 
 
 def main(names: Sequence[str]) -> None:
     """Write the pictures of these names; without names all."""
     IMAGES.mkdir(exist_ok=True)
-    for name, (command, lines) in RECORDINGS.items():
-        if name in names or not names:
-            (IMAGES / f"{name}.svg").write_text(recording(name, command, lines))
-    if "nightly" in names or not names:
-        screenshots()
+    for name in names or PICTURES:
+        PICTURES[name]()
 
 
-def recording(name: str, command: str, lines: int | None) -> str:
-    """`command` and the first lines of its output, as SVG."""
-    output = _run(command).strip("\n").splitlines()
-    shown = [line[:COLUMNS].rstrip() for line in output[:lines]]
-    assert str(ROOT) not in "\n".join(shown), "a path of this machine"
-    console = Console(record=True, width=COLUMNS, file=io.StringIO())
-    console.print(Text.assemble(("$ ", "green"), (command, "bold")), no_wrap=True)
-    for line in shown:
-        console.print(Text(line), no_wrap=True, crop=True)
-    if lines is not None and len(output) > lines:
-        console.print(Text("...", "dim"))
-    svg = console.export_svg(title="", theme=SVG_EXPORT_THEME, code_format=SVG_FORMAT, unique_id=name)
-    return "\n".join(line.rstrip() for line in svg.splitlines()).strip("\n") + "\n"
+def _terminal(name: str, command: str, lines: int | None = None) -> None:
+    shown, _ = recorded.run(command)
+    cut = [*shown[:lines], "..."] if lines and len(shown) > lines else shown
+    recorded.write(IMAGES, name, [(command, cut)])
+
+
+def build() -> None:
+    """A build while it compiles, and its end."""
+    # No test builds this one: what is in BuildKit's cache compiles nothing.
+    command = "invoke build --config buildcfg/sample --sm 70 --triton 22.12 --rebuild"
+    shown, during = recorded.run(
+        command, lambda text: _COMPILING.search(text) is not None and "left:" in text
+    )
+    ended = next(number for number, line in enumerate(shown) if re.match(r"22\.12-sm70 +", line))
+    recorded.write(IMAGES, "build", [(command, during), ("", ["..."]), ("", shown[ended:])])
+
+
+def serve() -> None:
+    """A server from its start to an answer: of the model that `invoke demo` leaves."""
+    start = "invoke serve --config buildcfg/sample --model-repo .ftbuild/demo --detach"
+    ask = (
+        'curl -s localhost:8000/v2/models/fastertransformer/infer -d \'{"inputs": ['
+        '{"name": "input_ids", "datatype": "UINT32", "shape": [1, 3], "data": [1, 2, 3]}, '
+        '{"name": "input_lengths", "datatype": "UINT32", "shape": [1, 1], "data": [3]}, '
+        '{"name": "request_output_len", "datatype": "UINT32", "shape": [1, 1], "data": [4]}]}\''
+    )
+    stop = "invoke serve --stop"
+    recorded.write(IMAGES, "serve", [(each, recorded.run(each)[0]) for each in (start, ask, stop)])
 
 
 def screenshots() -> None:
@@ -105,11 +106,16 @@ def _night() -> NightlyRun:
     )
 
 
-def _run(command: str) -> str:
-    environment = {**os.environ, "COLUMNS": str(COLUMNS), "NO_COLOR": "1"}
-    argv = [sys.executable, "-m", *command.split()]
-    done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
-    return done.stdout
+PICTURES: Mapping[str, Callable[[], None]] = {
+    "matrix": lambda: _terminal("matrix", "invoke matrix"),
+    "dry-run": lambda: _terminal("dry-run", "invoke build --sm 90 --triton 22.12 --dry-run"),
+    "build": build,
+    "verify": lambda: _terminal("verify", f"invoke verify {_SAMPLE}", 26),
+    "doctor": lambda: _terminal("doctor", "invoke doctor"),
+    "serve": serve,
+    "nightly": screenshots,
+    "pipeline": lambda: diagram.write(IMAGES / "pipeline.svg"),
+}
 
 
 if __name__ == "__main__":

@@ -36,7 +36,7 @@ def exit_code(results: Iterable[CheckResult]) -> int:
 
 
 def render(results: Sequence[CheckResult], output: str) -> str:
-    """Return the results as a table (`human`), the worst first, or as a JSON list (`json`)."""
+    """Return the results as a table (`human`), the worst last, or as a JSON list (`json`)."""
     if output == "json":
         return json.dumps([record.as_dict(result) for result in results], indent=2)
-    return text.render(text.worst_first(results))
+    return text.render(results)

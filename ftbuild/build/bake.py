@@ -26,6 +26,8 @@ from ftbuild.text.reporter import Reporter
 # The named contexts with the wheels of each role, in folders of their own, and with the patched sources.
 WHEELS = "wheels"
 SOURCES = "sources"
+# That with what was compiled elsewhere, and the stage with what was used of ccache.
+OBJECTS, USED_OBJECTS = "objects", "used-objects"
 LOG, METADATA, SCRIPT = "build.log", "metadata.json", "build.sh"
 # The variable that hands the machine's settings, passwords among them, to buildx: no file holds them.
 SETTINGS = "HOST_SETTINGS"
@@ -40,6 +42,8 @@ ONLINE = f"{REMOTE_STORAGE} is set: compile steps have network access, and the i
 # The label of images whose objects may come from other machines: their builds are trusted as well.
 CACHE_LABEL = f"{LABELS}.compiler-cache"
 REMOTE = "remote"
+# The label of images for which objects were brought from a registry: `repository@digest`.
+OBJECTS_LABEL = f"{LABELS}.objects"
 # Variables of the user's environment that compile steps need, for the compiler cache.
 PASSED_ON = ("CCACHE_MAXSIZE", REMOTE_STORAGE)
 # The time in an image's configuration and history (moby/buildkit docs/build-repro.md). No Dockerfile declares
@@ -82,7 +86,7 @@ class Host:
 
     `cache` is a repository in a registry for layers. `full`: the builder can fill it, and attest its images,
     which an engine with its own image store cannot (docs.docker.com/build/builders/drivers). `driver` is
-    that of `builder`.
+    that of `builder`. With `recompile`, no object of before is used.
     """
 
     jobs: int
@@ -92,6 +96,7 @@ class Host:
     cache: str | None = None
     full: bool = False
     driver: str = ""
+    recompile: bool = False
 
     @property
     def is_engine(self) -> bool:
@@ -109,6 +114,7 @@ class Host:
                 "JOBS": str(self.jobs),
                 "JOB_BYTES": str(cmake.MEMORY_PER_JOB_BYTES),
                 "HEAVIEST": compile_order.SOURCES,
+                **({"CCACHE_RECACHE": "1"} if self.recompile else {}),
             }
         )
 
@@ -171,17 +177,27 @@ def compiles_online() -> bool:
     return bool(os.environ.get(REMOTE_STORAGE))
 
 
-def cell_definition(plan: Plan, host: Host, staging: Staging | None = None) -> dict[str, object]:
+def cell_definition(
+    plan: Plan, host: Host, staging: Staging | None = None, objects: str = ""
+) -> dict[str, object]:
     """Return the bake file of a cell, for its staged folder: one target per image kind.
 
-    Two more targets export the figures of both compiles (configure and ninja log, ccache, SASS) to `info/`.
-    With `staging`, the builder pushes the images instead of loading them into the engine.
+    Two more targets export the figures of both compiles (configure and ninja log, ccache, SASS) to `info/`;
+    another one, on request, what they have used of ccache. With `staging`, the builder pushes the images
+    instead of loading them into the engine. `objects` names what was brought into the folder, if anything.
     """
     targets = {target_name(plan, product): image_target(plan, product, host, staging) for product in PRODUCTS}
+    for target in targets.values():
+        target["labels"] |= {OBJECTS_LABEL: objects} if objects else {}
     info = {
         target_name(plan, f"{tree.name}-info"): info_target(plan, tree.name, staging) for tree in plan.trees
     }
-    return definition({**targets, **info})
+    return definition({**targets, **info}, {target_name(plan, USED_OBJECTS): _objects_target(plan, staging)})
+
+
+def _objects_target(plan: Plan, staging: Staging | None) -> dict[str, Any]:
+    output = [f"type=local,dest={USED_OBJECTS}"]
+    return {**_common(plan, staging), "target": USED_OBJECTS, "output": output}
 
 
 def image_target(plan: Plan, product: str, host: Host, staging: Staging | None = None) -> dict[str, Any]:
@@ -214,6 +230,7 @@ def _common(plan: Plan, staging: Staging | None) -> dict[str, Any]:
             SOURCES: SOURCES,
             "recipe": "recipe",
             WHEELS: WHEELS,
+            OBJECTS: OBJECTS,
         },
         "args": {EPOCH: str(plan.revision.epoch), **plan.arguments(), **proxies.arguments()},
         "secret": SECRETS,
@@ -401,6 +418,8 @@ def _without_dots(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]", "_", text)
 
 
-def definition(targets: Mapping[str, object]) -> dict[str, object]:
-    """Return a bake file whose default is all of `targets`."""
-    return {"group": {"default": {"targets": list(targets)}}, "target": dict(targets)}
+def definition(
+    targets: Mapping[str, object], on_request: Mapping[str, object] | None = None
+) -> dict[str, object]:
+    """Return a bake file whose default is all of `targets`, and that has others `on_request`."""
+    return {"group": {"default": {"targets": list(targets)}}, "target": {**targets, **(on_request or {})}}

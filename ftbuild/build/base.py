@@ -51,7 +51,7 @@ def ensure(
     for builder in dict.fromkeys((builders.ENGINE, host.builder or builders.ENGINE)):
         builders.require_platform(builder, base.platform)
     if base.local is None:
-        if not rebuild and _is_present(client, plan, cache, report):
+        if not rebuild and is_present(client, plan, cache, report):
             return
         registry.require_reachable(base.serving, purpose=f"base {base.name}", hint=_alternatives(base))
         return
@@ -88,7 +88,7 @@ class BaseImages:
 
     def is_made(self) -> bool:
         """Return whether both images are in the engine, and are those that were made here."""
-        return _is_present(self.client, self.plan, self.cache, self.report)
+        return is_present(self.client, self.plan, self.cache, self.report)
 
     def prepare(self) -> None:
         """Raise HostError without the space that it takes."""
@@ -115,7 +115,7 @@ class BaseImages:
         return bake.base_definition(plan, os_image, self.host)
 
 
-def _is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
+def is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:
     """Return whether both images are in the engine, and are those that were made here if they are local."""
     found = {name: daemon.image(client, name) for name in (plan.base.serving, plan.base.devel)}
     return all(found.values()) and (plan.base.local is None or _are_known(cache, found, report))

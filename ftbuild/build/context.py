@@ -98,6 +98,12 @@ def recipe(plan: Plan, folder: Path, *, online: bool = False) -> None:
     open_to_all(folder)
 
 
+def empty(folder: Path) -> None:
+    """Make a folder, without what it held before."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+
+
 def open_to_all(folder: Path) -> None:
     """Give what a folder holds the modes that git gives, whatever this user's umask is."""
     for path in folder.rglob("*"):

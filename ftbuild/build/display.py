@@ -53,7 +53,8 @@ def _heartbeat(watch: Watch, lock: Lock, report: Reporter) -> Iterator[Reporter]
             with lock:
                 lines, left = watch.lines(time.monotonic()), len(watch.left)
             if lines:
-                report(f"running: {'; '.join(lines)}{f'; {left} steps left' if left else ''}")
+                rest = f"; {left} {'step' if left == 1 else 'steps'} left" if left else ""
+                report(f"running: {'; '.join(lines)}{rest}")
 
     def tell(text: str) -> None:
         told.set()

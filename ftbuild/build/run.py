@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import cmake
-from ftbuild.build import bake, base, context
+from ftbuild.build import bake, base, context, objects
 from ftbuild.engine import builders, daemon
 from ftbuild.errors import ConfigError
 from ftbuild.host import disk
@@ -44,7 +44,8 @@ class BuildOptions:
 class CellBuild:
     """The build of one cell: plan, engine, options and reporter.
 
-    `elsewhere` returns where the builder pushes the images, None: it loads them into the engine.
+    `elsewhere` returns where the builder pushes the images, None: it loads them into the engine. `objects`
+    puts objects into a folder that does not exist, and returns their name and signer, empty for none.
     """
 
     plan: Plan
@@ -53,6 +54,7 @@ class CellBuild:
     options: BuildOptions
     report: Reporter
     elsewhere: Callable[[], bake.Staging] | None = None
+    objects: Callable[[Path], tuple[str, str]] | None = None
     name: str = "this cell"
     prefix: str = ""
 
@@ -65,10 +67,15 @@ class CellBuild:
         """Return whether both images are in the engine."""
         return all(daemon.image(self.client, self.plan.tag(product)) for product in PRODUCTS)
 
+    def make_base(self) -> None:
+        """Make the base, or see that it is there."""
+        options = self.options
+        base.ensure(self.client, self.plan, self.host, options.work, options.cache, report=self.report)
+
     def prepare(self) -> None:
         """Make the base; ConfigError if the builder has no way to it."""
         options, planned = self.options, self.plan.base
-        base.ensure(self.client, self.plan, self.host, options.work, options.cache, report=self.report)
+        self.make_base()
         disk.require(options.work, CELL_BYTES, f"building {self.plan.cell.id}")
         # A builder that is no engine asks registries only.
         if planned.local and self.host.builder and not self.host.is_engine and not self.elsewhere:
@@ -80,12 +87,27 @@ class CellBuild:
     def stage(self) -> Mapping[str, object]:
         """Stage the inputs of the cell."""
         stage(self.plan, self.options, self.folder, self.report)
-        return bake.cell_definition(self.plan, self.host, self.elsewhere() if self.elsewhere else None)
+        staging = self.elsewhere() if self.elsewhere else None
+        return bake.cell_definition(self.plan, self.host, staging, self._brought())
+
+    def _brought(self) -> str:
+        """Bring objects into the folder; return their name."""
+        objects.discard(self.folder)
+        if not self.objects:
+            return ""
+        (self.folder / bake.OBJECTS).rmdir()
+        name, signer = self.objects(self.folder / bake.OBJECTS)
+        if not name:
+            (self.folder / bake.OBJECTS).mkdir(exist_ok=True)
+            return ""
+        objects.write(self.folder, objects.Taken(name, signer, {}, {}))
+        return name
 
 
 def stage(plan: Plan, options: BuildOptions, folder: Path, report: Reporter) -> None:
     """Write sources, recipe and wheels of a cell into `folder`; errors as those of `context`."""
     online = bake.compiles_online()
+    context.empty(folder / bake.OBJECTS)
     context.stage(plan, options.cache, folder, online=online, report=report)
     context.wheels(plan, context.WHEEL_STAGES, options.cache, folder, ca=options.ca, report=report)
     if online:

@@ -120,6 +120,7 @@ class Watch:
     _numbers: dict[str, str] = field(default_factory=dict)
     _open: dict[str, set[str]] = field(default_factory=dict)
     _finished: set[str] = field(default_factory=set)
+    _told: set[str] = field(default_factory=set)
 
     def read(self, line: str, now: float) -> list[str]:
         """Take a line of the log; return what has ended with it, in lines for people."""
@@ -169,6 +170,10 @@ class Watch:
         self._finished.add(named)
         if how == "CACHED" or (how == "DONE" and seconds < _QUICK_SECONDS):
             return []
+        if how == "DONE" and named in self._told:
+            # The same sources go to several targets, one after the other.
+            return []
+        self._told.add(named)
         wrong = {"ERROR": "failed: ", "CANCELED": "canceled: "}.get(how, "")
         counts = f"  {step.of} commands" if step.of and not wrong else ""
         return [f"{wrong}{named}{counts}  {clock(seconds)}"]

@@ -69,12 +69,12 @@ def registry_secrets() -> dict[str, str]:
     return {name: f"${{{{ secrets.{name} }}}}" for name in ("REGISTRY_USER", "REGISTRY_PASSWORD")}
 
 
-def logged_in(options: Options, line: str) -> tuple[Data, ...]:
-    """Log in, run a line, and log out in any case: the machine may be shared."""
+def logged_in(options: Options, *lines: str) -> tuple[Data, ...]:
+    """Log in, run some lines, and log out in any case: the machine may be shared."""
     own = {"REGISTRY_USER": "${{ github.actor }}", "REGISTRY_PASSWORD": "${{ secrets.GITHUB_TOKEN }}"}
     return (
         {"name": "docker login", "env": registry_secrets() if options.registry else own, "run": steps.LOGIN},
-        {"run": line},
+        *({"run": line} for line in lines),
         {"name": "docker logout", "if": "always()", "run": steps.LOGOUT},
     )
 

@@ -206,10 +206,11 @@ def _build(options: Options) -> Data:
         "runs-on": list(options.cpu or CPU),
         "timeout-minutes": BUILD_MINUTES,
         "permissions": actions.write_permissions(options),
+        **_signing(options, CELL),
         "steps": [
             actions.checkout(),
-            {"run": steps.BUILD},
-            *actions.logged_in(options, steps.PUSH),
+            *([] if options.substitutes else [{"run": steps.BUILD}]),
+            *actions.logged_in(options, *([steps.TAKE] if options.substitutes else []), steps.PUSH),
             actions.upload("verify-${{ inputs.cell }}", steps.VERIFY_RECORD, steps.INVENTORIES, steps.PUSHED),
             actions.upload("log-${{ inputs.cell }}", steps.BUILD_LOG),
             actions.status_line("build and verify"),
@@ -278,7 +279,7 @@ def _one_host(options: Options) -> Data:
             {"run": f'echo REGISTRY={actions.registry(options)} >> "$GITHUB_ENV"'},
             {"run": steps.BEGIN_NIGHTLY},
             {"run": steps.READY},
-            *actions.logged_in(options, steps.nightly(options.words)),
+            *actions.logged_in(options, steps.nightly(options.words, substitutes=options.substitutes)),
             {
                 "if": "always()",
                 "run": f"{steps.COLLECT_REPORT}"

@@ -95,7 +95,12 @@ def _templates(options: Options) -> Data:
             "stage": "build",
             "needs": [],
             "timeout": BUILD_TIME,
-            "script": [steps.BUILD, steps.LOGIN, steps.PUSH],
+            **({"variables": _signer()} if options.keyless else {}),
+            "script": (
+                [steps.LOGIN, steps.TAKE, steps.PUSH]
+                if options.substitutes
+                else [steps.BUILD, steps.LOGIN, steps.PUSH]
+            ),
             "after_script": [steps.LOGOUT],
             "artifacts": _kept(steps.VERIFY_RECORD, steps.INVENTORIES, steps.PUSHED, steps.BUILD_LOG),
         },
@@ -154,10 +159,15 @@ def _signing(options: Options) -> Data:
         return {}
     return {
         "id_tokens": {"SIGSTORE_ID_TOKEN": {"aud": "sigstore"}},
-        "variables": {
-            "FTBUILD_SIGN_IDENTITY": f"$CI_PROJECT_URL//{PATH}@refs/heads/$CI_COMMIT_BRANCH",
-            "FTBUILD_SIGN_ISSUER": "$CI_SERVER_URL",
-        },
+        "variables": _signer(),
+    }
+
+
+def _signer() -> dict[str, str]:
+    """Return who signs what is published, and whose signatures count."""
+    return {
+        "FTBUILD_SIGN_IDENTITY": f"$CI_PROJECT_URL//{PATH}@refs/heads/$CI_COMMIT_BRANCH",
+        "FTBUILD_SIGN_ISSUER": "$CI_SERVER_URL",
     }
 
 
@@ -172,7 +182,12 @@ def _one_host(options: Options) -> Data:
         "resource_group": "nightly",
         **signing,
         "variables": {"GIT_CLEAN_FLAGS": "-ffdx -e .ftbuild -e .venv", **signing.get("variables", {})},
-        "script": [steps.BEGIN_NIGHTLY, steps.READY, steps.LOGIN, steps.nightly(options.words)],
+        "script": [
+            steps.BEGIN_NIGHTLY,
+            steps.READY,
+            steps.LOGIN,
+            steps.nightly(options.words, substitutes=options.substitutes),
+        ],
         "after_script": [steps.COLLECT_REPORT, steps.LOGOUT],
         "artifacts": {**_kept(steps.REPORT), "reports": {"junit": f"{steps.REPORT}/junit.xml"}},
     }

@@ -23,7 +23,8 @@ class Options:
 
     `selection` holds the options that select `cells`, as typed; `config` is a folder relative to the
     checkout, empty for the default; `registry` is empty for the CI system's own; `cpu`, `gpu` and `test` are
-    labels (tags in GitLab) of runners, empty for the system's defaults; `keyless` signs what is published.
+    labels (tags in GitLab) of runners, empty for the system's defaults; `keyless` signs what is published;
+    `trusted` are public keys, files below the checkout or addresses of a KMS.
     """
 
     cells: tuple[Cell, ...]
@@ -36,6 +37,12 @@ class Options:
     cron: str = CRON
     one_host: bool = False
     keyless: bool = False
+    trusted: tuple[str, ...] = ()
+
+    @property
+    def substitutes(self) -> bool:
+        """Return whether anybody's signatures count, so that builds take what the registry has of theirs."""
+        return self.keyless or bool(self.trusted)
 
     @property
     def words(self) -> str:
@@ -45,7 +52,8 @@ class Options:
     @property
     def environment(self) -> dict[str, str]:
         """Return the variables that all jobs need besides those of a cell."""
-        return {"FTBUILD_CONFIG": self.config} if self.config else {}
+        trusted = {"FTBUILD_TRUSTED_KEYS": shlex.join(self.trusted)} if self.trusted else {}
+        return {**({"FTBUILD_CONFIG": self.config} if self.config else {}), **trusted}
 
     def header(self, system: str, *about: str) -> str:
         """Return comment lines for the top of a file: the command that writes it, and its purpose."""
@@ -60,6 +68,7 @@ class Options:
         words = [word for option, value in given.items() if value for word in (option, value)]
         variant = ["--one-host"] if self.one_host else []
         variant += ["--sign-keyless"] if self.keyless else []
+        variant += [word for key in self.trusted for word in ("--trust", key)]
         line = shlex.join([f"--{system}", *variant, *self.selection, *words])
         lines = [f"{MARK} {line}`: do not edit, run it again.", *(f"# {text}" for text in about)]
         return "\n".join(lines)

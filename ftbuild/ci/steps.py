@@ -12,6 +12,8 @@ _CELL = '--triton "$TRITON" --sm "$SMS" --base "$BASE"'
 _STAGED = '--registry "$REGISTRY" --stage "$STAGE"'
 
 BUILD = f"./bootstrap build {_CELL}"
+# Takes what the registry has, where it is signed by those who are trusted.
+TAKE = f'./bootstrap build --from "$REGISTRY" {_CELL}'
 PUSH = f"./bootstrap registry.stage {_STAGED} {_CELL}"
 PULL = f"./bootstrap registry.pull {_STAGED} {_CELL}"
 # Ends with 4 if no GPU fits: nothing was tested, so the job fails and nothing is published.
@@ -45,9 +47,10 @@ if [ -n "$made" ]; then cp -r "$made" {REPORT}; fi
 """
 
 
-def nightly(words: str) -> str:
+def nightly(words: str, *, substitutes: bool) -> str:
     """Return the command for the whole matrix on this machine; `words` is the selection."""
-    return f'./bootstrap nightly --registry "$REGISTRY"{words}'
+    taking = ' --from "$REGISTRY"' if substitutes else ""
+    return f'./bootstrap nightly --registry "$REGISTRY"{taking}{words}'
 
 
 def summary(words: str) -> str:

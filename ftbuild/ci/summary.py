@@ -7,15 +7,15 @@ from pathlib import Path
 
 from ftbuild.errors import FtbuildError
 from ftbuild.gates import evidence, records
-from ftbuild.gates.report import SMOKE, VERIFY, Gate
+from ftbuild.gates.report import Gate
 from ftbuild.plan import Plan
 from ftbuild.text.markdown import table
 
-TITLES = ("Cell", "Key", "Verify", "Smoke")
+TITLES = ("Cell", "Key", *(gate.name.capitalize() for gate in evidence.DEMANDS))
 
 
 def markdown(plans: Iterable[Plan], work: Path) -> str:
-    """Return a table with the results of both gates per cell, from the records in the work folder."""
+    """Return a table with the results of each required gate per cell, by the records in the work folder."""
     return table(TITLES, (_row(plan, plan.folder(work)) for plan in plans))
 
 
@@ -23,7 +23,7 @@ def _row(plan: Plan, folder: Path) -> tuple[str, ...]:
     return (
         plan.cell.id,
         f"`{plan.key}`",
-        *(_ended(plan, folder, gate).replace("|", "\\|") for gate in (VERIFY, SMOKE)),
+        *(_ended(plan, folder, gate).replace("|", "\\|") for gate in evidence.DEMANDS),
     )
 
 

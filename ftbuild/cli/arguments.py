@@ -64,8 +64,8 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The option as typed, for instance `--dry-run`."""
-        return "--" + self.name.replace("_", "-")
+        """The option as typed, for instance `--dry-run`; a word of Python has a `_` more in its name."""
+        return "--" + self.name.rstrip("_").replace("_", "-")
 
     def is_given(self, values: Mapping[str, Any]) -> bool:
         """Return whether one of the parsed values is this option's, and not its default."""

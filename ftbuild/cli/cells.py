@@ -1,4 +1,4 @@
-"""Commands on the cells of the matrix: list, build, verify, test."""
+"""Commands that list the cells of the matrix and build them; what tests them is in `gates`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ftbuild.cli.options import (
     CaBundle,
     ConfigFolder,
     DryRun,
-    Format,
     Jobs,
     PlanFile,
     Progress,
@@ -26,15 +25,13 @@ from ftbuild.cli.options import (
     work_folder,
 )
 from ftbuild.cli.selection import Selection, plans, warn
+from ftbuild.cli.taking import OWN_MEANS, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
-    from ftbuild.gates.report import GateReport
-    from ftbuild.gates.runner import Skipped
     from ftbuild.plan import Plan
     from ftbuild.publishing.names import Names
-    from ftbuild.text.reporter import Reporter
 
 
 @command()
@@ -64,9 +61,10 @@ def matrix(
     return 0
 
 
-@command(needs={"format": ["dry_run"]}, beside={"plan": SELECTING})
+@command(needs={"format": ["dry_run"], "trust": ["from_", "objects"]}, beside={"plan": SELECTING})
 def build(
     selection: Selection,
+    taking: Taking = OWN_MEANS,
     dry_run: DryRun = False,
     format: Annotated[  # noqa: A002
         Literal["human", "all", "json"],
@@ -88,7 +86,7 @@ def build(
     stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
     plan: PlanFile = None,
 ) -> int:
-    """Build the runtime and the SDK image of every selected cell."""
+    """Build the runtime and the SDK image of every selected cell, or take published ones (`--from`)."""
     from ftbuild import plan_file
     from ftbuild.config import loader
     from ftbuild.errors import ConfigError, PinError, worst
@@ -119,6 +117,7 @@ def build(
     from ftbuild import pipeline
     from ftbuild.build.run import BuildOptions
     from ftbuild.sources.bundle import read_bundle
+    from ftbuild.text import screen
 
     if sources:
         read_bundle(config or loader.load(selection.config), Path(sources), cache_folder(), report=print)
@@ -132,8 +131,9 @@ def build(
         rebuild=rebuild,
         layer_cache=layer_cache,
     )
-    outcomes = pipeline.build_cells(planned, options, through)
-    print(pipeline.summary(outcomes))
+    substitutes = taking.substitutes(planned[0].image, work_folder())
+    outcomes = pipeline.build_cells(planned, options, through, substitutes, taking.objects_of())
+    screen.show(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")
     return worst(outcome.exit_code for outcome in outcomes)
@@ -201,64 +201,3 @@ def base(
         bases.ensure(client, plan, host, options.work, options.cache, rebuild=rebuild)
         print(f"base {plan.base.name}: {plan.base.serving}, {plan.base.devel}")
     return 0
-
-
-@command()
-def verify(selection: Selection, format: Format = "human") -> int:  # noqa: A002
-    """Check the built images of every selected cell, without a GPU."""
-    from ftbuild.config import loader
-    from ftbuild.engine import daemon
-    from ftbuild.gates import runner
-    from ftbuild.gates.subject import Subject
-    from ftbuild.gates.verify import gate
-    from ftbuild.host import locks
-    from ftbuild.text import reporter
-
-    config = loader.load(selection.config)
-    planned = plans(config, selection)
-    client = daemon.connect()
-
-    def test(plan: Plan, report: Reporter) -> GateReport:
-        report("verifying")
-        folder = plan.folder(work_folder())
-        with locks.cell(folder, report):
-            return gate.run(Subject(client, plan, folder, cache_folder(), report))
-
-    done = runner.run(planned, test, reporter.to_stderr)
-    done.show(format)
-    return done.exit_code()
-
-
-@command(beside={"any_gpu": ["prepare"], "plan": SELECTING})
-def smoke(
-    selection: Selection,
-    format: Format = "human",  # noqa: A002
-    prepare: Annotated[bool, "make the models in the SDK image and stop: needs no GPU"] = False,
-    any_gpu: Annotated[bool, "test also on a GPU that the image has no machine code for"] = False,
-    plan: PlanFile = None,
-) -> int:
-    """Serve tiny models of every family with the built images, on a GPU, and check what they answer."""
-    from ftbuild.config import loader
-    from ftbuild.engine import daemon, orphans
-    from ftbuild.gates import runner
-    from ftbuild.gates.smoke import gate
-    from ftbuild.gates.subject import Subject
-    from ftbuild.host import locks
-    from ftbuild.text import reporter
-
-    config = loader.load(selection.config)
-    planned = plans(config, selection, plan)
-    client = daemon.connect()
-    orphans.remove(client, reporter.to_stderr)
-
-    def test(plan: Plan, report: Reporter) -> GateReport | Skipped | None:
-        subject = Subject(client, plan, plan.folder(work_folder()), cache_folder(), report)
-        with locks.cell(subject.folder, report):
-            if prepare:
-                gate.prepare(config, subject)
-                return None
-            return gate.run(config, subject, any_gpu=any_gpu)
-
-    done = runner.run(planned, test, reporter.to_stderr)
-    done.show(format)
-    return done.exit_code()

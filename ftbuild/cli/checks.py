@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sysconfig
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -32,6 +33,8 @@ TESTS = ("pytest", "--numprocesses=auto", "--dist=loadfile", "--no-loadscope-reo
 # What failed, once more, one test after the other: on a busy machine a test can fail that is right. One that
 # fails alone, too, is the end.
 ALONE = ("pytest", "--last-failed", "--last-failed-no-failures=none", "--exitfirst", "-rfEp")
+# Seconds in which bootstrap has made the machine ready.
+PREPARED = "FTBUILD_PREPARED"
 _SOME_TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED; errors of collection and usage have other codes
 _CANNOT_RUN = 2
 
@@ -46,10 +49,12 @@ def run(
 ) -> int:
     """Run the linters one by one, and beside them the tests, in `root`; 0 when all passed, else 1.
 
-    Tests that failed run once more by `alone`, and count as passed if they pass then; the last line says so.
+    Tests that failed run once more by `alone`, and count as passed if they pass then; the last line says so,
+    and the one before it how many seconds all took, with the `PREPARED` of bootstrap.
     `select` restricts the tests to a path. Programs are taken from this Python environment alone, which has
     the pinned versions. One that is missing fails, and so does a pattern that matches no file.
     """
+    start = time.monotonic()
     work.mkdir(parents=True, exist_ok=True)
     log = work / "test.log"
     log.unlink(missing_ok=True)
@@ -66,12 +71,20 @@ def run(
         codes = {tool: done.result() for tool, done in zip(map(tuple, tools), linted, strict=True)}
     only_alone = tested == _SOME_TESTS_FAILED and not _run(root, log, _show, *alone, *below)
     codes[tuple(tests)] = 0 if only_alone else tested
+    print(_time(time.monotonic() - start, os.environ.get(PREPARED, "")))
     failed = [" ".join(command) for command, code in codes.items() if code]
     if failed:
         print(f"failed: {', '.join(failed)} (log: {log})")
     else:
         print("all checks passed" + (f", some tests only alone (log: {log})" if only_alone else ""))
     return 1 if failed else 0
+
+
+def _time(seconds: float, prepared: str) -> str:
+    """Return what the checks took; and all of it, where bootstrap says what the machine took before."""
+    if not prepared.isdecimal():
+        return f"checks: {seconds:.0f} s"
+    return f"checks: {seconds:.0f} s, after {prepared} s for the machine: {seconds + int(prepared):.0f} s"
 
 
 def _run_quietly(root: Path, log: Path, *command: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,11 @@ class CiOptions:
     gitlab: Annotated[bool, "the file for GitLab only"] = False
     one_host: Annotated[bool, "one job that does everything on one machine with a GPU"] = False
     sign_keyless: Annotated[bool, "sign what is published as the workflow itself, by Sigstore"] = False
+    trust: Annotated[
+        Sequence[str],
+        "public key, a file of the checkout or a KMS address: builds take what the registry has of its owner "
+        "(repeatable; with --sign-keyless also the workflow's own)",
+    ] = ()
     registry: Annotated[str | None, "host and path (default: the CI system's own registry)"] = None
     cpu_runner: Annotated[str | None, "labels or tags of runners that build and publish, with commas"] = None
     gpu_runner: Annotated[str | None, "labels or tags of runners with a GPU; the SM (sm80) comes on top"] = (
@@ -106,4 +112,18 @@ def options(selection: Selection, files: CiOptions, root: Path) -> Options:
         cron=values.cron("--cron", files.cron),
         one_host=files.one_host,
         keyless=files.sign_keyless,
+        trusted=tuple(_public_key(key, root) for key in files.trust),
     )
+
+
+def _public_key(key: str, root: Path) -> str:
+    """Return a key as jobs name it; ConfigError for a file that their checkout does not have."""
+    from ftbuild.ci import values
+    from ftbuild.errors import ConfigError
+
+    if "://" in key:
+        return values.plain("--trust", key)
+    name = os.path.relpath(key, root)
+    if name.startswith(os.pardir) or not (root / name).is_file():
+        raise ConfigError("CI needs a public key that is in the checkout", where=key, hint="commit it there")
+    return values.plain("--trust", name)

@@ -11,9 +11,10 @@ def doctor(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # n
     """Check this machine: engine, buildx, disk, memory, GPU, registries and sources."""
     from ftbuild.config import loader
     from ftbuild.doctor import machine
+    from ftbuild.text import screen
 
     checks = machine.checks(loader.load(config), work_folder())
-    print(machine.render(checks, format))
+    screen.show(machine.render(checks, format))
     return machine.exit_code(checks)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
+from ftbuild.cli.model_artifacts import SignKey, SignLog, publish
 from ftbuild.cli.selection import Selection, plans
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ def _adopted(
     return adoption.adopt(folder, config.models, family=family, gpus=gpus, options=adoption.given(ini))
 
 
-@command()
+@command("model-repo.write", default=True, needs={"sign_key": ["push"], "sign_log": ["push"]})
 def model_repo(
     out: Annotated[Path, "folder to write; must not exist"],
     selection: Selection,
@@ -199,7 +200,9 @@ def model_repo(
         "over several GPUs 0)",
     ] = None,
     session_tokens: Annotated[
-        int, Range(1, LARGEST), "tokens of prompt and answer that each of these has memory for"
+        int,
+        Range(1, LARGEST),
+        "tokens of prompt and answer that each of these has memory for; of t5, half of them for each",
     ] = 2048,
     instances: Annotated[
         int,
@@ -218,6 +221,9 @@ def model_repo(
     image: Annotated[
         str | None, "SDK image to take the templates from (default: that of the selected release)"
     ] = None,
+    push: Annotated[str | None, "oci://HOST/PATH:TAG in a registry, to push it there, too"] = None,
+    sign_key: SignKey = None,
+    sign_log: SignLog = True,
 ) -> int:
     """Write the model repository of converted weights: ensemble, tokenizer, config.pbtxt of the release."""
     from ftbuild.config import loader
@@ -279,5 +285,8 @@ def model_repo(
     for warning in made.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")
-    print(f"next: invoke serve --model-repo {made.folder}")
+    if push:
+        publish(made.folder, push, sign_key, sign_log)
+    else:
+        print(f"next: invoke serve --model-repo {made.folder}")
     return 0

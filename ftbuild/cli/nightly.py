@@ -11,10 +11,20 @@ from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
+from ftbuild.cli.taking import OWN_MEANS, Taking
 from ftbuild.host.paths import ca_bundle, cache_folder
 from ftbuild.text.terminal import quoted
 
-_OF_PUBLISHING = ("stage", "allow_shared_cache", "allow_dirty", "sign_key", "sign_log", "force")
+_OF_PUBLISHING = (
+    "stage",
+    "allow_shared_cache",
+    "allow_dirty",
+    "sign_key",
+    "sign_log",
+    "attest",
+    "force",
+    "publish_objects",
+)
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -22,11 +32,12 @@ if TYPE_CHECKING:
     from ftbuild.nightly.builders import Wanted
 
 
-@command(needs=dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")))
+@command(needs={**dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")), "trust": ("from_", "objects")})
 def nightly(
     selection: Selection,
     target: Target,
     signing: Signing,
+    taking: Taking = OWN_MEANS,
     jobs: Annotated[
         int | None,
         Range(1, MOST_JOBS),
@@ -49,6 +60,7 @@ def nightly(
         Sequence[str],
         "buildx builder that takes a share, as NAME or NAME=JOBS (repeatable; default: the engine's own)",
     ] = (),
+    publish_objects: Annotated[bool, "publish what was compiled, too, for builds with --objects"] = False,
     dry_run: Annotated[bool, "print the builders with their jobs, and the cells, and stop"] = False,
 ) -> int:
     """Build, verify, smoke-test and publish the whole matrix, keep going, and report."""
@@ -73,11 +85,16 @@ def nightly(
         allow_dirty=signing.allow_dirty,
         sign_key=signing.sign_key,
         sign_log=signing.sign_log,
+        attest=signing.attest,
         force=signing.force,
         notify=notify or setting("FTBUILD_NOTIFY"),
         ca=ca_bundle(ca),
         builders=_wanted(builder),
+        taking=taking.words(),
+        substitutes=taking.substitutes(config.matrix.image, work),
+        publish_objects=publish_objects,
     )
+    taking.objects_of()  # what is wrong with it would fail every cell
     if dry_run:
         nightly_run.show(request, options)
         return 0

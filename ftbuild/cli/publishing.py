@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.architecture import Architecture
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, SELECTING, ConfigFolder, Format, PlanFile, setting, work_folder
+from ftbuild.cli.options import (
+    CONFIG,
+    SELECTING,
+    CaBundle,
+    ConfigFolder,
+    Format,
+    Jobs,
+    PlanFile,
+    Progress,
+    setting,
+    work_folder,
+)
 from ftbuild.cli.selection import Selection, plans
 
 if TYPE_CHECKING:
@@ -17,12 +29,15 @@ if TYPE_CHECKING:
     from ftbuild.plan import Plan
     from ftbuild.publishing.names import Names
     from ftbuild.publishing.session import Options
+    from ftbuild.publishing.verifying import Verifier
 
 Registry = Annotated[
     str | None,
     "host and path, for instance registry.gitlab.com/group/project (default: FTBUILD_REGISTRY)",
 ]
 DEFAULT_REGISTRY = setting("FTBUILD_REGISTRY")
+SignKey = Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"]
+SignLog = Annotated[bool, "enter signatures into the public transparency log"]
 
 
 @dataclass(frozen=True)
@@ -51,11 +66,27 @@ class Signing:
         "publish what was compiled with CCACHE_REMOTE_STORAGE: every machine that writes there is trusted",
     ] = False
     allow_dirty: Annotated[bool, "publish what was built from files that are not committed"] = False
-    sign_key: Annotated[str | None, "key for cosign (default: FTBUILD_COSIGN_KEY; neither: no signature)"] = (
-        None
-    )
-    sign_log: Annotated[bool, "enter signatures into the public transparency log"] = True
+    sign_key: SignKey = None
+    sign_log: SignLog = True
+    attest: Annotated[bool, "sign each statement, too, as cosign verify-attestation asks for it"] = False
     force: Annotated[bool, "let a moving tag go back to an older build"] = False
+
+
+@dataclass(frozen=True)
+class Objects:
+    """The options about compiled objects: which are published, and whose may be in images."""
+
+    objects: Annotated[bool, "publish what was compiled, too, for builds with --objects"] = False
+    trust: Annotated[
+        Sequence[str],
+        "public key whose objects images may hold (repeatable; default: FTBUILD_TRUSTED_KEYS, --sign-key)",
+    ] = ()
+
+    def trusted(self) -> tuple[Verifier, ...]:
+        """Return those that are named by option or variable; errors as `verifying.trusted`."""
+        from ftbuild.publishing import verifying
+
+        return verifying.trusted(self.trust) if self.trust or verifying.is_anybody_named() else ()
 
 
 @command(beside={"plan": SELECTING})
@@ -63,6 +94,7 @@ def publish(
     selection: Selection,
     target: Target,
     signing: Signing,
+    compiled: Objects = Objects(),
     dry_run: Annotated[
         bool, "say what is missing in the registry, and what would be refused, and stop"
     ] = False,
@@ -79,7 +111,7 @@ def publish(
     from ftbuild.publishing import publish as publishing
     from ftbuild.publishing.session import Options
     from ftbuild.publishing.signing import signer
-    from ftbuild.text import reporter
+    from ftbuild.text import reporter, screen
 
     config = loader.load(selection.config)
     planned = plans(config, selection, plan)
@@ -92,6 +124,9 @@ def publish(
         signing.force,
         signing.allow_shared_cache,
         signing.allow_dirty,
+        compiled.objects,
+        compiled.trusted(),
+        signing.attest,
     )
     if dry_run:
         found = preview.preview(planned, options, report=reporter.to_stderr)
@@ -101,7 +136,7 @@ def publish(
         return worst(entry.exit_code for entry in found)
     ended = publishing.publish_cells(planned, options, report=reporter.to_stderr)
     outcomes.write(config, names.repository, ended, work_folder(), report=reporter.to_stderr)
-    print(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
+    screen.show(outcomes.as_json(ended) if format == "json" else outcomes.table(ended))
     return worst(outcome.exit_code for outcome in ended)
 
 
@@ -182,6 +217,56 @@ def which(
             f"no published image for {processor} runs on compute capability {missing}",
             hint="invoke matrix lists what can be built",
         )
+    return 0
+
+
+@command()
+def rebuild(
+    image: Annotated[str, "published image by digest, NAME@sha256:..., as invoke which prints it"],
+    config: ConfigFolder = CONFIG,
+    jobs: Jobs = None,
+    ca: CaBundle = None,
+    progress: Progress = "auto",
+    sources: Annotated[str | None, "file made by invoke bundle, for a machine without internet"] = None,
+    cached: Annotated[
+        bool,
+        "use what this engine has of layers and objects: quick, and shows less, which the statement says",
+    ] = False,
+    sign_key: SignKey = None,
+    sign_log: SignLog = True,
+    format: Format = "human",  # noqa: A002
+) -> int:
+    """Build a published image again from its provenance, compare both, and attach a signed statement.
+
+    Ends with 0 if all layers are equal, and with 8 and the differing files if not; then nothing is attached.
+    """
+    from ftbuild.build.run import BuildOptions
+    from ftbuild.config import loader
+    from ftbuild.errors import VerifyError
+    from ftbuild.host.paths import ca_bundle, cache_folder
+    from ftbuild.publishing import differences
+    from ftbuild.publishing import rebuild as rebuilding
+    from ftbuild.publishing.signing import signer
+    from ftbuild.sources.bundle import read_bundle
+    from ftbuild.text.reporter import to_stderr
+
+    loaded, own = loader.load(config), signer(sign_key, sign_log)
+    if sources:
+        read_bundle(loaded, Path(sources), cache_folder(), report=to_stderr)
+    published = rebuilding.read(image)
+    plan = rebuilding.plan(loaded, published)
+    options = BuildOptions(cache_folder(), work_folder(), jobs=jobs, ca=ca_bundle(ca), progress=progress)
+    made = rebuilding.rebuild(plan, published, options, cached=cached, report=to_stderr)
+    lines = [*differences.sentences(made.compared), f"the statement: {made.record}"]
+    print(json.dumps(made.predicate, indent=2) if format == "json" else "\n".join(lines))
+    if not made.compared.is_equal:
+        raise VerifyError(
+            "this machine makes another image of the same inputs",
+            where=str(made.record),
+            hint="nothing is attached; docs/attestations.md says what is known to differ",
+        )
+    if own:
+        rebuilding.attach(made, published, own, to_stderr)
     return 0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 from ftbuild.cli.options import CONFIG, ROOT, BaseNames, ConfigFolder, Releases, setting
 
 # What decides, or writes, the files of an image.
-_MAKING_IMAGES = ("buildcfg", "dockerfiles", "ftbuild", "patches", "sample", "tasks.py")
+_MAKING_IMAGES = ("buildcfg", "dockerfiles", "ftbuild", "ftserve", "patches", "sample", "tasks.py")
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config

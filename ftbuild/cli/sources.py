@@ -12,11 +12,15 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
 
 
-@command(beside={"upgrade": ["check"]})
+@command(beside={"upgrade": ["check", "objects_from"], "objects_from": ["check"]})
 def lock(
     config: ConfigFolder = CONFIG,
     check: Annotated[bool, "change nothing; fail where lock, sources.yaml and upstream disagree"] = False,
     upgrade: Annotated[bool, "move Debian packages and builds of wheels forward to today's"] = False,
+    objects_from: Annotated[
+        str | None,
+        "registry whose newest objects of each cell are pinned, and nothing else (publish --objects)",
+    ] = None,
 ) -> int:
     """Resolve refs to commits and trees, requirements to hashes of wheels, and Debian packages."""
     from ftbuild.build import base
@@ -27,6 +31,18 @@ def lock(
     from ftbuild.sources.lock import check_lock, write_lock
 
     loaded = loader.load(config)
+    if objects_from:
+        from ftbuild.publishing import names
+        from ftbuild.publishing import objects as published
+        from ftbuild.registry.client import Repository
+        from ftbuild.sources.lock import write_objects
+
+        found = published.locked(
+            Repository(names.resolve(objects_from, None, loaded.matrix.image).repository)
+        )
+        write_objects(loaded, found)
+        print("\n".join([*(f"{cell}: {name}" for cell, name in found.items()), f"wrote {loaded.lock_file}"]))
+        return 0
     if check:
         pinned.check(loaded)
         check_lock(loaded, cache_folder(), report=print)
@@ -55,7 +71,7 @@ def bundle(
     output: Annotated[Path, "file to write (default: ftbuild-sources.tar)"] = Path("ftbuild-sources.tar"),
     ca: CaBundle = None,
 ) -> int:
-    """Write every pinned source and package into one file, for `invoke build --sources` without internet."""
+    """Write every pinned source and package into one file, for `invoke build --sources=FILE` offline."""
     from ftbuild import matrix
     from ftbuild.config import loader
     from ftbuild.sources import wheels
@@ -94,10 +110,10 @@ def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # no
     """Check that pins, base images and mirrors are still available and that the patches still apply."""
     from ftbuild.audit import job
     from ftbuild.config import loader
-    from ftbuild.text import reporter
+    from ftbuild.text import reporter, screen
 
     found = job.audit(loader.load(config), cache_folder(), report=reporter.to_stderr)
-    print(job.render(found, format))
+    screen.show(job.render(found, format))
     return job.exit_code(found)
 
 

@@ -27,15 +27,18 @@ class _Tolerant:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write, or discard."""
+        """Write without control codes, or discard."""
+        self.draw(terminal.safe(text))
+        return len(text)
+
+    def draw(self, text: str) -> None:
+        """Write as it is, or discard: for what has colours, and quotes others without their control codes."""
         try:
-            self._stream.write(terminal.safe(text))
-            return len(text)
+            self._stream.write(text)
         except OSError as gone:
             if gone.errno not in _GONE:
                 raise
             self._discard()
-            return len(text)
 
     def flush(self) -> None:
         """Flush, or discard."""

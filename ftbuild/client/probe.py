@@ -108,6 +108,9 @@ def _answering(kind: str, server: Server) -> list[str]:
     if status != 200:
         raise Failed(f"the server is not {kind}")
     index = _json(server, "POST", "/v2/repository/index", {"ready": True})
+    if kind == "ready" and not index:
+        # Triton is ready without any: an empty bucket or a wrong folder would get requests.
+        raise Failed("it serves no model")
     configs = {found["name"]: _json(server, "GET", f"/v2/models/{found['name']}/config") for found in index}
     models = list(requests(configs))
     with ThreadPoolExecutor(max(len(models), 1)) as pool:

@@ -42,15 +42,20 @@ def read(file: Path) -> Document:
     """Read a file; ConfigError, with the line, for what is no YAML or beyond the limits."""
     text = reading.read_text(file)
     try:
-        loader = _Loader(text)
-        root = loader.get_single_node()
-        return Document(file, None if root is None else loader.construct_document(root), root)
+        return Document(file, *parsed(text))
     except yaml.MarkedYAMLError as broken:
         mark = broken.problem_mark
         line = f":{mark.line + 1}" if mark else ""
         raise ConfigError(f"not valid YAML: {broken.problem}", where=f"{file}{line}") from broken
     except yaml.YAMLError as broken:  # a character that YAML does not allow
         raise ConfigError(f"not valid YAML: {broken}", where=str(file)) from broken
+
+
+def parsed(text: str) -> tuple[Any, yaml.Node | None]:
+    """Return the data of a text, and the nodes they were made of; yaml.YAMLError as for `read`."""
+    loader = _Loader(text)
+    root = loader.get_single_node()
+    return (None if root is None else loader.construct_document(root)), root
 
 
 def _line(node: yaml.Node | None, path: list[str]) -> int:

@@ -163,6 +163,10 @@ class Lock(Model):
     sources: Mapping[Release, Mapping[Name, LockedSource]] = {}
     backports: Mapping[Name, Mapping[Commit, LockedBackport]] = {}
     bases: Mapping[Name, Mapping[Release, Sha256]] = {}
+    objects: Mapping[Name, ImageDigest] = Field(
+        {},
+        description="by cell id, what was compiled elsewhere; written by invoke lock --objects-from REGISTRY",
+    )
 
 
 class PatchRange(Model):

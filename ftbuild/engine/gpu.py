@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.engine import container
@@ -44,19 +45,7 @@ for device in range(number("cuDeviceGetCount")):
 print(json.dumps(gpus))
 """
 
-
-# NVML reads the memory of all processes, without a context of its own (nvml.h, nvmlMemory_t).
-_MEMORY = """\
-import ctypes
-nvml = ctypes.CDLL("libnvidia-ml.so.1")
-nvml.nvmlInit_v2()
-class Memory(ctypes.Structure):
-    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
-memory, device = Memory(), ctypes.c_void_p()
-nvml.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(device))
-nvml.nvmlDeviceGetMemoryInfo(device, ctypes.byref(memory))
-print(memory.used)
-"""
+_NVML = (Path(__file__).parent / "nvml.py").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -185,7 +174,39 @@ def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
     }
 
 
-def memory_used(running: Container) -> int | None:
-    """Return the bytes in use on the first GPU of a running container; None if its driver does not know."""
-    code, text = running.exec_run(["python3", "-c", _MEMORY])
+def memory_used(running: Container, index: int = 0) -> int | None:
+    """Return the bytes in use on a GPU of a running container, by whomever; None if that is not known."""
+    return _told(running, "all", index)
+
+
+def own_memory(running: Container, index: int = 0) -> int | None:
+    """Return the bytes that a container's own processes have on a GPU; None if its driver does not know.
+
+    Only where the driver `tells_processes`.
+    """
+    return _told(running, "own", index) or None
+
+
+def busy(running: Container, index: int = 0) -> int | None:
+    """Return the percentage of the last moments that a GPU has computed; None if that is not known."""
+    return _told(running, "busy", index)
+
+
+def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool:
+    """Return whether the driver tells a container the memory of its own processes.
+
+    `style` is a key of STYLES; `image` needs python3.
+    """
+    from docker.errors import APIError
+
+    script = f"python3 - tells <<'PYTHON'\n{_NVML}PYTHON"
+    try:
+        return container.run(client, image, script, devices=requests(style)).strip() == "True"
+    except (FtbuildError, APIError):
+        return False
+
+
+def _told(running: Container, what: str, index: int) -> int | None:
+    """Return what NVML tells in a running container (nvml.py); None where it does not."""
+    code, text = running.exec_run(["python3", "-c", _NVML, what, str(index)])
     return int(text) if code == 0 and isinstance(text, bytes) else None

@@ -30,6 +30,16 @@ def remove(client: docker.DockerClient, report: Reporter) -> None:
             report(f"removed {orphan.name} ({orphan.labels[daemon.ROLE]}), which a killed command had left")
 
 
+def remove_own(client: docker.DockerClient) -> None:
+    """Remove the containers of this process, whose threads wait for them."""
+    from docker.errors import APIError
+
+    label = f"{daemon.OWNER}={process.identity()}"
+    for found in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
+        with suppress(APIError):  # its thread removes it at the same time
+            found.remove(force=True, v=True)
+
+
 def garbage(client: docker.DockerClient) -> Iterator[Garbage]:
     """Yield the same containers for `invoke clean`."""
     for orphan in find(client):

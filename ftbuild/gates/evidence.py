@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from ftbuild.gates import records
+from ftbuild.gates import records, table
 from ftbuild.gates.records import Demand, Record
-from ftbuild.gates.report import SMOKE, VERIFY, Gate
-from ftbuild.gates.smoke import gate as smoke
-from ftbuild.gates.verify import gate as verify
+from ftbuild.gates.report import Gate
 from ftbuild.plan import Plan
 
 DEMANDS: Mapping[Gate, Callable[[Plan], tuple[Demand, ...]]] = {
-    VERIFY: lambda plan: verify.demands(),
-    SMOKE: smoke.demands,
+    test.gate: test.demands for test in table.REQUIRED
 }
 
 

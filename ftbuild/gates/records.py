@@ -65,6 +65,7 @@ class Record(_Strict):
     gpus: Annotated[tuple[Facts, ...], FEW] = ()
     junit: Line = ""
     figures: Annotated[Mapping[Line, Numbers], FEW] = {}
+    servers: int = 1
     recipe: Line = ""
     tests: Annotated[Mapping[Line, int], FEW] = {}
 

@@ -3,25 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ftbuild.errors import FtbuildError, HostError, Interrupted, worst
+from ftbuild.gates.cell_test import CellTest, Place, Skipped
 from ftbuild.gates.report import GateReport
 from ftbuild.host import failures
 from ftbuild.plan import Plan
+from ftbuild.text import screen
 from ftbuild.text.reporter import Reporter, prefixed
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A cell that cannot be tested on this machine, and why."""
-
-    reason: str
-
-
-# Tests one cell and reports to the given reporter. None: the cell was prepared, and not to be tested.
-CellTest = Callable[[Plan, Reporter], GateReport | Skipped | None]
 
 
 @dataclass(frozen=True)
@@ -42,7 +33,7 @@ class GateRun:
             print(json.dumps([report.as_dict() for report in self.reports], indent=2))
         else:
             for report in self.reports:
-                print(report.render())
+                screen.show(report.render())
 
     def exit_code(self) -> int:
         """Return the worst exit code; raise HostError when every cell was skipped."""
@@ -54,8 +45,13 @@ class GateRun:
         return worst(self.codes)
 
 
-def run(plans: Iterable[Plan], test: CellTest, report: Reporter) -> GateRun:
-    """Test every cell, also after one has failed; a cell that raises FtbuildError counts as failed."""
+def run(
+    test: CellTest, plans: Iterable[Plan], place: Place, report: Reporter, *, only_prepare: bool = False
+) -> GateRun:
+    """Test every cell, also after one has failed; a cell that raises FtbuildError counts as failed.
+
+    With `only_prepare` nothing is tested, and a prepared cell is a success.
+    """
     reports: list[GateReport] = []
     codes: list[int] = []
     skipped: dict[str, str] = {}
@@ -63,7 +59,10 @@ def run(plans: Iterable[Plan], test: CellTest, report: Reporter) -> GateRun:
         tell = prefixed(report, plan.cell.id)
         try:
             with failures.reported():
-                outcome = test(plan, tell)
+                subject = place.subject(plan, tell)
+                outcome = None if only_prepare else test.run(subject)
+                if only_prepare:
+                    test.prepare(subject)
         except Interrupted:
             raise
         except FtbuildError as failed:

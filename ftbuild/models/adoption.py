@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftbuild.config.families import Loading, ModelsConfig, Settings
+from ftbuild.config.checkpoints import Settings
+from ftbuild.config.families import Loading, ModelsConfig
 from ftbuild.errors import ConfigError
 from ftbuild.models import (
     concluding,

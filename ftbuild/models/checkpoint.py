@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ftbuild.config.families import CheckpointConfig, CheckpointFormat, Converter, ModelsConfig
+from ftbuild.config.checkpoints import CheckpointConfig, CheckpointFormat, Converter
+from ftbuild.config.families import ModelsConfig
 from ftbuild.errors import ConfigError
 from ftbuild.models import formula, mesh_shards, other_formats, settings, tied_head, untrusted, weight_files
 from ftbuild.models.settings import HeadKind

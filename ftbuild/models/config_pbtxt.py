@@ -36,9 +36,9 @@ DATA_TYPES = ("fp16", "fp32", "bf16")
 _CHECKPOINT = "model_checkpoint_path"
 # Release 1.1 reads it in place of data_type for GPT-J and T5 (BE v1.1 libfastertransformer.cc:254, :278).
 _IS_HALF = "is_half"
-# Of in-flight batching (patches/backend/0250), which has these kinds of models.
+# Of in-flight batching (patches/backend/0250 and 0260), which has these kinds of models.
 _SLOTS, _SLOT_TOKENS = "in_flight_slots", "in_flight_slot_tokens"
-IN_FLIGHT_TYPES = ("GPT", "GPT-J", "GPT-NeoX")
+IN_FLIGHT_TYPES = ("GPT", "GPT-J", "GPT-NeoX", "T5")
 # Of GPT-NeoX, where it computes in bf16, too (patches/backend/0220).
 _COMPUTES = "data_types"
 _PROMPT = "input_ids"
@@ -61,8 +61,8 @@ class Limits:
     `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
     largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
     from the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory
-    for; None: as many as the GPU's free memory holds, of a model on one GPU; 0: none, and requests are
-    computed in batches.
+    for: prompt and answer together, of T5 half of them each; None: as many as the GPU's free memory holds, of
+    a model on one GPU; 0: none, and requests are computed in batches.
     """
 
     output_tokens: int = 2048

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 
-from ftbuild.config.families import CheckpointFormat, Converter
+from ftbuild.config.checkpoints import CheckpointFormat, Converter
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 

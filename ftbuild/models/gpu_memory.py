@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from ftbuild.config.families import Allocations, Converter, GpuMemory, Int8, ModelsConfig
+from ftbuild.config.checkpoints import Converter
+from ftbuild.config.families import Allocations, GpuMemory, Int8, ModelsConfig
 from ftbuild.models import formula, weights
 
 DATA_TYPES = ("fp32", "fp16", "bf16")
@@ -133,9 +134,11 @@ def footprint(
 def _slot(allocated: GpuMemory, facts: Mapping[str, int], gpus: int, data_type: str, tokens: int) -> int:
     """Return the bytes of a slot on each GPU: keys and values, logits and what sampling has of them.
 
-    As patches/ft/0510 counts them (slotsThatFit).
+    As patches/ft/0510 counts them (slotsThatFit). Prompt and answer have half of the tokens each, which
+    counts where an encoder reads the prompt (patches/ft/0530, T5InFlight::sizes).
     """
-    row = _request_facts(facts["vocabulary"], gpus, data_type, Load(1, 1, tokens, 0))
+    load = Load(1, 1, tokens // 2, tokens - tokens // 2)
+    row = _request_facts(facts["vocabulary"], gpus, data_type, load)
     cache = weights.ITEM_BYTES[data_type] * _values(allocated.cache, {**facts, **row}, gpus)
     return cache + 8 * WORD_BYTES * row["padded_vocabulary"]
 

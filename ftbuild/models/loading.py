@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ftbuild.config.families import Fact, Instead, LoadedPart
+from ftbuild.config.checkpoints import Fact
+from ftbuild.config.families import Instead, LoadedPart
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, formula, untrusted
 from ftbuild.models.weights import GPUS, MOST_FILES

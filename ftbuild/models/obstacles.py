@@ -11,7 +11,8 @@ from typing import Any
 
 from packaging.specifiers import SpecifierSet
 
-from ftbuild.config.families import CheckpointConfig, Converter, ModelsConfig
+from ftbuild.config.checkpoints import CheckpointConfig, Converter
+from ftbuild.config.families import ModelsConfig
 from ftbuild.models import formula, rotation, settings, untrusted
 from ftbuild.models.checkpoint import Checkpoint
 

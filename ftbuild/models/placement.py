@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from ftbuild import matrix
-from ftbuild.config.families import Converter, GpuMemory, Int8
+from ftbuild.config.checkpoints import Converter
+from ftbuild.config.families import GpuMemory, Int8
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import checkpoint, config_pbtxt, conversion, int8, repository

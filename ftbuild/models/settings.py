@@ -10,7 +10,8 @@ import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from ftbuild.config.families import CheckpointConfig, Converter, ModelsConfig
+from ftbuild.config.checkpoints import CheckpointConfig, Converter
+from ftbuild.config.families import ModelsConfig
 from ftbuild.models import untrusted
 
 Settings = Mapping[str, Any]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ftbuild.config.families import Head
+from ftbuild.config.checkpoints import Head
 from ftbuild.models import weight_files
 from ftbuild.models.settings import HeadKind
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ftbuild.config.families import Converter
+from ftbuild.config.checkpoints import Converter
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, formula, untrusted
 

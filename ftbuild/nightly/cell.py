@@ -21,6 +21,7 @@ from ftbuild.nightly.builders import Share
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.nightly.watch import Watch
 from ftbuild.plan import Plan
+from ftbuild.publishing import substituted
 from ftbuild.text.reporter import Reporter
 
 # BuildKit's lines, the empty ones between its steps, and pytest's for each test: kept in the log only.
@@ -165,6 +166,9 @@ def _build(
         if why := _loss(share, step, watched, context):
             note = f"builder {share.name} was lost: {why}"
             raise BuilderLost(replace(record, notes=(*record.notes, note)), why)
+        if not step.code:
+            taken = substituted.read(plan.folder(options.work))
+            return replace(record, notes=(*record.notes, *substituted.sentences(taken)))
         log = plan.folder(options.work) / bake.LOG
         if step.code != BuildError.exit_code or not _ran_out_of_memory(log) or context.stop.is_set():
             return record

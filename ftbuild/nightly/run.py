@@ -29,11 +29,12 @@ from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State,
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.scheduler import Hooks, Schedule
 from ftbuild.plan import Plan, Revision, make_plan
-from ftbuild.publishing import from_builder, names, signing
+from ftbuild.publishing import bases, from_builder, names, signing
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.status import PublishStatus, query
+from ftbuild.publishing.substitution import Substitutes
 from ftbuild.registry.client import Repository
-from ftbuild.text import tables, units
+from ftbuild.text import screen, tables, units
 from ftbuild.text.reporter import to_stderr
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Request:
 class NightlyOptions:
     """Settings of a nightly run; None leaves a decision to ftbuild.
 
-    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own.
+    `jobs` and `parallel` are for each of the `builders`, of which none means the engine's own. `taking` are
+    the options of `invoke build` about what is taken from registries, `substitutes` what they mean for bases.
     """
 
     registry: str | None = None
@@ -78,10 +80,14 @@ class NightlyOptions:
     allow_dirty: bool = False
     sign_key: str | None = None
     sign_log: bool = True
+    attest: bool = False
     force: bool = False
     notify: str | None = None
     ca: Path | None = None
     builders: Sequence[Wanted] = ()
+    taking: Sequence[str] = ()
+    substitutes: Substitutes | None = None
+    publish_objects: bool = False
 
 
 def execute(request: Request, options: NightlyOptions) -> NightlyRun:
@@ -202,6 +208,7 @@ def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
     """Return the options for the report, without the webhook's URL, which is a secret."""
     typed = [*request.selected, "--config", str(request.config.folder)]
     typed += [word for wanted in options.builders for word in ("--builder", str(wanted))]
+    typed += options.taking
     return typed + (["--registry", options.registry] if options.registry else [])
 
 
@@ -245,7 +252,8 @@ def _with_bases(
     info = client.info()
     jobs = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs).jobs
     host = bake.Host(jobs, ca=options.ca, progress="plain")
-    failed = _without_base(client, to_build, host, _base_stage(schedule, options, request), request)
+    stage = _base_stage(schedule, options, request)
+    failed = _without_base(client, to_build, host, stage, request, options.substitutes)
     left = [plan for plan in schedule.plans if plan.cell.id not in failed]
     return replace(schedule, plans=left, settled={**schedule.settled, **failed})
 
@@ -314,8 +322,9 @@ def _without_base(
     host: bake.Host,
     stage: PublishSession | None,
     request: Request,
+    substitutes: Substitutes | None,
 ) -> dict[str, CellRecord]:
-    """Build each local base once, before the cells that need it; return the cells whose base failed.
+    """Build or take each local base once, before the cells that need it; return the cells whose base failed.
 
     With a `stage`, it is pushed there.
     """
@@ -325,6 +334,8 @@ def _without_base(
         name = found.base.serving
         if name not in problems:
             try:
+                if substitutes:
+                    bases.take(substitutes, client, found, request.cache, to_stderr)
                 base.ensure(client, found, host, request.work, request.cache, report=to_stderr)
                 if stage:
                     from_builder.push_base(stage, found, report=to_stderr)
@@ -346,18 +357,28 @@ def _cell_options(request: Request, options: NightlyOptions, registry: str) -> C
         registry=registry or None,
         stage=options.stage,
         smoke=options.smoke,
-        build=["--ca", str(options.ca)] if options.ca else [],
+        build=[*(["--ca", str(options.ca)] if options.ca else []), *options.taking],
         publish=[
             *(["--sign-key", options.sign_key] if options.sign_key else []),
             *([] if options.sign_log else ["--no-sign-log"]),
+            *(["--attest"] if options.attest else []),
             *(["--force"] if options.force else []),
             *(["--allow-unsmoked"] if options.allow_unsmoked else []),
             *(["--allow-shared-cache"] if options.allow_shared_cache else []),
             *(["--allow-dirty"] if options.allow_dirty else []),
+            *(["--objects"] if options.publish_objects else []),
+            *_trust(options.taking),
         ],
         allow_unsmoked=options.allow_unsmoked,
         shares_gpu=gate.needs_gpu(request.config),
     )
+
+
+def _trust(taking: Sequence[str]) -> list[str]:
+    """Return the options that name trusted keys, which publishing needs for what was built with objects."""
+    if "--objects" not in taking:
+        return []
+    return [word for at, each in enumerate(taking) if each == "--trust" for word in taking[at : at + 2]]
 
 
 def _untestable(client: docker.DockerClient, config: Config, built: Plan) -> str | None:
@@ -382,7 +403,7 @@ def _announce(run: NightlyRun, folder: Path, hook: str | None) -> None:
         )
         for record in run.cells
     ]
-    print(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
+    screen.show(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
     print(f"{wording.headline(run)} in {units.duration(run.seconds)}: {folder / 'report.html'}")
     if hook and (problem := notify.post(hook, run)):
         to_stderr(problem)

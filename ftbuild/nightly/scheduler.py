@@ -81,32 +81,7 @@ def run(
     context = RunContext(folder, begun, Event(), gpu, hooks.untestable, hooks.silence, hooks.report)
     recorder = _Recorder(schedule, context)
     waiting = Waiting(schedule.plans)
-
-    def attempt(turn: Turn, share: Share) -> Turn | None:
-        """Run a cell on a builder; return its turn on another one if this one is lost."""
-        try:
-            record = _run_safely(client, turn, share, options, context, schedule.tested)
-        except BuilderLost as lost:
-            if waiting.lose(share.name):
-                recorder.lose(share.name, lost.why)
-            again = Turn(turn.plan, lost.record, (*turn.lost, share.name))
-            if len(again.lost) < MOST_LOST:
-                return again
-            record = _given_up(again)
-        recorder.enter(record)
-        if schedule.fail_fast and record.exit_code and not context.stop.is_set() and waiting.close():
-            hooks.report("a cell failed: no further cell is started (--fail-fast)")
-        return None
-
-    def serve(share: Share) -> None:
-        """Give a builder one cell after the other, until none is left or the builder is lost."""
-        while turn := waiting.take(share.name):
-            back: Turn | None = None
-            try:
-                back = attempt(turn, share)
-            finally:
-                waiting.end(back)
-
+    dealer = _Dealer(client, schedule, options, context, recorder, waiting)
     recorder.write()
     interrupted = False
     slots = [share for share in schedule.shares for _ in range(share.budget.cells)]
@@ -116,7 +91,7 @@ def run(
     try:
         auditing = pool.submit(hooks.audit) if hooks.audit else None
         for share in slots:
-            working.append(pool.submit(serve, share))
+            working.append(pool.submit(dealer.serve, share))
         for done in as_completed(working):
             done.result()
         if auditing:
@@ -134,6 +109,45 @@ def run(
     for turn in waiting.left():
         recorder.enter(_given_up(turn))
     return recorder.write() if interrupted else recorder.close(options.smoke and not options.allow_unsmoked)
+
+
+@dataclass(frozen=True)
+class _Dealer:
+    """Gives waiting cells to the builders, each of which asks from a thread of its own."""
+
+    client: docker.DockerClient
+    schedule: Schedule
+    options: CellOptions
+    context: RunContext
+    recorder: _Recorder
+    waiting: Waiting
+
+    def serve(self, share: Share) -> None:
+        """Give a builder one cell after the other, until none is left or the builder is lost."""
+        while turn := self.waiting.take(share.name):
+            back: Turn | None = None
+            try:
+                back = self._attempt(turn, share)
+            finally:
+                self.waiting.end(back)
+
+    def _attempt(self, turn: Turn, share: Share) -> Turn | None:
+        """Run a cell on a builder; return its turn on another one if this one is lost."""
+        try:
+            tested = self.schedule.tested
+            record = _run_safely(self.client, turn, share, self.options, self.context, tested)
+        except BuilderLost as lost:
+            if self.waiting.lose(share.name):
+                self.recorder.lose(share.name, lost.why)
+            again = Turn(turn.plan, lost.record, (*turn.lost, share.name))
+            if len(again.lost) < MOST_LOST:
+                return again
+            record = _given_up(again)
+        self.recorder.enter(record)
+        stops = self.schedule.fail_fast and record.exit_code and not self.context.stop.is_set()
+        if stops and self.waiting.close():
+            self.context.report("a cell failed: no further cell is started (--fail-fast)")
+        return None
 
 
 def _given_up(turn: Turn) -> CellRecord:

@@ -11,7 +11,7 @@ from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
 from ftbuild.gates import records
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan
-from ftbuild.publishing import remote_image, secrets
+from ftbuild.publishing import referrers, remote_image, secrets, substituted, trusted_objects
 from ftbuild.publishing.attest import manifests, provenance, purl, sbom, vex
 from ftbuild.publishing.attest.annotations import is_own, of_index
 from ftbuild.publishing.attest.inventory import Inventory
@@ -51,6 +51,7 @@ class Attached:
     platform: Mapping[str, str]
     statements: Sequence[bytes]
     annotations: Mapping[str, str]
+    records: Mapping[str, bytes]
 
     @property
     def digest(self) -> str:
@@ -63,6 +64,8 @@ def attest(session: PublishSession, candidate: Candidate, inventory: Inventory) 
     """Store what `make` returns; return the digest of the index, and note it in the cell's folder."""
     made = make(session, candidate, inventory)
     index = upload(session.staging, made.image, made.platform, made.statements, made.annotations)
+    created = made.annotations.get(referrers.CREATED, "")
+    referrers.attach(session.repository, index, referrers.of(made.statements, made.records, created))
     session.note(candidate.plan, session.repository, candidate.tag, index.digest)
     return index.digest
 
@@ -81,7 +84,13 @@ def make(session: PublishSession, candidate: Candidate, inventory: Inventory) ->
     created = labels.get("org.opencontainers.image.created")
     bill = sbom.document(plan, product, inventory, name, digest, created)
     passed = {gate.record: (folder / gate.record).read_bytes() for gate in candidate.passed}
-    run = provenance.Run(records=passed, compiler_cache=labels.get(CACHE_LABEL, ""))
+    taken = substituted.read(folder).get(product)
+    run = provenance.Run(
+        records=passed,
+        compiler_cache=labels.get(CACHE_LABEL, ""),
+        substituted=taken.name if taken and taken.image in candidate.image.ids else "",
+        objects=trusted_objects.taken(folder, labels),
+    )
     predicates = [
         (sbom.PREDICATE, bill),
         (provenance.PREDICATE, provenance.predicate(plan, product, run)),
@@ -92,12 +101,13 @@ def make(session: PublishSession, candidate: Candidate, inventory: Inventory) ->
     statements = [manifests.statement(subject, digest, kind, content) for kind, content in predicates]
     stated = _pushed_statements(session, candidate)
     statements += stated or builder_statements(folder, plan, product, subject, digest)
-    for text in statements:
+    for text in (*statements, *passed.values()):
         secrets.require_none(text, f"the attestations of {plan.tag(product)}")
     gates = ",".join(gate.name for gate in candidate.passed)
     annotations = of_index(plan, product, **labels, **{GATES: gates})
     platform = {"architecture": config.architecture, "os": config.os}
-    return Attached(candidate.image.image.descriptor, platform, statements, annotations)
+    by_gate = {gate.name: passed[gate.record] for gate in candidate.passed}
+    return Attached(candidate.image.image.descriptor, platform, statements, annotations, by_gate)
 
 
 def _pushed_statements(session: PublishSession, candidate: Candidate) -> list[bytes]:

@@ -7,12 +7,10 @@ from pathlib import Path
 
 from ftbuild.errors import FtbuildError, PublishError
 from ftbuild.gates import evidence
-from ftbuild.gates.report import SMOKE, VERIFY, Gate
+from ftbuild.gates.report import SMOKE, Gate
 from ftbuild.plan import Plan
 
-ALL = (VERIFY, SMOKE)
-
-
+ALL = tuple(evidence.DEMANDS)
 Ids = Mapping[str, Collection[str]]
 
 

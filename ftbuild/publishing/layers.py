@@ -37,7 +37,7 @@ def require(repository: Repository, found: RemoteImage) -> None:
         )
     for layer, diff_id in zip(stored, named, strict=True):
         algorithm = diff_id.partition(":")[0]
-        if _unpacked(repository.pieces(layer), layer, algorithm, where) != diff_id:
+        if _digest(unpacked(repository, layer, where), algorithm, where) != diff_id:
             raise Malformed(
                 "a layer of an image is not the one that its configuration names",
                 where=f"{where}: {layer.digest}",
@@ -45,22 +45,27 @@ def require(repository: Repository, found: RemoteImage) -> None:
             )
 
 
-def _unpacked(pieces: Iterable[bytes], layer: Part, algorithm: str, where: str) -> str:
-    """Return the digest of what a layer unpacks to."""
+def unpacked(repository: Repository, layer: Part, where: str) -> Iterator[bytes]:
+    """Yield what a layer unpacks to, in pieces; Malformed for one that is no gzip or tar."""
     kind = layer.media_type.rpartition(".")[2].rpartition("+")[2]
     if kind not in ("gzip", "tar"):
         raise Malformed(
             f"the layers of an image cannot be compared: {layer.media_type}", where=where, hint=_HINT
         )
-    sum_, left = hashlib.new(algorithm), MOST_BYTES
+    pieces = repository.pieces(layer)
     try:
-        for content in _gunzipped(pieces) if kind == "gzip" else pieces:
-            left -= len(content)
-            if left < 0:
-                raise Malformed(f"a layer unpacks to more than {MOST_BYTES} bytes", where=where)
-            sum_.update(content)
+        yield from _gunzipped(pieces) if kind == "gzip" else pieces
     except (zlib.error, EOFError) as broken:
         raise Malformed("a layer cannot be unpacked", where=where) from broken
+
+
+def _digest(pieces: Iterable[bytes], algorithm: str, where: str) -> str:
+    sum_, left = hashlib.new(algorithm), MOST_BYTES
+    for content in pieces:
+        left -= len(content)
+        if left < 0:
+            raise Malformed(f"a layer unpacks to more than {MOST_BYTES} bytes", where=where)
+        sum_.update(content)
     return f"{algorithm}:{sum_.hexdigest()}"
 
 

@@ -10,7 +10,17 @@ from ftbuild.errors import FtbuildError, PublishError
 from ftbuild.gates.report import VERIFY
 from ftbuild.host import failures
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import committed, compiler_cache, gates, names, pinned, publish, tagging, trust
+from ftbuild.publishing import (
+    committed,
+    compiler_cache,
+    gates,
+    names,
+    pinned,
+    publish,
+    tagging,
+    trust,
+    trusted_objects,
+)
 from ftbuild.publishing.session import Options, PublishSession, local_ids
 from ftbuild.publishing.status import PublishStatus, query
 from ftbuild.text.reporter import Reporter, prefixed
@@ -70,7 +80,7 @@ def _action(session: PublishSession, status: PublishStatus, report: Reporter) ->
         gates.require(plan, session.folder(plan), local_ids(session.built(plan)), [VERIFY])
         return PUBLISH_UNTESTED
     trust.require(session, plan, there)
-    _require_tested(session, plan)
+    _require_tested(session, plan, report)
     if not options.force:
         for product in PRODUCTS:
             tag = names.tag(plan, product, moving=True)
@@ -84,7 +94,7 @@ def _require_newer(session: PublishSession, plan: Plan, digests: Mapping[str, st
             tagging.require_newer(session.repository, digest, names.tag(plan, product, moving=True))
 
 
-def _require_tested(session: PublishSession, plan: Plan) -> None:
+def _require_tested(session: PublishSession, plan: Plan, report: Reporter) -> None:
     """Raise PublishError unless images that may be published are staged, or built here."""
     staged, local = publish.ready(session, plan)
     for product in PRODUCTS:
@@ -97,3 +107,4 @@ def _require_tested(session: PublishSession, plan: Plan) -> None:
             labels = found.labels
         compiler_cache.require(plan, product, labels, allowed=session.options.allow_shared_cache)
         committed.require(plan, product, labels, allowed=session.options.allow_dirty)
+        trusted_objects.require(plan, product, labels, session.folder(plan), session.trusted, report)

@@ -17,14 +17,18 @@ from ftbuild.host import failures, files, locks
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import (
     attestations,
+    bases,
     committed,
     compiler_cache,
     gates,
     layers,
     names,
+    objects,
     pinned,
+    signed_statements,
     tagging,
     trust,
+    trusted_objects,
     untested,
 )
 from ftbuild.publishing.attestations import Candidate
@@ -80,6 +84,9 @@ def _outcome(session: PublishSession, status: PublishStatus, report: Reporter) -
     try:
         with failures.reported(), locks.cell(folder, report):
             state, products = _publish_cell(session, status, report)
+            if session.options.objects:
+                objects.publish(session, plan, report)
+                bases.publish(session, plan, report)
             _record(folder, products)
     except FtbuildError as error:
         report(f"failed: {error}")
@@ -228,6 +235,8 @@ def _publish_image(session: PublishSession, candidate: Candidate, report: Report
     options = session.options
     compiler_cache.require(candidate.plan, product, labels, allowed=options.allow_shared_cache)
     committed.require(candidate.plan, product, labels, allowed=options.allow_dirty)
+    folder = session.folder(candidate.plan)
+    trusted_objects.require(candidate.plan, product, labels, folder, session.trusted, report)
     if there := session.repository.head(candidate.tag):
         trust.require_same(session, there.digest, candidate)
         return there.digest
@@ -242,6 +251,9 @@ def _sign(session: PublishSession, digests: Mapping[str, str], report: Reporter)
     """Sign before the moving tags are set: their absence shows a run that ended before it had signed."""
     if signer := session.options.signer:
         for product, digest in digests.items():
+            if session.options.attest:
+                report(f"signing the statements about {product}")
+                signed_statements.attach(session, digest, signer, report)
             report(f"signing {product}")
             signer.sign(f"{session.repository.name}@{digest}", report)
 

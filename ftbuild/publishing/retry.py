@@ -61,22 +61,23 @@ def command(
     where: str,
     hint: str,
     is_done: Callable[[], bool] = lambda: False,
-) -> None:
+) -> str:
     """Run a command that talks to a registry, with retries; PublishError with its last line if it fails.
 
-    Before a retry, `is_done` says whether the one before did its work and failed afterwards.
+    Before a retry, `is_done` says whether the one before did its work and failed afterwards. Returns what it
+    printed, nothing if that was so.
     """
     tried = False
 
-    def once() -> None:
+    def once() -> str:
         nonlocal tried
         if tried and is_done():
-            return
+            return ""
         tried = True
         try:
-            shell.run(argv, timeout=timeout)
+            return shell.run(argv, timeout=timeout).stdout
         except shell.CommandFailed as failed:
             lines = failed.result.stderr.strip().splitlines() or [failed.what]
             raise PublishError(f"{what}: {lines[-1]}", where=where, hint=hint) from failed
 
-    with_backoff(once, report)
+    return with_backoff(once, report)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.signing import Signer
+from ftbuild.publishing.verifying import Verifier
 from ftbuild.registry.client import Repository
 from ftbuild.registry.session import Session
 from ftbuild.text.reporter import Reporter
@@ -28,7 +29,9 @@ if TYPE_CHECKING:
 class Options:
     """Destination of images and rules for publishing; `work` holds the gate records.
 
-    With `force`, a moving tag may go back to an older build.
+    With `force`, a moving tag may go back to an older build; with `objects`, what was compiled is published,
+    too. `trusted` are those whose objects may be in images, besides the signer. With `attest`, each statement
+    is signed, too.
     """
 
     names: Names
@@ -38,6 +41,9 @@ class Options:
     force: bool = False
     allow_shared_cache: bool = False
     allow_dirty: bool = False
+    objects: bool = False
+    trusted: Sequence[Verifier] = ()
+    attest: bool = False
 
 
 class PublishSession:
@@ -56,6 +62,12 @@ class PublishSession:
         if self._client is None:
             self._client = daemon.connect()
         return self._client
+
+    @property
+    def trusted(self) -> tuple[Verifier, ...]:
+        """Return whose signatures count: those that were named, and our own."""
+        own = self.options.signer
+        return (*self.options.trusted, *((own,) if own else ()))
 
     def folder(self, plan: Plan) -> Path:
         """Return the folder with a cell's gate records."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,31 +15,33 @@ from pathlib import Path
 from ftbuild.errors import ConfigError, HostError, PublishError
 from ftbuild.host import shell
 from ftbuild.publishing import retry
+from ftbuild.publishing.verifying import (
+    IDENTITY_VARIABLE,
+    ISSUER_VARIABLE,
+    TIMEOUT_SECONDS,
+    WITHOUT_LOG,
+    Identity,
+    Verifier,
+)
 from ftbuild.text.reporter import Reporter
 
 KEY_VARIABLE = "FTBUILD_COSIGN_KEY"
-IDENTITY_VARIABLE = "FTBUILD_SIGN_IDENTITY"
-ISSUER_VARIABLE = "FTBUILD_SIGN_ISSUER"
 # Where cosign finds the token of a job: GitHub's service for them, or the token itself (`cosign env`).
 _TOKENS = ("ACTIONS_ID_TOKEN_REQUEST_TOKEN", "SIGSTORE_ID_TOKEN")
-TIMEOUT_SECONDS = 300
 
 
-class Signer(ABC):
+class Signer(Verifier):
     """Whoever signs images, and recognises own signatures."""
-
-    hint: str
-    # The words of cosign's versions for an image that this signer has not signed.
-    unsigned = re.compile(r"no (?:matching )?signatures|no valid signatures|signature not found", re.I)
 
     @property
     @abstractmethod
     def options(self) -> tuple[str, ...]:
         """The options of `cosign sign`."""
 
-    @abstractmethod
-    def verifying(self) -> AbstractContextManager[tuple[str, ...]]:
-        """Return the options of `cosign verify`, which hold in the context."""
+    @property
+    def is_logged(self) -> bool:
+        """Return whether the public log gets an entry."""
+        return True
 
     def sign(self, name: str, report: Reporter) -> None:
         """Sign `repository@digest` and everything that it refers to.
@@ -57,28 +59,19 @@ class Signer(ABC):
             is_done=lambda: self.has_signed(name, report),
         )
 
-    def has_signed(self, name: str, report: Reporter) -> bool:
-        """Return whether `repository@digest` carries a valid signature of this signer.
+    def attest(self, name: str, kind: str, predicate: Path, report: Reporter) -> None:
+        """Sign a statement about `repository@digest` with a predicate of this type, and attach it.
 
-        Raises PublishError if cosign cannot tell.
+        Raises PublishError if cosign fails.
         """
-        with self.verifying() as options:
-            try:
-                retry.command(
-                    ["cosign", "verify", *options, name],
-                    report,
-                    timeout=TIMEOUT_SECONDS,
-                    what="cosign could not verify",
-                    where=name,
-                    hint=self.hint,
-                )
-            except PublishError as failed:
-                if isinstance(failed.__cause__, shell.CommandFailed) and self.unsigned.search(
-                    failed.__cause__.result.stderr
-                ):
-                    return False
-                raise
-        return True
+        retry.command(
+            ["cosign", "attest", "--yes", *self.options, "--type", kind, "--predicate", str(predicate), name],
+            report,
+            timeout=TIMEOUT_SECONDS,
+            what="cosign could not attach a statement",
+            where=name,
+            hint=self.hint,
+        )
 
 
 @dataclass(frozen=True)
@@ -92,7 +85,12 @@ class KeySigner(Signer):
     public_log: bool = True
     hint = "COSIGN_PASSWORD holds the key's password; --no-sign-log leaves the public log out"
     # Or not with an entry in the log.
-    unsigned = re.compile(f"{Signer.unsigned.pattern}|tlog|rekor", re.I)
+    unsigned = re.compile(f"{Verifier.unsigned.pattern}|tlog|rekor", re.I)
+
+    @property
+    def is_logged(self) -> bool:
+        """Return whether the public log gets an entry."""
+        return self.public_log
 
     @property
     def options(self) -> tuple[str, ...]:
@@ -105,7 +103,7 @@ class KeySigner(Signer):
         with tempfile.TemporaryDirectory(prefix="ftbuild-") as folder:
             file = Path(folder) / "key.pub"
             file.write_text(self.public_key)
-            yield ("--key", str(file), *(() if self.public_log else ("--insecure-ignore-tlog=true",)))
+            yield ("--key", str(file), *(() if self.public_log else WITHOUT_LOG))
 
     @cached_property
     def public_key(self) -> str:
@@ -135,22 +133,15 @@ def _without_log() -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class KeylessSigner(Signer):
+class KeylessSigner(Identity, Signer):
     """A CI job: Sigstore gives its token's identity a certificate, and enters the signature into its log."""
 
-    identity: str
-    issuer: str
     hint = "the job needs a token for the audience sigstore, and access to Sigstore's services"
 
     @property
     def options(self) -> tuple[str, ...]:
         """The options of `cosign sign`: none, since it takes the job's token where there is no key."""
         return ()
-
-    @contextmanager
-    def verifying(self) -> Iterator[tuple[str, ...]]:
-        """Return the options of `cosign verify`."""
-        yield ("--certificate-identity", self.identity, "--certificate-oidc-issuer", self.issuer)
 
 
 def signer(key: str | None, public_log: bool) -> Signer | None:

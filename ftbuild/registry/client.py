@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterator
+import json
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -30,6 +31,11 @@ _MANIFESTS = ", ".join(
     )
 )
 _ACCEPT = {"Accept": _MANIFESTS}
+_INDEX, _MANIFEST = (f"application/vnd.oci.image.{kind}.v1+json" for kind in ("index", "manifest"))
+# By which a registry says that it lists an artifact as a referrer.
+_SUBJECT = "OCI-Subject"
+# What registries say that know nothing of referrers.
+_NO_REFERRERS = (400, 404, 405)
 _DIGEST = "Docker-Content-Digest"
 _BYTES = {"Content-Type": "application/octet-stream"}
 _OK_OR_MISSING = (200, 404)
@@ -121,6 +127,10 @@ class Repository:
 
     def put_manifest(self, reference: str, raw: bytes, media_type: str) -> Descriptor:
         """Store a manifest under a tag or its digest; what it refers to must be there already."""
+        self._put(reference, raw, media_type)
+        return Descriptor(media_type, digest_of(raw), len(raw))
+
+    def _put(self, reference: str, raw: bytes, media_type: str) -> Answer:
         answer = self._request(
             "PUT",
             f"manifests/{reference}",
@@ -136,7 +146,50 @@ class Repository:
                 where=f"{self.name}: {terminal.printable(answer.headers[_DIGEST][:200])} instead of {own}",
                 hint="something between here and the registry rewrites manifests",
             )
-        return Descriptor(media_type, own, len(raw))
+        return answer
+
+    def referrers(self, digest: str) -> list[Part]:
+        """Return the artifacts about a manifest (distribution-spec v1.1, "Listing Referrers"); none for none.
+
+        A registry without such a list has them under a tag, as clients that put them there agree.
+        """
+        answer = self._request(
+            "GET",
+            f"referrers/{answers.digest(digest)}",
+            headers={"Accept": _INDEX},
+            expected=(200, *_NO_REFERRERS),
+            limit=MANIFEST_BYTES,
+        )
+        if answer.status == 200:
+            return answers.read(Content, answer.body, f"{self.name}: referrers").manifests or []
+        found = self.manifest(referrers_tag(digest))
+        return (found.content.manifests or []) if found else []
+
+    def put_referrer(
+        self, raw: bytes, subject: str, artifact_type: str, annotations: Mapping[str, str]
+    ) -> Descriptor:
+        """Store the manifest of an artifact whose `subject` is the manifest of that digest.
+
+        A registry that does not say that it lists it gets the list under the tag for that (distribution-spec
+        v1.1, "Pushing Manifests with Subject"). Whoever else changes this tag at the same time may win.
+        """
+        digest = digest_of(raw)
+        answer = self._put(digest, raw, _MANIFEST)
+        descriptor = Descriptor(_MANIFEST, digest, len(raw))
+        if answer.headers.get(_SUBJECT) != subject:
+            self._list_referrer(
+                subject,
+                {**descriptor.as_dict(), "artifactType": artifact_type, "annotations": dict(annotations)},
+            )
+        return descriptor
+
+    def _list_referrer(self, subject: str, entry: dict[str, Any]) -> None:
+        tag = referrers_tag(subject)
+        there = self.manifest(tag)
+        listed = _listed(there.raw) if there and there.content.manifests is not None else []
+        if all(each.get("digest") != entry["digest"] for each in listed):
+            content = {"schemaVersion": 2, "mediaType": _INDEX, "manifests": [*listed, entry]}
+            self._put(tag, json.dumps(content, sort_keys=True, separators=(",", ":")).encode(), _INDEX)
 
     def delete(self, reference: str) -> bool:
         """Delete a tag, or by a digest a manifest with all its tags; return whether the registry can.
@@ -270,6 +323,17 @@ class Repository:
 def digest_of(data: bytes, algorithm: str = "sha256") -> str:
     """Return `sha256:<hex>` of `data`."""
     return f"{algorithm}:{hashlib.new(algorithm, data).hexdigest()}"
+
+
+def referrers_tag(digest: str) -> str:
+    """Return the tag of the list of artifacts about a manifest (distribution-spec v1.1, Referrers Tag)."""
+    algorithm, _, value = digest.partition(":")
+    return f"{algorithm[:32]}-{value[:64]}"
+
+
+def _listed(raw: bytes) -> list[dict[str, Any]]:
+    """Return the entries of an index that was validated, with all their fields."""
+    return list(json.loads(raw)["manifests"])
 
 
 def current(name: str) -> str | None:

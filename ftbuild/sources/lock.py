@@ -71,9 +71,18 @@ def write_lock(
         made = _resolve(config, cache, releases, report).model_copy(
             update={"bases": config.lock.bases if bases is None else bases}
         )
-        text = _HEADER + yaml.safe_dump(made.model_dump(mode="json"), sort_keys=True, width=110)
-        write_atomic(config.lock_file, text)
+        _write(config, made)
     return made
+
+
+def write_objects(config: Config, objects: Mapping[str, str]) -> None:
+    """Write names and digests of objects, by cell id, into the lock; its other pins stay."""
+    _write(config, config.lock.model_copy(update={"objects": {**config.lock.objects, **objects}}))
+
+
+def _write(config: Config, made: Lock) -> None:
+    text = _HEADER + yaml.safe_dump(made.model_dump(mode="json"), sort_keys=True, width=110)
+    write_atomic(config.lock_file, text)
 
 
 def check_lock(config: Config, cache: Path, *, report: Reporter = print) -> None:
@@ -111,7 +120,7 @@ def _resolve(config: Config, cache: Path, releases: Collection[str], report: Rep
     for entry in backports(config):
         store, commit = store_of(config, entry.component, cache), entry.commit or ""
         found.setdefault(entry.component, {})[commit] = read_backport(store, commit, report)
-    return Lock(sources=sources, backports=found, bases=config.lock.bases)
+    return Lock(sources=sources, backports=found, bases=config.lock.bases, objects=config.lock.objects)
 
 
 def _commits(
@@ -137,7 +146,7 @@ def _flat(lock: Lock) -> dict[str, str]:
         else:
             yield place, str(value)
 
-    return dict(walk("", lock.model_dump(mode="json", exclude={"bases"})))
+    return dict(walk("", lock.model_dump(mode="json", exclude={"bases", "objects"})))
 
 
 def _unlocked(config: Config, what: str) -> PinError:

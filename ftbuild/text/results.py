@@ -19,6 +19,9 @@ class State(StrEnum):
     OK = "ok"
 
 
+_AT_THE_END = {State.WARN: 1, State.FAIL: 2}
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """One result of one check. `hint` is the next step, `facts` are figures for the record.
@@ -53,9 +56,11 @@ def worst_first(results: Iterable[CheckResult]) -> list[CheckResult]:
 def render(results: Sequence[CheckResult], *, subject: str = "Subject") -> str:
     """Return a table and a line of counts.
 
-    `subject` is the title of the column of subjects, which is left out when no result has one. A hint stands
-    below its result; one that consecutive results share stands below the last of them.
+    Warnings and then failures come last, next to the counts: a terminal shows the end. `subject` is the title
+    of the column of subjects, which is left out when no result has one. A hint stands below its result; one
+    that consecutive results share stands below the last of them.
     """
+    results = sorted(results, key=lambda result: _AT_THE_END.get(result.state, 0))
     following = [result.hint for result in results[1:]] + [""]
     with_subject = any(result.subject for result in results)
     rows = [

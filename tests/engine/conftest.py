@@ -23,7 +23,7 @@ from ftbuild.host import shell
 from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
 from ftbuild.sources import downloads
-from testing import ROOT, built_images, needs, once
+from testing import ROOT, built_images, forked, needs, once
 from testing.registries import (  # noqa: F401  fixtures
     basic_registry,
     faulty_registry,
@@ -36,7 +36,6 @@ from testing.sample import (
     Derive,
     Invoke,
     build_arguments,
-    command,
     copy_of_sample,
     environment,
     sample_plan,
@@ -136,15 +135,7 @@ def invoke(work: Path, sample_repositories: None) -> Invoke:
 
 
 def invoked(work: Path, *arguments: str, **extra: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments),
-        cwd=ROOT,
-        env=environment(work, **extra),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=TIMEOUT_SECONDS,
-    )
+    return forked.invoke(*arguments, env=environment(work, **extra), timeout=TIMEOUT_SECONDS)
 
 
 @pytest.fixture(scope="session")

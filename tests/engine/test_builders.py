@@ -52,7 +52,7 @@ def registry(
     sample_repositories: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Registry]:
-    with registries.plain(tmp_path_factory.mktemp("builders-registry")) as running:
+    with registries.plain(tmp_path_factory.mktemp("builders-registry"), on_disk=True) as running:
         yield running
     built_images.remove(client, IMAGE)
 

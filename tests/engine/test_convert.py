@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from ftbuild.config import loader
-from ftbuild.config.families import Relayout
+from ftbuild.config.checkpoints import Relayout
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import ConversionError, HostError

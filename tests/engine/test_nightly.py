@@ -104,7 +104,7 @@ def registry(
     """A registry that has the layers of the base, so that no test's first push takes longer than all else."""
     folder = tmp_path_factory.mktemp("nightly")
     base = sample_plan(copied(folder / "sample")).base.serving
-    with registries.plain(folder / "registry") as running:
+    with registries.plain(folder / "registry", on_disk=True) as running:
         pushed = f"{running.host}/base"
         client.images.get(base).tag(pushed, "1")
         for line in client.images.push(pushed, "1", stream=True, decode=True):

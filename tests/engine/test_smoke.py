@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
 from ftbuild.engine import daemon
 from ftbuild.plan import Plan
+from testing import ROOT, waiting
 from testing.sample import (
     SAMPLE,
     Derive,
     Invoke,
     add_patch,
     build_arguments,
+    command,
+    environment,
     only_gpt,
     sample_plan,
     wrong_token,
@@ -44,8 +49,9 @@ def name_images(client: docker.DockerClient, folder: Path, runtime: str, sdk: st
 def test_the_sample_images_pass_and_the_record_is_bound_to_them(
     client: docker.DockerClient, invoke: Invoke, built: Plan, work: Path
 ) -> None:
-    done = smoke(invoke, SAMPLE)
+    done = smoke(invoke, SAMPLE, "--servers", "2")
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert re.search(r"\d+ of \d+ tests in .*, about .* left", done.stderr)
     folder = built.folder(work)
     record = json.loads((folder / "smoke.json").read_text())
     assert record["passed"]
@@ -55,6 +61,7 @@ def test_the_sample_images_pass_and_the_record_is_bound_to_them(
         "cpu",
         [],
     )
+    assert record["servers"] == 2
     for product in ("runtime", "sdk"):
         image = daemon.image(client, built.tag(product))
         assert image is not None
@@ -73,6 +80,35 @@ def test_the_sample_images_pass_and_the_record_is_bound_to_them(
     assert record["figures"]["gpt-fp32"]["tokens_per_second"] > 0
     cases = list(ElementTree.parse(folder / "smoke.xml").getroot().iter("testcase"))
     assert len(cases) == len(record["findings"])
+
+
+def test_no_server_outlives_an_interrupt(client: docker.DockerClient, built: Plan, work: Path) -> None:
+    arguments = command("smoke", "--config", str(SAMPLE), *CELL, "--servers", "2")
+    with subprocess.Popen(
+        arguments, cwd=ROOT, env=environment(work), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as child:
+
+        def servers() -> list[str]:
+            found = client.containers.list(all=True, filters={"label": f"{daemon.ROLE}=server"})
+            owners = {str(each.name): int(each.labels[daemon.OWNER].split("/")[3]) for each in found}
+            return [name for name, owner in owners.items() if descends(owner, child.pid)]
+
+        assert waiting.until(lambda: len(servers()) == 2, seconds=300, pause=0.5)
+        owned = servers()
+        child.send_signal(signal.SIGINT)
+        assert child.wait(60) == 130
+    left = {each.name for each in client.containers.list(all=True, ignore_removed=True)}
+    assert not left & set(owned)
+
+
+def descends(pid: int, ancestor: int) -> bool:
+    """Return whether a process was started by another one, or by one that this one started."""
+    while pid > 1 and pid != ancestor:
+        try:
+            pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            return False
+    return pid == ancestor
 
 
 def test_models_are_made_once(invoke: Invoke, built: Plan) -> None:

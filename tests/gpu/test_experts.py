@@ -93,7 +93,7 @@ def check(cell: Cell, example: Example, variant: Variant, folder: Path) -> None:
     assert tensors
     schema = TensorSchema(tensors, config_pbtxt.inputs(cell.template))
     with served.start(cell.job, variant, models) as running:
-        model = served.Served(variant, running, True, schema, expected(example, weights))
+        model = served.Served(variant, running, cell.job, schema, expected(example, weights))
         for _ in range(ROUNDS):
             model.check("all", model.ask(list(PROMPTS), LENGTH))
             for number, prompt in enumerate(PROMPTS):

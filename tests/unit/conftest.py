@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from ftbuild.config import loader
+from ftbuild.config import document, loader
 from ftbuild.config.schema import Config
 from ftbuild.host import redaction
 from testing import ROOT
@@ -17,6 +18,14 @@ from testing import ROOT
 @pytest.fixture(scope="session")
 def config() -> Config:
     return loader.load(ROOT / "buildcfg")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def each_text_is_parsed_once() -> Iterator[None]:
+    """Hundreds of tests load copies of the configuration that differ in one file: the others are known."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document, "parsed", functools.lru_cache(maxsize=24)(document.parsed))
+        yield
 
 
 @pytest.fixture

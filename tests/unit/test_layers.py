@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from testing import ROOT, needs
+from testing import PRODUCTS, ROOT, needs
 
 needs.package("importlinter")
 
@@ -21,7 +21,11 @@ FORBIDDEN = (
     ("import ftbuild.client", "ftbuild/models/__init__.py", "ftbuild.models -> ftbuild.client (l."),
     ("import ftbuild.audit", "ftbuild/ci/__init__.py", "ftbuild.ci -> ftbuild.audit (l."),
     ("import ftbuild.publishing", "ftbuild/gates/__init__.py", "ftbuild.gates -> ftbuild.publishing (l."),
-    ("import ftbuild.nightly", "ftbuild/serving/__init__.py", "ftbuild.serving -> ftbuild.nightly (l."),
+    ("import ftbuild.nightly", "ftserve/targets/__init__.py", "ftserve.targets -> ftbuild.nightly (l."),
+    ("import ftserve", "ftbuild/client/__init__.py", "ftbuild.client -> ftserve (l."),
+    ("import ftserve.front.limits", "ftbuild/matrix.py", "ftbuild.matrix -> ftserve.front.limits (l."),
+    ("import ftbuild.matrix", "ftserve/front/limits.py", "ftserve.front.limits -> ftbuild.matrix (l."),
+    ("import ftserve.targets", "ftserve/deployment.py", "ftserve.deployment -> ftserve.targets (l."),
     ("import tests", "testing/__init__.py", "testing -> tests (l."),
     ("import testing", "ftbuild/build/__init__.py", "ftbuild.build -> testing (l."),
     ("if 1:\n    import benchmarks", "ftbuild/plan.py", "ftbuild.plan -> benchmarks (l."),
@@ -32,7 +36,7 @@ FORBIDDEN = (
 
 
 def copy(folder: Path) -> Path:
-    for package in ("ftbuild", "testing", "tests", "benchmarks"):
+    for package in (*PRODUCTS, "testing", "tests", "benchmarks"):
         for source in (ROOT / package).rglob("*.py"):
             target = folder / source.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,12 +70,13 @@ def test_a_forbidden_import_is_reported(report: str, line: str, module: str, rep
     assert reported in report
 
 
-def test_a_room_without_a_place_in_the_layers_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_a_room_without_a_place_in_the_layers_is_refused(tmp_path: Path, product: str) -> None:
     folder = copy(tmp_path)
-    (folder / "ftbuild" / "attic.py").touch()
+    (folder / product / "attic.py").touch()
     done = lint(folder)
     assert done.returncode == 1
-    assert "- ftbuild.attic" in done.stdout
+    assert f"- {product}.attic" in done.stdout
 
 
 def test_no_program_has_the_name_of_a_module_of_python() -> None:

@@ -1,7 +1,11 @@
-"""Requests that join a running batch: the patched backend's own header, a batch that is a function."""
+"""Requests that join a running batch: the patched backend's own header, a batch that is a function.
+
+Twice: answers that go on prompts, and answers to prompts that an encoder reads.
+"""
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,7 +19,9 @@ from .conftest import Need
 
 PROGRAMS = Path(__file__).parent / "programs"
 BATCH = "src/fastertransformer/models/in_flight/InFlightBatch.h"
-SEED, REQUESTS, SLOTS = 1, 1000, 6
+# The patch that adds the header, and the one that changes it.
+ADDED, CHANGED = "0510-in-flight-decoding.patch", "0530-in-flight-t5.patch"
+SEED, REQUESTS, SLOTS = 1, 500, 6
 
 
 @pytest.mark.parametrize("defines", [(), ("SERVER_CANCELS",)], ids=["22.12", "from 23.10 on"])
@@ -30,9 +36,10 @@ def test_requests_that_join_a_batch_get_what_they_get_alone(
     for entry in series.applicable(series.read_series(config)["backend"], version):
         diff = fetch.entry_diff(config, entry, cache)
         series.apply(tmp_path / "backend", entry, diff, version=version)
-    header = tmp_path / "ft" / BATCH
-    header.parent.mkdir(parents=True)
-    header.write_text(patch_programs.added(ROOT / "patches/ft/0510-in-flight-decoding.patch", BATCH))
+    (tmp_path / "ft").mkdir()
+    for patch in (ADDED, CHANGED):
+        apply = ("git", "apply", f"--include={BATCH}", str(ROOT / "patches/ft" / patch))
+        subprocess.run(apply, cwd=tmp_path / "ft", check=True)
     program = patch_programs.compiled(
         PROGRAMS / "in_flight_requests.cc",
         tmp_path / "in_flight_requests",
@@ -44,7 +51,7 @@ def test_requests_that_join_a_batch_get_what_they_get_alone(
     )
     done = patch_programs.run(program, SEED, REQUESTS)
     right, failed, left, parts, largest = map(int, done.stdout.split())
-    assert right + failed + left == 4 * REQUESTS
+    assert right + failed + left == 8 * REQUESTS
     assert failed, "a batch that fails is tried, too"
     assert (left > 0) == bool(defines)
     assert parts > 2 * (right + failed + left), "streams have parts"

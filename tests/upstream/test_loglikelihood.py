@@ -17,8 +17,8 @@ import pytest
 
 from testing import bytelevel, rated_server
 from testing.front import NAME, front
-from tests.engine.clients import environments
-from tests.engine.clients.table import CLIENTS, HERE
+from tests.engine.ftserve.clients import environments
+from tests.engine.ftserve.clients.table import CLIENTS, HERE
 from tests.upstream.conversions import TorchWorker
 
 # Wide apart, so that some tokens are likely and others are not.

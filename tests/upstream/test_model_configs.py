@@ -134,7 +134,7 @@ def test_the_models_of_bloom_are_those_of_gpt_without_its_batches(release: str, 
 def test_the_options_of_requests_are_in_the_templates_that_the_documentation_names(
     release: str, all_models: Path
 ) -> None:
-    text = (ROOT / "docs/serving.md").read_text()
+    text = (ROOT / "docs/ftserve/serving.md").read_text()
     rows = [row.split("|")[1:-1] for row in text[text.index("| option | inputs |") :].splitlines()]
     rows = [[cell.strip(" `") for cell in row] for row in rows[2 : rows.index([])]]
     assert len(rows) > 5

@@ -20,17 +20,26 @@ from __future__ import annotations
 import argparse
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 
-from benchmarks.harness import origin, table
+from benchmarks.harness import table
 from benchmarks.harness.counts import at_least_one
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
-from benchmarks.topics.inference import DEFINITION, NAME, engine, job, lacking, report
+from benchmarks.topics.inference import DEFINITION, NAME, job, report
 from benchmarks.topics.inference.measure import Workload, progress
 from benchmarks.topics.inference.models.architecture import Architecture
-from benchmarks.topics.inference.options import add_model, add_server, launcher, shape, template, variants
-from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted
+from benchmarks.topics.inference.options import (
+    add_model,
+    add_run,
+    add_server,
+    launcher,
+    peers,
+    require_packages,
+    shape,
+    template,
+    variants,
+)
+from ftbuild.errors import ConfigError, FtbuildError, Interrupted
 from ftbuild.text import tables
 
 WAYS = {"plain": job.PLAIN, "compiled": job.COMPILED}
@@ -57,15 +66,15 @@ def parser() -> argparse.ArgumentParser:
     )
     add_server(made)
     add_model(made)
-    made.add_argument("--out", type=Path, required=True, help="folder for the record and the servers' logs")
-    made.add_argument(
-        "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
+    add_run(
+        made,
+        rounds=2,
+        out="the record and the servers' logs",
+        device="of transformers",
+        minutes="no server or engine",
     )
-    made.add_argument("--rounds", type=at_least_one, default=2, help="starts of each variant and peer (2)")
-    made.add_argument("--device", default="cuda", help="of transformers; cpu for a rehearsal")
     made.add_argument("--way", action="append", choices=WAYS, help="of transformers (repeatable; all)")
     made.add_argument("--no-transformers", action="store_true", help="leave transformers out")
-    made.add_argument("--minutes", type=float, help="start no server or engine later than that")
     for name in ("answer", "runs", "warm-ups"):
         default = getattr(Workload, name.replace("-", "_"))
         made.add_argument(
@@ -77,7 +86,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--batches", type=at_least_one, nargs="+", default=Workload.batches, help="(%(default)s)"
     )
-    origin.add_option(made)
     return made
 
 
@@ -94,7 +102,7 @@ def described(options: argparse.Namespace) -> job.Job:
         rounds=options.rounds,
         device=options.device,
         ways=[] if options.no_transformers else [WAYS[way] for way in options.way or WAYS],
-        peers=tuple(dict.fromkeys(options.peer)),
+        peers=peers(options),
         minutes=options.minutes,
     )
 
@@ -103,8 +111,7 @@ def main() -> int:
     """Measure, write the record, print its figures, and return the exit code."""
     options = parser().parse_args()
     try:
-        if missing := lacking(*(engine.ENGINES[name].package for name in dict.fromkeys(options.peer))):
-            raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
+        require_packages(options)
         cells, before = list(options.cell), load_now()
         found = job.run(described(options))
     except FtbuildError as failure:

@@ -9,12 +9,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
+from benchmarks.harness import origin
 from benchmarks.harness.counts import at_least_one
-from benchmarks.topics.inference import server
+from benchmarks.topics.inference import engine, lacking, server
 from benchmarks.topics.inference.models import FAMILIES
 from benchmarks.topics.inference.models.architecture import Architecture
 from benchmarks.topics.inference.server import Launcher, Place, Variant
-from ftbuild.errors import ConfigError
+from ftbuild.errors import ConfigError, HostError
 
 FOLDER = "ftbuild-inference"
 
@@ -77,6 +78,32 @@ def shape(options: argparse.Namespace) -> Architecture:
     if foreign := sorted(given.keys() - sizes(of)):
         raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
     return of(**given)
+
+
+def add_run(parser: argparse.ArgumentParser, *, rounds: int, out: str, device: str, minutes: str) -> None:
+    """Add the options of the run itself: its record, its peers, its repetitions and its end.
+
+    `rounds` is the number unless it is given; the others say what the topic makes of these options.
+    """
+    parser.add_argument("--out", type=Path, required=True, help=f"folder for {out}")
+    peer = "another engine (repeatable)"
+    parser.add_argument("--peer", action="append", choices=engine.ENGINES, default=[], help=peer)
+    starts = "starts of each variant and peer (%(default)s)"
+    parser.add_argument("--rounds", type=at_least_one, default=rounds, help=starts)
+    parser.add_argument("--minutes", type=float, help=f"start {minutes} later than that")
+    parser.add_argument("--device", default="cuda", help=f"{device}; cpu for a rehearsal")
+    origin.add_option(parser)
+
+
+def peers(options: argparse.Namespace) -> tuple[str, ...]:
+    """Return the engines that the options name, each once."""
+    return tuple(dict.fromkeys(options.peer))
+
+
+def require_packages(options: argparse.Namespace) -> None:
+    """Raise HostError for packages of the engines that are not here."""
+    if missing := lacking(*(engine.ENGINES[name].package for name in peers(options))):
+        raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
 
 
 def add_server(parser: argparse.ArgumentParser) -> None:

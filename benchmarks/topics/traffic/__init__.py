@@ -18,17 +18,10 @@ DEFINITION = 1
 
 def needs(workspace: Workspace) -> str | None:
     """Require an engine for the rehearsal on the sample; of the real stack what inference does."""
+    from benchmarks.harness import requirements
     from benchmarks.topics import inference
-    from ftbuild.engine import daemon
-    from ftbuild.errors import HostError
 
-    if workspace.real:
-        return inference.needs(workspace)
-    try:
-        daemon.connect()
-    except HostError as missing:
-        return missing.what
-    return None
+    return inference.needs(workspace) if workspace.real else requirements.engine()
 
 
 def run(workspace: Workspace) -> Result:

@@ -19,21 +19,29 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
-from benchmarks.harness import origin, plots, table
+from benchmarks.harness import plots, table
 from benchmarks.harness.counts import at_least_one, at_least_zero
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
-from benchmarks.topics.inference import engine, lacking
 from benchmarks.topics.inference.measure import progress
 from benchmarks.topics.inference.models.architecture import Architecture
-from benchmarks.topics.inference.options import add_model, add_server, launcher, shape, template, variants
+from benchmarks.topics.inference.options import (
+    add_model,
+    add_run,
+    add_server,
+    launcher,
+    peers,
+    require_packages,
+    shape,
+    template,
+    variants,
+)
 from benchmarks.topics.traffic import NAME, job, record, report, trace
 from benchmarks.topics.traffic.job import Found, Job
 from benchmarks.topics.traffic.measure import Plan
 from benchmarks.topics.traffic.trace import Load
-from ftbuild.errors import ConfigError, FtbuildError, HostError, Interrupted
+from ftbuild.errors import ConfigError, FtbuildError, Interrupted
 from ftbuild.models.config_pbtxt import DATA_TYPES, Limits
 from ftbuild.text import tables
 
@@ -83,7 +91,13 @@ def parser() -> argparse.ArgumentParser:
     )
     add_server(made)
     add_model(made)
-    made.add_argument("--out", type=Path, required=True, help="folder for record, plots and servers' logs")
+    add_run(
+        made,
+        rounds=1,
+        out="record, plots and servers' logs",
+        device="where the model is made",
+        minutes="no server and no load",
+    )
     mixes = f"MIX is one of {', '.join(trace.MIXES)}"
     described = f"so many clients, each with one request at a time; {mixes} (repeatable)"
     made.add_argument(
@@ -101,15 +115,9 @@ def parser() -> argparse.ArgumentParser:
         f"answers of each load that are compared with those alone ({CHECKED_IN_FP32} in fp32, else none)"
     )
     made.add_argument("--check", type=at_least_zero, help=described)
-    made.add_argument(
-        "--peer", action="append", choices=engine.ENGINES, default=[], help="another engine (repeatable)"
-    )
     made.add_argument("--no-server", action="store_true", help="only the peers, for instance with --append")
-    made.add_argument("--rounds", type=at_least_one, default=1, help="starts of each variant and peer (1)")
-    made.add_argument("--minutes", type=float, help="start no server and no load later than that")
     made.add_argument("--keep", action="store_true", help="keep the model, and take the one that is there")
     made.add_argument("--append", action="store_true", help="add to the record that is in --out")
-    made.add_argument("--device", default="cuda", help="where the model is made; cpu for a rehearsal")
     described = "cut prompts and answers, for a rehearsal with a tiny model"
     made.add_argument("--longest", type=at_least_one, metavar="TOKENS", help=described)
     described = "of config.pbtxt (repeatable)"
@@ -122,7 +130,6 @@ def parser() -> argparse.ArgumentParser:
         default=Limits.queue_ms,
         help="a request waits for others (%(default)s)",
     )
-    origin.add_option(made)
     return made
 
 
@@ -143,7 +150,7 @@ def described(options: argparse.Namespace) -> Job:
         streamed=options.streamed,
         rounds=options.rounds,
         device=options.device,
-        peers=tuple(dict.fromkeys(options.peer)),
+        peers=peers(options),
         minutes=options.minutes,
         limits=Limits(queue_ms=options.queue_ms),
         parameters=dict(options.parameter),
@@ -158,8 +165,7 @@ def main() -> int:
     # Servers lead sessions of their own: they would outlive a process that is ended by a time limit.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        if missing := lacking(*(engine.ENGINES[name].package for name in dict.fromkeys(options.peer))):
-            raise HostError(missing, hint="install them, or set PYTHONPATH to where they are")
+        require_packages(options)
         wanted = described(options)
         record_of = _recorder(options, wanted)
         result = record_of(job.run(wanted, lambda found: record_of(found).write(options.out)))

@@ -5,27 +5,29 @@ The suite is a pytest process of its own, so that it can be run by hand.
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from packaging.specifiers import SpecifierSet
 
 from ftbuild.config.schema import Config
-from ftbuild.engine import daemon, gpu
+from ftbuild.engine import daemon, gpu, orphans
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
+from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.records import Demand
-from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.gates.runner import Skipped
-from ftbuild.gates.smoke import junit, models
+from ftbuild.gates.report import SMOKE, Gate, GateReport
+from ftbuild.gates.smoke import junit, models, places
 from ftbuild.gates.smoke.job import BF16, DTYPES, INT8, Job, Model, Variant
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
-from ftbuild.host import shell
+from ftbuild.host import locks, shell
 from ftbuild.models import gpu_memory, int8
 from ftbuild.plan import Plan
 from ftbuild.sm import FIRST, sm_codes
@@ -39,8 +41,37 @@ SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 # The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
 COMPARED = "answers are the references"
+# What pytest says when a test begins or ends, in one process and in several; not of one that fails.
+_OF_EACH_TEST = re.compile(
+    r"(\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
+)
 # The patch that replays steps as CUDA graphs.
 REPLAYS = "0450-step-graphs.patch"
+
+
+@dataclass(frozen=True)
+class Smoke:
+    """The gate as a `CellTest`; options as those of `run`."""
+
+    config: Config
+    any_gpu: bool = False
+    servers: int | None = None
+    gate: ClassVar[Gate] = SMOKE
+
+    @staticmethod
+    def demands(plan: Plan) -> tuple[Demand, ...]:
+        """Return what a record must show."""
+        return demands(plan)
+
+    def prepare(self, subject: Subject) -> None:
+        """Make the models of a cell while no other command works on it."""
+        with locks.cell(subject.folder, subject.report):
+            prepare(self.config, subject)
+
+    def run(self, subject: Subject) -> GateReport | Skipped:
+        """Test the images of a cell while no other command works on them."""
+        with locks.cell(subject.folder, subject.report):
+            return run(self.config, subject, any_gpu=self.any_gpu, servers=self.servers)
 
 
 def demands(plan: Plan) -> tuple[Demand, ...]:
@@ -102,11 +133,14 @@ def prepare(config: Config, subject: Subject) -> Prepared:
     return models.ensure(config, subject, subject.folder / FOLDER)
 
 
-def run(config: Config, subject: Subject, *, any_gpu: bool = False) -> GateReport | Skipped:
+def run(
+    config: Config, subject: Subject, *, any_gpu: bool = False, servers: int | None = None
+) -> GateReport | Skipped:
     """Test a cell's images, and write record, JUnit XML and log into its work folder.
 
-    The cell is skipped when no GPU here runs its machine code, unless `any_gpu`. Raises SmokeError when there
-    is nothing to test or the suite itself breaks, HostError when containers get no GPU.
+    `servers` run side by side at most; None: as many as the GPUs' memory and the processors allow. The cell
+    is skipped when no GPU here runs its machine code, unless `any_gpu`. Raises SmokeError when there is
+    nothing to test or the suite itself breaks, HostError when containers get no GPU.
     """
     plan, folder = subject.plan, subject.folder
     wanted = demands(plan)
@@ -116,7 +150,10 @@ def run(config: Config, subject: Subject, *, any_gpu: bool = False) -> GateRepor
     SMOKE.discard(folder)
     image = image_id(subject.client, plan, "runtime")
     prepared = prepare(config, subject)
-    gpus = access.gpus if access else ()
+    indices = (
+        [n for n, each in enumerate(access.gpus) if any_gpu or each.runs(plan.cell.sms)] if access else []
+    )
+    gpus = [access.gpus[number] for number in indices] if access else []
     known = tested_models(config, plan, gpus)
     tested = {name: known[name] for name in prepared.families}
     tested |= {name: replace(known[family], family=family) for name, family in prepared.extra.items()}
@@ -127,9 +164,16 @@ def run(config: Config, subject: Subject, *, any_gpu: bool = False) -> GateRepor
         access.style if access else None,
         [str(g) for g in gpus],
         replays=access is not None and replays(plan),
+        indices=indices,
+        tells_processes=access is not None and gpu.tells_processes(subject.client, image, access.style),
     )
     job.write(folder / JOB)
-    _suite(folder, subject.report)
+    servers = servers or places.side_by_side(gpus, len(os.sched_getaffinity(0)))
+    subject.report(f"{_side_by_side(servers)}{_why_alone(job)}")
+    try:
+        _suite(folder, subject.report, servers)
+    finally:
+        orphans.remove(subject.client, subject.report)
     found = GateReport(
         SMOKE,
         plan,
@@ -140,6 +184,7 @@ def run(config: Config, subject: Subject, *, any_gpu: bool = False) -> GateRepor
             "gpus": [asdict(g) for g in gpus],
             "junit": JUNIT,
             "figures": junit.figures(folder / JUNIT),
+            "servers": servers,
         },
     )
     found.write(folder)
@@ -186,16 +231,35 @@ def _model(config: Config, plan: Plan, name: str, gpus: Sequence[Gpu]) -> Model:
     )
 
 
-def _suite(folder: Path, report: Reporter) -> None:
-    """Run the suite's tests, whose outcomes are in the JUnit XML."""
+def _side_by_side(servers: int) -> str:
+    return f"up to {servers} servers side by side" if servers > 1 else "one server at a time"
+
+
+def _why_alone(job: Job) -> str:
+    """Return what to say where tests of the memory can have no server beside theirs."""
+    if job.style is None or job.tells_processes:
+        return ""
+    return "; tests of the memory come last and alone, as the driver does not tell that of each process"
+
+
+def _suite(folder: Path, report: Reporter, servers: int = 1) -> None:
+    """Run the suite's tests on so many servers at a time; their outcomes are in the JUnit XML."""
     xml, log = folder / JUNIT, folder / LOG
     for old in (xml, log):
         old.unlink(missing_ok=True)
     arguments = ["-c", str(SUITE / "pytest.ini"), f"--rootdir={SUITE}", f"--junitxml={xml}"]
+    if servers > 1:
+        # In the order that the suite gives them (suite/conftest.py).
+        arguments += [f"--numprocesses={servers}", "--dist=loadscope", "--no-loadscope-reorder"]
     code = shell.stream(
         [sys.executable, "-m", "pytest", *arguments, "--job", str(folder / JOB), str(SUITE)],
         log=log,
-        on_line=report,
+        on_line=lambda line: report(line) if _is_news(line) else None,
     )
     if code not in (0, 1) or not xml.exists():  # pytest's 0 and 1: all tests ran
         raise SmokeError(f"the suite broke (pytest's code {code})", where=str(log))
+
+
+def _is_news(line: str) -> bool:
+    """Return whether a line of pytest says more than that a test begins or has passed: the log has those."""
+    return bool(line.strip()) and not _OF_EACH_TEST.match(line)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from ftbuild.config.families import Tensors, Vectors
-from ftbuild.gates.smoke.models import WEIGHTS
-from ftbuild.models import config_ini
+from ftbuild.gates.smoke.models import CONFIG, WEIGHTS
+from ftbuild.models import config_ini, config_pbtxt
 
 # Those that every family is compared in.
 DTYPES = ("fp32", "fp16")
@@ -18,29 +19,50 @@ DTYPES = ("fp32", "fp16")
 BF16 = "bf16"
 # Weights of int8, computed with in fp16.
 INT8 = "int8"
+# Ways of a model over several GPUs: of a family's own, and of one whose layers and heads divide by four.
+OVER_TWO: Sequence[Mapping[str, int]] = ({"tensor_para": 2}, {"pipeline_para": 2})
+INSTANCES: Sequence[Mapping[str, int]] = ({"instances": 2}, {"instances": 4})
+OVER_FOUR: Sequence[Mapping[str, int]] = (
+    {"tensor_para": 4},
+    {"tensor_para": 2, "pipeline_para": 2},
+    {"pipeline_para": 4},
+    *INSTANCES,
+)
+FOUR = "*-four"
 # How the names of files begin that the load test writes, one for each variant.
 LOADS = "smoke-load-"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way of serving a model, by one server: a family's own, or an extra one (models.yaml)."""
+    """One way of serving a model, by one server: a family's own, or an extra one (models.yaml).
+
+    `alone`: with no other server on its GPU. One on several GPUs always is: its processes wait for each other
+    on all of them, and others would hold them up.
+    """
 
     model: str
     dtype: str = "fp32"
     tensor_para: int = 1
     pipeline_para: int = 1
     decoupled: bool = False
+    instances: int = 1
+    alone: bool = False
 
     def __str__(self) -> str:
-        split = {"tp": self.tensor_para, "pp": self.pipeline_para}
+        split = {"tp": self.tensor_para, "pp": self.pipeline_para, "x": self.instances}
         parts = [self.model, self.dtype, *(f"{how}{number}" for how, number in split.items() if number > 1)]
         return "-".join([*parts, *(["streamed"] if self.decoupled else [])])
 
     @property
     def gpus(self) -> int:
         """The number of GPUs that it is served on."""
-        return self.tensor_para * self.pipeline_para
+        return self.tensor_para * self.pipeline_para * self.instances
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other server may use its GPUs."""
+        return self.alone or self.gpus > 1
 
 
 @dataclass(frozen=True)
@@ -63,7 +85,10 @@ class Model:
 class Job:
     """The image under test, the folder of prepared models, the GPUs; `style` is None on CPUs.
 
-    `replays`: whether the release replays the steps of a request as CUDA graphs.
+    `replays`: whether the release replays the steps of a request as CUDA graphs. `indices` are the numbers of
+    the GPUs, as CUDA counts those of a container; none: they are the first ones. `tells_processes`: whether a
+    server's GPU memory is known apart from that of others. `place` is the number of the process that runs the
+    tests, of those that do side by side: it decides on which GPUs its servers are.
     """
 
     image: str
@@ -72,6 +97,9 @@ class Job:
     style: str | None
     gpus: Sequence[str]
     replays: bool = False
+    indices: Sequence[int] = ()
+    tells_processes: bool = False
+    place: int = 0
 
     def names(self, *, vectors: bool = False, extra: bool = False) -> tuple[str, ...]:
         """Return the families that answer with tokens, or with vectors, or the extra models that do."""
@@ -88,13 +116,29 @@ class Job:
     def lacks(self, variant: Variant) -> str | None:
         """Return why a variant cannot be tested here, or None."""
         if self.style and variant.gpus > len(self.gpus):
-            return f"needs {variant.gpus} GPUs, {len(self.gpus)} is there"
+            return (
+                f"needs {variant.gpus} GPUs, {len(self.gpus)} {'is' if len(self.gpus) == 1 else 'are'} there"
+            )
         if variant.decoupled and not self.models[variant.model].streams:
             return f"this release does not stream {variant.model}"
         stages = variant.pipeline_para
         if stages > 1 and (layers := config_ini.read(self.weights(variant)).layers) % stages:
             return f"its {layers} layers cannot be split over {stages} stages"
+        if variant.instances > 1 and not config_pbtxt.has_instances(self.template(variant)):
+            return "a model of this release has one instance"
         return None
+
+    def template(self, variant: Variant) -> str:
+        """Return upstream's config.pbtxt of a variant's model."""
+        return (self.prepared / variant.model / CONFIG).read_text()
+
+    def devices(self, variant: Variant) -> Sequence[int]:
+        """Return the GPUs that a variant is served on, by number; none on CPUs."""
+        if self.style is None:
+            return ()
+        known = self.indices or range(max(len(self.gpus), variant.gpus))
+        first = self.place % (len(known) // variant.gpus) * variant.gpus
+        return known[first : first + variant.gpus]
 
     def weights(self, variant: Variant) -> Path:
         """Return the folder of a variant's converted weights."""
@@ -108,6 +152,16 @@ class Job:
             for dtype in dtypes
             if {BF16: self.models[name].bf16, INT8: self.models[name].int8}.get(dtype, True)
         ]
+
+    def served(self, test: str) -> str:
+        """Return the variant that a test is about, as text, from the test's id in pytest; empty for none.
+
+        It stands among the parameters, between `-`, as parts of it do.
+        """
+        names = "|".join(map(re.escape, sorted(self.models, key=len, reverse=True)))
+        types = "|".join((*DTYPES, BF16, INT8))
+        found = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-(?:tp|pp|x)\d+)*(?:-streamed)?)(?=[\]-])", test)
+        return found[1] if found else ""
 
     def write(self, file: Path) -> None:
         """Write the job into a file."""
@@ -144,4 +198,5 @@ def read(file: Path) -> Job:
         )
         for name, m in record["models"].items()
     }
-    return Job(**{**record, "prepared": Path(record["prepared"]), "models": models})
+    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record.get("indices", ()))}
+    return Job(**{**record, **paths, "models": models})

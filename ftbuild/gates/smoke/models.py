@@ -9,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import shlex
 import shutil
 import tarfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from ftbuild.client import golden
 from ftbuild.config.schema import Config
-from ftbuild.engine import container, daemon
+from ftbuild.engine import container, daemon, orphans
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.gates.subject import Subject
@@ -36,9 +39,11 @@ CHECKPOINT, WEIGHTS, ANSWERS, CONFIG = "checkpoint", "weights", "answers.json", 
 # Of the same checkpoint with int8 weights.
 INT8_ANSWERS = "answers-int8.json"
 SCRIPTS = "scripts"
-# One GPU, and the smallest number that needs the GPUs to talk to each other.
-TENSOR_PARA = (1, 2)
+# One GPU, the smallest number that needs the GPUs to talk to each other, and one that also can be two by two.
+TENSOR_PARA = (1, 2, 4)
 _INSIDE = "/tmp/smoke"
+# A model is made by one thread (reference.py), which takes a gigabyte.
+MOST_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -74,12 +79,30 @@ def ensure(config: Config, subject: Subject, folder: Path) -> Prepared:
             hint="invoke build, or carry here the folder that `invoke smoke --prepare` made",
         )
     shutil.rmtree(folder, ignore_errors=True)
-    for name, family in {**dict(zip(families, families, strict=True)), **extra}.items():
+    sdk, wanted = str(image.id), {**dict(zip(families, families, strict=True)), **extra}
+
+    def make(name: str, family: str) -> None:
         subject.report(f"making the {name} model in {plan.tag('sdk')}")
-        _make(config, subject, str(image.id), name, family, folder / name)
-    manifest = {"sdk": str(image.id), "inputs": inputs}
+        _make(config, subject, sdk, name, family, folder / name)
+
+    _beside_each_other(client, [partial(make, *each) for each in wanted.items()])
+    manifest = {"sdk": sdk, "inputs": inputs}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
-    return Prepared(folder, str(image.id), families, extra)
+    return Prepared(folder, sdk, families, extra)
+
+
+def _beside_each_other(client: docker.DockerClient, works: Sequence[Callable[[], None]]) -> None:
+    """Do all works, on each processor one at a time; the first that fails ends the others, as Ctrl-C does."""
+    pool = ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0))))
+    try:
+        for done in as_completed([pool.submit(work) for work in works]):
+            done.result()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        orphans.remove_own(client)
+        raise
+    finally:
+        pool.shutdown()
 
 
 def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[str, str]) -> str:
@@ -91,7 +114,8 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[
     scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in ours]
     backend = config.version(plan.cell.triton, "backend")
     quantized = [f for f in families if int8.rules(config.models.families[f], backend)]
-    asked = [golden.questions(), quantized, *([dict(extra)] if extra else [])]
+    split = {name: config.models.gpus(name) for name in extra}
+    asked = [golden.questions(), quantized, *([dict(extra), split] if extra else [])]
     return digest_of([plan.key, scripts, asked, [c.model_dump() for c in converters]])
 
 
@@ -121,7 +145,8 @@ def _make(config: Config, subject: Subject, sdk: str, name: str, family: str, fo
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
     inside.produce(f"the {name} reference", script, made, files, folder)
 
-    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA]
+    most = config.models.gpus(name)
+    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA if gpus <= most]
     _convert(inside, planned, folder)
 
 

@@ -85,6 +85,22 @@ BERT = {
     "initializer_range": 0.1,
     "hidden_act": "gelu_new",
 }
+# Two heads share keys and values; base and scaling of the positions are not the usual ones.
+LLAMA = {
+    "hidden_size": HIDDEN,
+    "intermediate_size": 3 * HIDDEN,
+    "num_hidden_layers": 3,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": 1,
+    "max_position_embeddings": POSITIONS,
+    "vocab_size": VOCABULARY,
+    "bos_token_id": START,
+    "eos_token_id": END,
+    "rms_norm_eps": 1e-5,
+    "rope_theta": 1000.0,
+    "rope_scaling": {"type": "linear", "factor": 2.0},
+    "initializer_range": 0.1,
+}
 # T5 1.1 has a gate and a head of its own. Its query and its positions decide more than as they are drawn.
 T5_FACTORS = {".q.weight": 8, "relative_attention_bias.weight": 8}
 # As transformers initialises its models.
@@ -165,27 +181,12 @@ MODELS: dict[str, tuple[str, str, dict[str, float], int | None, dict[str, Any]]]
         None,
         NEOX,
     ),
-    # Two heads share keys and values; base and scaling of the positions are not the usual ones.
     "llama": (
         "LlamaConfig",
         "LlamaForCausalLM",
         {"model.norm.weight": 3},
         None,
-        {
-            "hidden_size": HIDDEN,
-            "intermediate_size": 3 * HIDDEN,
-            "num_hidden_layers": 3,
-            "num_attention_heads": HEADS,
-            "num_key_value_heads": 1,
-            "max_position_embeddings": POSITIONS,
-            "vocab_size": VOCABULARY,
-            "bos_token_id": START,
-            "eos_token_id": END,
-            "rms_norm_eps": 1e-5,
-            "rope_theta": 1000.0,
-            "rope_scaling": {"type": "linear", "factor": 2.0},
-            "initializer_range": 0.1,
-        },
+        LLAMA,
     ),
     "t5": (
         "T5Config",
@@ -318,6 +319,54 @@ MODELS |= {
         },
     )
     for size in HEAD_SIZES
+}
+# Layers and heads that divide by four, for as many GPUs; a model for each way in which FasterTransformer
+# splits layers over stages (FT v5.3 ParallelGpt.cc, GptJ.cc, GptNeoX.cc, T5Decoding.cc), and LLaMA.
+FOUR = 4
+GPT_FOUR = {**GPT2, "n_embd": 2 * HIDDEN, "n_layer": FOUR, "n_head": FOUR}
+MODELS |= {
+    "gpt-four": ("GPT2Config", "GPT2LMHeadModel", {"ln_f.weight": 3}, POSITIONS, GPT_FOUR),
+    "gptj-four": (
+        "GPTJConfig",
+        "GPTJForCausalLM",
+        {"ln_f.weight": 3},
+        None,
+        {**GPT_FOUR, "rotary_dim": 32},
+    ),
+    "gptneox-four": (
+        "GPTNeoXConfig",
+        "GPTNeoXForCausalLM",
+        {"final_layer_norm.weight": 3},
+        None,
+        {
+            **NEOX,
+            "hidden_size": 2 * HIDDEN,
+            "intermediate_size": 8 * HIDDEN,
+            "num_hidden_layers": FOUR,
+            "num_attention_heads": FOUR,
+        },
+    ),
+    "llama-four": (
+        "LlamaConfig",
+        "LlamaForCausalLM",
+        {"model.norm.weight": 3},
+        None,
+        {
+            **LLAMA,
+            "hidden_size": 2 * HIDDEN,
+            "num_hidden_layers": FOUR,
+            "num_attention_heads": FOUR,
+            "num_key_value_heads": FOUR // 2,
+        },
+    ),
+    # Its last norm is larger than the family's, as with more layers answers are closer to their runners-up.
+    "t5-four": (
+        "T5Config",
+        "T5ForConditionalGeneration",
+        {**T5_FACTORS, "shared.weight": 0.1, "decoder.final_layer_norm.weight": 120},
+        None,
+        {**T5, "num_layers": FOUR, "num_heads": FOUR},
+    ),
 }
 ENCODERS = ("bert", "t5-encoder", "bert-small-norms")
 # The largest difference of two vectors' numbers that tells which model gave them.

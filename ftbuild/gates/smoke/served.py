@@ -46,8 +46,13 @@ class Connected:
 
     variant: Variant
     server: server.Server
-    on_gpu: bool
+    task: Job
     silent: bool = field(default=False, kw_only=True)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether it computes on GPUs."""
+        return self.task.style is not None
 
     @cached_property
     def clients(self) -> dict[Protocol, Client]:
@@ -59,10 +64,23 @@ class Connected:
         return Client(getattr(self.server, protocol), protocol, seconds=seconds)
 
     def gpu_memory(self) -> int:
-        """Return the bytes in use on the first GPU, by all its processes; 0 without one, or if unknown."""
+        """Return the bytes in use on the first of its GPUs; 0 without one, or if unknown.
+
+        Those of the server alone where the driver tells them, else of all processes there. Raises SmokeError
+        where the driver told them before, and does not any more.
+        """
         if not self.on_gpu:
             return 0
-        return gpu.memory_used(self.server.container.get_wrapped_container()) or 0
+        container, device = self.server.container.get_wrapped_container(), self.task.devices(self.variant)[0]
+        if not self.task.tells_processes:
+            return gpu.memory_used(container, device) or 0
+        if (own := gpu.own_memory(container, device)) is None:
+            raise SmokeError(
+                f"NVML does not tell the memory that {self.variant} has on GPU {device}",
+                hint="does the server still run? With `tells_processes` false in smoke-job.json the suite "
+                "reads the memory of all processes",
+            )
+        return own
 
     def close(self) -> None:
         """End the connections."""
@@ -181,7 +199,7 @@ def serving(
     """
     prepared = task.prepared / variant.model
     int8 = variant.dtype == INT8
-    template = (prepared / models.CONFIG).read_text()
+    template = task.template(variant)
     weights = task.weights(variant)
     text = config_pbtxt.fill_template(
         template,
@@ -191,6 +209,7 @@ def serving(
         data_type=COMPUTES_INT8 if int8 else variant.dtype,
         int8=int8,
         decoupled=variant.decoupled,
+        instances=variant.instances,
         limits=limits,
     )
     tensors = task.models[variant.model].tensors
@@ -204,7 +223,7 @@ def serving(
         if neighbours is not None:
             neighbours(Path(folder))
         with start(task, variant, Path(folder), options, environment) as running:
-            made = Served(variant, running, task.style is not None, dialect, expected)
+            made = Served(variant, running, task, dialect, expected)
             yield made
             made.close()
 
@@ -233,5 +252,5 @@ def _environment(task: Job, variant: Variant) -> dict[str, str]:
     """
     if task.style is None:
         return {}
-    visible = ",".join(map(str, range(variant.gpus)))
+    visible = ",".join(map(str, task.devices(variant)))
     return {**ENVIRONMENT, **triton.launching(variant.pipeline_para), "CUDA_VISIBLE_DEVICES": visible}

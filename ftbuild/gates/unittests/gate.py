@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
 
+from ftbuild.build.run import BuildOptions
 from ftbuild.engine import container, gpu
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import SmokeError
+from ftbuild.gates.cell_test import Skipped
+from ftbuild.gates.records import Demand
 from ftbuild.gates.report import Gate, GateReport
-from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import gate as smoke
 from ftbuild.gates.subject import Subject
+from ftbuild.gates.unittests import image
 from ftbuild.gates.unittests.image import PRODUCT, RUN, Recipe
+from ftbuild.host import locks
+from ftbuild.matrix import Cell
+from ftbuild.plan import Plan
 from ftbuild.text.results import CheckResult, State
 
 GATE = Gate("unittest", SmokeError, ("gates/unittests",))
@@ -23,8 +29,33 @@ SECONDS = 4 * 3600
 SHOWN, WIDTH = 3, 160
 
 
-def run(subject: Subject, image: str, made_of: Recipe) -> GateReport | Skipped:
-    """Run every test of `image`, which `image.ensure` made; write the record into the cell's work folder.
+@dataclass(frozen=True)
+class UnitTests:
+    """The gate as a `CellTest`: what the images are made of, by cell, and how they are built."""
+
+    recipes: Mapping[Cell, Recipe]
+    options: BuildOptions
+    gate: ClassVar[Gate] = GATE
+
+    @staticmethod
+    def demands(plan: Plan) -> tuple[Demand, ...]:
+        """Return nothing: no image has to pass upstream's tests."""
+        return ()
+
+    def prepare(self, subject: Subject) -> None:
+        """Build the image; errors as those of a build."""
+        image.ensure(subject, self.recipes[subject.plan.cell], self.options)
+
+    def run(self, subject: Subject) -> GateReport | Skipped:
+        """Build the image, and run it while no other command works on the cell."""
+        made_of = self.recipes[subject.plan.cell]
+        made = image.ensure(subject, made_of, self.options)
+        with locks.cell(subject.folder, subject.report):
+            return run(subject, made, made_of)
+
+
+def run(subject: Subject, made: str, made_of: Recipe) -> GateReport | Skipped:
+    """Run every test of `made`, the image that `image.ensure` built, and write the record.
 
     The cell is skipped when no GPU here runs its machine code. Raises SmokeError when the tests cannot be run
     at all, HostError when containers get no GPU.
@@ -37,19 +68,19 @@ def run(subject: Subject, image: str, made_of: Recipe) -> GateReport | Skipped:
     try:
         output = container.run(
             subject.client,
-            image,
+            made,
             f"{RUN} --json || [ $? -eq 1 ]",
             devices=gpu.requests(access.style),
             seconds=SECONDS,
         )
     except ContainerError as broken:
-        raise SmokeError(f"the unit tests could not be run: {broken.what}", where=image) from broken
+        raise SmokeError(f"the unit tests could not be run: {broken.what}", where=made) from broken
     suites = json.loads(output)
     counted = counts(suites)
     found = GateReport(
         GATE,
         plan,
-        {PRODUCT: image},
+        {PRODUCT: made},
         tuple(result(suite) for suite in suites),
         facts={"gpus": [asdict(g) for g in access.gpus], "recipe": made_of.key, "tests": counted},
         notes=(sums(counted),),

@@ -7,7 +7,9 @@ function in `checks/` and a row in `CHECKS`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ftbuild.build import context
 from ftbuild.engine import daemon
@@ -15,12 +17,13 @@ from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import FtbuildError, VerifyError
 from ftbuild.gates import records
 from ftbuild.gates.records import Demand
-from ftbuild.gates.report import VERIFY, GateReport
+from ftbuild.gates.report import VERIFY, Gate, GateReport
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify.checks import files, libraries, programs, recipe
 from ftbuild.gates.verify.images import Images
 from ftbuild.gates.verify.verdict import REPORT_BUG, Verdict
-from ftbuild.plan import PRODUCTS
+from ftbuild.host import locks
+from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text.results import CheckResult, State
 
 Check = Callable[[Images, str], Iterator[Verdict]]
@@ -44,6 +47,27 @@ CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
     ("environment", PRODUCTS, recipe.environment),
     ("layers", PRODUCTS, recipe.layers),
 )
+
+
+@dataclass(frozen=True)
+class Verify:
+    """The gate as a `CellTest`."""
+
+    gate: ClassVar[Gate] = VERIFY
+
+    @staticmethod
+    def demands(plan: Plan) -> tuple[Demand, ...]:
+        """Return what a record must show, the same of every cell."""
+        return demands()
+
+    def prepare(self, subject: Subject) -> None:
+        """Do nothing: images are all that it needs."""
+
+    def run(self, subject: Subject) -> GateReport:
+        """Verify the images of a cell while no other command works on them."""
+        subject.report("verifying")
+        with locks.cell(subject.folder, subject.report):
+            return run(subject)
 
 
 def demands() -> tuple[Demand, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 if TYPE_CHECKING or __package__:
-    from ftbuild.models.tokenization import declared
+    from . import declared
 else:  # beside a model.py, in a repository
     import declared
 

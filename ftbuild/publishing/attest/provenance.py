@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ftbuild import __version__
+from ftbuild.build.objects import Taken
 from ftbuild.plan import RECIPE, Plan
 from ftbuild.publishing.attest import materials, purl
 from ftbuild.publishing.attest.materials import Base, Commit
@@ -30,13 +31,16 @@ class Run:
     """The run that built an image, as far as it is known beyond its plan.
 
     `versions` are those of the tools (docker, buildx), `records` the files that the gates wrote, by name;
-    `compiler_cache` is "remote" if objects may come from other machines. Times are RFC 3339 in UTC, and left
-    out when unknown. `builder` is a URI, for example of a CI system's runner.
+    `compiler_cache` is "remote" if objects may come from other machines, `substituted` the published one
+    that was taken in place of a build, `objects` what it took of compiled ones. Times are RFC 3339 in UTC,
+    and left out when unknown. `builder` is a URI, for example of a CI system's runner.
     """
 
     versions: Mapping[str, str] = field(default_factory=dict)
     records: Mapping[str, bytes] = field(default_factory=dict)
     compiler_cache: str = ""
+    substituted: str = ""
+    objects: Taken | None = None
     started: str = ""
     finished: str = ""
     builder: str = BUILDER
@@ -48,8 +52,9 @@ def predicate(plan: Plan, product: str, run: Run) -> dict[str, Any]:
         "buildDefinition": {
             "buildType": BUILD_TYPE,
             "externalParameters": _external(plan, product),
-            "internalParameters": _internal(plan) | _filled({"compilerCache": run.compiler_cache}),
-            "resolvedDependencies": list(_dependencies(plan)),
+            "internalParameters": _internal(plan)
+            | _filled({"compilerCache": run.compiler_cache, "substitutedFrom": run.substituted}),
+            "resolvedDependencies": [*_dependencies(plan), *_objects(run.objects)],
         },
         "runDetails": {
             "builder": {"id": run.builder, "version": {"ftbuild": __version__, **run.versions}},
@@ -75,6 +80,14 @@ def from_buildkit(metadata: Any, target: str) -> tuple[str, dict[str, Any]] | No
     if not isinstance(written, dict):
         return None
     return (PREDICATE if "buildDefinition" in written else _BUILDKIT_PREDICATE), written
+
+
+def records(predicate: Mapping[str, Any]) -> dict[str, str]:
+    """Return the sha256 of the records that a provenance of ours names, by file name."""
+    try:
+        return {each["name"]: each["digest"]["sha256"] for each in predicate["runDetails"]["byproducts"]}
+    except (LookupError, TypeError):
+        return {}
 
 
 def is_about(statement: bytes, digest: str) -> bool:
@@ -145,6 +158,19 @@ def _dependencies(plan: Plan) -> Iterator[Resource]:
             "name": f"{wheel.role}/{wheel.name}",
             "uri": purl.python(wheel.name, wheel.version),
             "digest": {"sha256": wheel.sha256},
+        }
+
+
+def _objects(taken: Taken | None) -> Iterator[Resource]:
+    """Yield the objects that were compiled elsewhere: the artifact, and of which sources it had any."""
+    if taken:
+        name, _, digest = taken.name.partition("@")
+        algorithm, _, value = digest.partition(":")
+        yield {
+            "name": "objects",
+            "uri": purl.image(name, digest, ""),
+            "digest": {algorithm: value},
+            "annotations": {"signer": taken.signer, "found": taken.found, "compiled": taken.compiled},
         }
 
 

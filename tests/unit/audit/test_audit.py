@@ -160,7 +160,7 @@ def test_warnings_never_fail_and_failures_have_the_code_of_their_kind(
     assert job.exit_code(findings) == code
 
 
-def test_the_table_begins_with_the_worst_and_ends_with_the_counts() -> None:
+def test_the_table_ends_with_the_worst_and_the_counts() -> None:
     findings = [
         CheckResult("a", State.OK, "fine"),
         CheckResult("b", State.WARN, "hm"),
@@ -168,9 +168,9 @@ def test_the_table_begins_with_the_worst_and_ends_with_the_counts() -> None:
     ]
     lines = job.render(findings, "human").splitlines()
     assert [line.split()[0] for line in lines if line.endswith(("fine", "hm", "[lost]"))] == [
-        "fail",
-        "warn",
         "ok",
+        "warn",
+        "fail",
     ]
     assert lines[-1] == "failed: 1, warnings: 1"
     assert json.loads(job.render(findings, "json"))[0] == {"what": "a", "state": "ok", "detail": "fine"}

@@ -187,7 +187,7 @@ def test_wrong_options_end_with_2_and_a_message_before_anything_is_made(
     (tmp_path / "config.pbtxt").touch()
     words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", ["inference", *words, *options])
-    monkeypatch.setattr(command_line, "lacking", lambda *_: None)
+    monkeypatch.setattr(server_options, "lacking", lambda *_: None)
     with pytest.raises(SystemExit) as ended:
         sys.exit(command_line.main())
     assert ended.value.code == 2
@@ -206,7 +206,7 @@ def test_ctrl_c_before_anything_is_measured_ends_without_a_record(
     (tmp_path / "config.pbtxt").touch()
     words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path / "out")]
     monkeypatch.setattr(sys, "argv", ["inference", *words])
-    monkeypatch.setattr(command_line, "lacking", lambda *_: None)
+    monkeypatch.setattr(server_options, "lacking", lambda *_: None)
     monkeypatch.setattr(job, "run", interrupted)
     assert command_line.main() == Interrupted.exit_code
     assert "there is no record" in capsys.readouterr().err

@@ -108,11 +108,15 @@ def test_the_program_is_all_of_its_files_and_nothing_else(tmp_path: Path) -> Non
     (tmp_path / "README.md").write_text("more")
     (tmp_path / "ftbuild" / "__pycache__").mkdir()
     (tmp_path / "ftbuild" / "__pycache__" / "a.pyc").write_text("compiled")
+    (tmp_path / "ftserve" / "ftserve.egg-info").mkdir(parents=True)
+    (tmp_path / "ftserve" / "ftserve.egg-info" / "PKG-INFO").write_text("installed")
     assert origin.program(tmp_path) == first
+    (tmp_path / "ftserve" / "a.py").write_text("served")
+    served = origin.program(tmp_path)
     (tmp_path / "ftbuild" / "cli" / "a.py").write_text("b")
     changed = origin.program(tmp_path)
     (tmp_path / "ftbuild" / "cli" / "a.py").rename(tmp_path / "ftbuild" / "cli" / "b.py")
-    assert len({first, changed, origin.program(tmp_path)}) == 3
+    assert len({first, served, changed, origin.program(tmp_path)}) == 4
 
 
 def test_an_image_names_its_cell_by_its_labels() -> None:
@@ -148,7 +152,9 @@ def test_a_record_is_current_while_its_cells_have_their_keys() -> None:
 def test_a_record_of_the_program_itself_is_current_while_no_file_has_changed() -> None:
     found = record(replace(ORIGIN, cells=()))
     assert judged(found, {}) == Verdict(True)
-    assert judged(found, {}, program="babe") == Verdict(False, "ftbuild/ or tasks.py has changed since")
+    assert judged(found, {}, program="babe") == Verdict(
+        False, "ftbuild/, ftserve/ or tasks.py has changed since"
+    )
 
 
 def test_without_a_key_nobody_knows_whether_a_record_is_current() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from testing import ROOT
+from testing import ROOT, sources
 
 # What gives names to images; `fetch` is of ftbuild/publishing/staging.py.
 NAMING = {("bake", "run"), ("buildable", "ensure"), ("", "fetch"), ("staging", "fetch")}
 # Called inside of such a block only.
-WITHIN = {"build/buildable.py", "publishing/from_builder.py", "pipeline.py:_ensure_named"}
+WITHIN = {
+    "ftbuild/build/buildable.py",
+    "ftbuild/publishing/from_builder.py",
+    "ftbuild/pipeline.py:_ensure_named",
+}
 
 
 def called(node: ast.AST) -> tuple[str, str] | None:
@@ -39,8 +43,8 @@ def bare(node: ast.AST, function: str = "") -> Iterator[str]:
 
 def test_no_image_loses_its_name_unnoticed() -> None:
     found = set()
-    for file in sorted((ROOT / "ftbuild").rglob("*.py")):
-        place = str(file.relative_to(ROOT / "ftbuild"))
+    for file in sources():
+        place = str(file.relative_to(ROOT))
         text = file.read_text()
         if "bake" in text or "buildable" in text or "staging" in place:
             found |= {(place, function) for function in bare(ast.parse(text))}

@@ -80,6 +80,16 @@ def test_steps_of_several_targets_that_do_the_same_are_one() -> None:
     assert watch.read("#2 DONE 9.0s", 10) == ["send wheels  0:10"]
 
 
+def test_what_several_targets_get_one_after_the_other_is_told_once() -> None:
+    watch = Watch()
+    watch.read("#1 [a context sources] load from client", 0)
+    assert watch.read("#1 DONE 2.0s", 2) == ["send sources  0:02"]
+    watch.read("#2 [b context sources] load from client", 3)
+    assert watch.read("#2 DONE 2.0s", 5) == []
+    watch.read("#3 [c context sources] load from client", 6)
+    assert watch.read("#3 ERROR: no", 9) == ["failed: send sources  0:03"]
+
+
 def test_a_step_whose_beginning_is_printed_late_took_what_buildkit_says() -> None:
     watch = Watch()
     watch.read(f"#12 [backend 1/1] {COMPILE} backend /src", 100)
@@ -131,7 +141,7 @@ def test_a_pipe_gets_a_line_a_stage_and_a_heartbeat(monkeypatch: pytest.MonkeyPa
         read("#12 ERROR: exit code 1")
     assert said[0] == "send sources  0:04"
     assert said[1].startswith("running: compile backend  212/438  0:0")
-    assert said[1].endswith("; 1 steps left")
+    assert said[1].endswith("; 1 step left")
     assert said[-1].startswith("failed: compile backend")
     assert not any("transferring" in text or "RUN" in text for text in said)
 

@@ -445,3 +445,34 @@ def test_every_line_of_every_job_is_shell(one_host: bool) -> None:
     jobs += [job for made in workflows(options).values() for job in made["jobs"].values() if "steps" in job]
     for line in (line for job in jobs for line in lines(job)):
         subprocess.run(["bash", "-n", "-c", line.replace("${{", "${")], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("options", [{"keyless": True}, {"trusted": ("keys/ours.pub",)}])
+@pytest.mark.parametrize("one_host", [False, True])
+def test_builds_take_what_the_registry_has_where_somebody_is_trusted(
+    one_host: bool, options: dict[str, Any]
+) -> None:
+    plain = replace(OPTIONS, one_host=one_host)
+    assert "--from" not in "".join([*github.files(plain).values(), *gitlab.files(plain).values()])
+    trusting = replace(plain, **options)
+    texts = workflows(trusting)
+    on_github = texts[github.NIGHTLY]["jobs"]["nightly"] if one_host else texts[github.CELL]["jobs"]["build"]
+    made = pipeline(trusting)
+    for job in (on_github, made["nightly" if one_host else ".build"]):
+        (taking,) = (n for n, line in enumerate(lines(job)) if '--from "$REGISTRY"' in line)
+        assert any("docker login" in line for line in lines(job)[:taking])
+        if "keyless" in options:
+            assert "FTBUILD_SIGN_IDENTITY" in {**job.get("env", {}), **job.get("variables", {})}
+    if "trusted" in options:
+        outer = texts[github.NIGHTLY if one_host else github.CELL]["env"]
+        assert outer["FTBUILD_TRUSTED_KEYS"] == made["variables"]["FTBUILD_TRUSTED_KEYS"] == "keys/ours.pub"
+        assert "--trust keys/ours.pub" in github.files(trusting)[github.NIGHTLY]
+
+
+def test_a_key_that_jobs_would_not_find_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.pub").touch()
+    for key in (str(tmp_path / "elsewhere.pub"), "gone.pub"):
+        with pytest.raises(ConfigError, match="in the checkout"):
+            ci.options(SAMPLE, CiOptions(trust=(key,)), ROOT)
+    assert ci.options(SAMPLE, CiOptions(trust=("LICENSE",)), ROOT).trusted == ("LICENSE",)
+    assert ci.options(SAMPLE, CiOptions(trust=("awskms:///alias/x",)), ROOT).substitutes

@@ -16,11 +16,16 @@ from pathlib import Path
 import pytest
 from packaging.markers import Marker
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from testing import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+SERVING = tomllib.loads((ROOT / "ftserve" / "pyproject.toml").read_text())["project"]
+FRONT = tomllib.loads((ROOT / "ftserve" / "front" / "pyproject.toml").read_text())["project"]
+# Those that are not in an index.
+OURS = ("ftbuild", "ftserve", "ftserve-front")
 LOCKS = {"requirements.lock": ("build",), "requirements-test.lock": ("build", "dev", "test")}
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
 
@@ -66,12 +71,14 @@ def test_every_package_of_the_lock_has_an_exact_version_and_hashes(lock: str) ->
 @pytest.mark.parametrize("python", VERSIONS)
 @pytest.mark.parametrize("lock", LOCKS)
 def test_the_lock_satisfies_the_project_on_every_supported_python(lock: str, python: str) -> None:
-    wanted = [*PROJECT["dependencies"]]
+    wanted = [*PROJECT["dependencies"], *SERVING["dependencies"]]
+    if "test" in LOCKS[lock] and SpecifierSet(FRONT["requires-python"]).contains(python):
+        wanted += FRONT["dependencies"]
     for extra in LOCKS[lock]:
         wanted += PROJECT["optional-dependencies"][extra]
     locked = {pin.name: pin.version for pin in pins(lock) if holds(pin.requirement.marker, python)}
     for requirement in map(Requirement, wanted):
-        if holds(requirement.marker, python):
+        if holds(requirement.marker, python) and requirement.name not in OURS:
             name = canonicalize_name(requirement.name)
             assert name in locked, f"{lock} lacks {name}: run the command in its second line"
             assert locked[name] in requirement.specifier, f"{lock} is older than pyproject.toml: {name}"
@@ -97,7 +104,7 @@ def get_requires_for_build_editable(config_settings=None):
     return []
 
 def build_editable(folder, config_settings=None, metadata_directory=None):
-    return make(folder, "mine")
+    return make(folder, pathlib.Path.cwd().name)
 
 def make(folder, name, content=""):
     info = f"{name}-1.0.dist-info"
@@ -117,14 +124,15 @@ def make(folder, name, content=""):
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A project with one dependency, whose wheel is in a folder, and the bootstrap of this one."""
-    folder = tmp_path / "checkout"
-    folder.mkdir()
-    (folder / "backend.py").write_text(BACKEND)
-    (folder / "pyproject.toml").write_text(
-        '[project]\nname = "mine"\nversion = "1.0"\ndependencies = ["theirs"]\n'
-        '[build-system]\nrequires = ["not-there"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
-    )
+    """Two products with one dependency, whose wheel is in a folder, and the bootstrap of this checkout."""
+    folder = tmp_path / "mine"
+    for product in (folder, folder / "ftserve"):
+        product.mkdir()
+        (product / "backend.py").write_text(BACKEND)
+        (product / "pyproject.toml").write_text(
+            f'[project]\nname = "{product.name}"\nversion = "1.0"\ndependencies = ["theirs"]\n'
+            '[build-system]\nrequires = ["not-there"]\nbuild-backend = "backend"\nbackend-path = ["."]\n'
+        )
     shutil.copy(ROOT / "bootstrap", folder)
     (tmp_path / "wheels").mkdir()
     runpy.run_path(str(folder / "backend.py"))["make"](tmp_path / "wheels", "theirs")
@@ -153,7 +161,7 @@ def test_bootstrap_installs_what_the_lock_has_whatever_the_index_offers(checkout
     done = environment(checkout)
     assert (done.returncode, done.stderr.count("bootstrap: ")) == (0, 4)
     assert list(checkout.glob(".venv/lib/*/site-packages/__pycache__/theirs.*.pyc"))
-    subprocess.run([python, "-c", "import theirs, mine"], check=True)
+    subprocess.run([python, "-c", "import theirs, mine, ftserve"], check=True)
     # Made again under the same name and version, with other content.
     wheel = checkout.parent / "wheels" / "theirs-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "a") as archive:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,22 @@ def test_each_failed_check_is_named_and_decides_the_exit_code(
     assert checks.run(root, tmp_path / "work", tools=RUFF, tests=PASSING) == (1 if failed else 0)
     verdict = capsys.readouterr().out.splitlines()[-1]
     assert verdict.startswith(f"failed: {failed} --isolated ." if failed else "all checks passed")
+
+
+@pytest.mark.parametrize(
+    ("prepared", "line"),
+    [("", r"checks: \d+ s"), ("1000", r"checks: \d+ s, after 1000 s for the machine: 10\d\d s")],
+)
+def test_a_run_says_how_long_it_took(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    prepared: str,
+    line: str,
+) -> None:
+    monkeypatch.setenv(checks.PREPARED, prepared)
+    assert checks.run(tmp_path, tmp_path / "work", tools=[PASSING], tests=PASSING) == 0
+    assert re.fullmatch(line, capsys.readouterr().out.splitlines()[-2])
 
 
 def test_failed_tests_fail_the_run_after_the_linters(

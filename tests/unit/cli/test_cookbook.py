@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from testing import ROOT
+from testing import ROOT, forked
 
 TEXT = (ROOT / "docs" / "cookbook.md").read_text()
 COMMANDS = [line.strip() for line in TEXT.splitlines() if line.startswith("    invoke ")]
@@ -23,9 +22,8 @@ WRONG_USAGE = ("error: unknown", "error: --", "error: convert needs")
 def run(command: str, *more: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """A line of the cookbook in a folder that holds nothing, on a machine without an engine."""
     _, *words = shlex.split(command)
-    argv = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words, *more]
     environment = {**os.environ, "DOCKER_HOST": "unix:///nowhere"}
-    return subprocess.run(argv, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    return forked.invoke(*words, *more, cwd=folder, env=environment)
 
 
 def test_every_story_has_its_commands() -> None:

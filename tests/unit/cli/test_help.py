@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from invoke.program import Program
 
 import tasks
 from ftbuild.cli.command import Command
-from testing import ROOT
+from testing import ROOT, forked
 
 COMMANDS = [member for members in tasks.namespace.groups.values() for member in members]
 # For a value that an option takes; `matrix` and `serve` are commands, too.
@@ -67,20 +66,14 @@ def test_help_anywhere_means_help_and_has_no_effect(
 
 
 def test_no_command_is_asked_for_by_a_value_that_is_called_like_one() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), "serve.sif", "--out", "build", "-h"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = forked.invoke("serve.sif", "--out", "build", "-h")
     assert done.returncode == 0, done.stderr
     assert "serve.sif [--options]" in done.stdout
 
 
 @pytest.mark.parametrize("arguments", [["serve.sif", "--help"], ["bundle", "--output", "--help"]])
 def test_help_writes_nothing(arguments: list[str], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = forked.invoke(*arguments, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -89,7 +82,7 @@ def test_help_for_what_is_no_command_is_a_mistake(capsys: pytest.CaptureFixture[
     with pytest.raises(SystemExit) as ended:
         Program(namespace=tasks.namespace).run(["invoke", "biuld", "--help"])
     assert ended.value.code == 2
-    assert "did you mean build?" in capsys.readouterr().err
+    assert "did you mean build or rebuild?" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["build", "--help"], ["test", "-h"]])

@@ -23,12 +23,12 @@ from ftbuild.models import (
     weight_files,
 )
 from ftbuild.models.repository import RepositoryOptions
-from ftbuild.serving import requirements
-from ftbuild.serving.deployment import Options, decide
-from ftbuild.serving.image_choice import Image
 from ftbuild.sm import Sm, stand_ins
+from ftserve import requirements
+from ftserve.deployment import Options, decide
+from ftserve.image_choice import Image
 from tasks import namespace
-from testing import foreign_weights
+from testing import foreign_weights, sources
 from tests.unit.models.test_adoption import MODELS, template
 
 ROOT = Path(__file__).parents[3]
@@ -62,7 +62,7 @@ ANY = {"--help"}.union(*OPTIONS.values())
 
 def hints() -> Iterator[tuple[str, str]]:
     """File and line, and text, of every hint in the sources; X stands for what is filled in."""
-    for file in sorted((ROOT / "ftbuild").rglob("*.py")):
+    for file in sources():
         for node in ast.walk(ast.parse(file.read_text())):
             if not isinstance(node, ast.Call):
                 continue

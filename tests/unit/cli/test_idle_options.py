@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import dataclasses
+import re
 from typing import Any
 
 import pytest
 
 import tasks
+from ftbuild.build.run import BuildOptions
 from ftbuild.cli.arguments import Option
 from ftbuild.cli.command import Command
+from ftbuild.client.acceptance.options import AcceptanceOptions
 from ftbuild.errors import ConfigError
+from ftserve.deployment import Options
+from ftserve.front_options import FrontOptions
+from testing import sources
 
 COMMANDS = [member for members in tasks.namespace.groups.values() for member in members]
 NEEDS = [(m, name, others) for m in COMMANDS for name, others in m.idle.needs.items()]
 BESIDE = [(m, name, other) for m in COMMANDS for name, others in m.idle.beside.items() for other in others]
+
+# Values of a command's options, as the rooms take them.
+OPTIONS = (BuildOptions, AcceptanceOptions, Options, FrontOptions)
 
 
 def another(option: Option) -> Any:
@@ -65,3 +75,10 @@ def test_the_rules_are_about_options_of_the_command() -> None:
         named = {option.name for option in member.signature.options}
         rules = {**member.idle.needs, **member.idle.beside}
         assert {*rules, *(other for others in rules.values() for other in others)} <= named, member.path
+
+
+@pytest.mark.parametrize("kind", OPTIONS, ids=lambda kind: kind.__qualname__)
+def test_what_a_command_is_given_is_read_somewhere(kind: type[Any]) -> None:
+    text = "\n".join(file.read_text() for file in sources())
+    read = {*re.findall(r"\b(?:options|asked)\.(\w+)", text)}
+    assert {field.name for field in dataclasses.fields(kind)} - read == set()

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from invoke.program import Program
 
 import tasks
 from ftbuild.cli.command import Command
-from testing import ROOT
+from testing import forked
 from tests.unit.cli.test_help import given
 from tests.unit.models.test_conversion import SETTINGS, safetensors
 
@@ -98,17 +96,15 @@ def test_a_dry_run_changes_nothing(name: str, tmp_path: Path) -> None:
         (tmp_path / place).mkdir()
     (tmp_path / "here").mkdir()
     before = tree(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", "--search-root", str(ROOT), *words, "--dry-run"],
+    done = forked.invoke(
+        *words,
+        "--dry-run",
         cwd=tmp_path / "here",
         env={
             **os.environ,
             **{variable: str(tmp_path / place) for variable, place in places.items()},
             "DOCKER_HOST": "unix:///nowhere",
         },
-        capture_output=True,
-        text=True,
-        check=False,
     )
     code, said = FAILS.get(name, (0, ""))
     assert done.returncode == code, done.stderr

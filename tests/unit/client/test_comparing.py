@@ -24,9 +24,9 @@ from ftbuild.client.comparing.servers import Address
 from ftbuild.client.connection import Refused
 from ftbuild.config import loader
 from ftbuild.errors import ConfigError, SmokeError
-from testing import ROOT, bytelevel, needs
+from testing import bytelevel, forked, needs
 from testing.openai_server import Completions, letters, serving
-from testing.sample import SAMPLE, command
+from testing.sample import SAMPLE
 
 MODELS = loader.load(SAMPLE).models
 QUESTIONS = [prompts.Prompt(tuple(text.encode())) for text in ("a", "be", "see", "w")]
@@ -341,14 +341,7 @@ def test_prompts_are_texts_and_token_ids(tmp_path: Path, tokenizer: Any) -> None
 
 
 def run_command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command("compare", *arguments),
-        cwd=ROOT,
-        env={**os.environ, "FTBUILD_CONFIG": str(SAMPLE)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return forked.invoke("compare", *arguments, env={**os.environ, "FTBUILD_CONFIG": str(SAMPLE)})
 
 
 def test_the_command_writes_a_report_and_ends_with_9_for_a_server_that_dies(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
-"""What the probe asks of each kind of model; that servers answer it: tests/engine/test_clients.py."""
+"""What the probe asks of each kind of model; that servers answer it: tests/engine/ftserve/test_clients.py."""
 
 from __future__ import annotations
 
 import ast
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -105,3 +107,34 @@ def test_the_oldest_python_of_an_image_can_read_it() -> None:
     modules = {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert not [name for name in modules if name and name.startswith("ftbuild")]
     assert "$" not in script  # Compose would take it for a variable
+
+
+@pytest.mark.parametrize(("kind", "fails"), [("ready", True), ("alive", False)])
+def test_a_server_without_any_model_is_alive_and_not_ready(
+    kind: str, fails: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton itself is ready then, for instance where an empty bucket was fetched."""
+
+    class Empty(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.do_GET()
+
+        def log_message(self, *words: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Empty) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        asked = probe.Server("127.0.0.1", server.server_port, 1, 5.0)
+        if fails:
+            with pytest.raises(probe.Failed, match="it serves no model"):
+                probe.answering(kind, asked)
+        else:
+            assert probe.answering(kind, asked) == []
+        server.shutdown()

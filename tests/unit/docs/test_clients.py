@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 from testing import ROOT
-from tests.engine.clients.table import CLIENTS, RESULTS, table
+from tests.engine.ftserve.clients.table import CLIENTS, RESULTS, table
 
 
 def test_the_documentation_has_what_the_tests_of_clients_found() -> None:
-    assert "\n".join(table()) in (ROOT / "docs/openai.md").read_text()
+    assert "\n".join(table()) in (ROOT / "docs/ftserve/openai.md").read_text()
 
 
 def test_every_result_is_of_a_client_with_its_version() -> None:

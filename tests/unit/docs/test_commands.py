@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +13,12 @@ from invoke.exceptions import Exit, ParseError
 from invoke.parser import Parser
 
 import tasks
-from testing import ROOT
+from testing import ROOT, forked
 from tests.unit.docs.test_markdown import FILES
 
 LINE = re.compile(r"^ {4}(?:\./bootstrap|\./invoke|invoke) (\S.*)$", re.MULTILINE)
 INLINE = re.compile(r"`(?:\./bootstrap|\./invoke|invoke) ([^`]+)`")
+CONTEXTS = tasks.namespace.to_contexts()
 # Stand-ins for what a reader puts in, and Invoke's own options.
 NOT_COMMANDS = re.compile(r"ARGUMENTS|COMMAND|--list|--help|\.\.\.")
 
@@ -33,9 +32,14 @@ def commands(text: str) -> Iterator[str]:
 
 
 def wrong(command: str) -> str | None:
-    """What the parser says against a command line; None when it takes it."""
+    """What the parser says against a command line; None when it takes it.
+
+    It copies all commands that it is given, hence gets those alone whose names stand in the line.
+    """
+    words = shlex.split(command)
+    named = [each for each in CONTEXTS if {each.name, *each.aliases} & {*words}]
     try:
-        Parser(contexts=tasks.namespace.to_contexts()).parse_argv(shlex.split(command))
+        Parser(contexts=named).parse_argv(words)
     except (ParseError, Exit) as complaint:
         return str(complaint)
     return None
@@ -59,8 +63,7 @@ def test_the_plans_that_a_page_shows_can_be_made(page: str) -> None:
     assert plans
     environment = {**os.environ, "DOCKER_HOST": "unix:///nowhere"}
     for plan in plans:
-        argv = [sys.executable, "-m", "invoke", *shlex.split(plan)]
-        done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+        done = forked.invoke(*shlex.split(plan), env=environment)
         assert done.returncode == 0, done.stderr
 
 

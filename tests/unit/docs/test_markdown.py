@@ -13,8 +13,9 @@ from testing import ROOT
 
 FILES = [
     *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
     *sorted((ROOT / "benchmarks").glob("*.md")),
+    ROOT / "ftserve" / "README.md",
     ROOT / "sample" / "README.md",
 ]
 CODE = re.compile(r"^```.*?^```|^ {4}.*?$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
@@ -62,7 +63,8 @@ def test_no_line_of_the_readme_is_long() -> None:
 
 # Folders whose files the pages name in code.
 FOLDERS = (
-    "ftbuild|buildcfg|dockerfiles|patches|sample|testing|benchmarks|docs|tests/(?:unit|engine|upstream|gpu)"
+    "ftbuild|ftserve|buildcfg|dockerfiles|patches|sample|testing|benchmarks|docs|"
+    "tests/(?:unit|engine|upstream|gpu)"
 )
 PATH = re.compile(rf"(?:{FOLDERS})/[\w./-]+")
 

@@ -14,11 +14,18 @@ from playwright.sync_api import Browser, sync_playwright
 
 from testing import needs
 
-PAGES = ("index.html", "quickstart.html", "commands.html", "serving.html", "benchmarks/index.html")
+PAGES = (
+    "index.html",
+    "quickstart.html",
+    "commands.html",
+    "ftserve/serving.html",
+    "tested.html",
+    "benchmarks/index.html",
+)
 SEARCH_MILLISECONDS = 120_000
 # What reaches beyond the screen, but for what scrolls by itself.
 WIDE = """() => [...document.querySelectorAll('.md-content *')]
-  .filter(e => !e.closest('.md-typeset__scrollwrap, pre, .headerlink, svg'))
+  .filter(e => !e.closest('.md-typeset__scrollwrap, pre, .headerlink, svg, p:has(> img[src$=".svg"])'))
   .filter(e => e.getBoundingClientRect().right > innerWidth + 1)
   .map(e => e.outerHTML.slice(0, 200))"""
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,7 @@ from ftbuild.cli.selection import Selection, plans
 from ftbuild.client import golden, server_container
 from ftbuild.client.golden import Row
 from ftbuild.config.schema import Config
+from ftbuild.engine import orphans
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.records import Demand
@@ -46,7 +50,7 @@ XML = """\
   </properties>
 </testcase>
 <testcase classname="test_answers" name="test_a_stop_word_ends_the_answer[gpt-fp32]" time="0.1"/>
-<testcase classname="test_answers" name="test_two_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
+<testcase classname="test_answers" name="test_several_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
   <skipped type="pytest.skip" message="needs 2 GPUs, 1 is there">...</skipped>
 </testcase>
 <testcase classname="test_answers" name="test_answers_are_the_references[http-gpt-fp32-one]" time="0.1">
@@ -164,6 +168,31 @@ def test_the_reference_is_read_as_its_script_writes_it(tmp_path: Path) -> None:
     assert expected.cases["beams"][0].runner_up == ()
 
 
+@pytest.mark.parametrize("processors", [1, 3])
+def test_models_are_made_beside_each_other_and_the_first_failure_ends_the_others(
+    processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a thread waits for is its container, whose end is its own."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(processors)))
+    containers_ended, made = Event(), list[int]()
+    monkeypatch.setattr(orphans, "remove_own", lambda client: containers_ended.set())
+    client: Any = None
+    models._beside_each_other(client, [partial(made.append, number) for number in range(7)])
+    assert sorted(made) == list(range(7))
+    assert not containers_ended.is_set()
+
+    def fail() -> None:
+        raise SmokeError("the converter failed")
+
+    waiting = [lambda: made.append(int(containers_ended.wait(20)))] * 5
+    made.clear()
+    with pytest.raises(SmokeError, match="the converter failed"):
+        models._beside_each_other(client, [fail, *waiting])
+    assert containers_ended.is_set()
+    assert len(made) <= processors
+    assert set(made) <= {1}
+
+
 def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
     file = tmp_path / "smoke.xml"
     file.write_text(XML)
@@ -172,7 +201,7 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
         ("figures", State.OK),
         ("many clients", State.OK),
         ("a stop word ends the answer", State.OK),
-        ("two gpus answer as one", State.SKIP),
+        ("several gpus answer as one", State.SKIP),
         ("answers are the references", State.FAIL),
         ("figures", State.FAIL),
     ]
@@ -229,7 +258,8 @@ def test_a_suite_that_skips_every_test_has_failed(tmp_path: Path) -> None:
     results = junit.results(tmp_path / gate.JUNIT, "runtime")
     assert {r.state for r in results} == {State.SKIP}
     assert {r.facts["served"] for r in results if r.check == GREEDY} == {"gpt-fp32", "gpt-fp16"}
-    assert {r.facts["served"] for r in results if r.check == "two gpus answer as one"} == {"gpt-fp32-tp2"}
+    several = {r.facts["served"] for r in results if r.check == "several gpus answer as one"}
+    assert several == {"gpt-fp32-tp2", "gpt-fp32-pp2"}
     wanted = [Demand(GREEDY, "runtime", f"gpt-{dtype}") for dtype in job.DTYPES]
     assert gate.complete(results, wanted)[-1].detail == "not compared: gpt-fp32, gpt-fp16"
 
@@ -420,7 +450,7 @@ def test_every_size_of_a_head_that_is_computed_has_a_model(config: Config) -> No
 
 
 def test_a_release_makes_the_extra_models_that_it_converts(config: Config) -> None:
-    assert set(config.models.extra_models("5.0")) == {"gpt-initialised"}
+    assert set(config.models.extra_models("5.0")) == {"gpt-initialised", "gpt-four", "t5-four"}
     assert "gptneox-serial" in config.models.extra_models("5.2")
 
 

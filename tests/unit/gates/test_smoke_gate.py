@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,12 +16,12 @@ from docker.errors import ImageNotFound
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
-from ftbuild.engine import gpu
+from ftbuild.engine import gpu, orphans
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
 from ftbuild.gates import evidence
+from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.gates.runner import Skipped
 from ftbuild.gates.smoke import gate, job, junit, models
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
@@ -42,7 +43,7 @@ class Run:
     heard: list[str]
     commands: list[list[str]]
 
-    def go(self, **options: bool) -> GateReport | Skipped:
+    def go(self, **options: Any) -> GateReport | Skipped:
         return gate.run(self.config, self.subject, **options)
 
     def record(self) -> Any:
@@ -83,12 +84,20 @@ def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
 
         def stream(command: list[str], *, log: Path, on_line: Callable[[str], None]) -> int:
             commands.append(command)
-            on_line("testing")
+            for line in (
+                "testing",
+                "",
+                "test_a.py::test_b[gpt-fp32] ",
+                "[gw0] [ 1%] PASSED test_a.py::test_b",
+            ):
+                on_line(line)
             (tmp_path / gate.JUNIT).write_text(cases(plan.families, failed))
             return int(bool(failed))
 
         access = Access("cdi", found) if found else None
         monkeypatch.setattr(gpu, "find", lambda client, image: access)
+        monkeypatch.setattr(gpu, "tells_processes", lambda client, image, style: True)
+        monkeypatch.setattr(orphans, "remove", lambda client, report: None)
         monkeypatch.setattr(
             models, "ensure", lambda config, subject, at: Prepared(at, "sha256:2", plan.families)
         )
@@ -107,9 +116,11 @@ def test_a_tested_cell_has_a_record_that_counts(make: Make) -> None:
     assert evidence.objection(SMOKE, run.subject.plan, run.subject.folder, IDS) is None
     record = run.record()
     assert (record["device"], record["junit"]) == ("gpu", "smoke.xml")
-    assert [device["name"] for device in record["gpus"]] == ["H100", "A100"]
+    assert [device["name"] for device in record["gpus"]] == ["A100"]  # the one that runs its code
+    assert run.job().indices == (1,)
+    assert record["servers"] == 1
     assert record["figures"] == {}
-    assert run.heard == ["testing"]
+    assert run.heard == ["one server at a time", "testing"]
     (command,) = run.commands
     folder = run.subject.folder
     assert command[1:] == [
@@ -144,6 +155,62 @@ def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config
     older = make(A100, triton="22.03")
     older.go()
     assert {name: model.streams for name, model in older.job().models.items()} == {"gpt": False, "t5": False}
+
+
+@pytest.mark.parametrize(
+    ("line", "news"),
+    [
+        ("", False),
+        ("test_a.py::test_b[http-gpt-fp32-one] ", False),
+        ("test_a.py::test_b[http-gpt-fp32-one] PASSED                 [  3%]", False),
+        ("test_a.py::test_b[http-gpt-fp32-one] SKIPPED (needs 2 GPUs)    [  3%]", False),
+        ("[gw0] [ 61%] PASSED suite/test_a.py::test_b[gpt-fp32] ", False),
+        ("[gw11] [  1%] SKIPPED suite/test_a.py::test_b[gpt-fp32] ", False),
+        ("[gw0] [  1%] FAILED suite/test_a.py::test_b[gpt-fp32] ", True),
+        ("test_a.py::test_b[gpt-fp32] FAILED                 [  3%]", True),
+        ("FAILED test_a.py::test_b[gpt-fp32] - ftbuild.errors.SmokeError", True),
+        ("    terminate called after throwing an instance of 'std::runtime_error'", True),
+        ("212 of 608 tests in 1 min 20 s, about 2 min 30 s left", True),
+    ],
+)
+def test_tests_that_begin_or_pass_are_in_the_log_alone(line: str, news: bool) -> None:
+    assert gate._is_news(line) is news
+
+
+def test_several_servers_run_side_by_side_and_the_record_says_how_many(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
+    for asked, number in ((None, 8), (3, 3)):
+        run = make(replace(A100, memory=80 * 2**30))
+        run.go(servers=asked)
+        assert run.commands[0][-3:-1] == ["--job", f"{run.subject.folder}/smoke-job.json"]
+        assert {f"--numprocesses={number}", "--dist=loadscope"} <= set(run.commands[0])
+        assert run.record()["servers"] == number
+
+
+def test_tests_of_the_memory_are_alone_where_the_driver_tells_no_process(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make(A100)
+    monkeypatch.setattr(gpu, "tells_processes", lambda client, image, style: False)
+    run.go()
+    assert not run.job().tells_processes
+    assert "tests of the memory come last and alone" in run.heard[0]
+
+
+def test_no_server_outlives_a_suite_that_was_interrupted(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, events = make(A100), list[str]()
+
+    def interrupted(*_: object, **__: object) -> int:
+        events.append("interrupted")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shell, "stream", interrupted)
+    monkeypatch.setattr(orphans, "remove", lambda client, report: events.append("removed"))
+    with pytest.raises(KeyboardInterrupt):
+        run.go()
+    assert events == ["interrupted", "removed"]
 
 
 def test_a_wrong_answer_fails_the_gate_and_is_in_the_record(make: Make) -> None:

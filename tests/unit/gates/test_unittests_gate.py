@@ -20,7 +20,7 @@ from ftbuild.engine import buildx, container, gpu
 from ftbuild.engine.container import ContainerError
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import BuildError, HostError, SmokeError
-from ftbuild.gates.runner import Skipped
+from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.unittests import gate, image, runner
 from ftbuild.host import disk

@@ -115,7 +115,7 @@ def test_failed_images_are_not_accepted_and_are_tested_again(
     failed = gate_records.results(VERIFY, cell.plan, State.FAIL)
     monkeypatch.setattr(gate, "verify", lambda *_, **__: GateReport(VERIFY, cell.plan, IDS, failed))
     for _ in range(2):
-        with pytest.raises(VerifyError, match="1 of 25 checks failed"):
+        with pytest.raises(VerifyError, match=f"1 of {len(failed)} checks failed"):
             gate.require(cell.subject)
     assert cell.said == ["verifying both images"] * 2
 

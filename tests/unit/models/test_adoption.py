@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 
 from ftbuild.config import loader
-from ftbuild.config.families import Converter
+from ftbuild.config.checkpoints import Converter
 from ftbuild.errors import ConfigError
 from ftbuild.models import adoption, config_ini, config_pbtxt, proof, repository
 from ftbuild.models.adoption import Adoption
 from ftbuild.models.repository import RepositoryOptions
-from ftbuild.serving import requirements
-from ftbuild.serving.deployment import Options, decide
-from ftbuild.serving.image_choice import Image
 from ftbuild.sm import Sm
+from ftserve import requirements
+from ftserve.deployment import Options, decide
+from ftserve.image_choice import Image
 from testing import ROOT, foreign_weights, weight_files
 from testing.weight_files import FACTS, Model
 

@@ -125,11 +125,12 @@ def test_limits_of_requests_and_batches_are_the_operators() -> None:
         ("GPT-J", Limits(), 2, None),
         ("GPT-J over two GPUs", Limits(), 1, None),
         ("GPT-J over two GPUs", Limits(slots=8), 1, "8"),
-        ("T5", Limits(), 1, None),
+        ("T5", Limits(), 1, "auto"),
+        ("T5-Encoder", Limits(), 1, None),
         ("bert", Limits(), 1, None),
     ],
 )
-def test_decoders_on_one_node_in_one_stage_get_slots(
+def test_models_that_generate_on_one_node_in_one_stage_get_slots(
     kind: str, limits: Limits, stages: int, slots: str | None
 ) -> None:
     name, _, over = kind.partition(" over ")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from ftbuild.models.gpu_memory import RESERVE_BYTES, Footprint, Load
 from ftbuild.models.placement import GpuKind, Placement
 from ftbuild.plan import make_plan
 from ftbuild.sm import Sm
-from testing import ROOT
+from testing import ROOT, forked
 from testing.configurations import REVISION
 from testing.model_files import CHECKPOINTS, HEADER, safetensors
 
@@ -300,6 +299,16 @@ def test_slots_are_what_three_quarters_of_the_free_memory_hold(config: Config, m
     assert slots(found, "B200") == {}, "no image"
 
 
+def test_a_slot_of_t5_has_half_of_its_tokens_for_the_prompt(config: Config, make: Make) -> None:
+    """By hand, as patches/ft/0530 has it: keys and values of each token in the decoder's layers alone."""
+    folder = make("t5", num_layers=24, num_decoder_layers=6, d_model=1024, num_heads=32, d_kv=128, d_ff=2816)
+    found = placed(config, "t5", folder, slot_tokens=2048)
+    vocabulary = found.facts["vocabulary"]
+    padded = -(-vocabulary // 8) * 8
+    assert found.footprints[1, "fp16"].slot == 2048 * 2 * 6 * 4096 * 2 + 8 * 4 * padded
+    assert found.footprints[1, "fp32"].slot == 2048 * 2 * 6 * 4096 * 4 + 8 * 4 * vocabulary
+
+
 def test_shorter_slots_are_more(config: Config, make: Make) -> None:
     folder = make("gptj", **GPTJ_6B)
     counts = [
@@ -324,13 +333,13 @@ def test_a_slot_has_no_more_tokens_than_the_model_has_positions(config: Config, 
 
 
 @pytest.mark.parametrize("release", ["22.03", "22.07", "22.12", "24.10", "26.06"])
-def test_decoders_have_slots_in_releases_that_generate_in_flight(release: str, config: Config) -> None:
-    """T5 has none, nor have the families that answer with vectors."""
+def test_who_generates_has_slots_in_releases_that_do_in_flight(release: str, config: Config) -> None:
+    """The families that answer with vectors have none."""
     cells = matrix.make_matrix(config, *config.bases.bases).cells
     plan = make_plan(config, next(cell for cell in cells if cell.triton == release), REVISION)
     has = {name: placement.tokens_of_a_slot(config, name, plan, None) for name in config.models.families}
-    decoders = {"gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "llama"}
-    able = set() if release in ("22.03", "22.07") else decoders
+    generating = {"gpt", "opt", "bloom", "mpt", "gptj", "codegen", "gptneox", "llama", "t5"}
+    able = set() if release in ("22.03", "22.07") else generating
     assert {name for name, tokens in has.items() if tokens} == able
     assert {has[name] for name in able} <= {2048}
     for name in config.models.families:
@@ -387,14 +396,8 @@ def test_what_is_told_is_the_same_for_people_and_for_programs(config: Config, ma
 
 
 def invoke(*arguments: str, path: str = os.environ["PATH"]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", "plan-model", *arguments],
-        cwd=ROOT,
-        env={**os.environ, "DOCKER_HOST": "unix:///nowhere", "PATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "DOCKER_HOST": "unix:///nowhere", "PATH": path}
+    return forked.invoke("plan-model", *arguments, env=env)
 
 
 def test_the_command_finds_the_family_and_this_machines_gpus(make: Make, tmp_path: Path) -> None:

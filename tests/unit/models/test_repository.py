@@ -20,7 +20,7 @@ from ftbuild.models import config_ini, config_pbtxt, repository, tokenization
 from ftbuild.models import tokenizer as tokenizer_of_checkpoint
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
-from ftbuild.serving import requirements, tokenizers
+from ftserve import requirements, tokenizers
 from testing import bytelevel, needs, weight_files
 from testing import python_backend as triton_python
 from tests.unit.models.test_converters import TEMPLATE

@@ -17,7 +17,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, repository, vector_models, weights
 from ftbuild.models.repository import RepositoryOptions
-from ftbuild.serving import requirements
+from ftserve import requirements
 from testing import bytelevel, ensembles, python_backend
 from testing.t5_encoder import TEMPLATE
 

@@ -21,7 +21,7 @@ from ftbuild.models.conversion import ConversionRequest
 from ftbuild.models.repository import RepositoryOptions
 from ftbuild.models.vector_models import Pooling
 from ftbuild.models.vectors import vectors
-from ftbuild.serving import requirements
+from ftserve import requirements
 from testing import ROOT, bytelevel, ensembles
 from testing.bert import TEMPLATE
 

@@ -26,7 +26,8 @@ from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.run import NightlyOptions, Request
 from ftbuild.plan import Plan, make_plan
-from ftbuild.publishing import signing
+from ftbuild.publishing import signing, substituted
+from ftbuild.publishing.substituted import Substituted
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
 from tests.unit.nightly.conftest import CELLS, DIGEST, HERE, REVISION, THERE, Night
@@ -368,6 +369,39 @@ def test_with_a_key_only_what_is_signed_is_left_alone(
     expected = (State.SKIPPED, Reason.PUBLISHED) if signed else PASSED
     assert outcomes(done) == dict.fromkeys(CELLS, expected)
     assert all("--sign-key" in line for line in night.commands.lines if line[0] == "publish")
+
+
+def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
+    night: Night, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taking = ("--from", HERE, "--objects", "--trust", "ours.pub", "--trust", "theirs.pub")
+    assert outcomes(night.run(taking=taking, publish_objects=True, attest=True)) == dict.fromkeys(
+        CELLS, PASSED
+    )
+    for name, *options in night.commands.lines:
+        if name == "build":
+            assert options[-len(taking) :] == list(taking)
+        if name == "publish":
+            assert {"--objects", "--attest"} <= set(options)
+            assert options[-4:] == ["--trust", "ours.pub", "--trust", "theirs.pub"]
+    night.commands.lines.clear()
+    night.commands.published.clear()
+    night.run(taking=("--from", HERE, "--trust", "ours.pub"))
+    for name, *options in night.commands.lines:
+        assert ("--trust" in options) is (name == "build")
+        assert "--objects" not in options
+
+
+def test_a_cell_that_was_taken_says_so_in_its_record(night: Night, planned: Mapping[str, Plan]) -> None:
+    name = f"{HERE}/triton_with_ft@{DIGEST}"
+    plan = planned[CELLS[0]]
+    substituted.write(
+        plan.folder(night.work), {"runtime": Substituted(name, DIGEST, DIGEST, "the key ours.pub")}
+    )
+    done = night.run(taking=("--from", HERE))
+    notes = {record.cell: record.notes for record in done.cells}
+    assert notes[CELLS[0]] == (f"the runtime image is {name}, signed with the key ours.pub",)
+    assert notes[CELLS[1]] == ()
 
 
 def test_a_pair_of_which_one_image_is_signed_is_not_left_alone(

@@ -87,12 +87,12 @@ class Shelf:
         self.judge(plan, images)
         return images
 
-    def publish(self, *plans: Plan, signer: Signer | None = None, **allowed: bool) -> list[Outcome]:
+    def publish(self, *plans: Plan, signer: Signer | None = None, **allowed: Any) -> list[Outcome]:
         """Publish cells in this process; `allowed` are options such as `force`."""
         options = Options(self.names, self.work, signer=signer, **allowed)
         return publish.publish_cells(plans, options, report=self.said.append)
 
-    def foresee(self, *plans: Plan, signer: Signer | None = None, **allowed: bool) -> list[Planned]:
+    def foresee(self, *plans: Plan, signer: Signer | None = None, **allowed: Any) -> list[Planned]:
         """Return what the dry run says of cells."""
         options = Options(self.names, self.work, signer=signer, **allowed)
         return preview.preview(plans, options, report=self.said.append)

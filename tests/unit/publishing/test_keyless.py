@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.errors import ConfigError, HostError, PublishError
-from ftbuild.publishing import signing
+from ftbuild.publishing import signing, verifying
 from ftbuild.publishing.signing import KeylessSigner, KeySigner
 from testing import needs
 
@@ -27,8 +27,8 @@ def job(monkeypatch: pytest.MonkeyPatch) -> None:
     claims = [{"alg": "none"}, {"iss": ISSUER, "aud": "sigstore"}]
     parts = (base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in claims)
     monkeypatch.setenv("SIGSTORE_ID_TOKEN", ".".join([*parts, "AAAA"]))
-    monkeypatch.setenv(signing.IDENTITY_VARIABLE, IDENTITY)
-    monkeypatch.setenv(signing.ISSUER_VARIABLE, ISSUER)
+    monkeypatch.setenv(verifying.IDENTITY_VARIABLE, IDENTITY)
+    monkeypatch.setenv(verifying.ISSUER_VARIABLE, ISSUER)
 
 
 def test_cosign_takes_the_token_of_the_job() -> None:
@@ -49,7 +49,7 @@ def test_a_key_goes_before_the_token() -> None:
     ("missing", "error", "hint"),
     [
         ("SIGSTORE_ID_TOKEN", HostError, "id-token: write"),
-        (signing.ISSUER_VARIABLE, ConfigError, "https://token.actions.githubusercontent.com"),
+        (verifying.ISSUER_VARIABLE, ConfigError, "https://token.actions.githubusercontent.com"),
     ],
 )
 def test_what_the_job_lacks_is_named_at_once(

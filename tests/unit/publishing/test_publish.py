@@ -39,12 +39,18 @@ def cell(config: Config) -> Plan:
     return plan_of(config)
 
 
+_plans: dict[tuple[int, str, str | None], tuple[Config, Plan]] = {}
+
+
 def plan_of(config: Config, sm: str = "86", base: str | None = None) -> Plan:
-    """Plan a cell on bases with digests: nothing else is published."""
-    digests = {"ngc": {"22.12": DIGEST}}
-    config = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
-    (found,) = select(config, triton=["22.12"], sms=[sm], bases=[base] if base else [])
-    return make_plan(config, found, REVISION)
+    """Plan a cell on bases with digests: nothing else is published. Made once: it cannot be changed."""
+    key = (id(config), sm, base)
+    if key not in _plans:
+        digests = {"ngc": {"22.12": DIGEST}}
+        locked = replace(config, lock=config.lock.model_copy(update={"bases": digests}))
+        (found,) = select(locked, triton=["22.12"], sms=[sm], bases=[base] if base else [])
+        _plans[key] = config, make_plan(locked, found, REVISION)
+    return _plans[key][1]
 
 
 def judge(
@@ -464,9 +470,11 @@ def test_a_signature_that_arrived_is_not_made_again(monkeypatch: pytest.MonkeyPa
         f"echo $1 >> {tmp_path}/calls",
         'if [ "$1" = sign ]; then echo "503 Service Unavailable" >&2; exit 1; fi',
         'if [ "$1" = public-key ]; then echo a key; fi',
+        'if [ "$1" = verify ]; then cat "$(dirname "$0")/verified"; fi',
     ]
     program.write_text("\n".join([*lines, ""]))
     program.chmod(0o755)
+    (tmp_path / "verified").write_text('[{"critical": {"type": "cosign container image signature"}}]')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     reports: list[str] = []
     found = signing.signer("cosign.key", public_log=True)

@@ -3,7 +3,8 @@
 // The batch here answers as a function of a row's own prompt, settings and tokens, so a row that is taken for another
 // shows. It checks what it is asked: indices that are there, in order, and no more rows than slots. Now and then it
 // fails: then all rows that are there are answered with an error, and the next ones are right again. With
-// SERVER_CANCELS the server tells of cancelled requests, as those from 23.10 on do.
+// SERVER_CANCELS the server tells of cancelled requests, as those from 23.10 on do. All of it twice: with prompts that
+// answers go on, and with prompts that an encoder reads (patches/backend/0260).
 //
 //     in_flight_requests SEED COUNT
 
@@ -146,13 +147,13 @@ TRITONSERVER_Error* TRITONBACKEND_RequestIsCancelled(TRITONBACKEND_Request* requ
 
 }  // extern "C"
 
-constexpr int kEnd = 7;
+constexpr int kEnd = 7, kStart = 3;
 constexpr size_t kSlots = 6, kSlotTokens = 24;
 
 // The next token of a row, by nothing but the row.
 int Next(const ft::InFlightRow& row, const std::vector<int>& made)
 {
-    uint64_t hash = 1469598103934665603ULL + row.random_seed + row.top_k;
+    uint64_t hash = 1469598103934665603ULL + row.random_seed + row.top_k + 31 * row.start_id;
     for (const auto* part : {&row.prompt, &made}) {
         for (const int token : *part) {
             hash = (hash ^ static_cast<uint64_t>(token)) * 1099511628211ULL;
@@ -168,11 +169,12 @@ bool Ends(const ft::InFlightRow& row, const int token)
 
 class Batch: public ft::InFlightBatch {
  public:
-  Batch(const unsigned seed, const bool fails) : random_(seed), fails_(fails) {}
+  Batch(const unsigned seed, const bool fails, const bool encodes) : random_(seed), fails_(fails), encodes_(encodes) {}
 
   std::vector<ft::InFlightToken> step(
-      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining) override
+      const std::vector<size_t>& leaving, const std::vector<ft::InFlightRow>& joining, const bool ahead) override
   {
+    Require(!is_ahead_ || (leaving.empty() && joining.empty()), "rows stay while their next step is computed");
     Require(std::is_sorted(leaving.begin(), leaving.end()), "rows leave in order");
     for (auto left = leaving.rbegin(); left != leaving.rend(); ++left) {
       Require(*left < rows_.size(), "only rows that are there leave");
@@ -187,6 +189,28 @@ class Batch: public ft::InFlightBatch {
     if (fails_ && random_() % 50 == 0) {
       throw std::runtime_error("no memory");
     }
+    const std::vector<ft::InFlightToken> tokens = is_ahead_ ? next_ : Compute();
+    is_ahead_ = ahead;
+    if (ahead) {
+      next_ = Compute();
+      ++ahead_steps_;
+    }
+    return tokens;
+  }
+  void clear() override
+  {
+    rows_.clear();
+    is_ahead_ = false;
+  }
+  size_t slots() const override { return kSlots; }
+  int endId() const override { return kEnd; }
+  int startId() const override { return encodes_ ? kStart : -1; }
+  size_t Largest() const { return largest_; }
+  size_t AheadSteps() const { return ahead_steps_; }
+
+ private:
+  std::vector<ft::InFlightToken> Compute()
+  {
     std::vector<ft::InFlightToken> tokens;
     for (auto& row : rows_) {
       const int next = Next(row.first, row.second);
@@ -195,15 +219,13 @@ class Batch: public ft::InFlightBatch {
     }
     return tokens;
   }
-  void clear() override { rows_.clear(); }
-  size_t slots() const override { return kSlots; }
-  int endId() const override { return kEnd; }
-  size_t Largest() const { return largest_; }
 
- private:
   std::mt19937 random_;
-  const bool fails_;
+  const bool fails_, encodes_;
   size_t largest_ = 0;
+  size_t ahead_steps_ = 0;
+  bool is_ahead_ = false;
+  std::vector<ft::InFlightToken> next_;
   std::vector<std::pair<ft::InFlightRow, std::vector<int>>> rows_;
 };
 
@@ -215,16 +237,19 @@ RequestInput Input(const TRITONSERVER_DataType type, const std::vector<int64_t>&
 }
 
 struct Question {
+    explicit Question(const bool is_encoded) : encoded(is_encoded) {}
+
+    const bool encoded;
     std::unique_ptr<TRITONBACKEND_Request> request{new TRITONBACKEND_Request};
     RequestInputs inputs;
     std::vector<ft::InFlightRow> rows;
     std::vector<uint32_t> wanted;
 };
 
-Question Draw(std::mt19937* random)
+Question Draw(std::mt19937* random, const bool encoded)
 {
     const auto below = [random](const int most) { return static_cast<int>((*random)() % most); };
-    Question made;
+    Question made(encoded);
     const int64_t rows = 1 + below(3);
     const int64_t length = 1 + below(8);
     std::vector<uint32_t> ids, lengths, top_k;
@@ -234,13 +259,18 @@ Question Draw(std::mt19937* random)
         for (int64_t i = 0; i < length; ++i) {
             ids.push_back(below(20));
         }
-        made.wanted.push_back(1 + below(16));
+        // With an encoder, all rows want as many, and half of a slot is the answer's.
+        made.wanted.push_back(encoded && row > 0 ? made.wanted[0] : 1 + below(encoded ? kSlotTokens / 2 : 16));
         top_k.push_back(below(4));
         seeds.push_back(below(1000));
     }
     made.inputs["input_ids"] = Input(TRITONSERVER_TYPE_UINT32, {rows, length}, ids);
-    made.inputs["input_lengths"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, lengths);
-    made.inputs["request_output_len"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, made.wanted);
+    made.inputs[encoded ? "sequence_length" : "input_lengths"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, lengths);
+    made.inputs[encoded ? "max_output_len" : "request_output_len"] =
+        Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, made.wanted);
+    if (encoded && below(2)) {
+        made.inputs["start_id"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, lengths);
+    }
     if (below(2)) {
         made.inputs["runtime_top_k"] = Input(TRITONSERVER_TYPE_UINT32, {rows, 1}, top_k);
         made.inputs["random_seed"] = Input(TRITONSERVER_TYPE_UINT64, {rows, 1}, seeds);
@@ -255,27 +285,38 @@ Question Draw(std::mt19937* random)
     return made;
 }
 
-// What a request gets alone: tokens behind each prompt, and end_id where nothing is.
+// What a request gets alone: tokens behind each prompt, and end_id where nothing is. Of prompts that are encoded: tokens,
+// end_id while other rows have more, then 0.
 bool IsRight(const Question& asked, const Outputs& answer)
 {
     const auto& ids = answer.outputs.at("output_ids");
     const auto& lengths = answer.outputs.at("sequence_length");
     const size_t rows = asked.rows.size();
-    const size_t input = asked.inputs.at("input_ids").shape[1];
+    const size_t input = asked.encoded ? 0 : asked.inputs.at("input_ids").shape[1];
     const size_t total = input + *std::max_element(asked.wanted.begin(), asked.wanted.end());
     if (ids.first != std::vector<int64_t>{static_cast<int64_t>(rows), 1, static_cast<int64_t>(total)}) {
         return false;
     }
+    std::vector<std::vector<int>> answers;
+    size_t longest = 0;
     for (size_t r = 0; r < rows; ++r) {
-        const auto& row = asked.rows[r];
         std::vector<int> made;
         do {
-            made.push_back(Next(row, made));
-        } while (made.size() < asked.wanted[r] && !Ends(row, made.back()));
-        std::vector<int> all = row.prompt;
-        all.insert(all.end(), made.begin(), made.end());
-        all.resize(total, row.end_id);
-        const uint32_t length = static_cast<uint32_t>(input + made.size());
+            made.push_back(Next(asked.rows[r], made));
+        } while (made.size() < asked.wanted[r] && !Ends(asked.rows[r], made.back()));
+        longest = std::max(longest, made.size());
+        answers.push_back(made);
+    }
+    for (size_t r = 0; r < rows; ++r) {
+        const auto& row = asked.rows[r];
+        std::vector<int> all;
+        if (!asked.encoded) {
+            all = row.prompt;
+        }
+        all.insert(all.end(), answers[r].begin(), answers[r].end());
+        all.resize(asked.encoded ? longest : total, row.end_id);
+        all.resize(total, 0);
+        const uint32_t length = static_cast<uint32_t>(input + answers[r].size());
         if (std::memcmp(all.data(), ids.second.data() + r * total * sizeof(int), total * sizeof(int)) != 0 ||
             std::memcmp(&length, lengths.second.data() + r * sizeof(length), sizeof(length)) != 0) {
             return false;
@@ -284,50 +325,116 @@ bool IsRight(const Question& asked, const Outputs& answer)
     return true;
 }
 
+bool Takes(const Question& asked)
+{
+    Batch batch(0, false, asked.encoded);
+    InFlightRequests requests(nullptr, {&batch}, 0, kSlots, kSlotTokens, false, 60);
+    std::vector<ft::InFlightRow> rows;
+    return requests.Takes(BatchMember(AcceptedRequest{asked.request.get(), asked.inputs}), &rows);
+}
+
+// A request of one row with `length` tokens of prompt that wants so many.
+Question Plain(const bool encoded, const uint32_t length, const uint32_t wanted)
+{
+    Question made(encoded);
+    made.inputs["input_ids"] = Input(TRITONSERVER_TYPE_UINT32, {1, length}, std::vector<uint32_t>(length, 5));
+    made.inputs[encoded ? "sequence_length" : "input_lengths"] =
+        Input(TRITONSERVER_TYPE_UINT32, {1, 1}, std::vector<uint32_t>{length});
+    made.inputs[encoded ? "max_output_len" : "request_output_len"] =
+        Input(TRITONSERVER_TYPE_UINT32, {1, 1}, std::vector<uint32_t>{wanted});
+    return made;
+}
+
+// Of what does not join, by what it would need of a slot and by its words.
+void CheckWhoJoins()
+{
+    constexpr uint32_t half = kSlotTokens / 2;
+    Require(Takes(Plain(false, half + 1, half - 1)), "prompt and answer fill a slot");
+    Require(!Takes(Plain(false, half + 1, half)), "prompt and answer need more than a slot");
+    Require(Takes(Plain(true, half, half)), "prompt and answer fill their halves");
+    Require(!Takes(Plain(true, half + 1, 1)), "a prompt needs more than its half");
+    Require(!Takes(Plain(true, 1, half + 1)), "an answer needs more than its half");
+
+    const auto with_word = [](const bool encoded, const std::vector<int32_t>& word) {
+        Question asked = Plain(encoded, 2, 4);
+        std::vector<int32_t> words = word;
+        words.push_back(static_cast<int32_t>(word.size()));
+        words.resize(2 * word.size(), -1);
+        const auto size = static_cast<int64_t>(word.size());
+        asked.inputs["stop_words_list"] = Input(TRITONSERVER_TYPE_INT32, {1, 2, size}, words);
+        return Takes(asked);
+    };
+    Require(with_word(false, {1, 2}), "a word as long as the prompt");
+    Require(!with_word(false, {1, 2, 4}), "a word that could begin before the prompt");
+    Require(with_word(true, {1, 2, 4}), "a word that cannot begin before the answer");
+    Require(with_word(true, {kStart, 2, 4}), "a word that begins with the answer's start");
+    Require(!with_word(true, {kStart, kStart, 4}), "a word that could begin before the answer's start");
+
+    Question uneven = Plain(true, 2, 4);
+    uneven.inputs["input_ids"] = Input(TRITONSERVER_TYPE_UINT32, {2, 1}, std::vector<uint32_t>{5, 6});
+    uneven.inputs["sequence_length"] = Input(TRITONSERVER_TYPE_UINT32, {2, 1}, std::vector<uint32_t>{1, 1});
+    uneven.inputs["max_output_len"] = Input(TRITONSERVER_TYPE_UINT32, {2, 1}, std::vector<uint32_t>{4, 5});
+    Require(!Takes(uneven), "FasterTransformer reads the first row's max_output_len");
+}
+
+struct Counts {
+    size_t right = 0, failed = 0, left = 0, parts = 0, largest = 0;
+};
+
+void Try(std::mt19937* random, const int count, const bool encoded, const bool decoupled, const bool fails, Counts* counts)
+{
+    Batch batch((*random)(), fails, encoded);
+    std::deque<Question> asked;
+    {
+        InFlightRequests requests(nullptr, {&batch}, 0, kSlots, kSlotTokens, decoupled, 60);
+        for (int i = 0; i < count; ++i) {
+            asked.push_back(Draw(random, encoded));
+            Question& question = asked.back();
+            BatchMember member(AcceptedRequest{question.request.get(), question.inputs});
+            Require(requests.Takes(member, &question.rows), "these are rows");
+            auto rows = question.rows;
+            requests.Add(std::move(member), std::move(rows));
+            if ((*random)() % 5 == 0) {
+                asked[(*random)() % asked.size()].request->cancelled = true;
+            }
+            if ((*random)() % 3 == 0) {
+                requests.WaitUntilStarted();
+            }
+        }
+    }
+    for (const Question& question : asked) {
+        Require(question.request->released, "each request is answered, and released");
+        const Outputs& last = question.request->answers.back();
+        counts->parts += question.request->answers.size();
+        Require(decoupled || question.request->answers.size() == 1, "one answer without a stream");
+        if (last.error.empty()) {
+            Require(IsRight(question, last), "an answer is not the one alone");
+            ++counts->right;
+        } else if (question.request->cancelled && last.error == "the request was cancelled") {
+            ++counts->left;
+        } else {
+            Require(fails, "an error without a cause");
+            ++counts->failed;
+        }
+    }
+    counts->largest = std::max(counts->largest, batch.Largest());
+    Require(batch.AheadSteps() > 0, "a step is computed while the one before it is dealt with");
+}
+
 int main(int, char** arguments)
 {
     std::mt19937 random(static_cast<unsigned>(std::atoi(arguments[1])));
     const int count = std::atoi(arguments[2]);
-    size_t right = 0, failed = 0, left = 0, parts = 0, largest = 0;
-    for (const bool decoupled : {false, true}) {
-        for (const bool fails : {false, true}) {
-            Batch batch(random(), fails);
-            std::deque<Question> asked;
-            {
-                InFlightRequests requests(nullptr, {&batch}, 0, kSlots, kSlotTokens, decoupled, 60);
-                for (int i = 0; i < count; ++i) {
-                    asked.push_back(Draw(&random));
-                    Question& question = asked.back();
-                    BatchMember member(AcceptedRequest{question.request.get(), question.inputs});
-                    Require(requests.Takes(member, &question.rows), "these are rows");
-                    auto rows = question.rows;
-                    requests.Add(std::move(member), std::move(rows));
-                    if (random() % 5 == 0) {
-                        asked[random() % asked.size()].request->cancelled = true;
-                    }
-                    if (random() % 3 == 0) {
-                        requests.WaitUntilStarted();
-                    }
-                }
+    CheckWhoJoins();
+    Counts counts;
+    for (const bool encoded : {false, true}) {
+        for (const bool decoupled : {false, true}) {
+            for (const bool fails : {false, true}) {
+                Try(&random, count, encoded, decoupled, fails, &counts);
             }
-            for (const Question& question : asked) {
-                Require(question.request->released, "each request is answered, and released");
-                const Outputs& last = question.request->answers.back();
-                parts += question.request->answers.size();
-                Require(decoupled || question.request->answers.size() == 1, "one answer without a stream");
-                if (last.error.empty()) {
-                    Require(IsRight(question, last), "an answer is not the one alone");
-                    ++right;
-                } else if (question.request->cancelled && last.error == "the request was cancelled") {
-                    ++left;
-                } else {
-                    Require(fails, "an error without a cause");
-                    ++failed;
-                }
-            }
-            largest = std::max(largest, batch.Largest());
         }
     }
-    std::cout << right << " " << failed << " " << left << " " << parts << " " << largest << "\n";
+    std::cout << counts.right << " " << counts.failed << " " << counts.left << " " << counts.parts << " "
+              << counts.largest << "\n";
     return 0;
 }

@@ -1,22 +1,48 @@
-"""Fixtures: one server per variant of a family, started when its first test needs it."""
+"""Fixtures: one server per variant of a family, started when its first test needs it.
+
+Under pytest-xdist several processes run the tests side by side. All tests of a server go to one process, that
+has one server at a time; those that may have no other on their GPU come last.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from ftbuild.client.connection import Client, Unanswered
 from ftbuild.errors import FtbuildError, SmokeError
-from ftbuild.gates.smoke import job, junit
+from ftbuild.gates.smoke import job, junit, places, progress
 from ftbuild.gates.smoke.embedder import Embedder, embedding
 from ftbuild.gates.smoke.job import DTYPES, Job, Variant
+from ftbuild.gates.smoke.progress import Progress
 from ftbuild.gates.smoke.served import PROTOCOLS, Served, serving
 
+T = TypeVar("T")
 JOB = pytest.StashKey[Job]()
+# What ends the server of this process, and gives its place back.
+STAGE = pytest.StashKey[ExitStack]()
+PROGRESS = pytest.StashKey[Progress]()
+# The process of pytest-xdist that runs the tests, `gw3`, and between two lines on the progress.
+WORKER = "PYTEST_XDIST_WORKER"
+TOLD_SECONDS = 10.0
+# Tests that compare the GPU's memory in use before and after. Where the driver tells the memory of all
+# processes together only, nothing else may be on the GPU meanwhile.
+READ_MEMORY = (
+    "test_a_model_that_is_unloaded_and_loaded_leaves_no_memory",
+    "test_malformed_requests_take_the_server_from_nobody",
+    "test_many_clients_get_the_answers_that_they_get_alone",
+    "test_requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone",
+)
 # Fixture of a server -> whether its families answer with vectors.
 SERVERS = {"served": False, "embedder": True}
 
@@ -27,19 +53,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "variants(dtypes, extra, ...): ways of serving to test (repeatable)")
-    config.stash[JOB] = job.read(config.getoption("--job"))
+    config.addinivalue_line("markers", "over_gpus: also every way of a model over several GPUs, in fp32")
+    place = int(re.sub(r"\D", "", os.environ.get(WORKER, "")) or 0)
+    config.stash[JOB] = replace(job.read(config.getoption("--job")), place=place)
+    config.stash[STAGE] = ExitStack()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     name = next((each for each in SERVERS if each in metafunc.fixturenames), None)
     if name is None:
         return
-    marked = [marker.kwargs for marker in metafunc.definition.iter_markers("variants")] or [{}]
+    marked = [marker.kwargs for marker in metafunc.definition.iter_markers("variants")]
+    if metafunc.definition.get_closest_marker("over_gpus"):
+        marked += [{"dtypes": ("fp32",), **way} for way in job.OVER_TWO]
+        marked += [{"dtypes": ("fp32",), "extra": (job.FOUR,), **way} for way in job.OVER_FOUR]
+    marked = marked or [{}]
     task = metafunc.config.stash[JOB]
+    alone = _reads_alone(task, metafunc.definition.nodeid)
     variants = [
-        each for options in reversed(marked) for each in _variants(task, vectors=SERVERS[name], **options)
+        replace(each, alone=alone)
+        for options in reversed(marked)
+        for each in _variants(task, vectors=SERVERS[name], **options)
     ]
     metafunc.parametrize(name, variants, indirect=True, ids=str, scope="session")
+
+
+def _reads_alone(task: Job, test: str) -> bool:
+    """Return whether a test compares a memory that others on its GPU would change; by its id in pytest."""
+    function = test.rpartition("::")[2].partition("[")[0]
+    return task.style is not None and not task.tells_processes and function in READ_MEMORY
 
 
 def _variants(
@@ -51,9 +93,83 @@ def _variants(
     return task.variants(wanted, **{"dtypes": DTYPES, **options})
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out tests of no family: pytest would report each as skipped."""
-    items[:] = [item for item in items if isinstance(_variant(item), Variant)]
+    """Leave out tests of no family, as pytest would report each as skipped; group the others by server.
+
+    The servers with most to do come first, since the last one to end decides how long all take.
+    """
+    groups: dict[Variant, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if isinstance(variant := _variant(item), Variant):
+            groups[variant].append(item)
+
+    def work(item: pytest.Item) -> float:
+        return progress.seconds(item.nodeid)
+
+    def last(variant: Variant) -> tuple[bool, float]:
+        return variant.is_alone, -sum(map(work, groups[variant]))
+
+    items[:] = [
+        item
+        for variant in sorted(groups, key=last)
+        for item in sorted(groups[variant], key=work, reverse=True)
+    ]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give all tests of a server to one process, in the order in which they were collected.
+
+    Not by pytest-xdist's groups: 3.8 writes them into names that pytest 9.2 does not read.
+    """
+    from xdist.scheduler import LoadScopeScheduling
+
+    task = config.stash[JOB]
+
+    class ByServer(LoadScopeScheduling):  # type: ignore[misc]
+        def _split_scope(self, nodeid: str) -> str:
+            return f"{task.served(nodeid)} {_reads_alone(task, nodeid)}"
+
+    return ByServer(config, log)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin to count, where one process runs all tests."""
+    if not hasattr(session.config, "workerinput"):
+        session.config.stash[PROGRESS] = Progress([item.nodeid for item in session.items])
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
+    """Begin to count, where several processes do, all of which find the same tests."""
+    if PROGRESS not in node.config.stash:
+        node.config.stash[PROGRESS] = Progress(ids)
+
+
+class Teller:
+    """Tells now and then how far the run is: a plugin of the process that pytest was started as."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config, self.start = config, time.monotonic()
+        self.told = self.start
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Count a test that has ended."""
+        known, now = self.config.stash.get(PROGRESS, None), time.monotonic()
+        if known is None or report.when != "teardown":
+            return
+        known.finish(report.nodeid)
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal and now - self.told >= TOLD_SECONDS:
+            self.told = now
+            terminal.ensure_newline()
+            terminal.write_line(known.line(now - self.start))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not hasattr(session.config, "workerinput"):
+        session.config.pluginmanager.register(Teller(session.config))
 
 
 def pytest_runtest_setup(item: pytest.Function) -> None:
@@ -79,15 +195,31 @@ def task(pytestconfig: pytest.Config) -> Job:
     return pytestconfig.stash[JOB]
 
 
+@contextmanager
+def _staged(
+    request: pytest.FixtureRequest, start: Callable[[Job, Variant], AbstractContextManager[T]]
+) -> Iterator[T]:
+    """Start the server of a variant once there is a place for it; the one before, of either fixture, ends."""
+    stage = request.config.stash[STAGE]
+    stage.close()
+    try:
+        task, variant = _testable(request)
+        locks = request.config.getoption("--job").parent / "smoke-places"
+        stage.enter_context(places.held(locks, task.devices(variant), alone=variant.is_alone))
+        yield stage.enter_context(start(task, variant))
+    finally:
+        stage.close()
+
+
 @pytest.fixture(scope="session")
 def served(request: pytest.FixtureRequest) -> Iterator[Served]:
-    with serving(*_testable(request)) as made:
+    with _staged(request, serving) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
 def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
-    with embedding(*_testable(request)) as made:
+    with _staged(request, embedding) as made:
         yield made
 
 

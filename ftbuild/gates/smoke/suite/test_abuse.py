@@ -24,6 +24,8 @@ Spoil = Callable[[random.Random, Served, Arrays], Arrays]
 
 # Requests for each variant; without a GPU a few, since only the way they go is tested there.
 REQUESTS_ON_GPU, REQUESTS_ON_CPU = 500, 25
+# Over more than two GPUs, which take longer.
+REQUESTS_ON_MORE = 200
 SEED = "FTBUILD_SEED"
 # Requests between two looks at the memory, as each look starts a process in the container.
 LOOK_EVERY = 20
@@ -151,13 +153,13 @@ def _spoiled(chance: random.Random, served: Served) -> tuple[list[str], Arrays]:
 
 
 @pytest.mark.variants
-@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
-@pytest.mark.variants(dtypes=("fp32",), pipeline_para=2)
+@pytest.mark.over_gpus
 def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
     seed = os.environ.get(SEED, "0")
     chance = random.Random(f"{seed} {served.variant}")
     refused, before = 0, served.gpu_memory()
-    count = int(os.environ.get("FTBUILD_ABUSE") or (REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU))
+    usual = REQUESTS_ON_MORE if served.variant.gpus > 2 else REQUESTS_ON_GPU
+    count = int(os.environ.get("FTBUILD_ABUSE") or (usual if served.on_gpu else REQUESTS_ON_CPU))
     for number in range(count):
         if number % LOOK_EVERY == 0:
             check_memory(before, served.gpu_memory(), f"{number} requests of seed {seed} to {served.variant}")

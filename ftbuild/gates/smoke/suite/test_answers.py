@@ -46,8 +46,8 @@ def test_bf16_tokens_are_the_references(served: Served) -> None:
     served.check("eight", served.ask(prompts("eight"), runtime_top_k=1))
 
 
-@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
-def test_two_gpus_answer_as_one(served: Served) -> None:
+@pytest.mark.over_gpus
+def test_several_gpus_answer_as_one(served: Served) -> None:
     served.check("eight", served.ask(prompts("eight"), runtime_top_k=1))
 
 

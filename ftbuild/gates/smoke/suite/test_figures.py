@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from ftbuild.client import golden
-from ftbuild.engine import gpu
 from ftbuild.gates.smoke.served import Served, prompts
 
 REPEATS = 5
@@ -20,4 +19,4 @@ def test_figures(served: Served, record_property: Callable[[str, object], None])
     record_property("ready_seconds", round(served.server.ready_seconds, 2))
     record_property("tokens_per_second", round(REPEATS * len(answers) * golden.LENGTH / seconds))
     if served.on_gpu:
-        record_property("gpu_memory_bytes", gpu.memory_used(served.server.container.get_wrapped_container()))
+        record_property("gpu_memory_bytes", served.gpu_memory())

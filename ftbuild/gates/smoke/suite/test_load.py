@@ -179,8 +179,7 @@ def _refused(served: Served, client: Client, question: Question) -> list[str]:
 
 
 @pytest.mark.variants
-@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
-@pytest.mark.variants(dtypes=("fp32",), pipeline_para=2)
+@pytest.mark.over_gpus
 def test_many_clients_get_the_answers_that_they_get_alone(
     served: Served, record_property: Callable[[str, object], None], pytestconfig: pytest.Config
 ) -> None:

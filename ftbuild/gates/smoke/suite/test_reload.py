@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.served import Served, prompts
 from ftbuild.models import config_pbtxt
@@ -20,6 +22,8 @@ def _cycle(served: Served) -> int:
     return served.gpu_memory()
 
 
+@pytest.mark.variants
+@pytest.mark.over_gpus
 def test_a_model_that_is_unloaded_and_loaded_leaves_no_memory(served: Served) -> None:
     used = [_cycle(served) for _ in range(CYCLES_ON_GPU if served.on_gpu else CYCLES_ON_CPU)]
     more = used[-1] - used[0]

@@ -12,7 +12,6 @@ import pytest
 
 from ftbuild.client import vectors
 from ftbuild.client.connection import Client, Refused
-from ftbuild.engine import gpu
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.embedder import Embedder
 from ftbuild.gates.smoke.served import prompts
@@ -30,7 +29,7 @@ def test_answers_are_the_references(embedder: Embedder, client: Client, case: st
 
 
 @pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
-def test_two_gpus_answer_as_one(embedder: Embedder) -> None:
+def test_several_gpus_answer_as_one(embedder: Embedder) -> None:
     embedder.check("eight", embedder.ask(prompts("eight")))
 
 
@@ -96,6 +95,4 @@ def test_figures(embedder: Embedder, record_property: Callable[[str, object], No
     record_property("ready_seconds", round(embedder.server.ready_seconds, 2))
     record_property("vectors_per_second", round(REPEATS * len(found) / seconds))
     if embedder.on_gpu:
-        record_property(
-            "gpu_memory_bytes", gpu.memory_used(embedder.server.container.get_wrapped_container())
-        )
+        record_property("gpu_memory_bytes", embedder.gpu_memory())

@@ -1,0 +1,1 @@
+"""Tools that make parts of the documentation."""

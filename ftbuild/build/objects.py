@@ -1,0 +1,159 @@
+"""Compiled objects as files: packed for a registry, unpacked beside the sources, and what a build took of it.
+
+ccache names an object by a hash of all that decides it: the text, the options, the compiler. So objects of
+other inputs than a build's are never found, and cost disk only. What is in one is believed, though.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Annotated
+
+from pydantic import Field, TypeAdapter
+
+from ftbuild.errors import BuildError, FtbuildError, PublishError
+from ftbuild.host import files, reading
+from ftbuild.text import bounded_json
+from ftbuild.text.units import GIB
+
+RECORD = "objects.json"
+# ccache's file storage: a folder by two digits of a number in base 32, in it a file by the others (ccache(1),
+# layout=subdirs).
+_NAME = re.compile(r"[0-9a-v]{2}/[0-9a-v]{10,80}")
+# A cell of the real sources has some 600.
+MOST_FILES, MOST_BYTES = 100_000, 8 * GIB
+_STATS = "ccache.statslog"
+_FOUND = "remote_storage_hit"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What the trees of a build have taken of the objects `name` (`repository@digest`), signed by `signer`.
+
+    `found` lists the sources of each tree whose objects were there, `compiled` the others.
+    """
+
+    name: str
+    signer: str
+    found: Mapping[str, tuple[str, ...]]
+    compiled: Mapping[str, tuple[str, ...]]
+
+    def sentence(self) -> str:
+        """Return it in a sentence."""
+        counts = "; ".join(
+            f"{tree}: {len(self.found.get(tree, ()))} objects were there, {len(sources)} compiled"
+            for tree, sources in self.compiled.items()
+        )
+        return f"objects of {self.name}, signed with {self.signer}: {counts}"
+
+
+_RECORD: TypeAdapter[Taken] = TypeAdapter(Annotated[Taken, Field()])
+
+
+def pack(folder: Path) -> bytes:
+    """Return the objects in a folder as a tar, the same for the same objects; BuildError if there is none."""
+    names = sorted(str(file.relative_to(folder)) for file in folder.glob("*/*"))
+    named = [name for name in names if _NAME.fullmatch(name)]
+    if not named:
+        raise BuildError(
+            "the build has left no objects",
+            where=str(folder),
+            hint="the ccache of the base may be older than 4.5, or CCACHE_REMOTE_STORAGE was set",
+        )
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in named:
+            content = (folder / name).read_bytes()
+            entry = tarfile.TarInfo(name)
+            entry.size, entry.mode = len(content), 0o644
+            archive.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def unpack(archive: IO[bytes], folder: Path) -> int:
+    """Write the objects of a tar into `folder`, which must not exist; return their number.
+
+    Raises PublishError for a tar that holds anything else.
+    """
+    count = size = 0
+    with files.atomic_folder(folder, durable=False) as partial:
+        try:
+            with tarfile.open(fileobj=archive, mode="r:") as opened:
+                for entry in opened:
+                    count, size = count + 1, size + entry.size
+                    if not (entry.isreg() and _NAME.fullmatch(entry.name)):
+                        raise _odd(f"{entry.name!a} is no object of ccache")
+                    if count > MOST_FILES or size > MOST_BYTES:
+                        raise _odd("there are more of them than any cell has")
+                    content = opened.extractfile(entry)
+                    assert content is not None
+                    target = partial / entry.name
+                    target.parent.mkdir(exist_ok=True)
+                    target.write_bytes(content.read())
+        except tarfile.TarError as broken:
+            raise _odd(str(broken)) from broken
+    return count
+
+
+def _odd(why: str) -> PublishError:
+    return PublishError(f"the objects cannot be unpacked: {why}")
+
+
+def taken(name: str, signer: str, info: Path, trees: Iterable[str]) -> Taken:
+    """Return what the trees of a build took, by ccache's own account in `info/TREE`."""
+    stats = {tree: list(_sources(info / tree / _STATS)) for tree in trees}
+    return Taken(
+        name,
+        signer,
+        {tree: tuple(sorted(s for s, found in rows if found)) for tree, rows in stats.items()},
+        {tree: tuple(sorted(s for s, found in rows if not found)) for tree, rows in stats.items()},
+    )
+
+
+def _sources(stats: Path) -> Iterator[tuple[str, bool]]:
+    """Yield each source, and whether its object was found (ccache(1), stats_log)."""
+    source, counters = "", set[str]()
+    for line in [*_lines(stats), "# "]:
+        if line.startswith("# "):
+            if source and counters & {_FOUND, "cache_miss"}:
+                yield source, _FOUND in counters
+            source, counters = line.removeprefix("# "), set()
+        else:
+            counters.add(line)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+def write(folder: Path, made: Taken) -> None:
+    """Write what was taken into the cell's folder."""
+    files.write_atomic(folder / RECORD, _RECORD.dump_json(made, indent=1).decode() + "\n")
+
+
+def read(folder: Path) -> Taken | None:
+    """Return what a build took, None for one that took nothing; BuildError for a damaged record."""
+    file = folder / RECORD
+    if not file.exists():
+        return None
+    try:
+        return bounded_json.adapted(_RECORD, reading.read_bytes(file))
+    except (FtbuildError, bounded_json.Unfit) as damaged:
+        raise BuildError(
+            "the record of the objects that were taken is damaged",
+            where=str(file),
+            hint="invoke build --rebuild",
+        ) from damaged
+
+
+def discard(folder: Path) -> None:
+    """Forget what was taken."""
+    (folder / RECORD).unlink(missing_ok=True)

@@ -1,0 +1,42 @@
+"""Places for servers under test: how many stand side by side, and which GPUs one may have for itself."""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from ftbuild.engine.gpu import Gpu
+
+# GPU memory for one server, in bytes. It has some 2 GiB: the context, the weights, slots (64 of 2048 tokens,
+# at most 1 GiB for the widest model), and the buffers that the largest request has left.
+SHARE_BYTES = 8 * 2**30
+# More take turns on a GPU so often that an answer may take too long (served.ANSWER_SECONDS).
+MOST_ON_A_GPU = 8
+# The server, and the process that asks it.
+PROCESSORS = 2
+
+
+def side_by_side(gpus: Sequence[Gpu], processors: int) -> int:
+    """Return how many servers of tiny models may run at a time on these GPUs (none: on processors)."""
+    by_processors = max(1, processors // PROCESSORS)
+    if not gpus:
+        return min(by_processors, MOST_ON_A_GPU)
+    on_each = min(min(gpu.memory for gpu in gpus) // SHARE_BYTES, MOST_ON_A_GPU)
+    return max(1, min(on_each * len(gpus), by_processors))
+
+
+@contextmanager
+def held(folder: Path, devices: Sequence[int], *, alone: bool) -> Iterator[None]:
+    """Have a place on each of these GPUs, beside others or `alone`; wait until there is one.
+
+    The places are locks of the kernel's (flock) on files in `folder`, shared or exclusive, so that no killed
+    process keeps one. All take them in the same order, so that nobody waits for ever.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        for device in sorted(devices):
+            file = stack.enter_context((folder / f"gpu-{device}").open("a"))
+            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        yield

@@ -1,0 +1,59 @@
+"""How far a run of the suite is, and about how long it still takes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ftbuild.text.units import duration
+
+# About how many seconds a test takes, by the end of its function's name. A wrong one makes the estimate wrong
+# and the order of the servers worse, nothing else.
+SECONDS = {
+    "malformed_requests_take_the_server_from_nobody": 20.0,
+    "many_clients_get_the_answers_that_they_get_alone": 10.0,
+    "requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone": 12.0,
+    "requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone": 8.0,
+    "a_model_that_is_unloaded_and_loaded_leaves_no_memory": 8.0,
+    "replayed_steps_are_those_launched_one_by_one": 7.0,
+    "a_killed_server_answers_once_it_is_restarted": 5.0,
+}
+OTHERS = 0.3
+# To start a server.
+START = 4.0
+# The share of the work before which nothing is known of the rest.
+EARLY = 0.03
+_FUNCTION = re.compile(r"::test_(\w+)")
+
+
+def seconds(node: str) -> float:
+    """Return about how long a test takes, by its id in pytest."""
+    found = _FUNCTION.search(node)
+    return SECONDS.get(found[1], OTHERS) if found else OTHERS
+
+
+@dataclass
+class Progress:
+    """What has been done of a run of the suite; times are in seconds."""
+
+    nodes: Iterable[str]
+    total: int = field(init=False)
+    work: float = field(init=False)
+    done: set[str] = field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self.nodes = frozenset(self.nodes)
+        self.total, self.work = len(self.nodes), sum(map(seconds, self.nodes))
+
+    def finish(self, node: str) -> None:
+        """Note that a test has ended."""
+        self.done.add(node)
+
+    def line(self, elapsed: float) -> str:
+        """Return how many tests have ended by now, and when the others will have at this pace."""
+        share = sum(map(seconds, self.done)) / self.work if self.work else 1.0
+        said = f"{len(self.done)} of {self.total} tests in {duration(elapsed)}"
+        if share < EARLY:
+            return said
+        return f"{said}, about {duration(elapsed * (1 - share) / share)} left"

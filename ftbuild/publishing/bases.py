@@ -1,0 +1,123 @@
+"""Bases that are built from packages and sources, in a registry: published with objects, taken with images.
+
+Who takes an image or objects in place of compiling needs the base all the same: to compare with, and to
+compile in. The name of a base has the key of its inputs. It stands in the annotation of a signed index, so
+that the signature is about the name, too.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ftbuild.build import base
+from ftbuild.engine import daemon, made
+from ftbuild.errors import HostError, PublishError
+from ftbuild.plan import BASE, LABELS, Plan
+from ftbuild.publishing import push, remote_image, staging, verifying
+from ftbuild.publishing.attest import manifests
+from ftbuild.publishing.names import MARK
+from ftbuild.publishing.remote_image import RemoteImage
+from ftbuild.publishing.session import PublishSession
+from ftbuild.publishing.substitution import Substitutes
+from ftbuild.registry import reference
+from ftbuild.text.reporter import Reporter
+
+if TYPE_CHECKING:
+    import docker
+
+NAME = f"{LABELS}.base-image"
+
+
+def tag(name: str) -> str:
+    """Return the tag of an image of a base, of its local name."""
+    image, _, key = name.removeprefix(BASE).rpartition(":")
+    return reference.check_tag(f"base-{image}-{key}")
+
+
+def publish(session: PublishSession, plan: Plan, report: Reporter) -> None:
+    """Push both images of a base that was built here, and sign them, unless that is done.
+
+    Raises PublishError if the base is not here, if the registry refuses, or for another image under the tag.
+    """
+    if plan.base.local is None:
+        return
+    for name in (plan.base.serving, plan.base.devel):
+        signer, there = session.options.signer, session.repository.head(tag(name))
+        if there and signer and signer.has_signed(f"{session.repository.name}@{there.digest}", report):
+            continue
+        if there:
+            _require_own(session, name, there.digest)
+        digest = there.digest if there else _push(session, plan, name, report)
+        if signer:
+            report(f"signing {name}")
+            signer.sign(f"{session.repository.name}@{digest}", report)
+
+
+def _require_own(session: PublishSession, name: str, digest: str) -> None:
+    """Raise PublishError unless an index in the registry is of the base that is here."""
+    found = remote_image.read(session.repository, digest)
+    if found is None or session.local(name) not in found.ids or not _is_named(found, name):
+        raise PublishError(
+            f"the registry has another image under {tag(name)} than the base that was made here",
+            where=f"{session.repository.name}@{digest}",
+            hint="find out who set the tag; delete it in the registry, then publish again",
+        )
+
+
+def _is_named(found: RemoteImage, name: str) -> bool:
+    return (found.tagged.content.annotations or {}).get(NAME) == name
+
+
+def _push(session: PublishSession, plan: Plan, name: str, report: Reporter) -> str:
+    repository, staged_tag = session.repository, f"{MARK}{tag(name)}"
+    report(f"pushing {name}")
+    staged = push.push_image(session.client, session.local(name), repository, staged_tag, report)
+    content = {
+        "schemaVersion": 2,
+        "mediaType": manifests.INDEX,
+        "manifests": [
+            {**staged.image.descriptor.as_dict(), "platform": repository.config(staged.image).platform}
+        ],
+        "annotations": {NAME: name, f"{LABELS}.snapshot": plan.base.snapshot},
+    }
+    return repository.put_manifest(tag(name), manifests.canonical(content), manifests.INDEX).digest
+
+
+def take(
+    substitutes: Substitutes, client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter
+) -> None:
+    """Pull both images of a base that is not here, if trusted keys have signed them.
+
+    Whatever is refused is reported: the base is made here then.
+    """
+    if plan.base.local is None or base.is_present(client, plan, cache, report):
+        return
+    session = substitutes.session()
+    try:
+        names = (plan.base.serving, plan.base.devel)
+        found = {name: _found(session, name, substitutes, report) for name in names}
+        if not all(found.values()):
+            report(f"{session.repository.name} has no base {plan.base.serving}: making it")
+            return
+        for name, digest in found.items():
+            with daemon.replacing(client, name):
+                staging.fetch(session, name, str(digest), [name], report=report)
+            made.note(cache, name, daemon.require_image(client, name))
+    except (PublishError, HostError) as refused:
+        report(f"the base of {session.repository.name} is not used, so it is made here: {refused.what}")
+
+
+def _found(session: PublishSession, name: str, substitutes: Substitutes, report: Reporter) -> str | None:
+    """Return the digest of the signed index of an image; None if there is none."""
+    repository = session.repository
+    head = repository.head(tag(name))
+    if head is None:
+        return None
+    where = f"{repository.name}@{head.digest}"
+    if verifying.signer_of(where, substitutes.trusted, report) is None:
+        raise PublishError(f"{name} is signed by nobody who is trusted here", where=where)
+    found = remote_image.read(repository, head.digest)
+    if found is None or not _is_named(found, name):
+        raise PublishError(f"what is signed is not {name}", where=where)
+    return head.digest

@@ -1,0 +1,206 @@
+"""How two images differ: layer by layer by their digests, and file by file where those differ."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ftbuild.errors import PublishError
+from ftbuild.publishing import layers
+from ftbuild.publishing.remote_image import RemoteImage
+from ftbuild.registry.client import Repository
+from ftbuild.text import bounded_json
+
+if TYPE_CHECKING:
+    import docker
+
+# What a configuration tells a container to do, by its names (image-spec v1.1, config.md).
+_SETTINGS = (
+    "User",
+    "Env",
+    "Entrypoint",
+    "Cmd",
+    "WorkingDir",
+    "Labels",
+    "ExposedPorts",
+    "Volumes",
+    "StopSignal",
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a layer says of a path; `content` is a file's sha256."""
+
+    kind: str
+    mode: str
+    owner: str
+    time: int
+    size: int
+    link: str
+    content: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A path of the layer with this number, from the lowest one on, and in what both sides differ."""
+
+    layer: int
+    path: str
+    what: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}: {self.path}: {', '.join(self.what)}"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """The outcome: for each layer whether it is equal, what differs in those that are not, and settings."""
+
+    layers: tuple[bool, ...]
+    files: tuple[Difference, ...] = ()
+    settings: tuple[str, ...] = ()
+
+    @property
+    def is_equal(self) -> bool:
+        """Return whether all layers are equal."""
+        return all(self.layers)
+
+
+def compare(
+    repository: Repository, published: RemoteImage, client: docker.DockerClient, image: str, scratch: Path
+) -> Compared:
+    """Compare an image of a registry with one of the engine; layers are read only if their digests differ.
+
+    `scratch` gets a copy of the local image in that case. Raises PublishError if the registry refuses or an
+    image cannot be read.
+    """
+    raw, attributes = _raw_config(repository, published), client.images.get(image).attrs
+    theirs, ours = _diff_ids(raw), list(attributes["RootFS"]["Layers"])
+    settings = tuple(_settings(raw, attributes))
+    if len(theirs) != len(ours):
+        return Compared((False,) * max(len(theirs), len(ours)), (), (*settings, "number of layers"))
+    equal = tuple(one == other for one, other in zip(theirs, ours, strict=True))
+    if all(equal):
+        return Compared(equal, (), settings)
+    local, stored = _saved(client, image, scratch), published.image.content.layers or []
+    found: list[Difference] = []
+    for number, (same, layer) in enumerate(zip(equal, stored, strict=True)):
+        if not same:
+            with tarfile.open(local[number]) as opened:
+                here = _entries(opened)
+            pieces = layers.unpacked(repository, layer, f"{repository.name}@{layer.digest}")
+            with tarfile.open(fileobj=io.BufferedReader(_Stream(pieces)), mode="r|") as streamed:
+                found += _differences(number, _entries(streamed), here)
+    return Compared(equal, tuple(found), settings)
+
+
+class _Stream(io.RawIOBase):
+    """Pieces of bytes as a file."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces, self._left = iter(pieces), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        if not self._left:
+            self._left = next(self._pieces, b"")
+        count = min(len(buffer), len(self._left))
+        buffer[:count], self._left = self._left[:count], self._left[count:]
+        return count
+
+
+def _raw_config(repository: Repository, image: RemoteImage) -> Mapping[str, Any]:
+    config = image.image.content.config
+    assert config is not None
+    found = bounded_json.loads(repository.part(config))
+    if not isinstance(found, dict):
+        raise PublishError(
+            "the configuration of an image is none", where=f"{repository.name}@{config.digest}"
+        )
+    return found
+
+
+def _diff_ids(config: Mapping[str, Any]) -> list[str]:
+    rootfs = config.get("rootfs")
+    return list((rootfs.get("diff_ids") if isinstance(rootfs, dict) else None) or [])
+
+
+def _settings(published: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what differs in the configurations, labels one by one."""
+    theirs, ours = published.get("config") or {}, here.get("Config") or {}
+    for name in _SETTINGS:
+        one, other = theirs.get(name) or None, ours.get(name) or None
+        if one == other:
+            continue
+        if name == "Labels":
+            one, other = one or {}, other or {}
+            yield from (f"label {key}" for key in sorted({*one, *other}) if one.get(key) != other.get(key))
+        else:
+            yield name
+    if _second(published.get("created")) != _second(here.get("Created")):
+        yield "created"
+
+
+def _second(time: object) -> str:
+    """Return a time without fractions and zone: both are in UTC, and engines write them in two ways."""
+    return str(time or "")[:19]
+
+
+def _saved(client: docker.DockerClient, image: str, scratch: Path) -> list[Path]:
+    """Return the layers of a local image as files, the lowest first."""
+    archive, folder = scratch / "image.tar", scratch / "image"
+    with archive.open("wb") as file:
+        file.writelines(client.images.get(image).save())
+    with tarfile.open(archive) as tar:
+        tar.extractall(folder, filter="data")
+    archive.unlink()
+    (manifest,) = json.loads((folder / "manifest.json").read_text())
+    return [folder / name for name in manifest["Layers"]]
+
+
+def _entries(layer: tarfile.TarFile) -> dict[str, Entry]:
+    return {
+        member.name: _entry(member, layer.extractfile(member) if member.isreg() else None) for member in layer
+    }
+
+
+def _entry(member: tarfile.TarInfo, content: IO[bytes] | None) -> Entry:
+    digest = hashlib.file_digest(content, "sha256").hexdigest() if content else ""  # type: ignore[arg-type]
+    owner, mode = f"{member.uid}:{member.gid}", f"{member.mode:o}"
+    kind = member.type.decode()
+    return Entry(kind, mode, owner, int(member.mtime), member.size, member.linkname, digest)
+
+
+def _differences(layer: int, one: Mapping[str, Entry], other: Mapping[str, Entry]) -> Iterator[Difference]:
+    for path in sorted({*one, *other}):
+        theirs, ours = one.get(path), other.get(path)
+        if theirs is None or ours is None:
+            yield Difference(layer, path, ("only published" if theirs else "only here",))
+        elif what := _changed(theirs, ours):
+            yield Difference(layer, path, what)
+
+
+def _changed(one: Entry, other: Entry) -> tuple[str, ...]:
+    fields = ("kind", "mode", "owner", "time", "size", "link", "content")
+    return tuple(name for name in fields if getattr(one, name) != getattr(other, name))
+
+
+def sentences(found: Compared, most: int = 20) -> Sequence[str]:
+    """Return the outcome in lines: layers, then files, then settings; of many files the first."""
+    equal = sum(found.layers)
+    more = [f"and {len(found.files) - most} more files"] if len(found.files) > most else []
+    return [
+        f"{equal} of {len(found.layers)} layers are equal",
+        *map(str, found.files[:most]),
+        *more,
+        *(f"configuration: {name}" for name in found.settings),
+    ]

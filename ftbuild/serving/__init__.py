@@ -1,1 +1,0 @@
-"""From a checkpoint to a served answer: conversion, model repository, server, client."""

@@ -1,0 +1,1 @@
+"""Commands of ftserve, one module per topic; what makes commands of functions is in ftbuild.cli."""

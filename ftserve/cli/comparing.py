@@ -1,0 +1,82 @@
+"""The command that compares two servers."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from ftbuild.cli.arguments import Range
+from ftbuild.cli.command import command
+from ftbuild.cli.options import CONFIG, ConfigFolder, setting
+from ftbuild.cli.output import OutFile, write
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The options about the answers: how long, how often, and when they count as equal."""
+
+    length: Annotated[int, Range(1, 10_000), "tokens of an answer"] = 32
+    requests: Annotated[int, Range(1, 1000), "timed requests for each prompt and server"] = 1
+    tie: Annotated[
+        float,
+        Range(0, 100),
+        "logarithm of probabilities by which a server prefers its token at most where rounding decides",
+    ] = 0.1
+    threshold: Annotated[
+        float | None, Range(0, 100), "percent of the answers that must agree, a part at a tie included"
+    ] = None
+    timeout: Annotated[float, Range(0.1, 86400), "seconds that one answer may take"] = 60.0
+
+
+@command()
+def compare(
+    old: Annotated[
+        str,
+        "the server of today: host:port of Triton's gRPC, http://host:port of its HTTP, or OpenAI's base "
+        "URL, for instance http://host:8000/v1",
+    ],
+    new: Annotated[str, "the server that may follow it, by its address as for --old"],
+    prompts: Annotated[
+        Path,
+        "file with a text a line, or with token ids (.jsonl, a list on each line); both get the same ids",
+    ],
+    measured: Measured,
+    tokenizer: Annotated[
+        Path | None, "folder of the checkpoint, for texts and for servers that answer with text alone"
+    ] = None,
+    old_model: Annotated[
+        str | None, "what the old server calls the model (default: fastertransformer, or OpenAI's first)"
+    ] = None,
+    new_model: Annotated[str | None, "what the new one calls it"] = None,
+    config: ConfigFolder = CONFIG,
+    format: Annotated[Literal["human", "json", "md", "html"], "human, json, md or html"] = "human",  # noqa: A002
+    out: OutFile = None,
+) -> int:
+    """Compare two servers' answers token by token, and their latency; exits with 9 if one does not answer."""
+    from ftbuild.client import bleu
+    from ftbuild.client.comparing import prompts as prompt_files
+    from ftbuild.client.comparing import rendering, runner, servers
+    from ftbuild.client.comparing.runner import ComparisonOptions
+    from ftbuild.client.comparing.servers import Address
+    from ftbuild.config import loader
+    from ftbuild.text import reporter
+
+    models = loader.load(config).models
+    known = None if tokenizer is None else bleu.tokenizer(tokenizer)
+    questions = prompt_files.read(prompts, known)
+    addresses = {
+        "old": Address(old, old_model, setting("FTBUILD_OLD_API_KEY"), measured.timeout),
+        "new": Address(new, new_model, setting("FTBUILD_NEW_API_KEY"), measured.timeout),
+    }
+    with servers.connected(addresses, models, known) as connected:
+        options = ComparisonOptions(measured.length, measured.requests, measured.tie)
+        report = runner.run(connected, questions, options, reporter.to_stderr)
+    if format == "json":
+        write(json.dumps(report.as_dict(), indent=2) + "\n", out)
+    else:
+        text = None if known is None else lambda ids: str(known.decode(list(ids), skip_special_tokens=False))
+        write(rendering.render(report, format, text), out)
+    report.require(measured.threshold)
+    return 0

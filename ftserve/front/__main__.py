@@ -1,0 +1,168 @@
+"""The command: `python -m ftserve.front --triton HOST:PORT --tokenizer FOLDER --name NAME`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import math
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ftserve.front import keys, limits, origins, settings
+from ftserve.front.errors import FtbuildError, HostError
+from ftserve.front.settings import Settings
+
+# What the extra `front` brings, and the project's own dependencies among the front's.
+_PACKAGES = (
+    "grpc",
+    "h2",
+    "jinja2",
+    "numpy",
+    "pydantic",
+    "starlette",
+    "tokenizers",
+    "tritonclient",
+    "uvicorn",
+)
+# Seconds that a connection may be kept between two requests; longer than clients keep theirs, so that no
+# request meets its end.
+_KEEP_SECONDS = 75
+_LARGEST = 2**31 - 1
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="python -m ftserve.front", description=__doc__, allow_abbrev=False)
+    option = made.add_argument
+    option("--triton", required=True, type=_address, metavar="HOST:PORT", help="Triton's gRPC endpoint")
+    option("--tokenizer", required=True, type=Path, metavar="FOLDER", help="the checkpoint's tokenizer")
+    option("--name", required=True, help="what clients call the model")
+    option("--triton-model", default=settings.MODEL, help="Triton's model of token ids (%(default)s)")
+    option(
+        "--end-id",
+        type=_whole(0, _LARGEST),
+        help="the token that ends an answer (default: the tokenizer's)",
+    )
+    option(
+        "--context",
+        type=_whole(1, _LARGEST),
+        help="most tokens of prompt and answer (default: the server decides)",
+    )
+    option("--listen", default=settings.LOOPBACK, help="address to listen on (%(default)s)")
+    option("--port", type=_whole(1, 65535), default=settings.PORT, help="port to listen on (%(default)s)")
+    option("--api-key-file", type=Path, help=f"keys, one a line; also: the variable {keys.KEY_VARIABLE}")
+    option(
+        "--most-bytes",
+        type=_whole(1, _LARGEST),
+        default=settings.MOST_BYTES,
+        help="of a request (%(default)s)",
+    )
+    option(
+        "--most-requests",
+        type=_whole(1, _LARGEST),
+        default=settings.MOST_REQUESTS,
+        help="at once, also those whose client left (%(default)s)",
+    )
+    option(
+        "--origin",
+        action="append",
+        default=[],
+        metavar="ORIGIN",
+        help="of web pages that may ask, such as https://chat.example.com; repeatable (default: none)",
+    )
+    option(
+        "--cancel-calls",
+        choices=("yes", "no"),
+        help="of clients that leave (default: yes where the server is 2.70 or later, which our patch is for)",
+    )
+    option("--seconds", type=_seconds, default=settings.SECONDS, help="for one answer (%(default)s)")
+    return made
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve until SIGTERM or Ctrl-C; 2 for a wrong option, 4 without the packages."""
+    given = parser().parse_args(arguments)
+    # Processes are started beside gRPC's threads, and are other programs at once.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+    try:
+        _require_packages()
+        text = settings.read_text(given.tokenizer, given.end_id)
+        decided = Settings(
+            triton=given.triton,
+            triton_model=given.triton_model,
+            name=given.name,
+            folder=given.tokenizer,
+            tokenizer=text.tokenizer,
+            has_template=text.has_template,
+            end_id=text.end_id,
+            context=given.context,
+            keys=keys.read(given.api_key_file),
+            origins=tuple(origins.read(each, "--origin") for each in given.origin),
+            special=text.special,
+            most_bytes=given.most_bytes,
+            most_requests=given.most_requests,
+            seconds=given.seconds,
+            cancels=None if given.cancel_calls is None else given.cancel_calls == "yes",
+        )
+    except FtbuildError as wrong:
+        print(f"error: {wrong}", file=sys.stderr)
+        return wrong.exit_code
+    import uvicorn
+
+    from ftserve.front import app, connections
+
+    # No proxy is trusted with the addresses of clients; running answers may end when the service does.
+    uvicorn.run(
+        app.make(decided),
+        host=given.listen,
+        port=given.port,
+        http=connections.protocol(connections.most_connections()),
+        ws="none",
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=_KEEP_SECONDS,
+        timeout_graceful_shutdown=30,
+        h11_max_incomplete_event_size=limits.HEAD_BYTES,
+    )
+    return 0
+
+
+def _require_packages() -> None:
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise HostError(
+            f"the OpenAI front needs packages that are not here: {', '.join(missing)}",
+            hint="pip install ftserve/front",
+        )
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if not text.isascii() or not text.isdecimal() or len(text) > 10 or not low <= int(text) <= high:
+            raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a whole number from {low} to {high}")
+        return int(text)
+
+    return read
+
+
+def _address(text: str) -> str:
+    host, _, port = text.rpartition(":")
+    if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) < 65536:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not HOST:PORT")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < 1e6:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

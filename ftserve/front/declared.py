@@ -1,0 +1,1 @@
+../../ftbuild/models/tokenization/declared.py

@@ -1,0 +1,1 @@
+../../ftbuild/errors.py

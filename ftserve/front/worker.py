@@ -1,0 +1,167 @@
+"""The process that renders templates and tokenizes: `python -m ftserve.front.worker FOLDER` (workers.py).
+
+A checkpoint's template and tokenizer are a stranger's, and the texts a client's: what they may take of time
+and memory is bounded from outside, by the limits of a process. It reads requests from its standard input and
+answers on its standard output, each as four bytes of length and then so many bytes; it ends with its input.
+
+An answer is `{"error": ...}` or `{"lengths": [...], "words": [...]}`, a line end, and the token ids of all
+texts, one after the other, as 32 bits each. There are none where a text has more than the request's `most`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+from array import array
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ftserve.front import chat, limits
+from ftserve.front.chat import ChatTemplate
+from ftserve.front.errors import ConfigError
+from ftserve.front.failures import Failure
+
+LENGTH = struct.Struct("<I")
+
+
+def main(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
+    """Answer requests until there are no more."""
+    _limit(limits.START_BYTES, limits.START_SECONDS)
+    try:
+        tokenizer, template = Tokenizer(_load(folder)), chat.read(folder)
+    except ConfigError as wrong:
+        _send(answers, {"error": wrong.what, "hint": wrong.hint})
+        return
+    _limit(limits.TEXT_BYTES, limits.TEXT_SECONDS)
+    _send(answers, {"template": template is not None})
+    while head := requests.read(LENGTH.size):
+        asked = json.loads(requests.read(LENGTH.unpack(head)[0]))
+        _limit_time(limits.TEXT_SECONDS)
+        try:
+            found, ids = answer(tokenizer, template, asked)
+        except Failure as refused:
+            found, ids = {"error": refused.message, "param": refused.param}, b""
+        _send(answers, found, ids)
+
+
+def answer(
+    tokenizer: Tokenizer, template: ChatTemplate | None, asked: Mapping[str, Any]
+) -> tuple[dict[str, Any], bytes]:
+    """Return the answer to one request, and its token ids as bytes.
+
+    `asked` has `texts`, or `messages` for the template, and `stops`. Failure (400) where the template
+    refuses, or a text takes too much.
+    """
+    if "messages" in asked:
+        assert template is not None
+        # The template has the special tokens already.
+        texts, special = [template.render(asked["messages"])], False
+    else:
+        texts, special = asked["texts"], asked.get("special", True)
+    most = asked.get("most")
+    if most is not None and (least := max(map(tokenizer.least, texts), default=0)) > most:
+        return {"lengths": [least] * len(texts), "words": []}, b""
+    try:
+        rows = [tokenizer.encoded(text, special=special) for text in texts]
+        words = [word for stop in asked.get("stops", ()) if (word := tokenizer.word(stop))]
+    except MemoryError:
+        raise Failure(400, "the text takes too much memory") from None
+    except Exception as broken:  # the library raises Exception itself
+        raise Failure(400, f"no tokens can be made of it: {type(broken).__name__}") from None
+    if most is not None and any(len(row) > most for row in rows):
+        return {"lengths": [len(row) for row in rows], "words": []}, b""
+    return {"lengths": [len(row) for row in rows], "words": words}, b"".join(map(bytes, rows))
+
+
+class Tokenizer:
+    """A tokenizer of the library tokenizers."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        # Characters of the longest token; None where a text may become shorter before it is cut.
+        self._longest = (
+            max(map(len, tokenizer.get_vocab(with_added_tokens=True)), default=1)
+            if tokenizer.normalizer is None
+            else None
+        )
+
+    def least(self, text: str) -> int:
+        """Return how many tokens a text has at least, by its length alone."""
+        return len(text) // self._longest if self._longest else 0
+
+    def encoded(self, text: str, *, special: bool) -> array[int]:
+        """Return the tokens of a text, with those that the tokenizer adds if `special`."""
+        # The way that makes no offsets of characters, and takes half of the time and memory.
+        return array("I", self._tokenizer.encode_batch_fast([text], add_special_tokens=special)[0].ids)
+
+    def word(self, stop: str) -> list[int]:
+        """Return a stop sequence that is exactly one token, by which the server can end an answer itself.
+
+        More tokens would keep requests from being computed together, and a text can be made of other ones.
+        """
+        ids: list[int] = self._tokenizer.encode(stop, add_special_tokens=False).ids
+        return ids if len(ids) == 1 and self._tokenizer.decode(ids) == stop else []
+
+
+def _load(folder: Path) -> Any:
+    from ftserve.front import texts
+
+    try:
+        return texts.load(folder)
+    except Exception as broken:  # the library raises Exception itself
+        raise ConfigError(
+            f"no usable tokenizer: {str(broken)[:200]}",
+            hint="--tokenizer: the folder with tokenizer.json, or vocab.json and merges.txt",
+        ) from broken
+
+
+def _limit(size: int, seconds: int) -> None:
+    """Let this process take so many bytes and seconds more (RLIMIT_DATA is of Linux 4.7 and later)."""
+    _limit_time(seconds)
+    most = _data_bytes() + size
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(
+        resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+
+
+def _limit_time(seconds: int) -> None:
+    """Let this process take so many seconds of a processor more, also where nobody is left to end it."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    most = int(used.ru_utime + used.ru_stime) + seconds + 1
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+    )
+
+
+def _data_bytes() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmData:"):
+            return int(line.split()[1]) << 10
+    return 0
+
+
+def _send(answers: BinaryIO, found: Mapping[str, Any], ids: bytes = b"") -> None:
+    head = json.dumps(found).encode() + b"\n"
+    answers.write(LENGTH.pack(len(head) + len(ids)))
+    answers.write(head)
+    answers.write(ids)
+    answers.flush()
+
+
+if __name__ == "__main__":
+    # Ctrl-C ends the service, which then closes the input.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    # Threads of the library would take memory of their own, and processors from the service.
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    # What a library prints must not be taken for an answer.
+    output = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    main(Path(sys.argv[1]), sys.stdin.buffer, output)

@@ -1,0 +1,1 @@
+"""Renderings of a deployment, a module each, and containers of this machine: what is written or started."""

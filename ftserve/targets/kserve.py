@@ -1,0 +1,113 @@
+"""Deployments as a ServingRuntime and an InferenceService of KServe, which makes and scales the pods."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ftbuild import triton
+from ftbuild.errors import ConfigError
+from ftserve import stored
+from ftserve.deployment import Deployment
+from ftserve.image_choice import USER
+from ftserve.targets import kubernetes, yaml_text
+from ftserve.targets.kubernetes_pods import Pods
+
+FORMAT = "fastertransformer"
+# KServe mounts what a storage URI names here (its docs, "Storage").
+MODELS = "/mnt/models"
+# KServe finds the server of a pod by this name.
+CONTAINER = "kserve-container"
+_URI = re.compile(r"[a-z0-9]+://[^\s\"']+")
+
+
+@dataclass(frozen=True)
+class Service:
+    """What KServe shall run, as a `Target`: where the models are, and how many pods there may be."""
+
+    storage: str
+    least: int = 1
+    most: int = 1
+    pods: Pods = field(default_factory=Pods)
+    name: ClassVar[str] = "kserve"
+
+    def __post_init__(self) -> None:
+        if not _URI.fullmatch(self.storage):
+            raise ConfigError(
+                f"{self.storage[:80]!r} is not a storage URI of KServe",
+                hint="--storage-uri pvc://CLAIM/FOLDER, s3://BUCKET/FOLDER, gs://BUCKET/FOLDER, oci://IMAGE@DIGEST",
+            )
+        if self.storage.startswith("oci://"):
+            stored.parse(self.storage)
+        if not 1 <= self.least <= self.most:
+            raise ConfigError(
+                f"no number of pods is between {self.least} and {self.most}",
+                hint="--replicas of at least 1, and --max-replicas not below it",
+            )
+
+    def files(self, deployment: Deployment) -> Mapping[str, str]:
+        """Return the one file; ConfigError for what KServe's pods cannot have."""
+        return {"manifests.yaml": render(deployment, self)}
+
+
+def render(deployment: Deployment, service: Service) -> str:
+    """Return the text for `kubectl apply -f -`; ConfigError for what KServe's pods cannot have."""
+    if deployment.front:
+        raise ConfigError(
+            "the OpenAI front has no place in KServe's pods", hint="invoke serve.k8s --openai, without KServe"
+        )
+    labels = kubernetes.labels(deployment)
+    documents = (
+        kubernetes.probe(deployment),
+        _runtime(deployment, labels),
+        _service(deployment, labels, service),
+    )
+    return yaml_text.dump(*map(service.pods.labelled, documents))
+
+
+def _runtime(deployment: Deployment, labels: dict[str, str]) -> dict[str, Any]:
+    described = kubernetes.container(deployment)
+    uid, gid = USER
+    rights = {**described["securityContext"], "runAsNonRoot": True, "runAsUser": uid, "runAsGroup": gid}
+    arguments = [word.replace(f"={triton.MODELS}", f"={MODELS}") for word in described["args"]]
+    return {
+        "apiVersion": "serving.kserve.io/v1alpha1",
+        "kind": "ServingRuntime",
+        "metadata": {"name": deployment.name, "labels": labels},
+        "spec": {
+            "supportedModelFormats": [{"name": FORMAT, "version": "1", "autoSelect": False}],
+            "protocolVersions": ["v2", "grpc-v2"],
+            "multiModel": False,
+            "containers": [{"name": CONTAINER, **described, "args": arguments, "securityContext": rights}],
+            "volumes": kubernetes.volumes(deployment),
+        },
+    }
+
+
+def _service(deployment: Deployment, labels: dict[str, str], service: Service) -> dict[str, Any]:
+    return {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {
+            "name": deployment.name,
+            "labels": labels,
+            # A Deployment of its own: a server that loads for minutes cannot be started by its first request.
+            "annotations": {"serving.kserve.io/deploymentMode": "RawDeployment"},
+        },
+        "spec": {
+            "predictor": {
+                "minReplicas": service.least,
+                "maxReplicas": service.most,
+                "automountServiceAccountToken": False,
+                **service.pods.spec(),
+                "model": {
+                    "modelFormat": {"name": FORMAT, "version": "1"},
+                    "runtime": deployment.name,
+                    "protocolVersion": "v2",
+                    "storageUri": service.storage,
+                },
+            }
+        },
+    }

@@ -1,0 +1,54 @@
+"""The OpenAI front as a second container of the server's pod, which shares its network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ftserve import front_options, health
+from ftserve.deployment import Deployment
+from ftserve.front.settings import LOOPBACK
+
+_VOLUME = "api-keys"
+
+
+def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
+    """Return the container; `secret` is the Secret with a file of API keys, None for none."""
+    found = deployment.front
+    assert found is not None
+    mounts = [
+        {"name": "models", "mountPath": front_options.INSIDE, "subPath": found.tokenizer, "readOnly": True}
+    ]
+    if secret:
+        mounts.append({"name": _VOLUME, "mountPath": front_options.KEYS_FOLDER, "readOnly": True})
+    return {
+        "name": "openai",
+        "image": found.image,
+        "imagePullPolicy": "IfNotPresent",
+        # Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar.
+        "args": [word.replace("$", "$$") for word in found.command(LOOPBACK, keys=secret is not None)],
+        "ports": [{"name": "openai", "containerPort": front_options.PORT}],
+        "readinessProbe": {
+            "httpGet": {"path": front_options.HEALTH, "port": "openai"},
+            "periodSeconds": health.PERIOD_SECONDS,
+            "timeoutSeconds": health.READY_SECONDS,
+            "failureThreshold": health.FAILURES,
+        },
+        # It waits for its server, and is not started again for that.
+        "livenessProbe": {
+            "tcpSocket": {"port": "openai"},
+            "periodSeconds": health.ALIVE_PERIOD_SECONDS,
+            "failureThreshold": health.FAILURES,
+        },
+        "securityContext": {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "resources": {"limits": {"memory": f"{front_options.MEMORY_MEBIBYTES}Mi"}},
+        "volumeMounts": mounts,
+    }
+
+
+def volume(secret: str) -> dict[str, Any]:
+    """Return the volume with the file of API keys, the entry `api-keys` of the Secret."""
+    return {"name": _VOLUME, "secret": {"secretName": secret}}

@@ -1,0 +1,105 @@
+"""What a cluster wants of pods: who they are, where they run, what pulls their images, further labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ftbuild.errors import ConfigError
+
+# Kubernetes' syntax of names, label keys and label values (its docs, "Labels and Selectors").
+_SUBDOMAIN = r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*"
+_NAME = re.compile(rf"(?=.{{1,253}}$){_SUBDOMAIN}")
+_KEY = re.compile(rf"((?=[^/]{{1,253}}/){_SUBDOMAIN}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{{0,61}}[A-Za-z0-9])?")
+_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+# By these everything of a deployment is found.
+_OWN = ("app.kubernetes.io/name", "app.kubernetes.io/instance")
+
+
+@dataclass(frozen=True)
+class Pods:
+    """The wishes of a cluster. All names and labels are right: `parse` looks at them."""
+
+    account: str | None = None
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    tolerations: Sequence[Mapping[str, str]] = ()
+    pull_secrets: Sequence[str] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the part of a pod's spec; KServe takes the same of a predictor."""
+        found: dict[str, Any] = {}
+        if self.account:
+            found["serviceAccountName"] = self.account
+        if self.nodes:
+            found["nodeSelector"] = dict(self.nodes)
+        if self.tolerations:
+            found["tolerations"] = [dict(each) for each in self.tolerations]
+        if self.pull_secrets:
+            found["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
+        return found
+
+    def labelled(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a document with the labels on it, and on the pods that it describes."""
+        if self.labels:
+            for metadata in _metadata(document):
+                metadata["labels"] = {**self.labels, **metadata.get("labels", {})}
+        return document
+
+
+def parse(
+    account: str | None = None,
+    nodes: Sequence[str] = (),
+    tolerations: Sequence[str] = (),
+    pull_secrets: Sequence[str] = (),
+    labels: Sequence[str] = (),
+) -> Pods:
+    """Return the wishes that options spell; ConfigError for what Kubernetes would refuse."""
+    for option, name in (("--service-account", account), *(("--pull-secret", name) for name in pull_secrets)):
+        if name is not None and not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{option} {name[:80]!r} is no name", hint="lower-case letters, digits, dashes, dots"
+            )
+    given = _pairs("--label", labels)
+    if taken := [key for key in given if key in _OWN]:
+        raise ConfigError(f"--label {taken[0]} is how the pods are found", hint="another key, or --name")
+    found = tuple(_toleration(text) for text in tolerations)
+    return Pods(account, _pairs("--node-selector", nodes), found, tuple(pull_secrets), given)
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
+            raise ConfigError(
+                f"{option} {text[:120]!r} is no label", hint="KEY=VALUE, as kubectl label takes it"
+            )
+        if found.setdefault(key, value) != value:
+            raise ConfigError(f"{option} gives {key} two values", hint=f"{found[key]} or {value}")
+    return found
+
+
+def _toleration(text: str) -> dict[str, str]:
+    """Return the toleration of a taint as kubectl spells it: KEY, KEY=VALUE, each with :EFFECT or without."""
+    taint, colon, effect = text.partition(":")
+    key, equals, value = taint.partition("=")
+    if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value) or (colon and effect not in _EFFECTS):
+        raise ConfigError(
+            f"--toleration {text[:120]!r} is no taint",
+            hint=f"KEY[=VALUE][:EFFECT], EFFECT of {', '.join(_EFFECTS)}",
+        )
+    operator = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
+    return {"key": key, **operator, **({"effect": effect} if colon else {})}
+
+
+def _metadata(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield document["metadata"]
+    spec = document.get("spec", {})
+    group = spec.get("leaderWorkerTemplate", {})
+    for template in (spec.get("template"), group.get("leaderTemplate"), group.get("workerTemplate")):
+        if template:
+            yield template["metadata"]

@@ -1,0 +1,204 @@
+"""Model repositories in object storage and registries, and pods as a cluster wants them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ftbuild.errors import ConfigError
+from ftserve import stored
+from ftserve.deployment import Deployment, Options, Ports, decide
+from ftserve.image_choice import Image
+from ftserve.requirements import Needs
+from ftserve.targets import apptainer, compose, kserve, kubernetes, kubernetes_pods
+from ftserve.targets.kubernetes import Cluster
+from testing import needs
+
+# Volumes of the type image, with folders of them, are in its schema.
+KUBERNETES = "1.34"
+DIGEST = f"sha256:{'a' * 64}"
+IMAGE = f"registry.example.com/team/gptj@{DIGEST}"
+FETCHER = "registry.example.com/rclone/rclone:1.71"
+PODS = {
+    "account": "models-reader",
+    "nodes": ["gpu.example.com/kind=h100"],
+    "tolerations": ["nvidia.com/gpu", "dedicated=inference:NoSchedule"],
+    "pull_secrets": ["registry"],
+    "labels": ["team=search"],
+}
+
+
+@pytest.fixture
+def deployment() -> Deployment:
+    options = Options(None, (0,), Ports(18000, 18001, 18002), 2**30, "gpt")
+    return decide(options, Needs(("fastertransformer",), ()), Image("triton_with_ft:22.12-sm80"), "gpu")
+
+
+def documents(deployment: Deployment, **options: Any) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(kubernetes.render(deployment, Cluster(**options))))
+
+
+def bucket(uri: str = "s3://models/gptj", **options: str) -> stored.Stored:
+    return stored.parse(uri, FETCHER, **options)
+
+
+@pytest.mark.parametrize("where", [bucket(), bucket("gs://models/gptj"), stored.parse(f"oci://{IMAGE}")])
+def test_kubernetes_schema_accepts_it(where: stored.Stored, deployment: Deployment) -> None:
+    validate = needs.package("kubernetes_validate")
+    secret = "storage" if where.fetcher else None
+    pods = kubernetes_pods.parse(**PODS)  # type: ignore[arg-type]
+    for document in documents(deployment, stored=where, storage_secret=secret, pods=pods, replicas=2):
+        validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_a_bucket_is_fetched_before_the_server_starts(deployment: Deployment) -> None:
+    where = bucket(endpoint="https://minio.example.com:9000")
+    pod = documents(deployment, stored=where, storage_secret="storage")[0]["spec"]["template"]["spec"]
+    (fetch,) = pod["initContainers"]
+    assert fetch["image"] == FETCHER
+    assert fetch["args"][0] == "copy"
+    assert fetch["args"][-2:] == ["models:models/gptj", "/models"]
+    plain = {each["name"]: each["value"] for each in fetch["env"] if "value" in each}
+    assert plain["RCLONE_CONFIG_MODELS_ENDPOINT"] == "https://minio.example.com:9000"
+    secret = {each["valueFrom"]["secretKeyRef"]["name"] for each in fetch["env"] if "valueFrom" in each}
+    assert secret == {"storage"}
+    assert {"name": "models", "emptyDir": {}} in pod["volumes"]
+    (server,) = pod["containers"]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in server["volumeMounts"]
+
+
+def test_a_registrys_models_are_mounted_by_digest(deployment: Deployment) -> None:
+    pod = documents(deployment, stored=stored.parse(f"oci://{IMAGE}"))[0]["spec"]["template"]["spec"]
+    volume = next(each for each in pod["volumes"] if each["name"] == "models")
+    assert volume["image"] == {"reference": IMAGE, "pullPolicy": "IfNotPresent"}
+    mount = next(each for each in pod["containers"][0]["volumeMounts"] if each["name"] == "models")
+    assert (mount["subPath"], mount["readOnly"]) == ("models", True)
+    assert "initContainers" not in pod
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_every_pod_is_as_the_cluster_wants_it(nodes: int, deployment: Deployment) -> None:
+    pods = kubernetes_pods.parse(**PODS)  # type: ignore[arg-type]
+    found = documents(replace(deployment, nodes=nodes), claim="gptj", pods=pods)
+    templates = [
+        each
+        for each in (
+            found[0]["spec"].get("template"),
+            *found[0]["spec"].get("leaderWorkerTemplate", {}).values(),
+        )
+        if isinstance(each, dict) and "spec" in each
+    ]
+    assert len(templates) == nodes
+    for template in templates:
+        spec = template["spec"]
+        assert spec["serviceAccountName"] == "models-reader"
+        assert spec["nodeSelector"] == {"gpu.example.com/kind": "h100"}
+        assert spec["tolerations"] == [
+            {"key": "nvidia.com/gpu", "operator": "Exists"},
+            {"key": "dedicated", "operator": "Equal", "value": "inference", "effect": "NoSchedule"},
+        ]
+        assert spec["imagePullSecrets"] == [{"name": "registry"}]
+        assert template["metadata"]["labels"]["team"] == "search"
+    assert all(document["metadata"]["labels"]["team"] == "search" for document in found)
+    selectors = json.dumps([document["spec"].get("selector") for document in found if "spec" in document])
+    assert "team" not in selectors
+
+
+def test_nothing_of_it_is_there_unasked(deployment: Deployment) -> None:
+    pod = documents(deployment, claim="gptj")[0]["spec"]["template"]["spec"]
+    assert not pod.keys() & {"serviceAccountName", "nodeSelector", "tolerations", "imagePullSecrets"}
+
+
+def test_kserve_takes_the_same_wishes(deployment: Deployment) -> None:
+    service = kserve.Service(f"oci://{IMAGE}", pods=kubernetes_pods.parse(**PODS))  # type: ignore[arg-type]
+    *_, found = yaml.safe_load_all(kserve.render(deployment, service))
+    predictor = found["spec"]["predictor"]
+    assert predictor["serviceAccountName"] == "models-reader"
+    assert predictor["model"]["storageUri"] == f"oci://{IMAGE}"
+    assert found["metadata"]["labels"]["team"] == "search"
+
+
+def test_compose_fetches_into_a_volume(deployment: Deployment) -> None:
+    found = yaml.safe_load(compose.render(deployment, bucket()))
+    fetch, server = found["services"]["fetch"], found["services"]["triton"]
+    assert fetch["environment"]["RCLONE_CONFIG_MODELS_PROVIDER"] == "AWS"
+    assert fetch["environment"]["AWS_SECRET_ACCESS_KEY"] is None
+    assert server["depends_on"] == {"fetch": {"condition": "service_completed_successfully"}}
+    assert server["volumes"] == [
+        {"type": "volume", "source": "models", "target": "/models", "read_only": True}
+    ]
+    with pytest.raises(ConfigError, match="no models from a registry"):
+        compose.render(deployment, stored.parse(f"oci://{IMAGE}"))
+
+
+def test_a_batch_script_has_one_that_fetches_beside_it(deployment: Deployment) -> None:
+    script = apptainer.render(deployment, stored=bucket("gs://models/gptj"))[apptainer.FETCH]
+    assert "export RCLONE_CONFIG_MODELS_TYPE='google cloud storage'\n" in script
+    assert "models:models/gptj" in script
+    assert apptainer.FETCH not in apptainer.render(deployment)
+    with pytest.raises(ConfigError, match="no models from a registry"):
+        apptainer.render(deployment, stored=stored.parse(f"oci://{IMAGE}"))
+
+
+def test_compose_itself_accepts_it(deployment: Deployment, tmp_path: Path) -> None:
+    argv = [*needs.compose(), "--file", str(tmp_path / "compose.yaml"), "config", "--quiet"]
+    (tmp_path / "compose.yaml").write_text(compose.render(deployment, bucket()))
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("uri", "fetcher", "endpoint", "says"),
+    [
+        ("/srv/models", FETCHER, None, "no place of a model repository"),
+        ("http://models/gptj", FETCHER, None, "no place of a model repository"),
+        ("s3://models/gptj", None, None, "nothing fetches"),
+        ("s3:///gptj", FETCHER, None, "no bucket"),
+        ("s3://models/../other", FETCHER, None, "no bucket"),
+        ("s3://models/a$(id)", FETCHER, None, "no bucket"),
+        ("s3://models,endpoint=evil/x", FETCHER, None, "no bucket"),
+        ("s3://models/gptj", FETCHER, "minio:9000", "no URL of a server"),
+        ("s3://models/gptj", FETCHER, "https://key:secret@minio", "no URL of a server"),
+        ("gs://models/gptj", FETCHER, "https://minio.example.com", "no URL of a server"),
+        ("oci://registry.example.com/gptj:1", None, None, "has no digest"),
+        (f"oci://{IMAGE}", FETCHER, None, "mounted by the container runtime"),
+        (f"oci://NOT A NAME@{DIGEST}", None, None, "NOT A NAME"),
+    ],
+)
+def test_what_is_no_place_is_refused(uri: str, fetcher: str | None, endpoint: str | None, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        stored.parse(uri, fetcher, endpoint)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"account": "Not_A_Name"},
+        {"pull_secrets": ["a b"]},
+        {"nodes": ["h100"]},
+        {"nodes": ["kind=a b"]},
+        {"nodes": ["kind=a", "kind=b"]},
+        {"tolerations": ["gpu:Sometimes"]},
+        {"tolerations": [""]},
+        {"labels": ["app.kubernetes.io/name=other"]},
+        {"labels": ["team=" + "x" * 64]},
+    ],
+)
+def test_what_kubernetes_would_refuse_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        kubernetes_pods.parse(**wrong)
+
+
+def test_two_places_are_one_too_many() -> None:
+    with pytest.raises(ConfigError, match="the same thing"):
+        Cluster(claim="gptj", stored=bucket())
+    with pytest.raises(ConfigError, match="object storage"):
+        Cluster(stored=stored.parse(f"oci://{IMAGE}"), storage_secret="storage")
+    with pytest.raises(ConfigError, match="closes the way"):
+        Cluster(stored=bucket(), isolated=True)

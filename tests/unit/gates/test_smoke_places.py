@@ -1,0 +1,323 @@
+"""Servers of the suite side by side: how many, on which GPUs, each once, and some of them alone."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from threading import Event, Thread
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ftbuild.cli.selection import Selection, plans
+from ftbuild.config.schema import Config
+from ftbuild.engine import gpu, nvml
+from ftbuild.engine.gpu import Gpu
+from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke import gate, junit, places, progress
+from ftbuild.gates.smoke.job import Job, Variant
+from ftbuild.gates.smoke.models import WEIGHTS
+from ftbuild.gates.smoke.progress import Progress
+from ftbuild.gates.smoke.served import Connected
+from ftbuild.text.results import State
+from testing import ROOT, recorded_servers
+from testing.recorded_servers import Stay
+
+GIB = 2**30
+# Those of the models that the suite is run with here.
+FOUR = ("gpt", "t5")
+MODELS = (*FOUR, "opt", "bert", "mt5", "gptneox-head-48", *(f"{family}-four" for family in FOUR))
+
+
+def gpus(number: int, memory: int = 80) -> list[Gpu]:
+    return [Gpu("x", 9, 0, memory * GIB, "13.0")] * number
+
+
+@pytest.mark.parametrize(
+    ("found", "processors", "servers"),
+    [
+        (gpus(1), 16, 8),
+        (gpus(1), 64, 8),
+        (gpus(4), 64, 32),
+        (gpus(1, memory=16), 64, 2),
+        (gpus(1, memory=4), 64, 1),
+        ([*gpus(1), *gpus(1, memory=16)], 64, 4),
+        (gpus(1), 4, 2),
+        (gpus(2), 1, 1),
+        ([], 2, 1),
+        ([], 64, 8),
+    ],
+)
+def test_as_many_servers_run_as_memory_and_processors_allow(
+    found: list[Gpu], processors: int, servers: int
+) -> None:
+    assert places.side_by_side(found, processors) == servers
+
+
+def test_whoever_is_alone_on_a_gpu_waits_for_the_others_and_they_for_it(tmp_path: Path) -> None:
+    inside, leave = Event(), Event()
+
+    def alone() -> None:
+        with places.held(tmp_path, (1, 0), alone=True):
+            inside.set()
+            leave.wait(20)
+
+    with places.held(tmp_path, (0,), alone=False), places.held(tmp_path, (0,), alone=False):
+        waiting = Thread(target=alone)
+        waiting.start()
+        with places.held(tmp_path, (2,), alone=True):  # another GPU
+            assert not inside.wait(0.2)
+    assert inside.wait(20)
+    leave.set()
+    with places.held(tmp_path, (0,), alone=False):
+        waiting.join()
+
+
+def test_processes_share_the_gpus_evenly() -> None:
+    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 4, indices=(0, 2, 3, 5))
+    one, two, four = Variant("gpt"), Variant("gpt", tensor_para=2), Variant("gpt", "fp32", 2, 2)
+    at = [replace(task, place=place) for place in range(5)]
+    assert [tuple(each.devices(one)) for each in at] == [(0,), (2,), (3,), (5,), (0,)]
+    assert [tuple(each.devices(two)) for each in at[:3]] == [(0, 2), (3, 5), (0, 2)]
+    assert {tuple(each.devices(four)) for each in at} == {(0, 2, 3, 5)}
+    assert list(replace(at[3], style=None).devices(one)) == []
+
+
+@pytest.fixture(scope="module")
+def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Job:
+    """The job of a release's cell on four GPUs, with weights of which only the layers are known."""
+    (plan,) = plans(config, Selection(config.folder, ["22.12"], ["90"]))
+    prepared = tmp_path_factory.mktemp("models")
+    known = gate.tested_models(config, plan, ())
+    extra = config.models.extra_models("5.3")
+    tested = {**known, **{name: replace(known[family], family=family) for name, family in extra.items()}}
+    tested = {name: tested[name] for name in MODELS}
+    for name in tested:
+        layers = 4 if name.endswith("-four") else 2
+        (prepared / name).mkdir()
+        (prepared / name / "config.pbtxt").write_text(
+            'backend: "fastertransformer"\ninput [{ name: "input_ids" data_type: TYPE_UINT32 dims: [-1] }]\n'
+        )
+        for split in ("1-gpu", "2-gpu"):
+            weights = prepared / name / WEIGHTS / split
+            weights.mkdir(parents=True)
+            (weights / "config.ini").write_text(f"[gpt]\nnum_layer={layers}\n")
+    return Job("sha256:1", prepared, tested, "cdi", ["GPU"] * 4, replays=True, tells_processes=True)
+
+
+def suite(task: Job, folder: Path, *more: str) -> str:
+    """Run the suite on servers that answer nothing; return what pytest says."""
+    task.write(folder / gate.JOB)
+    command = [sys.executable, "-m", "pytest", "-c", f"{gate.SUITE}/pytest.ini", f"--rootdir={gate.SUITE}"]
+    done = subprocess.run(
+        [
+            *command,
+            "-p",
+            "testing.recorded_servers",
+            "--job",
+            str(folder / gate.JOB),
+            "--tb=no",
+            *more,
+            str(gate.SUITE),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT), recorded_servers.FILE: str(folder / "stays")},
+    )
+    assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def collected(task: Job, folder: Path) -> list[tuple[str, str]]:
+    """Return function and parameters of each test, in the order of the suite."""
+    lines = suite(task, folder, "--collect-only", "-qq").splitlines()
+    nodes = [line.partition("::")[2] for line in lines if "::" in line]
+    return [(name, parameters.rstrip("]")) for name, _, parameters in (node.partition("[") for node in nodes)]
+
+
+def test_several_processes_run_the_same_tests_and_start_each_server_once(task: Job, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    expected = collected(task, tmp_path / "one")
+    xml = tmp_path / gate.JUNIT
+    options = ("--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
+    suite(task, tmp_path, *options)
+    results = junit.results(xml, "runtime")
+    ran = Counter((f"test_{result.check.replace(' ', '_')}", result.facts["variant"]) for result in results)
+    assert ran == Counter(expected)
+    stays = recorded_servers.read(tmp_path / "stays")
+    assert {stay.variant for stay in stays} >= {
+        "gpt-fp32",
+        "t5-fp16",
+        "gpt-fp32-tp2",
+        *(f"{family}-four-fp32-{way}" for family in FOUR for way in ("tp4", "tp2-pp2", "pp4", "x2", "x4")),
+        "bert-fp32",
+        "mt5-fp32",
+    }
+    first = [stay for stay in stays if not stay.within]
+    assert max(Counter(stay.variant for stay in first).values()) == 1
+    assert len({stay.process for stay in stays}) == 3
+    assert {stay.devices for stay in stays if not stay.alone} == {(0,), (1,), (2,)}
+    assert {stay.devices for stay in stays if stay.alone} == {(0, 1), (2, 3), (0, 1, 2, 3)}
+    assert any(one.overlaps(other) for one, other in combinations(stays, 2))
+    assert not list(crowds(stays))
+
+
+def crowds(stays: list[Stay]) -> Iterator[tuple[Stay, Stay]]:
+    """Yield two servers that were on one GPU at one time, of which one should have been alone."""
+    for one, other in combinations(stays, 2):
+        if (one.alone or other.alone) and one.overlaps(other) and {*one.devices} & {*other.devices}:
+            yield one, other
+
+
+def test_where_the_driver_tells_no_process_what_reads_the_memory_is_alone(task: Job, tmp_path: Path) -> None:
+    blind = replace(task, tells_processes=False, gpus=["GPU"])
+    asked = "gpt-fp32 and (stop_word or leaves_no_memory) or opt-fp32 and (malformed or bad_word)"
+    options: tuple[str, ...] = ("-k", f"{asked} or gpt-four and instances")
+    xml = tmp_path / gate.JUNIT
+    options += ("--numprocesses=3", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
+    suite(blind, tmp_path, *options)
+    results = junit.results(xml, "runtime")
+    reasons = {r.detail for r in results if r.state is State.SKIP and "four" in r.facts["served"]}
+    assert reasons == {"needs 2 GPUs, 1 is there", "needs 4 GPUs, 1 is there"}
+    stays = recorded_servers.read(tmp_path / "stays")
+    assert Counter(
+        (stay.variant, stay.alone) for stay in stays if stay.variant[-3:-1] not in ("tp", "pp")
+    ) == {(variant, alone): 1 for variant in ("gpt-fp32", "opt-fp32") for alone in (False, True)}
+    assert not list(crowds(stays))
+
+
+def test_tests_of_a_server_follow_each_other_and_the_longest_begin(task: Job, tmp_path: Path) -> None:
+    names = [name for name, _ in collected(task, tmp_path)]
+    first = names[0]
+    assert first == "test_malformed_requests_take_the_server_from_nobody"
+    assert {"test_" + name for name in progress.SECONDS} <= set(names)
+
+
+def test_every_test_that_compares_the_memory_is_known_to() -> None:
+    """Beside other servers such a test would see theirs, where the driver does not tell whose it is."""
+    from ftbuild.gates.smoke.suite import conftest
+
+    found = set()
+    for file in gate.SUITE.glob("test_*.py"):
+        functions = {
+            each.name: each
+            for each in ast.walk(ast.parse(file.read_text()))
+            if isinstance(each, ast.FunctionDef)
+        }
+        reading = {name for name, each in functions.items() if "gpu_memory" in names(each)}
+        while more := {n for n, each in functions.items() if names(each) & reading} - reading:
+            reading |= more
+        found |= {name for name in reading if name.startswith("test_")}
+    assert found - {"test_figures"} == set(conftest.READ_MEMORY)
+
+
+def names(function: ast.FunctionDef) -> set[str]:
+    """Return the names and attributes that a function uses."""
+    walked = list(ast.walk(function))
+    used = {each.id for each in walked if isinstance(each, ast.Name)}
+    return used | {each.attr for each in walked if isinstance(each, ast.Attribute)}
+
+
+def test_the_rest_of_a_run_is_estimated_from_what_is_done() -> None:
+    long = [f"test_a.py::test_{name}[gpt-fp32]" for name in progress.SECONDS]
+    short = [f"test_b.py::test_other[{number}]" for number in range(10)]
+    run = Progress([*long, *short])
+    assert run.line(3) == f"0 of {len(long) + 10} tests in 3.0 s"
+    for node in long:
+        run.finish(node)
+    share = sum(progress.SECONDS.values()) / (sum(progress.SECONDS.values()) + 3)
+    left = 100 * (1 - share) / share
+    assert run.line(100) == f"{len(long)} of {len(long) + 10} tests in 1 min 40 s, about {left:.1f} s left"
+    for node in short:
+        run.finish(node)
+    assert run.line(110) == f"{run.total} of {run.total} tests in 1 min 50 s, about 0.0 s left"
+
+
+class Library:
+    """NVML with two GPUs and processes on the second one; an older one lacks the newest call."""
+
+    def __init__(self, processes: dict[int, int], lists: str = nvml.LISTS[0]) -> None:
+        self.processes, self.lists = processes, lists
+
+    def __getattr__(self, name: str) -> Any:
+        if name != self.lists:
+            raise AttributeError(name)
+        return self._list
+
+    def nvmlDeviceGetHandleByIndex_v2(self, index: int, device: Any) -> int:  # noqa: N802
+        device._obj.value = index + 1
+        return 0 if index < 2 else 2
+
+    def nvmlDeviceGetMemoryInfo(self, device: ctypes.c_void_p, memory: Any) -> int:  # noqa: N802
+        memory._obj.used = (device.value or 0) * GIB
+        return 0
+
+    def nvmlDeviceGetUtilizationRates(self, device: ctypes.c_void_p, rates: Any) -> int:  # noqa: N802
+        rates._obj.gpu = 40 + (device.value or 0)
+        return 0
+
+    def _list(self, device: ctypes.c_void_p, count: Any, found: Any) -> int:
+        listed = self.processes if device.value == 2 else {}
+        for place, (pid, used) in enumerate(listed.items()):
+            found[place] = nvml.Process(pid, used)
+        count._obj.value = len(listed)
+        return 0
+
+
+def test_a_server_counts_its_own_memory_where_that_is_told_and_all_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: dict[str, int | None] = {"own": 3, "all": 50}
+    asked: list[int] = []
+
+    def read(whose: str) -> Any:
+        def of(container: object, device: int) -> int | None:
+            asked.append(device)
+            return told[whose]
+
+        return of
+
+    monkeypatch.setattr(gpu, "own_memory", read("own"))
+    monkeypatch.setattr(gpu, "memory_used", read("all"))
+    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 2, tells_processes=True, place=1)
+    server: Any = SimpleNamespace(container=SimpleNamespace(get_wrapped_container=lambda: None))
+    here, blind = (Connected(Variant("gpt"), server, t) for t in (task, replace(task, tells_processes=False)))
+    assert (here.gpu_memory(), blind.gpu_memory(), asked) == (3, 50, [1, 1])
+    told.update(own=None, all=None)
+    assert blind.gpu_memory() == 0
+    with pytest.raises(SmokeError, match="NVML does not tell the memory that gpt-fp32 has on GPU 1"):
+        here.gpu_memory()
+    assert Connected(Variant("gpt"), server, replace(task, style=None)).gpu_memory() == 0
+
+
+@pytest.mark.parametrize("lists", nvml.LISTS)
+def test_the_memory_of_own_processes_is_told_apart(lists: str) -> None:
+    here, gone = os.getpid(), 2**22 + 1  # no process has a larger number (proc(5), pid_max)
+    library: Any = Library({here: 5 * GIB, gone: 7 * GIB, os.getppid(): nvml.UNKNOWN}, lists)
+    assert (nvml.of_all(library, 1), nvml.of_each(library, 1)) == (2 * GIB, {here: 5 * GIB, gone: 7 * GIB})
+    assert nvml.busy(library, 1) == 42
+    assert nvml.of_each(library, 0) == nvml.of_each(library, 9) == {}
+    with pytest.raises(SystemExit, match="GPU 9: NVML ended with 2"):
+        nvml.of_all(library, 9)
+
+
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [([os.getpid()], True), ([2**22 + 1], False), ([os.getpid(), 2**22 + 1], False), ([], False)],
+)
+def test_a_driver_tells_processes_if_one_finds_itself_alone(listed: list[int], told: bool) -> None:
+    cuda: Any = SimpleNamespace(cuInit=lambda flags: 0, cuDevicePrimaryCtxRetain=lambda context, device: 0)
+    library: Any = Library(dict.fromkeys(listed, GIB))
+    assert nvml.tells(library, cuda) is told
+    cuda.cuInit = lambda flags: 100
+    assert not nvml.tells(library, cuda)

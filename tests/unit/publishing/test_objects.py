@@ -1,0 +1,250 @@
+"""Compiled objects in a registry: which are brought, and which images that hold some are published."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.build import bake
+from ftbuild.build import objects as files
+from ftbuild.build.objects import Taken
+from ftbuild.config import loader
+from ftbuild.config.schema import Config
+from ftbuild.errors import BuildError, PublishError
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import names, objects, remote_image
+from ftbuild.publishing.attest import manifests, provenance
+from ftbuild.publishing.session import Options, PublishSession
+from ftbuild.publishing.signing import KeySigner
+from ftbuild.publishing.verifying import PublicKey
+from ftbuild.sources.lock import write_objects
+from ftbuild.text import bounded_json
+from testing.sample import copy_of_sample, sample_plan
+from tests.unit.publishing.shelf import Shelf
+from tests.unit.publishing.test_publish import plan_of
+from tests.unit.publishing.test_substitution import public_keys  # noqa: F401  fixtures
+from tests.unit.publishing.test_trust import keys, only, our_signer, refused, signer  # noqa: F401  fixtures
+
+NAME = "11/91oei8lgai3dosnn9pa0adsptng7mj8"
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+@pytest.fixture
+def ours(public_keys: tuple[Path, Path]) -> PublicKey:  # noqa: F811
+    return PublicKey(str(public_keys[0]))
+
+
+@pytest.fixture
+def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the engine's part be done: the objects that a build has used are in a folder."""
+    (tmp_path / "used" / NAME).parent.mkdir(parents=True)
+    (tmp_path / "used" / NAME).write_text("machine code")
+    monkeypatch.setattr(objects, "_exported", lambda plan, folder: tmp_path / "used")
+
+
+def published(shelf: Shelf, plan: Plan, signer: KeySigner | None) -> Plan:  # noqa: F811
+    """Publish objects, and return the plan that a lock with them gives."""
+    session = PublishSession(Options(shelf.names, shelf.work, signer=signer))
+    digest = objects.publish(session, plan, shelf.said.append)
+    return replace(plan, objects=f"{shelf.repository.name}@{digest}")
+
+
+@pytest.mark.usefixtures("exported")
+def test_objects_that_a_trusted_key_has_signed_are_brought(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+    tmp_path: Path,
+) -> None:
+    pinned = published(shelf, cell, signer)
+    assert objects.bring(pinned, [ours], tmp_path / "there", shelf.said.append) == ours
+    assert (tmp_path / "there" / NAME).read_text() == "machine code"
+    assert objects.locked(shelf.repository) == {cell.cell.id: pinned.objects}
+    assert published(shelf, cell, signer) == pinned
+
+
+@pytest.mark.usefixtures("exported")
+def test_objects_that_nobody_trusted_has_signed_are_refused(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    public_keys: tuple[Path, Path],  # noqa: F811
+    tmp_path: Path,
+) -> None:
+    ours, theirs = (PublicKey(str(key)) for key in public_keys)
+    pinned = published(shelf, cell, None)
+    with pytest.raises(PublishError, match="signed by nobody who is trusted here"):
+        objects.bring(pinned, [ours], tmp_path / "there", shelf.said.append)
+    published(shelf, cell, signer)
+    with pytest.raises(PublishError, match="signed by nobody who is trusted here"):
+        objects.bring(pinned, [theirs], tmp_path / "there", shelf.said.append)
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.usefixtures("exported")
+def test_a_signed_image_in_place_of_objects_is_refused(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+    tmp_path: Path,
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    image = replace(cell, objects=f"{shelf.repository.name}@{shelf.immutable(cell)['runtime']}")
+    with pytest.raises(PublishError, match="are no objects"):
+        objects.bring(image, [ours], tmp_path / "there", shelf.said.append)
+
+
+@pytest.mark.usefixtures("exported")
+def test_the_lock_takes_moving_tags_of_objects_alone(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    pinned = published(shelf, cell, None)
+    other = replace(cell, key=cell.key[::-1])
+    newer = published(shelf, replace(other, revision=replace(cell.revision, commit="0" * 40)), None)
+    assert {*shelf.repository.tags()} >= {
+        objects.tag(cell),
+        objects.tag(other),
+        objects.tag(cell, moving=True),
+    }
+    assert objects.locked(shelf.repository) == {cell.cell.id: newer.objects}
+    assert newer.objects != pinned.objects
+
+
+@pytest.mark.usefixtures("exported")
+def test_objects_of_a_stranger_under_the_tag_are_never_signed_nor_moved_to(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+    tmp_path: Path,
+) -> None:
+    theirs = published(shelf.elsewhere(tmp_path / "theirs"), cell, None)
+    shelf.repository.delete(theirs.objects.partition("@")[2])
+    for tag in (objects.tag(cell), objects.tag(cell, moving=True)):
+        shelf.image(cell, "runtime", tag)
+    before = shelf.repository.head(objects.tag(cell, moving=True))
+    for key in (signer, None):
+        with pytest.raises(PublishError, match="nothing here proves to be ours"):
+            published(shelf, cell, key)
+    head = shelf.repository.head(objects.tag(cell))
+    assert head
+    assert not ours.has_signed(f"{shelf.repository.name}@{head.digest}", print)
+    assert shelf.repository.head(objects.tag(cell, moving=True)) == before
+
+
+def test_a_cell_that_was_not_built_here_has_no_objects(shelf: Shelf, cell: Plan) -> None:
+    session = PublishSession(Options(shelf.names, shelf.work))
+    with pytest.raises(PublishError, match="was not built here"):
+        objects.publish(session, cell, shelf.said.append)
+    assert objects.tag(cell) not in shelf.repository.tags()
+
+
+# The lock
+
+
+def test_the_lock_with_objects_gives_plans_of_the_same_key(tmp_path: Path) -> None:
+    folder = copy_of_sample(tmp_path)
+    before = sample_plan(folder)
+    pinned = f"registry.example.com/team/image@sha256:{'0' * 64}"
+    write_objects(loader.load(folder), {before.cell.id: pinned})
+    after = sample_plan(folder)
+    assert (after.objects, after.key) == (pinned, before.key)
+    assert before.objects == sample_plan(folder, "86").objects == ""
+
+
+# Images with objects of others
+
+
+def with_objects(shelf: Shelf, plan: Plan, pinned: Plan) -> None:
+    """Stage a tested pair whose build took objects, with the record."""
+    shelf.tested(plan, **{bake.OBJECTS_LABEL: pinned.objects})
+    taken = Taken(
+        pinned.objects, "the key ours.pub", {"backend": ("/src/a.cc",)}, {"backend": ("/src/b.cu",)}
+    )
+    files.write(plan.folder(shelf.work), taken)
+
+
+@pytest.mark.usefixtures("exported")
+def test_images_with_objects_are_published_if_who_signed_these_is_trusted(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+) -> None:
+    pinned = published(shelf, cell, signer)
+    with_objects(shelf, cell, pinned)
+    refused(shelf.publish(cell), "objects that nobody who is trusted here has signed")
+    (foreseen,) = shelf.foresee(cell)
+    assert foreseen.error
+    assert only(publish_trusting(shelf, cell, ours)).state == "published"
+    for product in PRODUCTS:
+        (said,) = dependencies(shelf, cell, product)
+        assert said["digest"]["sha256"] == pinned.objects.rpartition(":")[2]
+        assert said["annotations"]["found"] == {"backend": ["/src/a.cc"]}
+        assert said["annotations"]["compiled"] == {"backend": ["/src/b.cu"]}
+
+
+@pytest.mark.usefixtures("exported")
+def test_images_whose_record_of_objects_is_lost_are_not_published(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+) -> None:
+    pinned = published(shelf, cell, signer)
+    with_objects(shelf, cell, pinned)
+    record = cell.folder(shelf.work) / files.RECORD
+    record.write_text(record.read_text().replace(pinned.objects, pinned.objects[:-6] + "000000"))
+    refused(publish_trusting(shelf, cell, ours), "no record here tells which")
+    record.write_text("{}")
+    refused(publish_trusting(shelf, cell, ours), "is damaged")
+
+
+def publish_trusting(shelf: Shelf, plan: Plan, *trusted: PublicKey):  # type: ignore[no-untyped-def]
+    from ftbuild.publishing import publish
+
+    options = Options(shelf.names, shelf.work, trusted=trusted)
+    return publish.publish_cells([plan], options, report=shelf.said.append)
+
+
+def dependencies(shelf: Shelf, plan: Plan, product: str) -> list:  # type: ignore[type-arg]
+    """Return the objects among what the provenance of a published image says it was made of."""
+    found = remote_image.read(shelf.repository, names.tag(plan, product))
+    assert found
+    for text in remote_image.statements(shelf.repository, found):
+        said = bounded_json.loads(text)
+        if said["predicateType"] == provenance.PREDICATE:
+            made_of = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+            return [each for each in made_of if each["name"] == "objects"]
+    return []
+
+
+def test_an_artifact_with_objects_is_of_the_form_that_registries_take(
+    shelf: Shelf, cell: Plan, exported: None
+) -> None:
+    published(shelf, cell, None)
+    found = shelf.repository.manifest(objects.tag(cell))
+    assert found
+    content = json.loads(found.raw)
+    assert content["artifactType"] == objects.KIND
+    assert content["config"]["mediaType"] == "application/vnd.oci.empty.v1+json"
+    assert found.descriptor.media_type == content["mediaType"] == manifests.MANIFEST
+    assert content["annotations"]["io.ftbuild.key"] == cell.key
+
+
+def test_a_build_that_left_no_objects_publishes_none(
+    shelf: Shelf, cell: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "_exported", lambda plan, folder: tmp_path)
+    with pytest.raises(BuildError, match="has left no objects"):
+        published(shelf, cell, None)

@@ -1,0 +1,172 @@
+"""Images that are built again: what is read of a published one, and how two are compared."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError, PublishError
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import differences, rebuild
+from ftbuild.publishing.attest.upload import upload
+from ftbuild.publishing.differences import Compared, Difference
+from ftbuild.publishing.rebuild import Published
+from ftbuild.registry.client import Descriptor
+from tests.unit.publishing.shelf import Shelf
+from tests.unit.publishing.test_publish import plan_of
+
+HERE = {"architecture": "amd64", "os": "linux"}
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+def published(shelf: Shelf, plan: Plan, product: str = "runtime") -> Published:
+    shelf.tested(plan)
+    shelf.publish(plan)
+    return rebuild.read(f"{shelf.repository.name}@{shelf.immutable(plan)[product]}")
+
+
+@pytest.mark.parametrize("product", PRODUCTS)
+def test_the_provenance_of_a_published_image_gives_the_plan_that_made_it(
+    shelf: Shelf, cell: Plan, config: Config, product: str
+) -> None:
+    found = published(shelf, cell, product)
+    assert found.said.externalParameters.product == product
+    again = rebuild.plan(config, found)
+    assert (again.key, again.cell, again.image) == (cell.key, cell.cell, cell.image)
+    assert again.labels(product) == cell.labels(product)
+
+
+def test_another_checkout_is_told_which_revision_it_takes(shelf: Shelf, cell: Plan, config: Config) -> None:
+    other = replace(cell, key=cell.key[::-1], revision=replace(cell.revision, commit="0123abcd" * 5))
+    with pytest.raises(ConfigError, match=f"this checkout makes 22.12-sm86-{cell.key}") as refused:
+        rebuild.plan(config, published(shelf, other))
+    assert "git checkout 0123abcd" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "image", "host/image:tag", "host/image:tag@sha256:" + "0" * 64, "@sha256:0"]
+)
+def test_an_image_is_named_by_its_digest_alone(name: str) -> None:
+    with pytest.raises(ConfigError, match="by its digest"):
+        rebuild.read(name)
+
+
+def test_what_is_no_published_image_is_refused(shelf: Shelf, cell: Plan) -> None:
+    alone = shelf.image(cell, "runtime", "alone")
+    with pytest.raises(PublishError, match="no provenance of ftbuild"):
+        rebuild.read(f"{shelf.repository.name}@{alone.manifest.digest}")
+    with pytest.raises(PublishError, match="no such image"):
+        rebuild.read(f"{shelf.repository.name}@sha256:{'0' * 64}")
+
+
+@pytest.mark.parametrize(
+    "predicate",
+    [
+        {},
+        [],
+        {"buildDefinition": {}},
+        {"buildDefinition": {"buildType": "https://ftbuild.invalid/recipe/v2", "externalParameters": {}}},
+        {
+            "buildDefinition": {
+                "buildType": "https://example.com/other",
+                "externalParameters": {
+                    "triton": "22.12",
+                    "sms": [80],
+                    "base": "open",
+                    "product": "runtime",
+                    "image": "x",
+                },
+                "internalParameters": {"key": "0"},
+            }
+        },
+        {
+            "buildDefinition": {
+                "buildType": "https://ftbuild.invalid/recipe/v2",
+                "externalParameters": {
+                    "triton": "22.12",
+                    "sms": [80],
+                    "base": "open",
+                    "product": "../x",
+                    "image": "x",
+                },
+                "internalParameters": {"key": "0"},
+            }
+        },
+    ],
+)
+def test_a_provenance_of_another_form_is_none(shelf: Shelf, cell: Plan, predicate: Any) -> None:
+    image = shelf.image(cell, "runtime").manifest
+    text = json.dumps(
+        {
+            "_type": "https://in-toto.io/Statement/v1",
+            "predicateType": "https://slsa.dev/provenance/v1",
+            "subject": [{"name": "x", "digest": {"sha256": image.digest.partition(":")[2]}}],
+            "predicate": predicate,
+        }
+    ).encode()
+    index: Descriptor = upload(shelf.repository, image, HERE, [text], {})
+    with pytest.raises(PublishError, match="no provenance of ftbuild"):
+        rebuild.read(f"{shelf.repository.name}@{index.digest}")
+
+
+# The comparison
+
+
+def layer(content: bytes, **changed: Any) -> tarfile.TarFile:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as archive:
+        for name in ("opt/lib.so", changed.pop("path", "opt/other")):
+            entry = tarfile.TarInfo(name)
+            body = content if name == "opt/lib.so" else b"same"
+            entry.size = len(body)
+            for field, value in changed.items():
+                setattr(entry, field, value)
+            archive.addfile(entry, io.BytesIO(body))
+    out.seek(0)
+    return tarfile.open(fileobj=out)
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        (layer(b"onf"), ["layer 3: opt/lib.so: content"]),
+        (layer(b"longer"), ["layer 3: opt/lib.so: size, content"]),
+        (layer(b"one", mode=0o600), ["layer 3: opt/lib.so: mode", "layer 3: opt/other: mode"]),
+        (layer(b"one", uid=7), ["layer 3: opt/lib.so: owner", "layer 3: opt/other: owner"]),
+        (layer(b"one", mtime=7), ["layer 3: opt/lib.so: time", "layer 3: opt/other: time"]),
+        (
+            layer(b"one", path="opt/new"),
+            ["layer 3: opt/new: only here", "layer 3: opt/other: only published"],
+        ),
+        (layer(b"one"), []),
+    ],
+)
+def test_a_file_that_differs_is_named_with_what_differs(other: tarfile.TarFile, named: list[str]) -> None:
+    one, two = (differences._entries(each) for each in (layer(b"one"), other))
+    assert [str(each) for each in differences._differences(3, one, two)] == named
+
+
+def test_the_outcome_is_told_in_lines_and_of_many_files_the_first() -> None:
+    files = tuple(Difference(1, f"opt/{number}", ("content",)) for number in range(30))
+    found = Compared((True, False), files, ("label x",))
+    lines = differences.sentences(found)
+    assert lines[0] == "1 of 2 layers are equal"
+    assert lines[-2:] == ["and 10 more files", "configuration: label x"]
+    assert not found.is_equal
+    assert Compared((True, True)).is_equal
+
+
+def test_labels_are_compared_one_by_one() -> None:
+    theirs = {"config": {"Labels": {"a": "1", "b": "2"}, "Cmd": ["x"]}, "created": "2026-01-01T00:00:00Z"}
+    ours = {"Config": {"Labels": {"a": "1", "c": "3"}, "Cmd": ["y"]}, "Created": "2026-01-01T00:00:00.0Z"}
+    assert list(differences._settings(theirs, ours)) == ["Cmd", "label b", "label c"]

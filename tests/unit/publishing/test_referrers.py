@@ -1,0 +1,142 @@
+"""What refers to a published image: found in every registry, whether it lists referrers or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ftbuild.config.schema import Config
+from ftbuild.host import shell
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import names, referrers, remote_image
+from ftbuild.publishing.attest import manifests, provenance, sbom, vex
+from ftbuild.registry.client import Repository, referrers_tag
+from testing import needs
+from testing.listing_registry import listing
+from testing.registries import Registry, plain
+from tests.unit.publishing.shelf import GATES, Shelf
+from tests.unit.publishing.test_publish import plan_of
+from tests.unit.publishing.test_trust import only
+
+KINDS = [referrers.GATE, referrers.GATE, referrers.SPDX, *[manifests.LAYER] * 3]
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+@pytest.fixture(params=["fallback tag", "list"])
+def either(request: pytest.FixtureRequest, shelf: Shelf, registry: Registry) -> Iterator[Shelf]:
+    """A registry that knows nothing of referrers, and one that lists them."""
+    if request.param == "fallback tag":
+        yield shelf
+        return
+    with listing(registry.host) as host:
+        name = shelf.names.repository.replace(registry.host, host)
+        yield Shelf(names.Names(name, name), shelf.work, shelf.said)
+
+
+def content(repository: Repository, digest: str) -> bytes:
+    found = repository.manifest(digest)
+    assert found
+    assert found.content.layers
+    return repository.part(found.content.layers[0])
+
+
+def test_statements_and_gate_records_refer_to_the_published_index(either: Shelf, cell: Plan) -> None:
+    either.tested(cell)
+    assert only(either.publish(cell)).state == "published"
+    there = either.repository
+    for product in PRODUCTS:
+        index = either.immutable(cell)[product]
+        listed = there.referrers(index)
+        assert sorted(raw["artifactType"] for raw in entries(there, index)) == sorted(KINDS)
+        for part in listed:
+            raw = there.manifest(part.digest)
+            assert raw
+            assert json.loads(raw.raw)["subject"]["digest"] == index
+        found = remote_image.read(there, index)
+        assert found
+        stated = list(remote_image.statements(there, found))
+        said = {(part.annotations or {}).get(manifests.PREDICATE_TYPE): part for part in listed}
+        for text in stated:
+            kind = json.loads(text)["predicateType"]
+            if kind != sbom.PREDICATE:
+                assert content(there, said[kind].digest) == text
+        assert {provenance.PREDICATE, vex.PREDICATE, sbom.PREDICATE} <= said.keys()
+        records = {(part.annotations or {}).get(referrers.GATE_NAME): part.digest for part in listed}
+        for gate in GATES:
+            record = cell.folder(either.work) / gate.record
+            assert content(there, records[gate.name]) == record.read_bytes()
+
+
+def entries(there: Repository, digest: str) -> list[dict[str, Any]]:
+    """Return the list of referrers as a registry or the tag has it."""
+    tag = there.manifest(referrers_tag(digest))
+    if tag:
+        return list(json.loads(tag.raw)["manifests"])
+    raws = [there.manifest(part.digest) for part in there.referrers(digest)]
+    return [json.loads(raw.raw) for raw in raws if raw]
+
+
+def test_the_sbom_that_refers_to_an_image_is_the_document_that_scanners_read(
+    shelf: Shelf, cell: Plan
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    index = shelf.immutable(cell)["runtime"]
+    (listed,) = (raw for raw in entries(shelf.repository, index) if raw["artifactType"] == referrers.SPDX)
+    assert json.loads(content(shelf.repository, listed["digest"]))["spdxVersion"] == "SPDX-2.3"
+
+
+def test_attaching_again_changes_nothing_and_keeps_what_others_attached(either: Shelf, cell: Plan) -> None:
+    either.tested(cell)
+    either.publish(cell)
+    there, index = either.repository, either.immutable(cell)["runtime"]
+    subject = there.head(index)
+    assert subject
+    theirs = referrers.Referrer(
+        "text/plain", manifests.Blob("text/plain", b"somebody else's"), {"org.example": "1"}
+    )
+    referrers.attach(there, subject, iter([theirs]))
+    before = {part.digest for part in there.referrers(index)}
+    assert len(before) == len(KINDS) + 1
+    referrers.attach(there, subject, iter([theirs]))
+    assert {part.digest for part in there.referrers(index)} == before
+
+
+def test_a_fallback_tag_that_is_no_list_is_replaced(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    there, index = shelf.repository, shelf.immutable(cell)["runtime"]
+    subject, image = there.head(index), remote_image.read(there, index)
+    assert subject
+    assert image
+    there.put_manifest(referrers_tag(index), image.image.raw, image.image.descriptor.media_type)
+    assert there.referrers(index) == []
+    text = referrers.Referrer("text/plain", manifests.Blob("text/plain", b"text"), {})
+    referrers.attach(there, subject, iter([text]))
+    assert len(there.referrers(index)) == 1
+
+
+def test_oras_discovers_what_refers_to_an_image(either: Shelf, cell: Plan) -> None:
+    oras = needs.tool("oras", "FTBUILD_ORAS")
+    either.tested(cell)
+    either.publish(cell)
+    name = f"{either.repository.name}@{either.immutable(cell)['runtime']}"
+    found = json.loads(shell.run([oras, "discover", "--plain-http", "--format", "json", name]).stdout)
+    assert sorted(each["artifactType"] for each in found["referrers"]) == sorted(KINDS)
+
+
+def test_the_registry_of_these_tests_lists_no_referrers(tmp_path: Path) -> None:
+    """Else the fallback tag would not be tested."""
+    import requests
+
+    with plain(tmp_path / "registry") as running:
+        answer = requests.get(f"http://{running.host}/v2/a/b/referrers/sha256:{'0' * 64}", timeout=10)
+        assert answer.status_code == 404

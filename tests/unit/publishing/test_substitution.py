@@ -1,0 +1,256 @@
+"""Published images in place of a build: which are believed, and what is said of the others.
+
+Registry and cosign are real; tests/engine/test_elsewhere.py pulls, verifies and builds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ftbuild.config.schema import Config
+from ftbuild.errors import ConfigError, PublishError
+from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.publishing import names, substituted, substitution, verifying
+from ftbuild.publishing.session import Options, PublishSession
+from ftbuild.publishing.signing import KeySigner
+from ftbuild.publishing.substituted import Substituted
+from ftbuild.publishing.substitution import Found
+from ftbuild.publishing.verifying import Identity, PublicKey, Verifier
+from tests.unit.publishing.shelf import INDEX, Shelf
+from tests.unit.publishing.test_publish import plan_of
+from tests.unit.publishing.test_trust import keys, our_signer, signer  # noqa: F401  fixtures
+
+NAME = "registry.example.com/team/image@sha256:" + "0" * 64
+
+
+@pytest.fixture
+def cell(config: Config) -> Plan:
+    return plan_of(config)
+
+
+@pytest.fixture(scope="module")
+def public_keys(keys: tuple[Path, Path]) -> tuple[Path, Path]:  # noqa: F811
+    """Return our public key and another one."""
+    return keys[0].with_suffix(".pub"), keys[1].with_suffix(".pub")
+
+
+@pytest.fixture
+def ours(public_keys: tuple[Path, Path]) -> PublicKey:
+    return PublicKey(str(public_keys[0]))
+
+
+def found(shelf: Shelf, plan: Plan, *trusted: Verifier) -> dict[str, Found]:
+    """Return what is found by a machine that has no records; `shelf.said` gets what it says."""
+    shelf.said.clear()
+    session = PublishSession(Options(shelf.names, shelf.work / "elsewhere"))
+    return substitution.find(session, plan, trusted, shelf.said.append)
+
+
+def refused(shelf: Shelf, plan: Plan, trusted: Sequence[Verifier], why: str) -> None:
+    """Assert that nothing is found, and that one sentence says why and what happens then."""
+    assert found(shelf, plan, *trusted) == {}
+    (sentence,) = shelf.said
+    assert why in sentence
+    assert "so this cell is built" in sentence
+
+
+def test_a_pair_that_is_signed_by_a_trusted_key_is_found_by_its_digests(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    public_keys: tuple[Path, Path],
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    ours, theirs = (PublicKey(str(key)) for key in public_keys)
+    pair = found(shelf, cell, theirs, ours)
+    assert {product: each.digest for product, each in pair.items()} == shelf.immutable(cell)
+    assert {each.signer for each in pair.values()} == {ours}
+    assert shelf.said == []
+
+
+def test_a_key_that_nobody_has_published_is_no_refusal(shelf: Shelf, cell: Plan, ours: PublicKey) -> None:
+    assert found(shelf, cell, ours) == {}
+    tag = names.tag(cell, "runtime")
+    assert shelf.said == [f"{shelf.repository.name} has no {tag}: building it"]
+
+
+def test_what_nobody_has_signed_is_refused(shelf: Shelf, cell: Plan, ours: PublicKey) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    refused(shelf, cell, [ours], "is signed by nobody who is trusted here (the key ")
+
+
+def test_what_another_key_has_signed_is_refused(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    public_keys: tuple[Path, Path],
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    refused(shelf, cell, [PublicKey(str(public_keys[1]))], "is signed by nobody who is trusted here")
+
+
+def test_an_index_that_was_changed_after_it_was_signed_is_refused(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    content = shelf.index(cell, "sdk")
+    content["annotations"]["io.ftbuild.driver"] = "1"
+    shelf.replace_index(cell, "sdk", content)
+    refused(shelf, cell, [ours], "-sdk is signed by nobody who is trusted here")
+
+
+def test_a_signed_image_under_the_tag_of_another_one_is_refused(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    other = replace(cell, key=cell.key[::-1])
+    for product in PRODUCTS:
+        index = shelf.repository.manifest(names.tag(cell, product))
+        assert index
+        shelf.repository.put_manifest(names.tag(other, product), index.raw, INDEX)
+    refused(shelf, other, [ours], f"it is not the runtime image of {other.cell.id}-{other.key}")
+
+
+def test_a_pair_with_one_image_missing_is_not_taken(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    shelf.repository.delete(shelf.immutable(cell)["sdk"])
+    assert found(shelf, cell, ours) == {}
+    assert shelf.said == [f"{shelf.repository.name} has no {names.tag(cell, 'sdk')}: building it"]
+
+
+def test_an_image_that_no_gpu_has_tested_is_not_taken(
+    shelf: Shelf,
+    cell: Plan,
+    signer: KeySigner,  # noqa: F811
+    ours: PublicKey,
+) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell, signer=signer)
+    for product in PRODUCTS:
+        content = shelf.index(cell, product)
+        content["annotations"]["io.ftbuild.gates"] = "verify"
+        digest = shelf.replace_index(cell, product, content)
+        signer.sign(f"{shelf.repository.name}@{digest}", shelf.said.append)
+    refused(shelf, cell, [ours], "it has not passed verify,smoke")
+
+
+def test_a_registry_that_does_not_answer_is_no_failure(shelf: Shelf, cell: Plan, ours: PublicKey) -> None:
+    gone = "127.0.0.1:1/team/image"
+    silent = replace(shelf, names=names.Names(gone, gone))
+    refused(silent, cell, [ours], f"{gone} is not used")
+
+
+# Whose signatures count
+
+
+def test_the_options_come_before_the_variable(
+    public_keys: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = map(str, public_keys)
+    monkeypatch.setenv(verifying.KEYS_VARIABLE, f"'{ours}' {theirs}")
+    assert verifying.trusted([]) == (PublicKey(ours), PublicKey(theirs))
+    assert verifying.trusted([theirs]) == (PublicKey(theirs),)
+
+
+def test_the_identity_of_a_ci_job_counts_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(verifying.IDENTITY_VARIABLE, "https://gitlab.com/team/project//.gitlab-ci.yml")
+    monkeypatch.setenv(verifying.ISSUER_VARIABLE, "https://gitlab.com")
+    (found,) = verifying.trusted([])
+    assert isinstance(found, Identity)
+
+
+@pytest.mark.parametrize(
+    ("keys_given", "listed"), [((), ""), (("gone.pub",), ""), ((), "'one"), ((), "gone")]
+)
+def test_without_a_key_that_is_there_nothing_is_trusted(
+    keys_given: Sequence[str], listed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(verifying.KEYS_VARIABLE, listed)
+    monkeypatch.delenv(verifying.IDENTITY_VARIABLE, raising=False)
+    with pytest.raises(ConfigError):
+        verifying.trusted(keys_given)
+
+
+# The record
+
+
+def test_what_was_taken_is_read_back_and_forgotten(tmp_path: Path) -> None:
+    taken = {"runtime": Substituted(NAME, NAME.rpartition("@")[2], "sha256:1", "the key ours.pub")}
+    assert substituted.read(tmp_path) == {}
+    substituted.write(tmp_path, taken)
+    assert substituted.read(tmp_path) == taken
+    assert list(substituted.sentences(taken)) == [
+        f"the runtime image is {NAME}, signed with the key ours.pub"
+    ]
+    substituted.discard(tmp_path)
+    assert substituted.read(tmp_path) == {}
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"runtime": {}}', json.dumps({"runtime": {"name": 1}})])
+def test_a_damaged_record_is_an_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / substituted.RECORD).write_text(text)
+    with pytest.raises(PublishError, match="is damaged"):
+        substituted.read(tmp_path)
+
+
+# What counts as a signature
+
+
+def cosign(monkeypatch: pytest.MonkeyPatch, folder: Path, printed: str) -> None:
+    """Let cosign verify everything, and print this."""
+    (folder / "printed").write_text(printed)
+    (folder / "cosign").write_text('#!/bin/sh\ncat "$(dirname "$0")/printed"\n')
+    (folder / "cosign").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+
+
+@pytest.mark.parametrize(
+    ("types", "counts"),
+    [
+        (["cosign container image signature"], True),
+        (["https://sigstore.dev/cosign/sign/v1"], True),
+        (["https://ftbuild.invalid/rebuild/v1"], False),
+        (["https://ftbuild.invalid/rebuild/v1", "https://sigstore.dev/cosign/sign/v1"], True),
+        ([], False),
+    ],
+)
+def test_a_statement_of_a_trusted_key_is_no_signature(
+    types: list[str], counts: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """cosign 3 verifies an image of which the key has stated anything."""
+    cosign(monkeypatch, tmp_path, json.dumps([{"critical": {"type": each}} for each in types]))
+    assert PublicKey("ours.pub").has_signed(NAME, print) is counts
+
+
+@pytest.mark.parametrize("printed", ["", "verified", "{}", "[1]", '[{"critical": 1}]'])
+def test_an_answer_of_cosign_that_cannot_be_read_is_no_signature(
+    printed: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cosign(monkeypatch, tmp_path, printed)
+    if printed == "{}":
+        assert not PublicKey("ours.pub").has_signed(NAME, print)
+        return
+    with pytest.raises(PublishError, match="cannot be read"):
+        PublicKey("ours.pub").has_signed(NAME, print)
