@@ -10,14 +10,14 @@ import pytest
 
 from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.sm import Sm
-from ftserve import deployment, requirements
+from ftserve import deployment, front_options, requirements
 from ftserve.deployment import GIB, MIB, Options, Ports
 from ftserve.front_options import FrontOptions
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs, Weights
 from ftserve.targets import kserve, kubernetes
 from ftserve.targets.kubernetes import Cluster
-from tests.unit.serving.test_deployment import (  # noqa: F401  repository is a fixture
+from tests.unit.ftserve.test_deployment import (  # noqa: F401  repository is a fixture
     A100,
     H100,
     IMAGE,
@@ -105,7 +105,7 @@ def shared(mebibytes: int, gpus: int) -> object:
             "--max-replicas not below it",
         ),
         (
-            lambda length: front.find(FrontOptions("x", "m" * length), "gpt", None, Needs()),
+            lambda length: front_options.find(FrontOptions("x", "m" * length), "gpt", None, Needs()),
             200,
             201,
             "is not a name",
@@ -142,7 +142,7 @@ LONG = "y" * 300
         lambda: decided(Options(MODELS, name=LONG)),
         lambda: Cluster(monitoring=f"{LONG}-"),
         lambda: kserve.Service(LONG),
-        lambda: front.find(FrontOptions("x", LONG), "gpt", None, Needs()),
+        lambda: front_options.find(FrontOptions("x", LONG), "gpt", None, Needs()),
     ],
 )
 def test_a_long_text_is_quoted_by_its_beginning(refuse: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ from ftbuild.errors import ConfigError, HostError
 from ftbuild.sm import Sm
 from ftserve import image_choice
 from ftserve.image_choice import Image, ImageChoice
-from tests.unit.serving.test_deployment import A10, A100, H100, access
+from tests.unit.ftserve.test_deployment import A10, A100, H100, access
 
 
 @dataclass
