@@ -463,7 +463,7 @@ def test_a_package_url_names_a_component_as_databases_do(
 
 
 def test_what_an_image_holds_is_told_from_what_it_was_made_of(tmp_path: Path) -> None:
-    packages = [
+    packages: list[dict[str, Any]] = [
         {"SPDXID": "image", "name": "image"},
         {"SPDXID": "base", "externalRefs": refs("pkg:oci/base@sha256%3Aaa")},
         {"SPDXID": "held", "externalRefs": refs("pkg:pypi/held@1", "pkg:generic/nameless")},

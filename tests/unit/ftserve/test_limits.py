@@ -9,9 +9,11 @@ from pathlib import Path
 import pytest
 
 from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.models.config_ini import MOST_GPUS
 from ftbuild.sm import Sm
+from ftbuild.text.units import GIB, MIB
 from ftserve import deployment, front_options, requirements
-from ftserve.deployment import GIB, MIB, Options, Ports
+from ftserve.deployment import Options, Ports
 from ftserve.front_options import FrontOptions
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs, Weights
@@ -293,11 +295,11 @@ def read(folder: Path, text: str) -> Weights:
         ("max_request_seconds", 10**9, 10**9 + 1),
         ("max_request_seconds", 0, -1),
         ("tensor_para_size", 1, 0),
-        ("tensor_para_size", requirements.MOST_GPUS, requirements.MOST_GPUS + 1),
+        ("tensor_para_size", MOST_GPUS, MOST_GPUS + 1),
         ("pipeline_para_size", 1, 0),
-        ("pipeline_para_size", requirements.MOST_GPUS, requirements.MOST_GPUS + 1),
+        ("pipeline_para_size", MOST_GPUS, MOST_GPUS + 1),
         ("int8_mode", 0, -1),
-        ("int8_mode", requirements.MOST_GPUS, requirements.MOST_GPUS + 1),
+        ("int8_mode", MOST_GPUS, MOST_GPUS + 1),
     ],
 )
 def test_the_numbers_of_a_configuration_have_limits(

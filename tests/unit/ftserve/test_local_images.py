@@ -116,7 +116,7 @@ def test_an_image_whose_tag_has_moved_on_is_not_taken(on_cpu: Config) -> None:
         ({"triton": "22.12", "sm": "90", "base": "open"}, "--triton 22.12 --sm 90 --base open"),
     ],
 )
-def test_no_image_for_the_options_names_them(on_cpu: Config, wanted: dict[str, str], words: str) -> None:
+def test_no_image_for_the_options_names_them(on_cpu: Config, wanted: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError) as caught:
         find(on_cpu, [built("22.12-sm80", "80")], **wanted)
     assert caught.value.what == f"no local image of triton_with_ft matches {words}"

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -182,8 +183,8 @@ def test_a_node_waits_for_its_daemon_and_becomes_it(
     def become(name: str, words: list[str]) -> None:
         raise Became(name, *words)
 
-    monkeypatch.setattr(node_group.time, "sleep", sleep)
-    monkeypatch.setattr(node_group.os, "execvp", become)
+    monkeypatch.setattr(time, "sleep", sleep)
+    monkeypatch.setattr(os, "execvp", become)
     with pytest.raises(Became) as became:
         node_group.main(["follow", "localhost", str(port), "2"])
     assert became.value.args == ("orted", "orted", "-x")
@@ -195,8 +196,8 @@ def test_a_node_gives_up_after_half_an_hour(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     now = [1000.0]
-    monkeypatch.setattr(node_group.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(node_group.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 450))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 450))
     port = free_port()
     assert node_group.follow("localhost", port, 1) == 1
     assert now == [1000.0 + 1800]
