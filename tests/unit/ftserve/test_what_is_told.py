@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ def with_tokenizer(repository: Path, *, end: int) -> None:
     """Put a tokenizer of three tokens into a repository, which ends answers with the token `end`."""
     folder = repository / tokenizers.TEXTS
     folder.mkdir(parents=True, exist_ok=True)
-    content = {
+    content: dict[str, Any] = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "normalizer": None,
         "pre_tokenizer": None, "post_processor": None, "decoder": None,
         "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "</s>": 2}, "merges": []},
