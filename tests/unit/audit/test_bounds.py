@@ -475,15 +475,15 @@ def test_what_an_image_holds_is_told_from_what_it_was_made_of(tmp_path: Path) ->
             ],
         },
         {
-            "SPDXID": "debians",
-            "externalRefs": refs("pkg:pypi/debians@1"),
+            "SPDXID": "packaged",
+            "externalRefs": refs("pkg:pypi/packaged@1"),
             "sourceInfo": "found in /usr/lib/python3/dist-packages",
         },
         {"SPDXID": "SPDXRef-patch-1", "name": "ft/1.patch"},
     ]
     links = [
         ("image", "CONTAINS", "held"),
-        ("image", "CONTAINS", "debians"),
+        ("image", "CONTAINS", "packaged"),
         ("image", "DESCENDANT_OF", "base"),
         ("image", "GENERATED_FROM", "other"),
     ]
