@@ -230,15 +230,17 @@ class _Server:
             self.connection.send(_ended(child))
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Failure:
     """A plugin of pytest that writes the name of the failed test into a pipe: with `-x` there is one."""
 
     pipe: int
+    _is_written: bool = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed and report.when != "teardown":
+        if report.failed and not self._is_written:  # a test may fail again in its teardown
             os.write(self.pipe, report.nodeid.encode()[: select.PIPE_BUF])
+            self._is_written = True
 
 
 @dataclass(frozen=True)

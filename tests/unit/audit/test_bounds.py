@@ -71,7 +71,7 @@ def test_a_vector_without_a_metric_or_with_a_strange_value_of_it_has_no_score(me
     fields = [field for field in WHOLE if field != metric]
     assert severity.base_score("/".join(["CVSS:3.1", *fields])) is None
     assert severity.base_score("/".join(["CVSS:3.1", *fields, f"{metric[:-1]}X"])) is None
-    assert severity.base_score("/".join(["CVSS:3.1", *fields, metric, "E:X", "odd"])) == 9.8
+    assert severity.base_score("/".join(["CVSS:3.1", *fields, metric, "E:X:Y", "odd"])) == 9.8
 
 
 @pytest.mark.parametrize(
@@ -475,15 +475,15 @@ def test_what_an_image_holds_is_told_from_what_it_was_made_of(tmp_path: Path) ->
             ],
         },
         {
-            "SPDXID": "debians",
-            "externalRefs": refs("pkg:pypi/debians@1"),
+            "SPDXID": "packaged",
+            "externalRefs": refs("pkg:pypi/packaged@1"),
             "sourceInfo": "found in /usr/lib/python3/dist-packages",
         },
         {"SPDXID": "SPDXRef-patch-1", "name": "ft/1.patch"},
     ]
     links = [
         ("image", "CONTAINS", "held"),
-        ("image", "CONTAINS", "debians"),
+        ("image", "CONTAINS", "packaged"),
         ("image", "DESCENDANT_OF", "base"),
         ("image", "GENERATED_FROM", "other"),
     ]

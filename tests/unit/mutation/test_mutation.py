@@ -282,6 +282,15 @@ def test_tests_that_fail_by_themselves_show_nothing(area: Area) -> None:
         run(area, WEAK + "    assert is_allowed(10)\n")
 
 
+def test_a_fixture_that_fails_behind_its_test_is_named_by_it(area: Area) -> None:
+    """As one does that measures memory, of which a trace takes much."""
+    fixture = (
+        "\n\nimport pytest\n\n\n@pytest.fixture(autouse=True)\ndef after():\n    yield\n    assert not 1\n"
+    )
+    with pytest.raises(FtbuildError, match=r"fail without a mutant: test_adder\.py::test_it\n"):
+        run(area, WEAK + fixture)
+
+
 def test_a_pattern_without_a_file_is_named(area: Area) -> None:
     with pytest.raises(ConfigError, match=r"no file matches test_\*\.py"):
         area.test_files()
