@@ -16,7 +16,7 @@ from ftbuild.plan import Plan, input_key
 
 NAME = "closed-plan.json"
 # Ten times the largest of today's.
-MOST_BYTES = 10_000_000
+MAX_BYTES = 10_000_000
 _HINT = "a nightly run writes it anew: invoke nightly --resume"
 
 
@@ -33,7 +33,7 @@ def write(plan: Plan, file: Path) -> None:
 def read(file: Path) -> Plan:
     """Return the plan of a file; ConfigError for one that is none, or that was changed."""
     try:
-        plan = TypeAdapter(Plan).validate_json(reading.read_bytes(file, most=MOST_BYTES))
+        plan = TypeAdapter(Plan).validate_json(reading.read_bytes(file, most=MAX_BYTES))
     except FtbuildError as unusable:
         raise ConfigError(f"the plan file cannot be read: {unusable.what}", where=str(file)) from unusable
     except ValidationError as invalid:

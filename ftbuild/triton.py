@@ -33,7 +33,7 @@ LAUNCH_TOGETHER = {"NCCL_LAUNCH_MODE": "GROUP"}
 # The first and the last of three stages exchange what the second has no part in, and would wait for it (NCCL
 # 2.21 group.cc, doLaunches). So each launches alone, and all kernels are loaded when the server starts.
 LAUNCH_ALONE = {"NCCL_LAUNCH_MODE": "PARALLEL", "CUDA_MODULE_LOADING": "EAGER"}
-MOST_STAGES_TOGETHER = 2
+MAX_STAGES_TOGETHER = 2
 # Between two requests to the readiness endpoint.
 POLL_SECONDS = 0.2
 SHOWN_LINES = 15
@@ -86,7 +86,7 @@ def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
 
 def launching(stages: int) -> Mapping[str, str]:
     """Return the environment in which one process computes so many stages of a pipeline (1: all layers)."""
-    return LAUNCH_TOGETHER if stages <= MOST_STAGES_TOGETHER else LAUNCH_ALONE
+    return LAUNCH_TOGETHER if stages <= MAX_STAGES_TOGETHER else LAUNCH_ALONE
 
 
 def _plain(line: str) -> str:

@@ -28,12 +28,12 @@ from ftserve.requirements import REQUEST_SECONDS, Needs, Weights
 
 # The servers authenticate nobody (docs/security.md).
 # No machine of these servers has more; a list of indices is no reason to run out of memory.
-MOST_GPUS = 1024
+MAX_GPUS = 1024
 NAME = "triton-ft"
 # Upstream starts every server with 1g (BE v1.4 docs/gpt_guide.md:164): NCCL's buffers between GPUs do not fit
 # into the 64 MiB that an engine gives by default.
-SMALLEST_SHARED = 64 * MIB
-SMALLEST_SHARED_MULTI_GPU = 1024 * MIB
+MIN_SHARED = 64 * MIB
+MIN_SHARED_MULTI_GPU = 1024 * MIB
 # The root file system is read-only; Open MPI keeps a folder for its session here.
 TMP, TMP_SIZE = "/tmp", 256 * MIB
 # A server of one model has a few hundred threads, more on machines with many cores.
@@ -41,7 +41,7 @@ PROCESSES = 4096
 # Beside the weights, which pass through the memory of the machine: libraries, contexts of the GPUs, requests.
 # A ceiling for a server that leaks, no estimate.
 MEMORY, MEMORY_OF_GPU = 4 * GIB, 4 * GIB
-SMALLEST_MEMORY = 1 * GIB
+MIN_MEMORY = 1 * GIB
 _SIZE = re.compile(r"([0-9]{1,6})([mg])i?b?", re.IGNORECASE)
 # Names that Docker, Compose and Kubernetes all accept; a Service is the strictest (a DNS label of RFC 1035).
 _INDEX = re.compile(r"[0-9]{1,4}")
@@ -188,9 +188,9 @@ def chosen_gpus(options: Options, needs: Needs, device: str) -> tuple[int, ...]:
     if options.nodes > 1:
         several_nodes.require(needs, options.nodes, device)
     if device == "gpu":
-        if needs.gpus > MOST_GPUS:
+        if needs.gpus > MAX_GPUS:
             raise ConfigError(
-                f"config.pbtxt asks for {needs.gpus} GPUs, more than {MOST_GPUS}",
+                f"config.pbtxt asks for {needs.gpus} GPUs, more than {MAX_GPUS}",
                 hint="tensor_para_size x pipeline_para_size",
             )
         return options.gpus or tuple(range(needs.gpus // options.nodes))
@@ -344,7 +344,7 @@ def _refuse_sm(image: Image, gpus: Sequence[Gpu]) -> None:
 
 
 def _refuse_shared_memory(shared_memory: int, gpus: int) -> None:
-    smallest = SMALLEST_SHARED_MULTI_GPU if gpus > 1 else SMALLEST_SHARED
+    smallest = MIN_SHARED_MULTI_GPU if gpus > 1 else MIN_SHARED
     if shared_memory < smallest:
         purpose = f"NCCL on {gpus} GPUs" if gpus > 1 else "the server"
         raise ConfigError(
@@ -359,9 +359,9 @@ def _memory(options: Options, needs: Needs, gpus: int) -> int | None:
         if not needs.models:
             return None
         return needs.size // MIB * MIB + options.shared_memory + MEMORY + gpus * MEMORY_OF_GPU
-    if options.memory < options.shared_memory + SMALLEST_MEMORY:
+    if options.memory < options.shared_memory + MIN_MEMORY:
         raise ConfigError(
             f"{options.memory // MIB} MiB of memory is too small: {options.shared_memory // MIB} are shared",
-            hint=f"--memory {(options.shared_memory + SMALLEST_MEMORY) // MIB}m or more",
+            hint=f"--memory {(options.shared_memory + MIN_MEMORY) // MIB}m or more",
         )
     return options.memory

@@ -38,7 +38,7 @@ POLL_SECONDS, TIMEOUT_SECONDS = 1, 10
 # Pods and their images may come late; a probe of the leader waits as long for its models.
 PATIENCE_SECONDS = 1800
 # No command line of a daemon comes near it.
-MOST_BYTES = 2**20
+MAX_BYTES = 2**20
 SETTINGS = {
     "plm": "rsh",
     # All daemons are started from here, and stay in the foreground: each is the process of its container.
@@ -127,7 +127,7 @@ def fetch(leader: str, port: int, name: str) -> list[str]:
     try:
         connection.request("GET", f"/{name}")
         answer = connection.getresponse()
-        command = answer.read(MOST_BYTES)
+        command = answer.read(MAX_BYTES)
     except http.client.HTTPException as broken:
         raise OSError(f"no answer of a leader: {broken!r}") from broken
     finally:

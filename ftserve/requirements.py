@@ -15,15 +15,15 @@ from ftbuild import triton
 from ftbuild.config.families import ModelsConfig
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_pbtxt, proof, untrusted
-from ftbuild.models.config_ini import MOST_GPUS
+from ftbuild.models.config_ini import MAX_GPUS
 from ftbuild.models.config_pbtxt import MAKE_AGAIN
 
 BACKEND = "fastertransformer"
 # A configuration takes milliseconds to read; no server has so many models.
-MOST_MODELS = 500
+MAX_MODELS = 500
 # The backend's own, where config.pbtxt has none (patches/backend/0171).
 REQUEST_SECONDS = 600
-MOST_SECONDS = 10**9
+MAX_SECONDS = 10**9
 _WEIGHTS = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 _CHECKPOINT, _FILENAME = "model_checkpoint_path", "default_model_filename"
@@ -124,8 +124,8 @@ def read(folder: Path, families: ModelsConfig | None = None) -> Needs:
             where=str(folder),
             hint="invoke model-repo writes one",
         )
-    if len(files) > MOST_MODELS:
-        raise ConfigError(f"{len(files)} models in a repository, more than {MOST_MODELS}", where=str(folder))
+    if len(files) > MAX_MODELS:
+        raise ConfigError(f"{len(files)} models in a repository, more than {MAX_MODELS}", where=str(folder))
     weights = (_weights(folder, file, families) for file in files)
     return Needs(
         tuple(file.parent.name for file in files),
@@ -186,7 +186,7 @@ def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights
         folder=str(place.relative_to(folder)),
         exists=place.is_dir(),
         split=tuple(sorted(_split(place.parent))),
-        request_seconds=_number(parameters, "max_request_seconds", file, REQUEST_SECONDS, most=MOST_SECONDS),
+        request_seconds=_number(parameters, "max_request_seconds", file, REQUEST_SECONDS, most=MAX_SECONDS),
         named=_named(parameters, named, tensor_para),
         defects=tuple(
             proof.contradictions(
@@ -216,7 +216,7 @@ def _number(
     default: int,
     *,
     low: int = 0,
-    most: int = MOST_GPUS,
+    most: int = MAX_GPUS,
 ) -> int:
     text = parameters.get(name) or str(default)
     if _NUMBER.fullmatch(text) and low <= int(text) <= most:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 NAME = "images"
 OVERHEAD = 1.1
 TOTAL_BYTES = 2.2e9
-LARGEST = 12
+MAX = 12
 _LIBRARIES = "find /opt/tritonserver/backends/fastertransformer -name '*.so' -type f -printf '%s\\n'"
 # Sizes in KiB. Files that dpkg did not install lie in these two folders, and are counted one by one.
 _CONTENTS = r"""
@@ -130,7 +130,7 @@ def layer_chart(plan: Plan, found: Sequence[Layer]) -> Bars:
 
 def base_chart(plan: Plan, contents: Mapping[str, int]) -> Bars:
     """Return the chart of the largest parts of the base."""
-    shown = list(contents.items())[:LARGEST]
+    shown = list(contents.items())[:MAX]
     sizes = tuple(size / 1e6 for _, size in shown)
     return Bars(
         "base", f"What the base {plan.base.name} holds", "MB", tuple(n for n, _ in shown), {"size": sizes}

@@ -21,10 +21,10 @@ from ftbuild.plan import IN_IMAGES, Plan
 from ftbuild.text import bounded_json
 
 # The largest SBOM of ours has 0.4 MB; those of scanners list files too.
-MOST_BYTES = 100_000_000
-MOST_VALUES = 2_000_000
+MAX_BYTES = 100_000_000
+MAX_VALUES = 2_000_000
 # Of components, and of versions of one: each is compared with what databases know of its name.
-MOST_COMPONENTS, MOST_VERSIONS = 50_000, 100
+MAX_COMPONENTS, MAX_VERSIONS = 50_000, 100
 _LONGEST_URL = 2000
 # Releases of Debian, as OSV numbers them.
 _SUITES = {"bullseye": "11", "bookworm": "12", "trixie": "13", "forky": "14"}
@@ -109,7 +109,7 @@ def of_sbom(file: Path) -> Contents:
     Raises ConfigError when it is no SPDX 2 document in JSON.
     """
     try:
-        document = bounded_json.loads(reading.read_bytes(file, most=MOST_BYTES), MOST_VALUES)
+        document = bounded_json.loads(reading.read_bytes(file, most=MAX_BYTES), MAX_VALUES)
         if not str(document["spdxVersion"]).startswith("SPDX-2."):
             raise ValueError("its version is another one")
         return _listed(document, file)
@@ -158,9 +158,9 @@ def _listed(document: Mapping[str, Any], file: Path) -> Contents:
 def _require_few(found: tuple[Component, ...]) -> None:
     """Raise ValueError for more than an image can hold."""
     versions = Counter((each.ecosystem, each.name) for each in found)
-    if len(found) > MOST_COMPONENTS or max(versions.values(), default=0) > MOST_VERSIONS:
+    if len(found) > MAX_COMPONENTS or max(versions.values(), default=0) > MAX_VERSIONS:
         raise ValueError(
-            f"more than {MOST_COMPONENTS} packages, or {MOST_VERSIONS} versions of one, are in no image"
+            f"more than {MAX_COMPONENTS} packages, or {MAX_VERSIONS} versions of one, are in no image"
         )
 
 

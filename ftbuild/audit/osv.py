@@ -23,17 +23,17 @@ from ftbuild.text import bounded_json
 
 WHERE = "https://osv-vulnerabilities.storage.googleapis.com/Debian/all.zip, and PyPI/all.zip"
 # osv.dev's largest records have a few MB, its largest ecosystems some 100,000 records.
-MOST_BYTES = 8 * 2**20
-MOST_VALUES = 500_000
-MOST_RECORDS = 500_000
+MAX_BYTES = 8 * 2**20
+MAX_VALUES = 500_000
+MAX_RECORDS = 500_000
 # Python holds the whole directory of a zip file: some 700 bytes for an entry, which has 46 at least.
-MOST_DIRECTORY_BYTES = 24 * 2**20
+MAX_DIRECTORY_BYTES = 24 * 2**20
 # Records of one kind are much alike, and yet do not shrink to a hundredth.
-MOST_UNPACKED_BYTES = 8 * 2**30
-MOST_RATIO, _ALWAYS_UNPACKED_BYTES = 100, 64 * 2**20
+MAX_UNPACKED_BYTES = 8 * 2**30
+MAX_RATIO, _ALWAYS_UNPACKED_BYTES = 100, 64 * 2**20
 # Of the records that somebody asked for: packages, ids, versions, and events, which take four times as much.
-MOST_KEPT = 2_000_000
-MOST_ECOSYSTEMS = 10_000
+MAX_KEPT = 2_000_000
+MAX_ECOSYSTEMS = 10_000
 _LONGEST_NAME = 1000
 # The end of a directory with its comment, and before it those of large files.
 _LONGEST_END = 22 + 65_535 + 20 + 1000
@@ -97,11 +97,11 @@ def read(file: Path, wanted: Callable[[str, str], bool]) -> Database:
             continue
         found = _wanted_entries(database, content, wanted)
         kept += sum(map(_weight, found))
-        if kept > MOST_KEPT:
-            raise _unusable(file, f"its records about what is asked for have more than {MOST_KEPT} values")
+        if kept > MAX_KEPT:
+            raise _unusable(file, f"its records about what is asked for have more than {MAX_KEPT} values")
         database.entries += found
-        if len(database.ecosystems) > MOST_ECOSYSTEMS:
-            raise _unusable(file, f"its records are about more than {MOST_ECOSYSTEMS} ecosystems")
+        if len(database.ecosystems) > MAX_ECOSYSTEMS:
+            raise _unusable(file, f"its records are about more than {MAX_ECOSYSTEMS} ecosystems")
     if not database.records:
         raise _unusable(file, "it holds no record (*.json)")
     if sum(database.skipped.values()) - database.skipped[WITHDRAWN] == database.records:
@@ -113,7 +113,7 @@ def read(file: Path, wanted: Callable[[str, str], bool]) -> Database:
 def _wanted_entries(database: Database, content: bytes, wanted: Callable[[str, str], bool]) -> list[Entry]:
     """Return the entries of a record that somebody asked for; count one that is skipped."""
     try:
-        record = bounded_json.loads(content, MOST_VALUES)
+        record = bounded_json.loads(content, MAX_VALUES)
         if not isinstance(record["id"], str):
             raise TypeError
         entries = list(_entries(record))
@@ -123,7 +123,7 @@ def _wanted_entries(database: Database, content: bytes, wanted: Callable[[str, s
             return []
         return [_slim(entry) for entry in entries if wanted(entry.ecosystem, entry.name)]
     except bounded_json.TooMuch:
-        database.skipped[f"more than {MOST_VALUES} values"] += 1
+        database.skipped[f"more than {MAX_VALUES} values"] += 1
     except ValueError:
         database.skipped["not JSON"] += 1
     except (KeyError, TypeError, AttributeError):
@@ -158,7 +158,7 @@ def _words(part: Mapping[str, Any]) -> dict[str, dict[str, str]]:
 
 
 def _weight(entry: Entry) -> int:
-    """Return how much an entry holds, as `MOST_KEPT` counts it."""
+    """Return how much an entry holds, as `MAX_KEPT` counts it."""
     lists = [entry.record[key] for key in ("aliases", "upstream", "severity")]
     lists += [entry.affected[key] for key in ("versions", "severity")]
     events = sum(len(part["events"]) for part in entry.affected["ranges"])
@@ -201,15 +201,15 @@ def _members(file: Path) -> Iterator[bytes | str]:
         with file.open("rb") as stream:
             if stream.read(len(_SQLITE)) == _SQLITE:
                 raise _unusable(file, "it is an SQLite file, maybe Grype's: only OSV's zip files are read")
-            if _directory_bytes(stream) > MOST_DIRECTORY_BYTES:
-                raise _unusable(file, f"it has more than {MOST_RECORDS} records")
+            if _directory_bytes(stream) > MAX_DIRECTORY_BYTES:
+                raise _unusable(file, f"it has more than {MAX_RECORDS} records")
         with zipfile.ZipFile(file) as archive:
             members = [each for each in archive.infolist() if each.filename.endswith(".json")]
-            if len(members) > MOST_RECORDS:
-                raise _unusable(file, f"it has more than {MOST_RECORDS} records")
+            if len(members) > MAX_RECORDS:
+                raise _unusable(file, f"it has more than {MAX_RECORDS} records")
             unpacked = sum(member.file_size for member in members)
-            allowed = max(_ALWAYS_UNPACKED_BYTES, MOST_RATIO * file.stat().st_size)
-            if unpacked > min(allowed, MOST_UNPACKED_BYTES):
+            allowed = max(_ALWAYS_UNPACKED_BYTES, MAX_RATIO * file.stat().st_size)
+            if unpacked > min(allowed, MAX_UNPACKED_BYTES):
                 raise _unusable(file, f"its records would unpack to {unpacked / 1e6:.0f} MB")
             for member in members:
                 yield _content(archive, member)
@@ -239,10 +239,10 @@ def _directory_bytes(stream: BinaryIO) -> int:
 def _content(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes | str:
     try:
         with archive.open(member) as stream:
-            content = stream.read(MOST_BYTES + 1)
+            content = stream.read(MAX_BYTES + 1)
     except _UNREADABLE:
         return "damaged"
-    return f"larger than {MOST_BYTES // 2**20} MiB" if len(content) > MOST_BYTES else content
+    return f"larger than {MAX_BYTES // 2**20} MiB" if len(content) > MAX_BYTES else content
 
 
 def _unusable(file: Path, reason: str) -> ConfigError:

@@ -26,7 +26,7 @@ RECORD = "objects.json"
 # layout=subdirs).
 _NAME = re.compile(r"[0-9a-v]{2}/[0-9a-v]{10,80}")
 # A cell of the real sources has some 600.
-MOST_FILES, MOST_BYTES = 100_000, 8 * GIB
+MAX_FILES, MAX_BYTES = 100_000, 8 * GIB
 _STATS = "ccache.statslog"
 _FOUND = "remote_storage_hit"
 
@@ -88,7 +88,7 @@ def unpack(archive: IO[bytes], folder: Path) -> int:
                     count, size = count + 1, size + entry.size
                     if not (entry.isreg() and _NAME.fullmatch(entry.name)):
                         raise _odd(f"{entry.name!a} is no object of ccache")
-                    if count > MOST_FILES or size > MOST_BYTES:
+                    if count > MAX_FILES or size > MAX_BYTES:
                         raise _odd("there are more of them than any cell has")
                     content = opened.extractfile(entry)
                     assert content is not None

@@ -18,7 +18,7 @@ FOLDER = ".github/workflows"
 TEST, NIGHTLY, CELL = (f"{FOLDER}/{name}.yml" for name in ("test", "nightly", "cell"))
 PATHS = (TEST, NIGHTLY, CELL)
 # docs.github.com, Actions limits: jobs that a matrix generates in one run.
-MOST_CELLS = 256
+MAX_CELLS = 256
 HOSTED = "ubuntu-24.04"
 CPU = ("self-hosted", "linux", "x64")
 GPU = (*CPU, "gpu")
@@ -39,9 +39,9 @@ _FROM_FORK = "github.event.pull_request.head.repo.full_name != github.repository
 
 def files(options: Options) -> dict[str, str]:
     """Return the texts by path in the repository; raise ConfigError for more cells than a matrix may have."""
-    if not options.one_host and len(options.cells) > MOST_CELLS:
+    if not options.one_host and len(options.cells) > MAX_CELLS:
         raise ConfigError(
-            f"{len(options.cells)} cells are selected, GitHub's limit for a matrix is {MOST_CELLS} jobs",
+            f"{len(options.cells)} cells are selected, GitHub's limit for a matrix is {MAX_CELLS} jobs",
             hint="select fewer with --triton, --sm or --cell, or use --one-host",
         )
     nightly = _one_host(options) if options.one_host else _nightly(options)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from ftbuild.models.placement import GpuKind
 
 # Of GPUs, pipeline stages and processes, of rows; of tokens.
-MOST = 1024
+MAX = 1024
 LONGEST = 2**20
 # An int, as config.pbtxt (max_batch_size of model_config.proto) and the backend hold limits.
-LARGEST = 2**31 - 1
+MAX = 2**31 - 1
 IgnoredKeys = Annotated[
     Sequence[str], "key of config.json, not known here, that changes nothing of what is computed (repeatable)"
 ]
@@ -33,12 +33,12 @@ def convert(
     checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
     out: Annotated[Path, "folder to make; the weights lie in <out>/<gpus>-gpu"],
     selection: Selection,
-    gpus: Annotated[int, Range(1, MOST), "GPUs that the weights are split over (tensor parallel)"] = 1,
+    gpus: Annotated[int, Range(1, MAX), "GPUs that the weights are split over (tensor parallel)"] = 1,
     dtype: Annotated[str | None, "fp32 or fp16 (default: the converter's own)"] = None,
     image: Annotated[
         str | None, "SDK image (default: of the newest selected release that converts the model)"
     ] = None,
-    jobs: Annotated[int, Range(1, MOST), "processes of the converter"] = 4,
+    jobs: Annotated[int, Range(1, MAX), "processes of the converter"] = 4,
     ignore_key: IgnoredKeys = (),
     dry_run: Annotated[bool, "print what would be done: needs neither Docker nor network"] = False,
 ) -> int:
@@ -71,16 +71,16 @@ def plan_model(
     checkpoint: Annotated[Path, "folder from Hugging Face, or GPT-J's original step_<n>"],
     selection: Selection,
     model: Annotated[str | None, "model family (default: what the checkpoint is)"] = None,
-    batch: Annotated[int, Range(1, MOST), "rows of prompts that are computed at once"] = 1,
+    batch: Annotated[int, Range(1, MAX), "rows of prompts that are computed at once"] = 1,
     input_len: Annotated[int, Range(1, LONGEST), "tokens of the longest prompt"] = 512,
     output_len: Annotated[
         int | None, Range(1, LONGEST), "tokens of the longest answer (default: 512)"
     ] = None,
     beams: Annotated[int | None, Range(1, 64), "beams of each row (default: 1)"] = None,
-    gpus: Annotated[int, Range(1, MOST), "GPUs of one machine, at most"] = 8,
+    gpus: Annotated[int, Range(1, MAX), "GPUs of one machine, at most"] = 8,
     session_tokens: Annotated[
         int | None,
-        Range(1, LARGEST),
+        Range(1, MAX),
         "tokens of prompt and answer of a slot, of which their number is told (default: 2048)",
     ] = None,
     ignore_key: IgnoredKeys = (),
@@ -160,11 +160,11 @@ def model_repo(
     ] = (),
     gpus: Annotated[
         int | None,
-        Range(1, MOST),
+        Range(1, MAX),
         "which weights, by the GPUs that they are split over (default: what is there)",
     ] = None,
     pipeline: Annotated[
-        int, Range(1, MOST), "pipeline stages; the server then needs gpus x pipeline GPUs"
+        int, Range(1, MAX), "pipeline stages; the server then needs gpus x pipeline GPUs"
     ] = 1,
     dtype: Annotated[str, "what the GPUs compute in: fp16, fp32 or, where the model can, bf16"] = "fp16",
     tokenizer: Annotated[
@@ -174,32 +174,32 @@ def model_repo(
     streamed: Annotated[bool, "answer token by token, over gRPC"] = False,
     bare: Annotated[bool, "the model of token ids alone, without ensemble and tokenizer"] = False,
     max_output_len: Annotated[
-        int, Range(1, LARGEST), "tokens that one request may ask for; more are refused"
+        int, Range(1, MAX), "tokens that one request may ask for; more are refused"
     ] = 2048,
     max_request_seconds: Annotated[
         int,
-        Range(0, LARGEST),
+        Range(0, MAX),
         "seconds after which a batch, or a step of requests in flight, ends the server; 0: never",
     ] = 600,
     max_batch_size: Annotated[
-        int | None, Range(1, LARGEST), "rows of requests computed together (default: upstream's)"
+        int | None, Range(1, MAX), "rows of requests computed together (default: upstream's)"
     ] = None,
     max_batch_tokens: Annotated[
         int,
-        Range(1, LARGEST),
+        Range(1, MAX),
         "tokens of rows, times beams, computed together; requests for more are refused",
     ] = 262_144,
     queue_delay: Annotated[
-        int, Range(0, LARGEST), "milliseconds that a request waits for others of its batch"
+        int, Range(0, MAX), "milliseconds that a request waits for others of its batch"
     ] = 2,
     queue_limit: Annotated[
         int,
-        Range(0, LARGEST),
+        Range(0, MAX),
         "requests that may wait for the model; one more is refused with 503; 0: any number",
     ] = 512,
     queue_timeout: Annotated[
         int,
-        Range(0, LARGEST),
+        Range(0, MAX),
         "seconds that a request may wait until it is refused with 503; it may ask for less; 0: no limit",
     ] = 0,
     priorities: Annotated[
@@ -217,12 +217,12 @@ def model_repo(
     ] = None,
     session_tokens: Annotated[
         int,
-        Range(1, LARGEST),
+        Range(1, MAX),
         "tokens of prompt and answer that each of these has memory for; of t5, half of them for each",
     ] = 2048,
     instances: Annotated[
         int,
-        Range(1, MOST),
+        Range(1, MAX),
         "instances that compute at the same time; those on the same GPUs share the weights",
     ] = 1,
     pooling: Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, MOST_JOBS, ROOT, CaBundle, setting, work_folder
+from ftbuild.cli.options import CONFIG, MAX_JOBS, ROOT, CaBundle, setting, work_folder
 from ftbuild.cli.publishing import Signing, Target
 from ftbuild.cli.selection import Selection, revision
 from ftbuild.cli.taking import OWN_MEANS, Taking
@@ -40,7 +40,7 @@ def nightly(
     taking: Taking = OWN_MEANS,
     jobs: Annotated[
         int | None,
-        Range(1, MOST_JOBS),
+        Range(1, MAX_JOBS),
         "compile jobs of all cells together, on each builder (default: from its machine's cores and memory)",
     ] = None,
     parallel: Annotated[
@@ -126,10 +126,10 @@ def _wanted(words: Sequence[str]) -> list[Wanted]:
     wanted: dict[str, Wanted] = {}
     for word in words:
         name, given, jobs = word.partition("=")
-        fits = jobs.isascii() and jobs.isdecimal() and not Range(1, MOST_JOBS).complaint(int(jobs))
+        fits = jobs.isascii() and jobs.isdecimal() and not Range(1, MAX_JOBS).complaint(int(jobs))
         if name.startswith("-") or not name or (given and not fits):
             raise ConfigError(
-                f"--builder must be NAME or NAME=JOBS, not {quoted(word)}", hint=f"JOBS: 1 to {MOST_JOBS}"
+                f"--builder must be NAME or NAME=JOBS, not {quoted(word)}", hint=f"JOBS: 1 to {MAX_JOBS}"
             )
         if name in wanted:
             raise ConfigError(f"--builder names {quoted(name)} twice", hint="name each builder once")

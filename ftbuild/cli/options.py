@@ -28,10 +28,10 @@ Format = Annotated[Literal["human", "json"], "human or json"]
 ConfigFolder = Annotated[Path, "folder of the configuration (default: buildcfg, or FTBUILD_CONFIG)"]
 Releases = Annotated[Sequence[str], "Triton release, for instance 22.12 (repeatable)"]
 # Each job opens a file for every slot (dockerfiles/steps/slot.py), and 1024 is a usual limit of open files.
-MOST_JOBS = 1000
+MAX_JOBS = 1000
 Jobs = Annotated[
     int | None,
-    Range(1, MOST_JOBS),
+    Range(1, MAX_JOBS),
     "compile jobs at a time (default: from the engine's cores and memory)",
 ]
 CaBundle = Annotated[

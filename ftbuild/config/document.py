@@ -18,8 +18,8 @@ from ftbuild.errors import ConfigError
 from ftbuild.host import reading
 
 # The largest file of ours has 1,150 values, with those that aliases repeat, in 8 levels.
-MOST_VALUES = 10_000
-MOST_LEVELS = 40
+MAX_VALUES = 10_000
+MAX_LEVELS = 40
 _DECIMAL = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,17})")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9_]+")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
@@ -104,8 +104,8 @@ class _Loader(*_Bases):  # type: ignore[misc]  # bases of which only the machine
                 raise _refused(event, f"&{event.anchor} contains itself")
             self._count(event, self._sizes.get(str(event.anchor), 1))
             return self._composed(parent, index)
-        if len(self._open) == MOST_LEVELS:
-            raise _refused(event, f"more than {MOST_LEVELS} levels")
+        if len(self._open) == MAX_LEVELS:
+            raise _refused(event, f"more than {MAX_LEVELS} levels")
         before = self._values
         self._count(event, 1)
         self._open.append(event.anchor)
@@ -121,8 +121,8 @@ class _Loader(*_Bases):  # type: ignore[misc]  # bases of which only the machine
 
     def _count(self, event: yaml.Event, more: int) -> None:
         self._values += more
-        if self._values > MOST_VALUES:
-            raise _refused(event, f"more than {MOST_VALUES} values, with those that aliases repeat")
+        if self._values > MAX_VALUES:
+            raise _refused(event, f"more than {MAX_VALUES} values, with those that aliases repeat")
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """Construct a mapping whose keys are plain values, each of them once."""

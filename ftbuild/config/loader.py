@@ -36,8 +36,8 @@ M = TypeVar("M", bound=Model)
 OWN = Path(__file__).resolve().parents[2] / "buildcfg"
 
 # What a person can read; a file that is wrong throughout has one cause.
-MOST_COMPLAINTS = 10
-MOST_CHARACTERS = 300
+MAX_COMPLAINTS = 10
+MAX_CHARACTERS = 300
 _ABSENT = object()
 _HINT = "docs/configuration.md lists every key"
 
@@ -67,7 +67,7 @@ def load(folder: Path) -> Config:
     )
     found = [
         f"{documents[wrong.file].place(*wrong.keys)}: {wrong.message}"
-        for wrong in islice(contradictions(config), MOST_COMPLAINTS + 1)
+        for wrong in islice(contradictions(config), MAX_COMPLAINTS + 1)
     ]
     if found:
         raise ConfigError(_shortened(found), hint=_HINT)
@@ -97,7 +97,7 @@ def _explained(invalid: ValidationError, read: Document) -> list[str]:
         keys = tuple(_keys(error["loc"], read.data, missing=error["type"] == "missing"))
         message = _FRIENDLY.get(error["type"], _plain_message)(dict(error))
         found.setdefault(keys, []).append(message)
-        if len(found) > MOST_COMPLAINTS:
+        if len(found) > MAX_COMPLAINTS:
             break
     return [
         f"{read.place(*keys)}: {'.'.join(keys) or 'the file'}: {' or '.join(dict.fromkeys(messages))}"
@@ -120,10 +120,10 @@ def _keys(location: Sequence[str | int], data: Any, *, missing: bool) -> Iterato
 
 def _shortened(complaints: list[str]) -> str:
     lines = [
-        line if len(line) <= MOST_CHARACTERS else f"{line[:MOST_CHARACTERS]}..."
-        for line in complaints[:MOST_COMPLAINTS]
+        line if len(line) <= MAX_CHARACTERS else f"{line[:MAX_CHARACTERS]}..."
+        for line in complaints[:MAX_COMPLAINTS]
     ]
-    return "\n".join([*lines, *(["and more"] if len(complaints) > MOST_COMPLAINTS else [])])
+    return "\n".join([*lines, *(["and more"] if len(complaints) > MAX_COMPLAINTS else [])])
 
 
 def _plain_message(error: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ ROOT = "0"
 SCRIPT_SECONDS = 600
 SHOWN_LINES = 5
 # Upstream's converters start a process for each CPU, torch a thread.
-MOST_PROCESSES = 4096
+MAX_PROCESSES = 4096
 # What the engine and the rest of the machine keep.
 RESERVED_MEMORY = 2**30
 _REPEAT = "docker run the image and repeat it by hand"
@@ -145,7 +145,7 @@ def created(
             cap_drop=["ALL"],
             cap_add=["DAC_OVERRIDE"] if options.get("user") == ROOT else [],
             security_opt=["no-new-privileges"],
-            pids_limit=MOST_PROCESSES,
+            pids_limit=MAX_PROCESSES,
             mem_limit=_spare_memory(client),
             labels=daemon.throw_away_labels(role),
             **options,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable
 
 # The most processes on one GPU, the most GPUs, and what NVML says where it does not know (nvml.h).
-MOST_PROCESSES, MOST_GPUS, UNKNOWN = 1024, 64, 2**64 - 1
+MAX_PROCESSES, MAX_GPUS, UNKNOWN = 1024, 64, 2**64 - 1
 # The same list in two versions of the driver, with one layout (nvmlProcessInfo_t).
 LISTS = ("nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetComputeRunningProcesses_v2")
 
@@ -83,7 +83,7 @@ def of_each(nvml: ctypes.CDLL, index: int) -> dict[int, int]:
     if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
         return {}
     for name in LISTS:
-        count, found = ctypes.c_uint(MOST_PROCESSES), (Process * MOST_PROCESSES)()
+        count, found = ctypes.c_uint(MAX_PROCESSES), (Process * MAX_PROCESSES)()
         call = getattr(nvml, name, None)
         if call and not call(device, ctypes.byref(count), found):
             return {each.pid: each.used for each in found[: count.value] if each.used != UNKNOWN}
@@ -106,7 +106,7 @@ def tells(nvml: ctypes.CDLL, cuda: ctypes.CDLL) -> bool:
     first = threading.Thread(target=use)
     first.start()
     first.join()
-    listed = [pid for index in range(MOST_GPUS) for pid, used in of_each(nvml, index).items() if used]
+    listed = [pid for index in range(MAX_GPUS) for pid, used in of_each(nvml, index).items() if used]
     return codes == [0] and len(listed) == 1 and listed[0] in own
 
 

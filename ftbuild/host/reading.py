@@ -11,7 +11,7 @@ from pathlib import Path
 from ftbuild.errors import ConfigError, HostError
 
 # The largest of ours, the lock of Debian packages, has 55 kB.
-MOST_BYTES = 1_000_000
+MAX_BYTES = 1_000_000
 # Tabs and line ends apart, no text has a use for control characters, and terminals obey them.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 # Errors that a wrong path causes; any other one is the machine's.
@@ -25,7 +25,7 @@ _WRONG_PATH = {
 }
 
 
-def read_bytes(file: Path, *, most: int = MOST_BYTES) -> bytes:
+def read_bytes(file: Path, *, most: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file.
 
     Raises ConfigError when there is none or it has more than `most` bytes, HostError when it cannot be read.
@@ -48,7 +48,7 @@ def read_bytes(file: Path, *, most: int = MOST_BYTES) -> bytes:
     return content
 
 
-def read_text(file: Path, *, most: int = MOST_BYTES) -> str:
+def read_text(file: Path, *, most: int = MAX_BYTES) -> str:
     """Return the text of a regular file, which is UTF-8 (with or without byte order mark).
 
     Raises ConfigError, with the line, for other encodings and control characters; errors as `read_bytes`.

@@ -33,7 +33,7 @@ from ftbuild.models.concluding import OPTION, Conclusion, Found, Sources
 
 # FOLDER may be a repository: model, version, <n>-gpu.
 _DEPTH = 3
-_MOST_FOLDERS = 1000
+_MAX_FOLDERS = 1000
 _NAMED = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _GIVEN = re.compile(r"((?:[A-Za-z0-9_-]+\.)?[A-Za-z0-9_]+)=([^\n]{1,200})")
 _CHECKPOINT = "model_checkpoint_path"
@@ -159,9 +159,9 @@ def _locate(folder: Path, models: ModelsConfig, gpus: int | None) -> Path:
 
 def _folders(folder: Path) -> Iterator[Path]:
     for count, (inside, below, _) in enumerate(os.walk(folder)):
-        if count == _MOST_FOLDERS:
+        if count == _MAX_FOLDERS:
             raise ConfigError(
-                f"more than {_MOST_FOLDERS} folders",
+                f"more than {_MAX_FOLDERS} folders",
                 where=str(folder),
                 hint="--adopt the weights' own folder",
             )

@@ -28,7 +28,7 @@ FROM_ZERO = frozenset({"start", "end", "rotary", "parallel", "gated", "norm_firs
 # Facts that are ids of tokens, of which config.json may have a list.
 TOKENS = frozenset({"start", "end"})
 # What a real number of a model may be: FasterTransformer computes with float.
-SMALLEST, LARGEST = 1e-30, 1e30
+MIN, MAX = 1e-30, 1e30
 
 
 @dataclass(frozen=True)
@@ -273,7 +273,7 @@ def _real(file: Path, found: Mapping[str, Any], alternatives: Iterable[str | flo
         value = settings.value(found, each) if isinstance(each, str) else each
         if value is None:
             continue
-        if isinstance(value, int | float) and not isinstance(value, bool) and SMALLEST < value < LARGEST:
+        if isinstance(value, int | float) and not isinstance(value, bool) and MIN < value < MAX:
             return float(value)
         raise ConfigError(
             f"{each} is {untrusted.shown(value)}, not a number above 0", where=str(file), hint=FETCH_AGAIN

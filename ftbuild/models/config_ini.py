@@ -17,7 +17,7 @@ from ftbuild.models import untrusted
 
 FILE = "config.ini"
 # More than any of these models is split over.
-MOST_GPUS = 1024
+MAX_GPUS = 1024
 _FOLDER = re.compile(r"([1-9][0-9]{0,3})-gpu")
 _WHOLE = re.compile(r"-?[0-9]{1,10}")
 # A section of config.ini -> the family, a folder of upstream's all_models (FT v5.3 *TritonModel.cc). T5 of
@@ -95,10 +95,10 @@ class ConvertedModel:
     def _at(self, key: str, low: int = 0) -> int:
         written = self.values[key]
         with contextlib.suppress(ValueError):
-            if low <= (found := whole_number(written)) <= untrusted.LARGEST:
+            if low <= (found := whole_number(written)) <= untrusted.MAX:
                 return found
         raise ConfigError(
-            f"{key} is {untrusted.shown(written)}, not a whole number from {low} to {untrusted.LARGEST}",
+            f"{key} is {untrusted.shown(written)}, not a whole number from {low} to {untrusted.MAX}",
             where=str(self.folder / FILE),
             hint=_CONVERT,
         )
@@ -208,9 +208,7 @@ def added_context(folder: Path, settings: Mapping[str, object]) -> dict[str, dic
     if any(config.has_option(section, key) for key in (*POSITIONS, CONTEXT)):
         return {}
     named = (settings.get(key) for key in _CONTEXTS)
-    found = next(
-        (number for number in named if type(number) is int and 0 < number <= untrusted.LARGEST), None
-    )
+    found = next((number for number in named if type(number) is int and 0 < number <= untrusted.MAX), None)
     return {section: {CONTEXT: str(found)}} if found else {}
 
 
@@ -287,11 +285,11 @@ def check_pipeline(model: ConvertedModel, pipeline_para: int) -> None:
     Each stage runs ceil(layers / stages) layers but holds a cache for floor(layers / stages) of them
     (FT v5.3 GptJDecoder.cc:96, GptJ.cc:88).
     """
-    if not 0 < pipeline_para <= MOST_GPUS:
+    if not 0 < pipeline_para <= MAX_GPUS:
         raise ConfigError(
             f"{pipeline_para} is not a number of pipeline stages",
             where="--pipeline",
-            hint=f"1 to {MOST_GPUS}",
+            hint=f"1 to {MAX_GPUS}",
         )
     if model.layers % pipeline_para:
         raise ConfigError(

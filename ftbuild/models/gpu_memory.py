@@ -26,7 +26,7 @@ RESERVE_BYTES = 1564 * 2**20
 # Of the memory that is free once the weights are loaded, what slots may take, and their number at most
 # (patches/ft/0510, slotsThatFit). The instance that computes them has a workspace of cuBLAS, too.
 SLOTS_SHARE = (3, 4)
-MOST_SLOTS = 64
+MAX_SLOTS = 64
 SLOT_TOKENS = 2048
 # FT pads the vocabulary of fp16 so that each GPU's share is a multiple of this (FT v5.3 GptJ.cc:265-269).
 VOCABULARY_MULTIPLE: Mapping[str, int] = MappingProxyType({"fp16": 8})
@@ -71,7 +71,7 @@ class Footprint:
         """
         free = max(0, memory - self.weights - self.reserve - 2 * CUBLAS_BYTES)
         share, of = SLOTS_SHARE
-        return min(MOST_SLOTS, free // of * share // self.slot) if self.slot else 0
+        return min(MAX_SLOTS, free // of * share // self.slot) if self.slot else 0
 
 
 def rules(models: ModelsConfig, family: str) -> GpuMemory | None:

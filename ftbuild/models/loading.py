@@ -14,7 +14,7 @@ from ftbuild.config.checkpoints import Fact
 from ftbuild.config.families import Instead, LoadedPart
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, formula, untrusted
-from ftbuild.models.weights import GPUS, MOST_FILES
+from ftbuild.models.weights import GPUS, MAX_FILES
 
 # How converters that copy config.json write its null.
 ABSENT = "None"
@@ -119,10 +119,8 @@ class Numbers:
             number = config_ini.number(written)
         except ValueError:
             number = -1
-        if not 0 <= number <= untrusted.LARGEST:
-            raise ValueError(
-                f"{key} is {untrusted.shown(written)}, not a whole number up to {untrusted.LARGEST}"
-            )
+        if not 0 <= number <= untrusted.MAX:
+            raise ValueError(f"{key} is {untrusted.shown(written)}, not a whole number up to {untrusted.MAX}")
         return number
 
 
@@ -202,10 +200,10 @@ def expected(part: LoadedPart, known: Numbers, item_type: str) -> list[Files]:
     gpus = known.given[GPUS]
     tables = list(_tables(part, known))
     total = sum(len(layers) * (gpus if GPUS in _COUNTER.findall(name) else 1) for name, _, layers in tables)
-    if total > MOST_FILES:
+    if total > MAX_FILES:
         most = max(len(layers) for *_, layers in tables)
         raise ConfigError(
-            f"{most} layers on {gpus} GPUs: {total} weight files, more than the {MOST_FILES} of any model",
+            f"{most} layers on {gpus} GPUs: {total} weight files, more than the {MAX_FILES} of any model",
             hint=f"check the numbers in {config_ini.FILE}",
         )
     types = {name: kind for other in part.instead for name, kind in other.types.items()}
@@ -237,14 +235,14 @@ def _tables(part: LoadedPart, known: Numbers) -> Iterator[tuple[str, str, Sequen
         listed = _listed(known.values.get(other.layers, "")) if other.layers else None
         for pattern in other.replaces:
             # All layers of an unlikely model are too many for a set; `expected` refuses it.
-            chosen = _layers(pattern, known)[: MOST_FILES + 1]
+            chosen = _layers(pattern, known)[: MAX_FILES + 1]
             without.setdefault(pattern, set()).update(chosen if listed is None else listed)
         for pattern, size in other.files.items():
             every = _layers(pattern, known)
             yield pattern, size, every if listed is None else sorted(n for n in listed if n in every)
     for pattern, size in (*read_files(part).items(), *part.more.items()):
         less, every = without.get(pattern), _layers(pattern, known)
-        yield pattern, size, [n for n in every[: MOST_FILES + 1] if n not in less] if less else every
+        yield pattern, size, [n for n in every[: MAX_FILES + 1] if n not in less] if less else every
 
 
 def _layers(pattern: str, known: Numbers) -> range:
@@ -270,7 +268,7 @@ def _prompts(part: LoadedPart, known: Numbers, item_type: str) -> Iterator[Files
     if part.prompts is None:
         return
     tables = part.prompts.files.get(_of_key(known.values, part.prompts.kind), {})
-    count = min(_of_key(known.values, part.prompts.count), MOST_FILES) if tables else 0
+    count = min(_of_key(known.values, part.prompts.count), MAX_FILES) if tables else 0
     for section in (f"task_{index}" for index in range(count)):
         name = known.values.get(f"{section}.task_name")
         if not untrusted.is_file_name(name):
@@ -297,4 +295,4 @@ def _of_key(values: Mapping[str, str], key: str) -> int:
 
 def _listed(text: str) -> set[int]:
     """Return the numbers in a list, as FasterTransformer finds them (patches/ft/0460)."""
-    return {int(number) for number in _NUMBERS.findall(text)[:MOST_FILES]}
+    return {int(number) for number in _NUMBERS.findall(text)[:MAX_FILES]}

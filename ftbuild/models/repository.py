@@ -52,7 +52,7 @@ EXPERTS = "0460-gpt-experts.patch"
 # The patch of the backend that computes requests from the step at which they come.
 IN_FLIGHT = "0250-in-flight-requests.patch"
 STAGES_NEVER_RUN = (
-    f"no model over more than {triton.MOST_STAGES_TOGETHER} pipeline stages was ever run on GPUs"
+    f"no model over more than {triton.MAX_STAGES_TOGETHER} pipeline stages was ever run on GPUs"
 )
 
 
@@ -199,7 +199,7 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
             vector_models.write(folder, around, weights.folder, options.vectors, read)
         else:
             ensemble.write(folder, around, read)
-    if options.pipeline > triton.MOST_STAGES_TOGETHER:
+    if options.pipeline > triton.MAX_STAGES_TOGETHER:
         warnings = (STAGES_NEVER_RUN, *warnings)
     gpus = weights.tensor_para * options.pipeline
     return ModelRepository(options.out, (*around, config_pbtxt.MODEL), gpus, warnings)

@@ -35,7 +35,7 @@ TOKENIZERS: Sequence[Sequence[str]] = ((WHOLE,), (VOCABULARY, MERGES))
 TEMPLATE = "chat_template.jinja"
 REFINING = (ADDED, SPECIAL, CONFIG, TEMPLATE)
 # Of one that is added to a vocabulary: the library compiles it, which takes half a minute for 40,000.
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 ANOTHER = "name the tokenizer of the checkpoint that was converted"
 SAVE = (
     "transformers' AutoTokenizer.from_pretrained(FOLDER).save_pretrained(OTHER) writes a tokenizer.json that "
@@ -278,9 +278,9 @@ def _second(pair: object) -> int:
 
 
 def _text(file: Path, text: object) -> str:
-    if not isinstance(text, str) or len(text) > MOST_CHARACTERS:
+    if not isinstance(text, str) or len(text) > MAX_CHARACTERS:
         raise ConfigError(
-            f"an added token is {untrusted.shown(text)}, not a text of at most {MOST_CHARACTERS} characters",
+            f"an added token is {untrusted.shown(text)}, not a text of at most {MAX_CHARACTERS} characters",
             where=str(file),
             hint=ANOTHER,
         )
@@ -288,6 +288,6 @@ def _text(file: Path, text: object) -> str:
 
 
 def _id(file: Path, token: str, number: object) -> int:
-    if type(number) is int and 0 <= number <= untrusted.LARGEST:
+    if type(number) is int and 0 <= number <= untrusted.MAX:
         return number
     return untrusted.whole_number(number, f"the id of {untrusted.shown(token)}", file, ANOTHER)

@@ -23,9 +23,9 @@ JSON_BYTES = 16 * 2**20
 # config.ini and config.pbtxt have some kilobytes, and their parsers take a second for a megabyte.
 SETTINGS_BYTES = 2**18
 # Whole numbers of FasterTransformer are `int`.
-LARGEST = 2**31 - 1
+MAX = 2**31 - 1
 # A checkpoint has some hundreds of files at most, in two or three folders.
-MOST_FILES, MOST_DEPTH = 100_000, 50
+MAX_FILES, MAX_DEPTH = 100_000, 50
 # NAME_MAX of Linux' file systems, in bytes.
 LONGEST_NAME = 255
 _SNAPSHOTS, _BLOBS = "snapshots", "blobs"
@@ -82,9 +82,9 @@ def _parsed(content: bytes, file: Path, what: str, hint: str) -> Any:
 
 def whole_number(value: object, name: str, where: Path, hint: str, *, low: int = 0) -> int:
     """Return a value of JSON as a number; ConfigError unless it is whole, at least `low` and of 32 bits."""
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= LARGEST:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= MAX:
         raise ConfigError(
-            f"{name} is {shown(value)}, not a whole number from {low} to {LARGEST}",
+            f"{name} is {shown(value)}, not a whole number from {low} to {MAX}",
             where=str(where),
             hint=hint,
         )
@@ -153,9 +153,9 @@ def walk(folder: Path) -> Iterator[Path]:
             what = f"the folder cannot be read: {unreadable.strerror}"
             raise HostError(what, where=plain(str(inside))) from unreadable
         found += len(entries)
-        if depth > MOST_DEPTH or found > MOST_FILES:
+        if depth > MAX_DEPTH or found > MAX_FILES:
             raise ConfigError(
-                f"more than {MOST_FILES} files, or {MOST_DEPTH} folders in each other, are no model",
+                f"more than {MAX_FILES} files, or {MAX_DEPTH} folders in each other, are no model",
                 where=str(folder),
                 hint="name the folder of the model itself",
             )

@@ -216,7 +216,7 @@ def _embedding(
 
 
 def _checking(weights: config_ini.ConvertedModel, known: Vectors, longest: int | None) -> ModelConfig:
-    most = known.longest or untrusted.LARGEST
+    most = known.longest or untrusted.MAX
     return _first(
         {"vocabulary": str(_number(weights, "vocab_size")), LONGEST: str(min(most, longest or most))}
     )

@@ -24,7 +24,7 @@ WEIGHTS = (
     "pytorch_model.bin",
     "pytorch_model.bin.index.json",
 )
-MOST_SHARDS = 1000
+MAX_SHARDS = 1000
 _BROKEN_ZIP = (zipfile.BadZipFile, NotImplementedError, ValueError, OverflowError, struct.error)
 METADATA = "__metadata__"
 _LFS = b"version https://git-lfs"
@@ -63,9 +63,9 @@ def find(folder: Path) -> Iterator[Path]:
             hint=FETCH_AGAIN,
         )
     names = sorted(set(listed.values()))
-    if not 0 < len(names) <= MOST_SHARDS:
+    if not 0 < len(names) <= MAX_SHARDS:
         raise ConfigError(
-            f"not an index of weights: it names {len(names)} files, not 1 to {MOST_SHARDS}",
+            f"not an index of weights: it names {len(names)} files, not 1 to {MAX_SHARDS}",
             where=str(index),
             hint=FETCH_AGAIN,
         )

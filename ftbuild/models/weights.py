@@ -19,7 +19,7 @@ from ftbuild.models import config_ini, formula, untrusted
 ITEM_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 GPUS = "gpus"
 # Three times those of 200 layers on 64 GPUs.
-MOST_FILES = 250_000
+MAX_FILES = 250_000
 _COUNTER = re.compile(r"{(\w+)}")
 
 
@@ -35,10 +35,10 @@ def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_typ
     """
     numbers = {**facts, GPUS: gpus}
     counted = [math.prod(numbers[c] for c in _COUNTER.findall(pattern)) for pattern in converter.files]
-    if sum(counted) > MOST_FILES:
+    if sum(counted) > MAX_FILES:
         factors = ", ".join(f"{numbers[c]} {c}" for c in _counters(converter))
         raise ConfigError(
-            f"{factors}: {sum(counted)} weight files, more than the {MOST_FILES} of any model",
+            f"{factors}: {sum(counted)} weight files, more than the {MAX_FILES} of any model",
             hint="check the numbers in the checkpoint's configuration, and --gpus",
         )
     found: dict[str, int] = {}

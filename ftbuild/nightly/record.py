@@ -38,7 +38,7 @@ def _time(text: str) -> str:
 Time = Annotated[str, AfterValidator(_time)]
 Seconds = Annotated[float, Field(allow_inf_nan=False)]
 # A cell that compiled everything has some 400 units of three values, and 100 KB.
-MOST_BYTES, MOST_VALUES = 64 * MIB, 2_000_000
+MAX_BYTES, MAX_VALUES = 64 * MIB, 2_000_000
 _FEW = Field(max_length=100_000, fail_fast=True)
 
 
@@ -260,10 +260,10 @@ class NightlyRun:
 def read(folder: Path) -> NightlyRun:
     """Read what `NightlyRun.write` wrote; ValueError if it is not a report."""
     with (folder / FILE).open("rb") as stream:
-        content = stream.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise ValueError(f"it has more than {MOST_BYTES} bytes")
-    return bounded_json.adapted(_RUN, content, MOST_VALUES)
+        content = stream.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise ValueError(f"it has more than {MAX_BYTES} bytes")
+    return bounded_json.adapted(_RUN, content, MAX_VALUES)
 
 
 _RUN: TypeAdapter[NightlyRun] = TypeAdapter(NightlyRun)

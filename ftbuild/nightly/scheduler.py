@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 Audit = Callable[[], Sequence[CheckResult]]
 # A cell that so many builders did not survive is not tried on the next one.
-MOST_LOST = 3
+MAX_LOST = 3
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class _Dealer:
             if self.waiting.lose(share.name):
                 self.recorder.lose(share.name, lost.why)
             again = Turn(turn.plan, lost.record, (*turn.lost, share.name))
-            if len(again.lost) < MOST_LOST:
+            if len(again.lost) < MAX_LOST:
                 return again
             record = _given_up(again)
         self.recorder.enter(record)
@@ -155,7 +155,7 @@ def _given_up(turn: Turn) -> CellRecord:
     record, code = turn.record or cell.blank(turn.plan), HostError.exit_code
     state, reason = outcome(code)
     lost = f"the builders {', '.join(turn.lost)} were lost while they built it" if turn.lost else ""
-    detail = lost if len(turn.lost) >= MOST_LOST else "; ".join(filter(None, ["no builder is left", lost]))
+    detail = lost if len(turn.lost) >= MAX_LOST else "; ".join(filter(None, ["no builder is left", lost]))
     hint = "\n  next:  docker buildx ls shows which builders answer; invoke nightly --resume continues"
     return replace(record, state=state, reason=reason, exit_code=code, detail=f"{detail}{hint}")
 

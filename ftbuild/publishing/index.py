@@ -33,7 +33,7 @@ from ftbuild.text.units import MIB
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
 _MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
 # An image takes some 1000 bytes.
-MOST_BYTES = 16 * MIB
+MAX_BYTES = 16 * MIB
 # Annotations are set by whoever may push: nothing that a terminal or Markdown would act on gets through.
 Word = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.:/-]{1,255}$")]
 Sentence = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9_.,:;/ -]{0,255}$")]
@@ -187,7 +187,7 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
 def from_file(file: Path) -> tuple[Entry, ...]:
     """Read an index.json; ConfigError if it cannot be read."""
     try:
-        return from_json(reading.read_text(file, most=MOST_BYTES))
+        return from_json(reading.read_text(file, most=MAX_BYTES))
     except (FtbuildError, bounded_json.Unfit) as wrong:
         why = wrong.what if isinstance(wrong, FtbuildError) else wrong
         raise ConfigError(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 # That of an SDK image has 300 KB: some 600 packages of six fields.
-MOST_BYTES, MOST_VALUES = 16 * MIB, 500_000
+MAX_BYTES, MAX_VALUES = 16 * MIB, 500_000
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ _STORED: TypeAdapter[StoredInventory] = TypeAdapter(StoredInventory)
 def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
     """Return the inventory in a cell's folder if it is about the image with these ids, else None."""
     try:
-        content = reading.read_bytes(_file(folder, product), most=MOST_BYTES)
-        found = bounded_json.adapted(_STORED, content, MOST_VALUES)
+        content = reading.read_bytes(_file(folder, product), most=MAX_BYTES)
+        found = bounded_json.adapted(_STORED, content, MAX_VALUES)
     except (FtbuildError, bounded_json.Unfit):
         return None
     return found.inventory if found.image in ids else None

@@ -17,7 +17,7 @@ from ftbuild.registry.malformed import Malformed
 from ftbuild.text.units import GIB, MIB
 
 # The SDK image of 22.12 has 6 GB in all.
-MOST_BYTES = 64 * GIB
+MAX_BYTES = 64 * GIB
 _PIECE_BYTES = 4 * MIB
 _GZIP = 16 + zlib.MAX_WBITS
 _HINT = "invoke registry.stage where the image was built, and bring its pushed.json with the records"
@@ -60,11 +60,11 @@ def unpacked(repository: Repository, layer: Part, where: str) -> Iterator[bytes]
 
 
 def _digest(pieces: Iterable[bytes], algorithm: str, where: str) -> str:
-    sum_, left = hashlib.new(algorithm), MOST_BYTES
+    sum_, left = hashlib.new(algorithm), MAX_BYTES
     for content in pieces:
         left -= len(content)
         if left < 0:
-            raise Malformed(f"a layer unpacks to more than {MOST_BYTES} bytes", where=where)
+            raise Malformed(f"a layer unpacks to more than {MAX_BYTES} bytes", where=where)
         sum_.update(content)
     return f"{algorithm}:{sum_.hexdigest()}"
 

@@ -36,7 +36,7 @@ TITLE = "org.opencontainers.image.title"
 FOLDER = "models"
 SCHEME = "oci://"
 # A layer is in memory while it is sent. Storage drivers take some 120 layers.
-LAYER_BYTES, MOST_LAYERS = 512 * 2**20, 100
+LAYER_BYTES, MAX_LAYERS = 512 * 2**20, 100
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 
@@ -185,7 +185,7 @@ def _models(folder: Path) -> list[str]:
 
 def _divided(files: Sequence[tuple[str, int]]) -> Iterator[list[str]]:
     """Yield the files of each layer: few enough layers, none larger than it has to be."""
-    most = max(LAYER_BYTES, sum(count for _, count in files) // MOST_LAYERS)
+    most = max(LAYER_BYTES, sum(count for _, count in files) // MAX_LAYERS)
     part, held = list[str](), 0
     for name, count in files:
         if part and held + count > most:

@@ -155,7 +155,7 @@ def _layer(repository: Repository, digest: str) -> Part:
     if found is None:
         raise PublishError("the registry does not have them any more", where=where)
     layers = found.content.layers or []
-    if len(layers) != 1 or layers[0].media_type != LAYER or layers[0].size > objects.MOST_BYTES:
+    if len(layers) != 1 or layers[0].media_type != LAYER or layers[0].size > objects.MAX_BYTES:
         raise Malformed("what is under their digest are no objects", where=where)
     return layers[0]
 

@@ -22,7 +22,7 @@ from ftbuild.registry.malformed import Malformed
 OF = "vnd.docker.reference.digest"
 _TYPE, _ATTESTATION = "vnd.docker.reference.type", "attestation-manifest"
 # SBOM, provenance, known holes and what BuildKit writes: no tool makes more of one image.
-MOST_STATEMENTS = 20
+MAX_STATEMENTS = 20
 _HINT = "delete the tag in the registry once you know who set it, then try again"
 
 
@@ -91,9 +91,9 @@ def statements(repository: Repository, pushed: RemoteImage) -> Iterator[bytes]:
         if (part.annotations or {}).get(OF) == pushed.image.descriptor.digest:
             attestation = repository.manifest(part.digest)
             layers = (attestation.content.layers or []) if attestation else []
-            if len(layers) > MOST_STATEMENTS:
+            if len(layers) > MAX_STATEMENTS:
                 raise Malformed(
-                    f"an image has more than {MOST_STATEMENTS} statements",
+                    f"an image has more than {MAX_STATEMENTS} statements",
                     where=f"{repository.name}@{part.digest}",
                     hint=_HINT,
                 )

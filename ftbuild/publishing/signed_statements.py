@@ -22,9 +22,9 @@ from ftbuild.text.reporter import Reporter
 # cosign's own words for predicate types (`cosign attest --help`).
 _KINDS = {sbom.PREDICATE: "spdxjson", provenance.PREDICATE: "slsaprovenance1", vex.PREDICATE: "openvex"}
 # The public log takes no larger ones (rekor's max_attestation_size).
-MOST_LOGGED_BYTES = 100_000
+MAX_LOGGED_BYTES = 100_000
 # An SBOM of ours has some 20,000.
-MOST_VALUES = 500_000
+MAX_VALUES = 500_000
 
 
 def gate(name: str) -> str:
@@ -40,7 +40,7 @@ def attach(session: PublishSession, digest: str, signer: Signer, report: Reporte
     repository = session.repository
     name = f"{repository.name}@{digest}"
     for kind, predicate in _predicates(repository, digest):
-        if signer.is_logged and len(predicate) > MOST_LOGGED_BYTES:
+        if signer.is_logged and len(predicate) > MAX_LOGGED_BYTES:
             report(f"the statement {kind} is too large for the public log, and stays unsigned")
             continue
         with tempfile.TemporaryDirectory(prefix="ftbuild-") as folder:
@@ -59,7 +59,7 @@ def _predicates(repository: Repository, digest: str) -> Iterator[tuple[str, byte
         raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
     seen, records = set[str](), dict[str, str]()
     for text in remote_image.statements(repository, found):
-        said = bounded_json.loads(text, MOST_VALUES)
+        said = bounded_json.loads(text, MAX_VALUES)
         kind = said.get("predicateType") if isinstance(said, dict) else None
         if kind in _KINDS and kind not in seen:  # the first of a kind is ours
             seen.add(kind)

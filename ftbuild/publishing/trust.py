@@ -25,7 +25,7 @@ from ftbuild.registry.client import Repository
 from ftbuild.text import bounded_json
 
 # An SBOM of ours has some 20,000.
-MOST_VALUES = 500_000
+MAX_VALUES = 500_000
 _HINT = (
     "an immutable tag never changes: find out who set it; if an interrupted run or somebody else did, delete "
     "both tags of the pair in the registry, then publish again"
@@ -166,7 +166,7 @@ def _is_pair(parts: Sequence[Part], image: str, config: ImageConfig) -> bool:
 
 def _type(statement: bytes) -> object:
     try:
-        return bounded_json.loads(statement, MOST_VALUES)["predicateType"]
+        return bounded_json.loads(statement, MAX_VALUES)["predicateType"]
     except (ValueError, LookupError, TypeError):
         return None
 
@@ -175,7 +175,7 @@ def _is_about(statement: bytes, digest: str) -> bool:
     """Return whether every subject of an in-toto statement is the manifest of this digest."""
     algorithm, _, value = digest.partition(":")
     try:
-        subjects = bounded_json.loads(statement, MOST_VALUES)["subject"]
+        subjects = bounded_json.loads(statement, MAX_VALUES)["subject"]
         return bool(subjects) and all(subject["digest"] == {algorithm: value} for subject in subjects)
     except (ValueError, LookupError, TypeError):
         return False

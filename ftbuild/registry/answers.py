@@ -16,14 +16,14 @@ from ftbuild.text import bounded_json, terminal
 # image-spec v1.1, descriptor.md, "Registered Algorithms".
 DIGEST = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _MEDIA_TYPE = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+")
-LARGEST_SIZE = 1 << 50
+MAX_SIZE = 1 << 50
 
 Digest = Annotated[str, StringConstraints(pattern=rf"^(?:{DIGEST.pattern})$", max_length=140)]
 MediaType = Annotated[str, StringConstraints(pattern=rf"^(?:{_MEDIA_TYPE.pattern})?$", max_length=255)]
-Size = Annotated[int, Field(ge=0, le=LARGEST_SIZE)]
+Size = Annotated[int, Field(ge=0, le=MAX_SIZE)]
 Annotations = Annotated[dict[str, str], Field(max_length=10_000, fail_fast=True)]
 # A page of tags has nothing else, and a registry may put all tags of a repository on one.
-MOST_VALUES = 500_000
+MAX_VALUES = 500_000
 
 
 class _Answer(BaseModel):
@@ -103,7 +103,7 @@ class ImageConfig(_Answer):
 class TagList(_Answer):
     """One page of the tags of a repository."""
 
-    tags: Annotated[list[str], Field(max_length=MOST_VALUES, fail_fast=True)] | None = None
+    tags: Annotated[list[str], Field(max_length=MAX_VALUES, fail_fast=True)] | None = None
 
 
 class Token(_Answer):
@@ -132,7 +132,7 @@ A = TypeVar("A", bound=_Answer)
 def read(kind: type[A], raw: bytes, where: str) -> A:
     """Return an answer as data; `Malformed` unless it is of that kind."""
     try:
-        return bounded_json.model(kind, raw, MOST_VALUES)
+        return bounded_json.model(kind, raw, MAX_VALUES)
     except bounded_json.Unfit as wrong:
         raise Malformed(
             "what the registry sent is not JSON, or not of the kind expected",

@@ -17,7 +17,7 @@ _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 LONGEST_NAME = 255
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-MOST_PORT = 65_535
+MAX_PORT = 65_535
 # What Docker takes for a host and not for the first part of a path has a dot or a port, or is localhost.
 _HOST = re.compile(
     r"(?:localhost|\[[0-9A-Fa-f:]+\]|[A-Za-z0-9-]+(?:\.[A-Za-z0-9-]+)+)(?::[0-9]{1,5})?|[A-Za-z0-9-]+:[0-9]{1,5}"
@@ -99,7 +99,7 @@ def repository(registry: str, image: str) -> str:
     """
     host, _, path = registry.rstrip("/").partition("/")
     port = re.search(r":([0-9]+)$", host)
-    if not _HOST.fullmatch(host) or (port and int(port[1]) > MOST_PORT):
+    if not _HOST.fullmatch(host) or (port and int(port[1]) > MAX_PORT):
         raise _unusable(registry, f"{host!r} is not the host of a registry", _host_hint(registry))
     parts = [*(path.split("/") if path else []), *image.split("/")]
     for part in parts:

@@ -14,7 +14,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from ftbuild.text import terminal
 
 # Records and manifests of ours have some thousands.
-MOST_VALUES = 200_000
+MAX_VALUES = 200_000
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 
@@ -27,7 +27,7 @@ class Unfit(ValueError):
     """A text is not what was expected; the message is one printable line: where in it, and why."""
 
 
-def loads(content: bytes, most: int = MOST_VALUES) -> Any:
+def loads(content: bytes, most: int = MAX_VALUES) -> Any:
     """Parse JSON; TooMuch for more than `most` values, ValueError for what is none or nested too deeply."""
     _require_few(content, most)
     try:
@@ -36,7 +36,7 @@ def loads(content: bytes, most: int = MOST_VALUES) -> Any:
         raise ValueError("it is nested too deeply") from None
 
 
-def model(kind: type[M], content: bytes, most: int = MOST_VALUES) -> M:
+def model(kind: type[M], content: bytes, most: int = MAX_VALUES) -> M:
     """Return JSON as a model; Unfit for anything else, and for more than `most` values."""
     try:
         _require_few(content, most)
@@ -47,7 +47,7 @@ def model(kind: type[M], content: bytes, most: int = MOST_VALUES) -> M:
         raise Unfit(str(large)) from None
 
 
-def adapted(kind: TypeAdapter[T], content: bytes, most: int = MOST_VALUES) -> T:
+def adapted(kind: TypeAdapter[T], content: bytes, most: int = MAX_VALUES) -> T:
     """Return JSON as what an adapter is for; errors as `model`."""
     try:
         _require_few(content, most)

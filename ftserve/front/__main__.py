@@ -29,7 +29,7 @@ _PACKAGES = (
 # Seconds that a connection may be kept between two requests; longer than clients keep theirs, so that no
 # request meets its end.
 _KEEP_SECONDS = 75
-_LARGEST = 2**31 - 1
+_MAX = 2**31 - 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,12 +42,12 @@ def parser() -> argparse.ArgumentParser:
     option("--triton-model", default=settings.MODEL, help="Triton's model of token ids (%(default)s)")
     option(
         "--end-id",
-        type=_whole(0, _LARGEST),
+        type=_whole(0, _MAX),
         help="the token that ends an answer (default: the tokenizer's)",
     )
     option(
         "--context",
-        type=_whole(1, _LARGEST),
+        type=_whole(1, _MAX),
         help="most tokens of prompt and answer (default: the server decides)",
     )
     option("--listen", default=settings.LOOPBACK, help="address to listen on (%(default)s)")
@@ -55,14 +55,14 @@ def parser() -> argparse.ArgumentParser:
     option("--api-key-file", type=Path, help=f"keys, one a line; also: the variable {keys.KEY_VARIABLE}")
     option(
         "--most-bytes",
-        type=_whole(1, _LARGEST),
-        default=settings.MOST_BYTES,
+        type=_whole(1, _MAX),
+        default=settings.MAX_BYTES,
         help="of a request (%(default)s)",
     )
     option(
         "--most-requests",
-        type=_whole(1, _LARGEST),
-        default=settings.MOST_REQUESTS,
+        type=_whole(1, _MAX),
+        default=settings.MAX_REQUESTS,
         help="at once, also those whose client left (%(default)s)",
     )
     option(

@@ -193,14 +193,14 @@ class Service:
         if body.messages is not None:
             self._require_template(name)
             messages = [message.for_template() for message in body.messages]
-            asking = self._workers.conversation(messages, most=limits.MOST_TOKENS)
+            asking = self._workers.conversation(messages, most=limits.MAX_TOKENS)
         else:
             special = body.add_special_tokens is not False
-            texts, most = [body.prompt or ""], limits.MOST_TOKENS
+            texts, most = [body.prompt or ""], limits.MAX_TOKENS
             asking = self._workers.texts(texts, "prompt", special=special, most=most)
         found = await unless_gone(receive, asking)
-        if max(found.lengths, default=0) > limits.MOST_TOKENS:
-            raise too_long(f"more than {limits.MOST_TOKENS} tokens", "prompt")
+        if max(found.lengths, default=0) > limits.MAX_TOKENS:
+            raise too_long(f"more than {limits.MAX_TOKENS} tokens", "prompt")
         tokens = [int(token) for row in found.rows for token in row]
         context = await self.most_tokens()
         return JSONResponse({"count": len(tokens), "max_model_len": context, "tokens": tokens})

@@ -47,8 +47,8 @@ def parsed(body: bytes) -> Any:
 
     Half of a surrogate pair is no text (RFC 8259, 8.2), and a number of more than 4300 digits no number.
     """
-    _require_few(body, b"[{", limits.MOST_CONTAINERS, "objects and lists")
-    _require_few(body, b",", limits.MOST_VALUES, "values")
+    _require_few(body, b"[{", limits.MAX_CONTAINERS, "objects and lists")
+    _require_few(body, b",", limits.MAX_VALUES, "values")
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as broken:

@@ -20,7 +20,7 @@ except ImportError:  # a package that is faster, and not everywhere
     HttpToolsProtocol = None  # type: ignore[assignment, misc]
 
 # At once; each takes some 20 KB.
-MOST_CONNECTIONS = 4096
+MAX_CONNECTIONS = 4096
 # Bytes that are parsed in one step.
 _STEP_BYTES = 32 << 10
 
@@ -28,12 +28,12 @@ _STEP_BYTES = 32 << 10
 def most_connections() -> int:
     """Return how many connections the process may have; before that it takes all files that it may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST_CONNECTIONS + limits.OTHER_FILES
+    wanted = MAX_CONNECTIONS + limits.OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return max(soft - limits.OTHER_FILES, 1)
-    return MOST_CONNECTIONS
+    return MAX_CONNECTIONS
 
 
 def protocol(most: int) -> type[asyncio.Protocol]:
@@ -177,6 +177,6 @@ if HttpToolsProtocol is not None:
 
         def on_headers_complete(self) -> None:
             """Begin to answer; uvicorn lets any number of requests wait for that."""
-            if len(self.pipeline) >= limits.MOST_PIPELINED:
+            if len(self.pipeline) >= limits.MAX_PIPELINED:
                 raise ValueError("too many requests at once on one connection")
             super().on_headers_complete()

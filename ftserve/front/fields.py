@@ -20,10 +20,10 @@ Length = Annotated[StrictInt, Field(ge=1, le=limits.LONGEST_ANSWER)]
 LengthOrNone = Annotated[StrictInt, Field(ge=0, le=limits.LONGEST_ANSWER)]
 Token = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 # Every list ends with its first wrong element, and none is longer than some limit.
-EndTokens = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MOST_STOP_TOKENS)]
-Row = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MOST_TOKENS)]
-Rows = Annotated[list[Row], Field(fail_fast=True, max_length=limits.MOST_INPUTS)]
-Texts = Annotated[list[Text], Field(fail_fast=True, max_length=limits.MOST_INPUTS)]
+EndTokens = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MAX_STOP_TOKENS)]
+Row = Annotated[list[Token], Field(fail_fast=True, max_length=limits.MAX_TOKENS)]
+Rows = Annotated[list[Row], Field(fail_fast=True, max_length=limits.MAX_INPUTS)]
+Texts = Annotated[list[Text], Field(fail_fast=True, max_length=limits.MAX_INPUTS)]
 
 
 def form(value: Any) -> str | None:
@@ -52,11 +52,11 @@ Input = Annotated[
 ]
 Stops = Annotated[
     Annotated[str, Field(max_length=limits.LONGEST_STOP), Tag(TEXT)]
-    | Annotated[list[Stop], Field(fail_fast=True, max_length=limits.MOST_STOPS), Tag(TEXTS)],
+    | Annotated[list[Stop], Field(fail_fast=True, max_length=limits.MAX_STOPS), Tag(TEXTS)],
     Discriminator(
         form,
         custom_error_type="form",
-        custom_error_message=f"it must be a text, or a list of at most {limits.MOST_STOPS} texts",
+        custom_error_message=f"it must be a text, or a list of at most {limits.MAX_STOPS} texts",
     ),
 ]
 

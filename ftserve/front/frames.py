@@ -14,7 +14,7 @@ from collections.abc import Iterator
 _HEAD = struct.Struct(">BHBBI")
 _DATA, _WINDOW_UPDATE = 0, 8
 # The largest that a server may send where nothing else was agreed (4.2).
-_LARGEST = 1 << 14
+_MAX = 1 << 14
 
 
 class Frames:
@@ -35,11 +35,11 @@ class Frames:
             size = high << 16 | low
             content = start + _HEAD.size
             following = content + size
-            if size > _LARGEST:
+            if size > _MAX:
                 following = end
             elif following > end:
                 break
-            if kind == _DATA and not flags and stream and size <= _LARGEST:
+            if kind == _DATA and not flags and stream and size <= _MAX:
                 yield stream, known[content:following]
             else:
                 yield 0, known[start:following]

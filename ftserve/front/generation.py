@@ -150,7 +150,7 @@ class Model:
                 400, "the model generates text and has no embeddings", param="model", code="unsupported_model"
             )
         rows: Sequence[Sequence[int] | Array] = inputs  # type: ignore[assignment]
-        most = min(self._context or limits.MOST_TOKENS, limits.MOST_TOKENS)
+        most = min(self._context or limits.MAX_TOKENS, limits.MAX_TOKENS)
         if isinstance(inputs[0], str):
             found = await self._workers.texts(inputs, "input", most=most)  # type: ignore[arg-type]
             lengths, rows = found.lengths, found.rows
@@ -228,10 +228,10 @@ class Model:
         """Raise Failure (400) unless the tokens of answers can be rated, and of prompts if they are told."""
         require_ratings(await self._server.facts(), rates.param, any_token=any_token)
         rated = sum((len(one.ask.prompt) if rates.prompt else 0) + one.ask.length for one in asked)
-        if rated > limits.MOST_RATED:
+        if rated > limits.MAX_RATED:
             raise Failure(
                 400,
-                f"{rates.param}: {rated} tokens to rate, and at most {limits.MOST_RATED} in a request",
+                f"{rates.param}: {rated} tokens to rate, and at most {limits.MAX_RATED} in a request",
                 param=rates.param,
             )
 
@@ -317,7 +317,7 @@ class Model:
     def _most(self, facts: Facts) -> int:
         """Return the most tokens of a prompt, which with one token of an answer fills all room."""
         known = [most - 1 for most in (self._context, facts.batch_tokens) if most is not None]
-        return max(min([*known, limits.MOST_TOKENS]), 0)
+        return max(min([*known, limits.MAX_TOKENS]), 0)
 
     def _require_room(self, lengths: Sequence[int], most: int, param: str) -> None:
         longest = max(lengths, default=0)

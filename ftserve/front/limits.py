@@ -9,25 +9,25 @@ from __future__ import annotations
 # --- A body, before it is parsed ---
 # Objects and lists, and values of all kinds, in one body: more than 2048 messages of some parts, or token ids
 # for a mebibyte of JSON.
-MOST_CONTAINERS, MOST_VALUES = 16_384, 262_144
+MAX_CONTAINERS, MAX_VALUES = 16_384, 262_144
 # --- Fields ---
 # Characters of names: of a model, or of who says a message.
 LONGEST_NAME = 4096
 # OpenAI's own limits of stop sequences and of texts for vectors.
-MOST_STOPS, MOST_INPUTS = 4, 2048
+MAX_STOPS, MAX_INPUTS = 4, 2048
 # Characters of one stop sequence: it is looked for in every piece of an answer.
 LONGEST_STOP = 1_000
 # A request occupies the server so many times: answers to one prompt, and to all of them.
-MOST_CHOICES, MOST_ANSWERS = 16, 64
-MOST_MESSAGES, MOST_PARTS = 2_048, 1_024
+MAX_CHOICES, MAX_ANSWERS = 16, 64
+MAX_MESSAGES, MAX_PARTS = 2_048, 1_024
 # Tokens of one request that are rated, each by requests of its own to the server, and such requests at once.
-MOST_RATED, RATED_AT_ONCE = 4_096, 16
+MAX_RATED, RATED_AT_ONCE = 4_096, 16
 # Alternatives to a token that are told: OpenAI's limits of completions and of chats.
-MOST_TOP, MOST_CHAT_TOP = 5, 20
+MAX_TOP, MAX_CHAT_TOP = 5, 20
 # Tokens that end an answer, besides the model's own.
-MOST_STOP_TOKENS = 64
+MAX_STOP_TOKENS = 64
 # Token ids of one text. No model of the backend has a longer context.
-MOST_TOKENS = 131_072
+MAX_TOKENS = 131_072
 # Characters of one text, which the limit of a body bounds anyway.
 LONGEST_TEXT = 1 << 24
 # What a model may be asked for: lengths are 32 bits wide in the backend's requests.
@@ -38,13 +38,13 @@ HEAD_SECONDS, BODY_SECONDS = 10, 60
 # Bytes of the head of a request, and of what may follow a chunked body.
 HEAD_BYTES = 32 << 10
 # Requests that wait behind the one that is being answered on their connection.
-MOST_PIPELINED = 8
+MAX_PIPELINED = 8
 # A client that takes less than so many bytes in so many seconds, while more wait for it, is left.
 SEND_SECONDS, SEND_BYTES = 20, 32 << 10
 # Bytes and seconds of an unwanted body that are read after its refusal, so that the client can read that.
 LINGER_BYTES, LINGER_SECONDS = 256 << 10, 1.0
 # Bytes of all bodies that are being read, in multiples of the largest one.
-MOST_BODIES = 64
+MAX_BODIES = 64
 # Files that are left for everything but connections: the server's, pipes, sockets to Triton.
 OTHER_FILES = 64
 # --- Templates and tokenizing, each text in a process of its own (workers.py) ---

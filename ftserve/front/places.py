@@ -37,7 +37,7 @@ class Bodies:
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` is the size of the largest one."""
-        self.left = most_bytes * limits.MOST_BODIES
+        self.left = most_bytes * limits.MAX_BODIES
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Held]:

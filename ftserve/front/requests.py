@@ -128,7 +128,7 @@ class Generation(Body):
     stop_token_ids: EndTokens | None = None
     min_tokens: Annotated[StrictInt, Field(ge=0, le=limits.LONGEST_ANSWER)] | None = None
     ignore_eos: StrictBool | None = None
-    n: Annotated[StrictInt, Field(ge=1, le=limits.MOST_CHOICES)] | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=limits.MAX_CHOICES)] | None = None
     stream: StrictBool | None = None
     stream_options: StreamOptions | None = None
 
@@ -193,7 +193,7 @@ class Completion(Generation):
     prompt: Input
     echo: StrictBool | None = None
     logprobs: Annotated[
-        Annotated[StrictInt, Field(ge=0, le=limits.MOST_TOP)] | None, BeforeValidator(_none_for_false)
+        Annotated[StrictInt, Field(ge=0, le=limits.MAX_TOP)] | None, BeforeValidator(_none_for_false)
     ] = None
 
     @model_validator(mode="after")
@@ -224,9 +224,9 @@ class Completion(Generation):
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts; Failure (400) for none, or too many answers to them."""
         found: list[str] | list[list[int]] = _several(self.prompt)
-        if not 0 < len(found) * self.choices <= limits.MOST_ANSWERS:
+        if not 0 < len(found) * self.choices <= limits.MAX_ANSWERS:
             raise Failure(
-                400, f"prompt: at least one, and at most {limits.MOST_ANSWERS} answers", param="prompt"
+                400, f"prompt: at least one, and at most {limits.MAX_ANSWERS} answers", param="prompt"
             )
         return found
 
@@ -256,8 +256,8 @@ class Embeddings(Body):
     def inputs(self) -> list[str] | list[list[int]]:
         """The inputs; Failure (400) for none, or too many."""
         found: list[str] | list[list[int]] = _several(self.input)
-        if not 0 < len(found) <= limits.MOST_INPUTS:
-            raise Failure(400, f"input: at least one, and at most {limits.MOST_INPUTS}", param="input")
+        if not 0 < len(found) <= limits.MAX_INPUTS:
+            raise Failure(400, f"input: at least one, and at most {limits.MAX_INPUTS}", param="input")
         if self.dimensions is not None:
             raise unsupported("dimensions", "the model's vectors have one length")
         return found
@@ -270,7 +270,7 @@ class Part(BaseModel):
     text: Text
 
 
-Parts = Annotated[list[Part], Field(fail_fast=True, max_length=limits.MOST_PARTS)]
+Parts = Annotated[list[Part], Field(fail_fast=True, max_length=limits.MAX_PARTS)]
 
 
 class Message(Body):
@@ -311,7 +311,7 @@ class Message(Body):
         return {"role": role, "content": text, **({"name": self.name} if self.name else {})}
 
 
-Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MOST_MESSAGES)]
+Messages = Annotated[list[Message], Field(fail_fast=True, min_length=1, max_length=limits.MAX_MESSAGES)]
 
 
 class Tokenize(Body):
@@ -371,7 +371,7 @@ class Chat(Generation):
     messages: Messages
     max_completion_tokens: Length | None = None
     logprobs: StrictBool | None = None
-    top_logprobs: Annotated[StrictInt, Field(ge=0, le=limits.MOST_CHAT_TOP)] | None = None
+    top_logprobs: Annotated[StrictInt, Field(ge=0, le=limits.MAX_CHAT_TOP)] | None = None
 
     @model_validator(mode="after")
     def _best_ones_of_some(self) -> Chat:

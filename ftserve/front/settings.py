@@ -11,7 +11,7 @@ from ftserve.front.failures import Failure
 
 LOOPBACK, PORT = "127.0.0.1", 8003
 MODEL = "fastertransformer"
-MOST_BYTES, MOST_REQUESTS = 1 << 20, 256
+MAX_BYTES, MAX_REQUESTS = 1 << 20, 256
 # Longer than the backend itself lets a request take by default (600, max_request_seconds).
 SECONDS = 660.0
 
@@ -39,8 +39,8 @@ class Settings:
     keys: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     special: Mapping[str, str] = field(default_factory=dict)
-    most_bytes: int = MOST_BYTES
-    most_requests: int = MOST_REQUESTS
+    most_bytes: int = MAX_BYTES
+    most_requests: int = MAX_REQUESTS
     seconds: float = SECONDS
     cancels: bool | None = None
 

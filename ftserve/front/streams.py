@@ -40,7 +40,7 @@ _WINDOW = 1 << 22
 # Flag of compression, and length, before each message.
 _PREFIX = struct.Struct(">BI")
 # Larger than a message with the tokens of any prompt and answer.
-_LARGEST = 1 << 26
+_MAX = 1 << 26
 _BY_NUMBER = {code.value[0]: code for code in grpc.StatusCode}
 _LOST = "the connection was lost"
 
@@ -81,7 +81,7 @@ class Stream:
         buffer += data
         while len(buffer) >= _PREFIX.size:
             compressed, size = _PREFIX.unpack_from(buffer)
-            if compressed or size > _LARGEST:
+            if compressed or size > _MAX:
                 raise ProtocolError("a message that was not asked for")
             if len(buffer) < _PREFIX.size + size:
                 return

@@ -287,7 +287,7 @@ def _left(seed: int, kind: str, rng: random.Random) -> Call:
     for _ in range(rng.choice((1, 1, 3, 10))):
         asked = service_pb2.ModelInferRequest(model_name=models.STEPS, id="1")
         steps = asked.inputs.add(name="WHOLE", datatype="INT32", shape=[1])
-        steps.contents.int_contents.append(rng.choice((1, 5, models.MOST_STEPS)))
+        steps.contents.int_contents.append(rng.choice((1, 5, models.MAX_STEPS)))
         text = asked.inputs.add(name="TEXT", datatype="BYTES", shape=[1])
         text.contents.bytes_contents.append(b"a" * rng.choice((1, 10, 10_000)))
         sent.append(asked.SerializeToString())

@@ -17,7 +17,7 @@ from testing.hostile import models
 End = Literal["answer", "close", "reset"]
 Headers = list[tuple[str, str]]
 # No more than this is ever sent at once, so that a campaign loads a server by what it says, not by its size.
-MOST_BYTES = 6 * 2**20
+MAX_BYTES = 6 * 2**20
 NUMBERS = (
     "", " ", "0", "-0", "1", "-1", "+1", "00012", "1.5", "1e3", "0x10", "abc", "1 2", "1,1", "2147483647",
     "2147483648",
@@ -477,4 +477,4 @@ KINDS: Mapping[str, tuple[int, Callable[[random.Random], Made]]] = {
 
 
 def _bounded(parts: Sequence[bytes]) -> Sequence[bytes]:
-    return [part[:MOST_BYTES] for part in parts]
+    return [part[:MAX_BYTES] for part in parts]

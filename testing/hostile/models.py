@@ -8,7 +8,7 @@ ECHO, STEPS, SEQUENCE, TWICE = "echo", "steps", "sequence", "twice"
 NAMES = (ECHO, STEPS, SEQUENCE, TWICE)
 # Input of the models, its datatype in requests and in configurations. The outputs have OUT_ before the name.
 INPUTS = {"TEXT": ("BYTES", "TYPE_STRING"), "WHOLE": ("INT32", "TYPE_INT32"), "REAL": ("FP32", "TYPE_FP32")}
-MOST_STEPS = 20
+MAX_STEPS = 20
 
 _ECHO = """\
 import triton_python_backend_utils as pb_utils
@@ -34,7 +34,7 @@ class TritonPythonModel:
             sender, text, steps = request.get_response_sender(), None, 1
             for tensor in request.inputs():
                 if tensor.name() == "WHOLE" and tensor.as_numpy().size:
-                    steps = min(int(tensor.as_numpy().flat[0]), {MOST_STEPS})
+                    steps = min(int(tensor.as_numpy().flat[0]), {MAX_STEPS})
                 if tensor.name() == "TEXT":
                     text = tensor.as_numpy()
             for _ in range(steps):

@@ -44,7 +44,7 @@ WAITING_SECONDS = 1200
 AGAIN = 3
 NO_TESTS = 5
 # The process that has collected the tests may end in so many trials one after the other.
-MOST_ENDED = 5
+MAX_ENDED = 5
 # The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
 NOT_EXCHANGED = 99
 
@@ -163,8 +163,8 @@ class _Collected:
                 self._ended = 0
                 return code
         self._ended += 1
-        if self._ended == MOST_ENDED:
-            raise TestsFail(f"their process has ended in {MOST_ENDED} trials one after the other")
+        if self._ended == MAX_ENDED:
+            raise TestsFail(f"their process has ended in {MAX_ENDED} trials one after the other")
         return -signal.SIGKILL
 
     def end(self) -> None:

@@ -34,7 +34,7 @@ def test_a_plan_is_read_as_it_was_written(
     assert read == plan
     assert all(read.labels(product) == plan.labels(product) for product in ("runtime", "sdk"))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    assert file.stat().st_size < plan_file.MOST_BYTES / 2
+    assert file.stat().st_size < plan_file.MAX_BYTES / 2
 
 
 def test_a_plan_that_was_changed_is_refused(plan: Plan, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ HEADS = {
     "mpt-sharded": 6,
 }
 # BLOOM has 112 heads.
-MOST_HEADS = 128
+MAX_HEADS = 128
 # Number of heads -> numbers of GPUs.
 GPUS = {4: (1, 2, 4), 6: (1, 3), 8: (1, 2, 4)}
 MESH = mesh_checkpoint.SETTINGS
@@ -356,7 +356,7 @@ def test_every_weight_is_the_checkpoints(
     assert list(weights.complaints(made, converter, facts, gpus, planned.data_type)) == []
     require_equal(made, files_of(kind, release)(tensors, gpus, HEADS.get(kind, 4)))
     if kind in GPTS and release != "22.03":  # other keys of config.ini, and GPT-2 alone
-        found = ft_gpt.Gpt(made, lambda heads: np.array(slopes(release, MOST_HEADS)[heads - 1]))
+        found = ft_gpt.Gpt(made, lambda heads: np.array(slopes(release, MAX_HEADS)[heads - 1]))
         require_same_answers(found, worker, folder)
 
 
@@ -375,8 +375,8 @@ def require_same_answers(found: ft_gpt.Gpt, worker: TorchWorker, folder: Path) -
 def test_alibi_gives_every_head_the_slope_of_transformers(
     release: str, worker: TorchWorker, slopes: Callable[[str, int], list[list[float]]]
 ) -> None:
-    wanted = [json.loads(line) for line in worker("slopes", str(MOST_HEADS)).splitlines()]
-    for found, models in zip(slopes(release, MOST_HEADS), wanted, strict=True):
+    wanted = [json.loads(line) for line in worker("slopes", str(MAX_HEADS)).splitlines()]
+    for found, models in zip(slopes(release, MAX_HEADS), wanted, strict=True):
         for model in models:
             np.testing.assert_allclose(found, model, rtol=1e-6)
 

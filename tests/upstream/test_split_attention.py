@@ -16,7 +16,7 @@ PATCH = ROOT / "patches/ft/0470-split-attention.patch"
 CHANGED = "src/fastertransformer/kernels/decoder_masked_multihead_attention.cu"
 HEADER = "src/fastertransformer/kernels/decoder_masked_multihead_attention.h"
 PROGRAM = Path(__file__).parent / "programs/split_attention"
-MOST_BLOCKS = 2048
+MAX_BLOCKS = 2048
 # Multiprocessors of an H100, an A100 and an L4.
 GPUS = (132, 108, 58)
 
@@ -43,7 +43,7 @@ def threads(length: int) -> int:
 
 
 def test_the_bound_of_the_buffers_is_the_programs() -> None:
-    assert f"constexpr int MAX_SPLIT_BLOCKS = {MOST_BLOCKS};" in patch_programs.added(PATCH, HEADER)
+    assert f"constexpr int MAX_SPLIT_BLOCKS = {MAX_BLOCKS};" in patch_programs.added(PATCH, HEADER)
 
 
 def test_one_row_of_few_heads_fills_the_gpu(program: Path) -> None:
@@ -79,7 +79,7 @@ def test_blocks_never_outgrow_their_buffers(program: Path, sms: int) -> None:
     steps = (0, 1, 31, 32, 255, 256, 1100, 8191, 1_000_000)
     for batch, heads in product((1, 7, 32, 1024), (1, 16, 25, 128)):
         for blocks, _ in spread(program, sms, batch, heads, 128, *steps):
-            assert blocks == 1 or 1 < blocks <= MOST_BLOCKS // (batch * heads)
+            assert blocks == 1 or 1 < blocks <= MAX_BLOCKS // (batch * heads)
 
 
 def test_it_can_be_turned_off(program: Path) -> None:

@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 SEED = 20404
 # Tokens of a prompt: log-normal, with this median and this standard deviation of its logarithm, clipped.
 PROMPT_MEDIAN, PROMPT_SIGMA = 120, 0.8
-PROMPT_LEAST, PROMPT_MOST = 8, 900
-LEAST, MOST = 16, 512
+PROMPT_LEAST, PROMPT_MAX = 8, 900
+LEAST, MAX = 16, 512
 EQUAL = 128
 SHORT = 32
 # The upper ends of the lengths by which answers are told apart.
-BANDS = (SHORT, 128, MOST)
+BANDS = (SHORT, 128, MAX)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Load:
 
 
 def _mixed(drawn: random.Random) -> int:
-    return drawn.randint(LEAST, MOST)
+    return drawn.randint(LEAST, MAX)
 
 
 def _equal(_: random.Random) -> int:
@@ -70,7 +70,7 @@ def _equal(_: random.Random) -> int:
 
 
 def _short_among_long(drawn: random.Random) -> int:
-    return drawn.randint(PROMPT_LEAST, SHORT) if drawn.random() < 0.5 else drawn.randint(MOST // 2, MOST)
+    return drawn.randint(PROMPT_LEAST, SHORT) if drawn.random() < 0.5 else drawn.randint(MAX // 2, MAX)
 
 
 # How long answers are, by the name of the mix: any length alike; all 128; half up to 32, half 256 to 512.
@@ -124,4 +124,4 @@ def sample(count: int, of: Sequence[Request]) -> list[Request]:
 
 def _prompt(numbers: random.Random) -> int:
     length = round(PROMPT_MEDIAN * numbers.lognormvariate(0, PROMPT_SIGMA))
-    return min(max(length, PROMPT_LEAST), PROMPT_MOST)
+    return min(max(length, PROMPT_LEAST), PROMPT_MAX)

@@ -23,8 +23,8 @@ from ftbuild.text import bounded_json, terminal
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MOST_BYTES = 64 * 10**6
-MOST_VALUES = 2 * 10**6
+MAX_BYTES = 64 * 10**6
+MAX_VALUES = 2 * 10**6
 # What OpenAI's own API takes at most.
 _BEST = 5
 # Wishes of a request, most telling first; a server that refuses one gets the next.
@@ -193,8 +193,8 @@ class OpenAIServer:
                 content = b""
                 for piece in answer.iter_content(1 << 16):
                     content += piece
-                    if len(content) > MOST_BYTES:
-                        raise Refused(f"the answer has more than {MOST_BYTES / 1e6:g} MB", where=url)
+                    if len(content) > MAX_BYTES:
+                        raise Refused(f"the answer has more than {MAX_BYTES / 1e6:g} MB", where=url)
         except (requests.RequestException, OSError) as broken:
             raise Unanswered(f"no answer: {terminal.printable(str(broken))[:300]}", where=url) from broken
         if answer.status_code != 200:
@@ -204,7 +204,7 @@ class OpenAIServer:
                 f"answered {answer.status_code}: {said}", where=url, hint=_HINTS.get(answer.status_code)
             )
         try:
-            return bounded_json.model(kind, content, MOST_VALUES)
+            return bounded_json.model(kind, content, MAX_VALUES)
         except bounded_json.Unfit as wrong:
             raise Refused(f"not an answer of OpenAI's API: {wrong}", where=url, hint=_HINTS[404]) from wrong
 

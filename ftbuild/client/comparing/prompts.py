@@ -16,13 +16,13 @@ from ftbuild.text import bounded_json
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MOST_BYTES = 10**7
-MOST_PROMPTS = 100_000
-MOST_TOKENS = 100_000
+MAX_BYTES = 10**7
+MAX_PROMPTS = 100_000
+MAX_TOKENS = 100_000
 JSON_LINES = ".jsonl"
 Ids = Annotated[
     list[Annotated[int, Field(strict=True, ge=0, lt=2**31)]],
-    Field(min_length=1, max_length=MOST_TOKENS, fail_fast=True),
+    Field(min_length=1, max_length=MAX_TOKENS, fail_fast=True),
 ]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 
@@ -51,14 +51,14 @@ def read(file: Path, tokenizer: Tokenizer | None) -> list[Prompt]:
     a file without prompts.
     """
     found = []
-    for number, line in enumerate(reading.read_text(file, most=MOST_BYTES).split("\n"), start=1):
+    for number, line in enumerate(reading.read_text(file, most=MAX_BYTES).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{file}:{number}"
         given = _parsed(line, where) if file.suffix == JSON_LINES else line.removesuffix("\r")
         found.append(_prompt(given, tokenizer, where))
-        if len(found) > MOST_PROMPTS:
-            raise ConfigError(f"more than {MOST_PROMPTS} prompts", where=where)
+        if len(found) > MAX_PROMPTS:
+            raise ConfigError(f"more than {MAX_PROMPTS} prompts", where=where)
     if not found:
         raise ConfigError("there is no prompt in the file", where=str(file), hint="one a line")
     return found
@@ -66,7 +66,7 @@ def read(file: Path, tokenizer: Tokenizer | None) -> list[Prompt]:
 
 def _parsed(line: str, where: str) -> str | Sequence[int]:
     try:
-        given = bounded_json.adapted(_LINE, line.encode(), MOST_TOKENS + 1)
+        given = bounded_json.adapted(_LINE, line.encode(), MAX_TOKENS + 1)
     except bounded_json.Unfit as wrong:
         raise ConfigError(
             f"not a prompt: {wrong}",

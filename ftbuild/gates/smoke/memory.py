@@ -6,14 +6,14 @@ from ftbuild.errors import SmokeError
 
 # That requests may leave in use, in bytes. Servers of the suite's models took up to 12 GB on an H100;
 # one took 77 GiB, as it read a length from where there was none. Whatever a server takes it keeps.
-MOST_BYTES = 16 * 2**30
+MAX_BYTES = 16 * 2**30
 # That the second of two equal loads may leave: the first has grown the buffers to the largest request.
 SLACK_BYTES, SLACK_SHARE = 16 * 2**20, 0.01
 
 
 def check_memory(before: int, used: int, told: str) -> None:
     """Raise SmokeError when the GPU memory in use, in bytes, has grown by more than a server should keep."""
-    if used - before > MOST_BYTES:
+    if used - before > MAX_BYTES:
         raise SmokeError(
             f"{(used - before) >> 30} GiB more of the GPU are in use after {told}",
             hint="a request took memory from all others, and the server keeps it: patches/backend/0203",

@@ -43,7 +43,7 @@ SCRIPTS = "scripts"
 TENSOR_PARA = (1, 2, 4)
 _INSIDE = "/tmp/smoke"
 # A model is made by one thread (reference.py), which takes a gigabyte.
-MOST_AT_ONCE = 8
+MAX_AT_ONCE = 8
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def ensure(config: Config, subject: Subject, folder: Path) -> Prepared:
 
 def _beside_each_other(client: docker.DockerClient, works: Sequence[Callable[[], None]]) -> None:
     """Do all works, on each processor one at a time; the first that fails ends the others, as Ctrl-C does."""
-    pool = ThreadPoolExecutor(min(MOST_AT_ONCE, len(os.sched_getaffinity(0))))
+    pool = ThreadPoolExecutor(min(MAX_AT_ONCE, len(os.sched_getaffinity(0))))
     try:
         for done in as_completed([pool.submit(work) for work in works]):
             done.result()

@@ -13,7 +13,7 @@ from ftbuild.engine.gpu import Gpu
 # at most 1 GiB for the widest model), and the buffers that the largest request has left.
 SHARE_BYTES = 8 * 2**30
 # More take turns on a GPU so often that an answer may take too long (served.ANSWER_SECONDS).
-MOST_ON_A_GPU = 8
+MAX_ON_A_GPU = 8
 # The server, and the process that asks it.
 PROCESSORS = 2
 
@@ -22,8 +22,8 @@ def side_by_side(gpus: Sequence[Gpu], processors: int) -> int:
     """Return how many servers of tiny models may run at a time on these GPUs (none: on processors)."""
     by_processors = max(1, processors // PROCESSORS)
     if not gpus:
-        return min(by_processors, MOST_ON_A_GPU)
-    on_each = min(min(gpu.memory for gpu in gpus) // SHARE_BYTES, MOST_ON_A_GPU)
+        return min(by_processors, MAX_ON_A_GPU)
+    on_each = min(min(gpu.memory for gpu in gpus) // SHARE_BYTES, MAX_ON_A_GPU)
     return max(1, min(on_each * len(gpus), by_processors))
 
 

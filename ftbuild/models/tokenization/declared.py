@@ -57,7 +57,7 @@ _WRAPPED, _WRAPPED_SPECIAL = (
     ("bos_token", "eos_token", "unk_token", "pad_token"),
     {GPT2: False, CODEGEN: True},
 )
-_EXTRA, _MOST_EXTRA = "<extra_id_", 1000
+_EXTRA, _MAX_EXTRA = "<extra_id_", 1000
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _extra(kind: str, options: Mapping[str, Any], more: object) -> list[Token]:
     """Return the tokens that T5's class adds to `more`: those that a span of text is replaced by."""
     if kind not in (T5, MT5) or any(_EXTRA in token.content for token in _listed(more)):
         return []
-    count = min(int(options.get("extra_ids", 100)), _MOST_EXTRA)
+    count = min(int(options.get("extra_ids", 100)), _MAX_EXTRA)
     return [Token(f"{_EXTRA}{number}>", plain=True) for number in range(count)]
 
 

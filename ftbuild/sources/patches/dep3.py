@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ftbuild.errors import PatchError
 
 # A header becomes labels of images; ours have 500 bytes.
-MOST_BYTES = 20_000
+MAX_BYTES = 20_000
 PATHS = "X-Ftbuild-Paths"
 _FIELD = re.compile(r"([A-Za-z][A-Za-z0-9-]*):[ \t]*(.*)")
 _KNOWN = frozenset(
@@ -56,8 +56,8 @@ def split(content: bytes, where: str) -> tuple[Header, bytes]:
         if not line or line == "---" or line.startswith(("--- ", "diff --git ")):
             break
         position += len(raw)
-        if position > MOST_BYTES:
-            raise PatchError(f"the header has more than {MOST_BYTES} bytes", where=f"{where}:{number}")
+        if position > MAX_BYTES:
+            raise PatchError(f"the header has more than {MAX_BYTES} bytes", where=f"{where}:{number}")
         if _UNUSABLE.search(line):
             raise PatchError(
                 "the header has a control character, or is not UTF-8 text", where=f"{where}:{number}"

@@ -208,35 +208,35 @@ def test_a_version_of_pypi_that_is_none_is_compared_as_text(version: str) -> Non
     ("constant", "limit", "last", "first", "message"),
     [
         (
-            "MOST_RECORDS",
+            "MAX_RECORDS",
             2,
             [record("A", "PyPI", "a")] * 2,
             [record("A", "PyPI", "a")] * 3,
             "it has more than 2 records",
         ),
         (
-            "MOST_ECOSYSTEMS",
+            "MAX_ECOSYSTEMS",
             2,
             [record("A", "PyPI", "a"), record("B", "Debian:12", "a")],
             [record("A", "PyPI", "a"), record("B", "Debian:12", "a"), record("C", "Debian:13", "a")],
             "its records are about more than 2 ecosystems",
         ),
         (
-            "MOST_KEPT",
+            "MAX_KEPT",
             21,  # 10 for each, and one version
             [record("A", "PyPI", "a"), record("B", "PyPI", "a", versions=["1"])],
             [record("A", "PyPI", "a", aliases=["X"]), record("B", "PyPI", "a", versions=["1"])],
             "its records about what is asked for have more than 21 values",
         ),
         (
-            "MOST_KEPT",
+            "MAX_KEPT",
             10 + 4 * (2 + 1) + 3,
             [record("A", "PyPI", "a", *FIXED, aliases=["X"], upstream=["Y"], severity=[{}])],
             [record("A", "PyPI", "a", *FIXED, aliases=["X"], upstream=["Y"], severity=[{}, {}])],
             "its records about what is asked for have more than 25 values",
         ),
         (
-            "MOST_UNPACKED_BYTES",
+            "MAX_UNPACKED_BYTES",
             1_000_000,
             [{**record("A", "PyPI", "a"), "x": "y" * 900_000}],
             [{**record("A", "PyPI", "a"), "x": "y" * 1_100_000}],
@@ -266,8 +266,8 @@ def test_a_database_has_limits(
 def test_records_that_are_too_large_or_odd_are_skipped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(osv, "MOST_BYTES", 2**20)
-    monkeypatch.setattr(osv, "MOST_VALUES", 100)
+    monkeypatch.setattr(osv, "MAX_BYTES", 2**20)
+    monkeypatch.setattr(osv, "MAX_VALUES", 100)
     good = record("A", "PyPI", "a", versions=["1"])
     large = json.dumps({**good, "x": "y" * 2**20}).encode()
     exact = json.dumps({**good, "x": ""}).encode()
@@ -342,14 +342,14 @@ def test_a_large_directory_is_not_read(tmp_path: Path, monkeypatch: pytest.Monke
     file = osv_files.write(tmp_path / "all.zip", record("A", "PyPI", "a"))
     whole = file.read_bytes()
     (stated,) = struct.unpack_from("<I", whole, whole.rfind(b"PK\5\6") + 12)
-    monkeypatch.setattr(osv, "MOST_DIRECTORY_BYTES", stated)
+    monkeypatch.setattr(osv, "MAX_DIRECTORY_BYTES", stated)
     assert read(file).records == 1
     large = struct.pack("<IQHHIIQQQQ", 0x06064B50, 44, 45, 45, 0, 0, 1, 1, stated + 1, 0)
     file.write_bytes(whole[: whole.rfind(b"PK\5\6")] + large + whole[whole.rfind(b"PK\5\6") :])
     with pytest.raises(ConfigError, match="more than 500000 records"):
         read(file)
     file.write_bytes(whole)
-    monkeypatch.setattr(osv, "MOST_DIRECTORY_BYTES", stated - 1)
+    monkeypatch.setattr(osv, "MAX_DIRECTORY_BYTES", stated - 1)
     with pytest.raises(ConfigError, match="more than 500000 records"):
         read(file)
 

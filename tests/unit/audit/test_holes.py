@@ -275,9 +275,9 @@ def sbom_of(*urls: str) -> str:
     ("text", "reason"),
     [
         ('{"packages": ' + "[" * 100_000, "nested too deeply"),
-        ("[" + "{}," * contents.MOST_VALUES + "{}]", "more than 2000000 values"),
+        ("[" + "{}," * contents.MAX_VALUES + "{}]", "more than 2000000 values"),
         (sbom_of("pkg:generic/" + "a" * 3000 + "@1"), "more than 2000 characters"),
-        (sbom_of(*(f"pkg:pypi/numpy@{n}" for n in range(contents.MOST_VERSIONS + 1))), "100 versions of one"),
+        (sbom_of(*(f"pkg:pypi/numpy@{n}" for n in range(contents.MAX_VERSIONS + 1))), "100 versions of one"),
         (sbom_of(*(f"pkg:pypi/p{n}@1" for n in range(101))), "more than 100 packages"),
     ],
 )
@@ -285,7 +285,7 @@ def test_an_sbom_of_more_than_an_image_can_hold_is_refused(
     tmp_path: Path, text: str, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if reason.endswith("packages"):
-        monkeypatch.setattr(contents, "MOST_COMPONENTS", 100)
+        monkeypatch.setattr(contents, "MAX_COMPONENTS", 100)
     file = tmp_path / "sbom.json"
     file.write_text(text)
     with pytest.raises(ConfigError, match=reason):

@@ -175,7 +175,7 @@ def test_a_record_of_a_damaged_member_is_skipped_and_so_is_a_huge_one(
 ) -> None:
     file = osv_files.write(tmp_path / "all.zip", record("A", "PyPI", "numpy", *FIXED), big=b" " * 3000)
     content = bytearray(osv_files.write(tmp_path / "b.zip", record("B", "PyPI", "x", *FIXED)).read_bytes())
-    monkeypatch.setattr(osv, "MOST_BYTES", 2000)
+    monkeypatch.setattr(osv, "MAX_BYTES", 2000)
     assert osv.read(file, everything).skipped == {"larger than 0 MiB": 1}
     content[50] ^= 0xFF
     (tmp_path / "b.zip").write_bytes(content)
@@ -225,9 +225,9 @@ def test_the_directory_of_a_database_is_limited_before_python_reads_it(
     with file.open("rb") as stream:
         directory = osv._directory_bytes(stream)
     assert directory == 2 * (46 + len("0.json"))
-    monkeypatch.setattr(osv, "MOST_DIRECTORY_BYTES", directory)
+    monkeypatch.setattr(osv, "MAX_DIRECTORY_BYTES", directory)
     assert osv.read(file, everything).records == 2
-    monkeypatch.setattr(osv, "MOST_DIRECTORY_BYTES", directory - 1)
+    monkeypatch.setattr(osv, "MAX_DIRECTORY_BYTES", directory - 1)
     with pytest.raises(ConfigError, match="more than 500000 records"):
         osv.read(file, everything)
     content = file.read_bytes()
@@ -242,7 +242,7 @@ def test_a_record_may_have_as_many_bytes_as_are_allowed(
 ) -> None:
     content = json.dumps(record("A", *NUMPY, *FIXED)).encode()
     file = osv_files.write(tmp_path / "all.zip", a=content, b=content + b" ")
-    monkeypatch.setattr(osv, "MOST_BYTES", len(content))
+    monkeypatch.setattr(osv, "MAX_BYTES", len(content))
     found = osv.read(file, everything)
     assert (len(found.entries), found.skipped) == (1, {"larger than 0 MiB": 1})
 

@@ -84,7 +84,7 @@ HUGE: dict[str, tuple[Callable[[], list[Any]], str]] = {
         "about more than 10000 ecosystems",
     ),
     "nothing but brackets": (lambda: [b"[" + b"[]," * 900_000 + b"[]]"] * 20, "more than 500000 values"),
-    "spaces": (lambda: [nothing_but(osv.MOST_BYTES - 100)] * 40, "would unpack to 336 MB"),
+    "spaces": (lambda: [nothing_but(osv.MAX_BYTES - 100)] * 40, "would unpack to 336 MB"),
 }  # fmt: skip
 
 

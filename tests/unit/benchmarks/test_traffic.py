@@ -108,13 +108,13 @@ def test_prompts_are_log_normal_around_their_median_and_clipped() -> None:
     prompts = [each.prompt for each in trace.drawn(MANY)]
     assert 112 < statistics.median(prompts) < 128
     assert min(prompts) >= trace.PROMPT_LEAST
-    assert max(prompts) <= trace.PROMPT_MOST
+    assert max(prompts) <= trace.PROMPT_MAX
     assert 0.75 < statistics.stdev(map(math.log, prompts)) < 0.85
 
 
 def test_answers_of_the_mixed_trace_are_of_any_length_alike() -> None:
     answers = [each.answer for each in trace.drawn(MANY)]
-    assert (min(answers), max(answers)) == (trace.LEAST, trace.MOST)
+    assert (min(answers), max(answers)) == (trace.LEAST, trace.MAX)
     assert 255 < statistics.mean(answers) < 273
     quarters = [sum(answer <= 16 + 124 * part for answer in answers) / len(answers) for part in (1, 2, 3)]
     assert quarters == pytest.approx([0.25, 0.5, 0.75], abs=0.03)

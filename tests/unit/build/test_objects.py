@@ -73,7 +73,7 @@ def test_what_is_no_object_is_refused_and_leaves_nothing(archive: io.BytesIO, tm
 
 
 def test_more_objects_than_any_cell_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "MOST_BYTES", 2)
+    monkeypatch.setattr(objects, "MAX_BYTES", 2)
     with pytest.raises(PublishError, match="more of them than any cell has"):
         objects.unpack(tar(NAMES[0]), tmp_path / "there")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.errors import ConfigError, FtbuildError, HostError
-from ftbuild.models.config_ini import MOST_GPUS
+from ftbuild.models.config_ini import MAX_GPUS
 from ftbuild.sm import Sm
 from ftbuild.text.units import GIB, MIB
 from ftserve import deployment, front_options, requirements
@@ -295,11 +295,11 @@ def read(folder: Path, text: str) -> Weights:
         ("max_request_seconds", 10**9, 10**9 + 1),
         ("max_request_seconds", 0, -1),
         ("tensor_para_size", 1, 0),
-        ("tensor_para_size", MOST_GPUS, MOST_GPUS + 1),
+        ("tensor_para_size", MAX_GPUS, MAX_GPUS + 1),
         ("pipeline_para_size", 1, 0),
-        ("pipeline_para_size", MOST_GPUS, MOST_GPUS + 1),
+        ("pipeline_para_size", MAX_GPUS, MAX_GPUS + 1),
         ("int8_mode", 0, -1),
-        ("int8_mode", MOST_GPUS, MOST_GPUS + 1),
+        ("int8_mode", MAX_GPUS, MAX_GPUS + 1),
     ],
 )
 def test_the_numbers_of_a_configuration_have_limits(

@@ -461,7 +461,7 @@ def test_a_container_of_ours_has_no_network_no_rights_and_limits() -> None:
     assert asked["network_mode"] == "none"
     assert (asked["cap_drop"], asked["cap_add"]) == (["ALL"], [])
     assert asked["security_opt"] == ["no-new-privileges"]
-    assert asked["pids_limit"] == container.MOST_PROCESSES
+    assert asked["pids_limit"] == container.MAX_PROCESSES
     assert asked["mem_limit"] == 7 * 2**30
 
 
@@ -506,7 +506,7 @@ def test_folders_in_folders_without_end_are_no_model(tmp_path: Path) -> None:
 
 
 def test_more_files_than_a_model_has_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(untrusted, "MOST_FILES", 3)
+    monkeypatch.setattr(untrusted, "MAX_FILES", 3)
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "file").touch()
     untrusted.require_links_inside(tmp_path)

@@ -239,7 +239,7 @@ def test_a_fault_that_ends_the_process_of_the_tests_ends_no_campaign(
         "def test_g():\n    assert adder.g() == 2\n"
     )
     assert run(area, tests) == Result("sums", 4, ())
-    monkeypatch.setattr(trial, "MOST_ENDED", 1)
+    monkeypatch.setattr(trial, "MAX_ENDED", 1)
     with pytest.raises(FtbuildError, match="their process has ended in 1 trials one after the other"):
         run(area, tests)
 

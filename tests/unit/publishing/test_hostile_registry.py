@@ -38,7 +38,7 @@ from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.registry import client
-from ftbuild.registry.answers import LARGEST_SIZE, Part
+from ftbuild.registry.answers import MAX_SIZE, Part
 from ftbuild.registry.malformed import Malformed
 from tests.unit.publishing.shelf import CONFIG, INDEX, LAYER, MANIFEST, Image, Shelf
 from tests.unit.publishing.test_engine_side import Engine, told
@@ -323,7 +323,7 @@ def test_other_layers_are_refused_whatever_their_form(shelf: Shelf, monkeypatch:
     ):
         with pytest.raises(Malformed, match=message):
             layers.require(shelf.repository, read(shelf, tag))
-    monkeypatch.setattr(layers, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(layers, "MAX_BYTES", 10_000)
     stored(shelf, gzip.compress(b"\0" * 10_001), GZIP, b"\0" * 10_001, "bomb")
     with pytest.raises(Malformed, match="unpacks to more than 10000 bytes"):
         layers.require(shelf.repository, read(shelf, "bomb"))
@@ -334,7 +334,7 @@ def test_a_layer_of_another_size_or_content_ends_with_an_error(shelf: Shelf) -> 
     blob = shelf.repository.put_blob(content, LAYER)
     part = Part(mediaType=LAYER, digest=blob.digest, size=1000)
     assert b"".join(shelf.repository.pieces(part)) == content
-    for size in (999, 1001, LARGEST_SIZE):
+    for size in (999, 1001, MAX_SIZE):
         with pytest.raises(PublishError):
             list(shelf.repository.pieces(part.model_copy(update={"size": size})))
 

@@ -33,7 +33,7 @@ from tests.unit.registry.answering import MANIFEST_TYPE, PAIR, Answers, serving
 MINUTES = float(os.environ.get("FTBUILD_FUZZ") or 0)
 SECONDS, BYTES = 2.0, 500 * 10**6
 # Of an answer: several times what any reader takes.
-MOST_BYTES = 2 * 10**7
+MAX_BYTES = 2 * 10**7
 DIGEST = "sha256:" + "7" * 64
 PART = {"mediaType": "application/vnd.oci.image.config.v1+json", "digest": DIGEST, "size": 7}
 ANNOTATIONS = {
@@ -475,7 +475,7 @@ def odd_answers(draw: st.DrawFn) -> tuple[int, dict[str, str], bytes]:
     chosen = draw(st.lists(st.sampled_from(sorted(HEADERS)), max_size=3, unique=True))
     headers = {"Content-Type": MANIFEST_TYPE}
     headers |= {name: draw(st.sampled_from(HEADERS[name])) for name in chosen}
-    body = mutated(draw)[:MOST_BYTES]
+    body = mutated(draw)[:MAX_BYTES]
     if headers.get("Content-Encoding") == "gzip":
         body = gzip.compress(body)
     return status, headers, body

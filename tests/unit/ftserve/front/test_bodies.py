@@ -47,7 +47,7 @@ def list_of(signs: bytes, number: int) -> bytes:
 
 @pytest.mark.parametrize(
     ("signs", "most", "what"),
-    [(b",", limits.MOST_VALUES, "values"), (b"[{", limits.MOST_CONTAINERS, "objects and lists")],
+    [(b",", limits.MAX_VALUES, "values"), (b"[{", limits.MAX_CONTAINERS, "objects and lists")],
 )
 def test_more_values_or_containers_than_any_request_needs_are_not_parsed(
     signs: bytes, most: int, what: str

@@ -70,7 +70,7 @@ def test_places_are_taken_and_given_back() -> None:
 
 def test_the_bytes_of_all_bodies_together_are_limited() -> None:
     bodies = Bodies(10)
-    most = 10 * limits.MOST_BODIES
+    most = 10 * limits.MAX_BODIES
     with bodies.held() as first, bodies.held() as second:
         first.take(10)
         second.take(most - 20)
