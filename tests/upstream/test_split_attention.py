@@ -5,6 +5,7 @@ They are whole in the patch, so this needs none of upstream's sources.
 
 from __future__ import annotations
 
+import re
 from itertools import product
 from pathlib import Path
 
@@ -14,9 +15,11 @@ from testing import ROOT, patch_programs
 
 PATCH = ROOT / "patches/ft/0470-split-attention.patch"
 CHANGED = "src/fastertransformer/kernels/decoder_masked_multihead_attention.cu"
+FOLDER = "src/fastertransformer/kernels/decoder_masked_multihead_attention"
+KERNEL = f"{FOLDER}/decoder_masked_multihead_attention_template.hpp"
 HEADER = "src/fastertransformer/kernels/decoder_masked_multihead_attention.h"
 PROGRAM = Path(__file__).parent / "programs/split_attention"
-MAX_BLOCKS = 2048
+MAX_BLOCKS = 8192
 # Multiprocessors of an H100, an A100 and an L4.
 GPUS = (132, 108, 58)
 
@@ -25,6 +28,11 @@ GPUS = (132, 108, 58)
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("split_attention")
     (folder / "added.inc").write_text(patch_programs.added(PATCH, CHANGED))
+    keys = re.search(
+        r"^inline[^\n]* keys_per_block\(.*?^}", patch_programs.added(PATCH, KERNEL), re.DOTALL | re.MULTILINE
+    )
+    assert keys
+    (folder / "keys.inc").write_text(keys[0])
     patch_programs.unpack_headers(folder)
     return patch_programs.compiled(PROGRAM / "split_attention.cc", folder / "split_attention", folder)
 
@@ -34,7 +42,9 @@ def spread(
 ) -> list[tuple[int, int]]:
     """Return for each step the blocks of a head, and the length by which the launcher chooses threads."""
     done = patch_programs.run(program, sms, batch, heads, size, *timesteps, **environment)
-    return [(int(blocks), int(length)) for blocks, length in map(str.split, done.stdout.splitlines())]
+    found = [tuple(map(int, line.split())) for line in done.stdout.splitlines()]
+    assert all(holds for *_, holds in found), "the blocks do not hold the keys of each row"
+    return [(blocks, length) for blocks, length, _ in found]
 
 
 def threads(length: int) -> int:
@@ -43,7 +53,9 @@ def threads(length: int) -> int:
 
 
 def test_the_bound_of_the_buffers_is_the_programs() -> None:
-    assert f"constexpr int MAX_SPLIT_BLOCKS = {MAX_BLOCKS};" in patch_programs.added(PATCH, HEADER)
+    header = patch_programs.added(PATCH, HEADER)
+    assert f"constexpr int MAX_SPLIT_BLOCKS = {MAX_BLOCKS};" in header
+    assert "constexpr int MIN_SPLIT_KEYS = 128;" in header
 
 
 def test_one_row_of_few_heads_fills_the_gpu(program: Path) -> None:
@@ -57,6 +69,11 @@ def test_one_row_of_few_heads_fills_the_gpu(program: Path) -> None:
 
 def test_many_rows_are_left_to_one_block_each(program: Path) -> None:
     assert spread(program, 132, 32, 25, 64, 1100) == [(1, 1100)]
+
+
+def test_many_rows_of_wide_heads_are_left_to_four(program: Path) -> None:
+    """Of GPT-J and LLaMA-2 7B: of rows in flight the longest would decide how long all take."""
+    assert [spread(program, 132, 64, *model, 1100) for model in ((16, 256), (32, 128))] == 2 * [[(4, 31)]]
 
 
 def test_short_texts_are_left_to_one_block(program: Path) -> None:
