@@ -81,20 +81,20 @@ def worker() -> Iterator[TorchWorker]:
 @pytest.fixture(scope="session")
 def tree(
     config: Config, cache: Path, need: Need, tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[str], Path]:
-    """FasterTransformer of a release with our patches."""
-    need("ft")
-    trees: dict[str, Path] = {}
+) -> Callable[..., Path]:
+    """FasterTransformer of a release, or another repository, with our patches."""
+    trees: dict[tuple[str, str], Path] = {}
 
-    def make(release: str) -> Path:
-        if release not in trees:
-            folder = tmp_path_factory.mktemp(f"ft-{release}")
-            fetch.export(config, release, "ft", cache, folder)
-            version = config.version(release, "ft")
-            for entry in series.applicable(series.read_series(config)["ft"], version):
+    def make(release: str, name: str = "ft") -> Path:
+        need(name)
+        if (release, name) not in trees:
+            folder = tmp_path_factory.mktemp(f"{name}-{release}")
+            fetch.export(config, release, name, cache, folder)
+            version = config.version(release, name)
+            for entry in series.applicable(series.read_series(config)[name], version):
                 series.apply(folder, entry, fetch.entry_diff(config, entry, cache), version=version)
-            trees[release] = folder
-        return trees[release]
+            trees[release, name] = folder
+        return trees[release, name]
 
     return make
 
