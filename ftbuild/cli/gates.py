@@ -80,10 +80,11 @@ def unittest(
     config = loader.load(selection.config)
     planned = plans(config, selection)
     recipes = {plan.cell: image.recipe(config, plan) for plan in planned}
+    bundle = ca_bundle(ca)
     if dry_run:
         _print_recipes([(plan, recipes[plan.cell]) for plan in planned], format)
         return 0
-    options = BuildOptions(cache_folder(), work_folder(), jobs, ca_bundle(ca), builder, progress, rebuild)
+    options = BuildOptions(cache_folder(), work_folder(), jobs, bundle, builder, progress, rebuild)
     return _tested(UnitTests(recipes, options), planned, format, only_prepare=prepare)
 
 

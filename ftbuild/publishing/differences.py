@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -163,7 +162,7 @@ def _saved(client: docker.DockerClient, image: str, scratch: Path) -> list[Path]
     with tarfile.open(archive) as tar:
         tar.extractall(folder, filter="data")
     archive.unlink()
-    (manifest,) = json.loads((folder / "manifest.json").read_text())
+    (manifest,) = bounded_json.loads((folder / "manifest.json").read_bytes())
     return [folder / name for name in manifest["Layers"]]
 
 

@@ -7,13 +7,13 @@ their hashes. So they need no signature of their own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ftbuild.publishing.attest import manifests, sbom
 from ftbuild.publishing.attest.manifests import Blob
 from ftbuild.registry.client import Descriptor, Repository
+from ftbuild.text import bounded_json
 
 GATE = "application/vnd.ftbuild.gate.v1+json"
 GATE_NAME = "io.ftbuild.gate"
@@ -53,7 +53,7 @@ def of(statements: Sequence[bytes], records: Mapping[str, bytes], created: str) 
     """
     common = {CREATED: created} if created else {}
     for text in statements:
-        said = json.loads(text)
+        said = bounded_json.loads(text)
         about = {**common, manifests.PREDICATE_TYPE: said["predicateType"]}
         if said["predicateType"] == sbom.PREDICATE:
             yield Referrer(SPDX, Blob(SPDX, manifests.canonical(said["predicate"])), about)

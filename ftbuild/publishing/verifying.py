@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
@@ -15,6 +14,7 @@ from pathlib import Path
 from ftbuild.errors import ConfigError, PublishError
 from ftbuild.host import shell
 from ftbuild.publishing import retry
+from ftbuild.text import bounded_json
 from ftbuild.text.reporter import Reporter
 
 KEYS_VARIABLE = "FTBUILD_TRUSTED_KEYS"
@@ -66,7 +66,7 @@ class Verifier(ABC):
 def _holds_signature(printed: str, name: str) -> bool:
     """Return whether what cosign has verified is a signature; PublishError if it cannot be read."""
     try:
-        found = json.loads(printed)
+        found = bounded_json.loads(printed.encode())
         return any(each["critical"]["type"] in _SIGNATURES for each in found)
     except (ValueError, LookupError, TypeError) as odd:
         raise PublishError("what cosign has verified cannot be read", where=name) from odd

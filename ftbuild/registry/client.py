@@ -19,7 +19,7 @@ from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.reference import parse
 from ftbuild.registry.session import Session
 from ftbuild.registry.transport import CONNECTIONS, Answer
-from ftbuild.text import terminal
+from ftbuild.text import bounded_json, terminal
 
 # A multi-platform index first, since its digest is the one that `docker pull` shows; then single images.
 _MANIFESTS = ", ".join(
@@ -333,7 +333,7 @@ def referrers_tag(digest: str) -> str:
 
 def _listed(raw: bytes) -> list[dict[str, Any]]:
     """Return the entries of an index that was validated, with all their fields."""
-    return list(json.loads(raw)["manifests"])
+    return list(bounded_json.loads(raw)["manifests"])
 
 
 def current(name: str) -> str | None:

@@ -197,7 +197,7 @@ def test_backend_server_and_python_backend_are_asked_what_they_do_not_find(image
     ]
     images.image = contents(*seen, f"{BACKEND}/config", f"{BACKEND}-other/libx.so", "/usr/lib/liby.so")
     images.output = "".join(f"== {path}\n\tstatically linked\n" for path in seen)
-    assert only(libraries.resolve, images) == Verdict(State.OK, "6 libraries and programs find everything")
+    assert only(libraries.resolve, images) == Verdict(State.OK, "7 libraries and programs find everything")
     (script,) = images.asked
     assert [line.split("ldd -r ")[1].split(" ")[0] for line in script.splitlines()] == seen
     images.output = f"== {seen[0]}\n\tlibx.so => not found\n"
