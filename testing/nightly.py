@@ -14,6 +14,7 @@ from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report.write import RENDERERS
 from ftbuild.registry.client import Repository
 from testing import ROOT
+from testing.registries import named
 from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt, use_small_base
 from testing.waiting import until
 
@@ -90,7 +91,7 @@ class Place:
 
     def tags(self) -> frozenset[str]:
         """Return the tags in the registry."""
-        return frozenset(Repository(self.repository).tags())
+        return frozenset(named(Repository(self.repository).tags()))
 
     @property
     def repository(self) -> str:

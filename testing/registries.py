@@ -8,9 +8,10 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +75,11 @@ class Registry:
     def change_password(self, secret: str) -> None:
         """Change the password of `ada` (the registry reads the file again when it changes)."""
         write_password(self.config.parent, secret)
+
+
+def named(tags: Iterable[str]) -> list[str]:
+    """Return tags without those that list referrers (distribution-spec v1.1, Referrers Tag Schema)."""
+    return [tag for tag in tags if not re.fullmatch("sha256-[0-9a-f]{64}", tag)]
 
 
 def password(user: str = USER, secret: str = PASSWORD) -> dict[str, str]:

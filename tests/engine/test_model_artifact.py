@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import docker
@@ -21,7 +22,7 @@ from ftbuild.publishing.signing import KeySigner
 from ftbuild.registry.client import Repository, digest_of
 from ftserve.image_choice import Image
 from testing import needs
-from testing.registries import Registry
+from testing.registries import plain
 
 
 @pytest.fixture
@@ -36,8 +37,10 @@ def models(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def place(plain_registry: Registry) -> Place:
-    return Place.parse(f"oci://{plain_registry.prefix}/gpt:1")
+def place(tmp_path: Path) -> Iterator[Place]:
+    """One that keeps its blobs as files, of which a test can change a byte."""
+    with plain(tmp_path / "registry", on_disk=True) as registry:
+        yield Place.parse(f"oci://{registry.prefix}/gpt:1")
 
 
 def contents(folder: Path) -> dict[str, bytes]:

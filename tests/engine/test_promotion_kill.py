@@ -23,7 +23,7 @@ from ftbuild.registry.client import Repository
 from testing import registries
 from testing.chance import SEED, kills, share
 from testing.publishing import CELL, Bench, bench, complete_ids, immutable, moving
-from testing.registries import Registry, free_port, plain
+from testing.registries import Registry, free_port, named, plain
 
 if TYPE_CHECKING:
     import docker
@@ -141,9 +141,9 @@ def elsewhere(at: Bench, plan: Plan, work: Path) -> Bench:
 
 def assert_sound(there: Repository, plan: Plan, images: dict[str, str]) -> list[str]:
     """Return the tags; fail unless each one that a user may pull refers to the complete tested image."""
-    tags = there.tags()
-    for named in (immutable(plan), moving(plan)):
-        for product, tag in named.items():
+    tags = named(there.tags())
+    for each in (immutable(plan), moving(plan)):
+        for product, tag in each.items():
             assert tag not in tags or images[product] in complete_ids(there, tag)
     known = {*immutable(plan).values(), *moving(plan).values()}
     assert {tag.removeprefix("staging-") for tag in tags} <= known

@@ -22,7 +22,7 @@ from ftbuild.publishing import remote_image
 from ftbuild.registry.client import Repository
 from testing import needs, processor
 from testing.publishing import CELL, Bench, bench, complete_ids, immutable, inspected, moving
-from testing.registries import PASSWORD, Registry, basic, faulty, other_name, plain, tokens
+from testing.registries import PASSWORD, Registry, basic, faulty, named, other_name, plain, tokens
 
 if TYPE_CHECKING:
     import docker
@@ -284,8 +284,8 @@ def test_staged_images_are_published_from_the_staging_repository(
     done = fresh_bench.publish(open_registry, "--stage", "waiting")
     assert done.returncode == 0, done.stderr
     waiting, there = fresh_bench.repository(open_registry, "waiting"), fresh_bench.repository(open_registry)
-    assert sorted(waiting.tags()) == sorted(immutable(plan).values())
-    assert sorted(there.tags()) == sorted([*immutable(plan).values(), *moving(plan).values()])
+    assert sorted(named(waiting.tags())) == sorted(immutable(plan).values())
+    assert sorted(named(there.tags())) == sorted([*immutable(plan).values(), *moving(plan).values()])
     for product, image in images.items():
         staged = remote_image.read(waiting, immutable(plan)[product])
         assert staged

@@ -124,7 +124,7 @@ FAULTS = {
             "runtime",
             "RUN rm /usr/lib/x86_64-linux-gnu/libcudart.so.11.0",
             "libraries resolve",
-            "libtransformer-shared.so: libcudart.so.11.0 => not found",
+            "batchstrategy.so: libcudart.so.11.0 => not found",
             "the base lacks a package",
         ),
         Fault("runtime", "RUN rm /usr/bin/mpirun", "server starts", "mpirun", "the server must start"),

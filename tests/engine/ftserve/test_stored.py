@@ -53,8 +53,9 @@ def storage(host: str, files: Mapping[str, bytes], log: Path) -> Iterator[str]:
     with log.open("w") as file:
         server = subprocess.Popen(argv, stdout=file, stderr=file)
     try:
-        until_up(server, lambda: listens(host, port), log)
         url = f"http://{host}:{port}"
+        # Not only that the port is taken: another test's server may have been faster.
+        until_up(server, lambda: listens(host, port) and _is_storage(url), log)
         requests.put(f"{url}/models", timeout=60).raise_for_status()
         for name, content in files.items():
             requests.put(f"{url}/models/gptj/{name}", data=content, timeout=60).raise_for_status()
@@ -62,6 +63,10 @@ def storage(host: str, files: Mapping[str, bytes], log: Path) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(60)
+
+
+def _is_storage(url: str) -> bool:
+    return requests.get(f"{url}/moto-api/", timeout=60).ok
 
 
 def fetched(where: stored.Stored, folder: Path) -> subprocess.CompletedProcess[str]:
