@@ -11,10 +11,14 @@ from filelock import FileLock
 
 
 @contextmanager
-def made(folder: Path, name: str, make: Callable[[], None], remove: Callable[[], None]) -> Iterator[None]:
+def made(
+    folder: Path, name: str, make: Callable[[], str | None], remove: Callable[[str], None] | None = None
+) -> Iterator[None]:
     """Have `name` made and in use during the block; `folder` is one that all processes of the run share.
 
     A process that comes while another one makes it waits. What could not be made is not tried again.
+    `remove` gets what `make` returned, in whichever process that was: what was there before is known only to
+    who made the rest, since others may look while things are made or removed.
     """
     ready, failed, users = (folder / f"{name}.{kind}" for kind in ("ready", "failed", "users"))
     lock, user = FileLock(folder / f"{name}.lock"), users / str(os.getpid())
@@ -23,11 +27,10 @@ def made(folder: Path, name: str, make: Callable[[], None], remove: Callable[[],
         assert not failed.exists(), f"{name} could not be made: {failed.read_text()}"
         if not ready.exists():
             try:
-                make()
+                ready.write_text(make() or "")
             except BaseException as error:
                 failed.write_text(f"{error}")
                 raise
-            ready.touch()
         user.touch()
     try:
         yield
@@ -35,5 +38,7 @@ def made(folder: Path, name: str, make: Callable[[], None], remove: Callable[[],
         with lock:
             user.unlink()
             if not any(users.iterdir()):
+                known = ready.read_text()
                 ready.unlink()
-                remove()
+                if remove:
+                    remove(known)

@@ -116,7 +116,7 @@ def sample_repositories(shared: Path) -> Iterator[Path]:
             patch.setenv("GIT_CONFIG_COUNT", str(number + 1))
             patch.setenv(f"GIT_CONFIG_KEY_{number}", f"url.{folder}/.insteadOf")
             patch.setenv(f"GIT_CONFIG_VALUE_{number}", f"{ROOT / demo.REPOSITORIES}/")
-        with once.made(shared, "repositories", make, lambda: None):
+        with once.made(shared, "repositories", make):
             yield folder
 
 
@@ -146,7 +146,7 @@ def base(client: docker.DockerClient, sample_repositories: None, shared: Path, w
         done = invoked(work, "base", "--config", str(SAMPLE))
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
 
-    with once.made(shared, "base", make, lambda: None):
+    with once.made(shared, "base", make):
         yield
 
 
@@ -154,14 +154,15 @@ def base(client: docker.DockerClient, sample_repositories: None, shared: Path, w
 def built(client: docker.DockerClient, base: None, shared: Path, work: Path) -> Iterator[Plan]:
     """The sample cell 22.12-sm80, built once for all tests, which leave it as it is."""
     image = sample_plan().image
-    before = built_images.tags(client, image)
 
-    def make() -> None:
+    def make() -> str:
+        before = built_images.tags(client, image)
         done = invoked(work, *build_arguments(SAMPLE, "--rebuild"))
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
+        return "\n".join(before)
 
-    def remove() -> None:
-        built_images.remove(client, image, keep=before)
+    def remove(before: str) -> None:
+        built_images.remove(client, image, keep=before.split())
 
     with once.made(shared, "built", make, remove):
         yield sample_plan()
@@ -178,7 +179,7 @@ def small_base(client: docker.DockerClient, base: None, shared: Path, work: Path
         done = invoked(work, "base", "--config", str(folder))
         assert done.returncode == 0, done.stdout[-4000:] + done.stderr
 
-    with once.made(shared, "small-base", make, lambda: None):
+    with once.made(shared, "small-base", make):
         yield
 
 
