@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from ftbuild.build import bake, buildable
+from ftbuild.build import bake, buildable, definitions
 from ftbuild.build import objects as build_objects
 from ftbuild.build.run import BuildOptions, CellBuild, host_settings
 from ftbuild.engine import buildx, daemon, orphans
@@ -206,7 +206,7 @@ def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
     return "built" if job else "present"
 
 
-def _destination(cell: CellBuild, session: PublishSession) -> Callable[[], bake.Staging]:
+def _destination(cell: CellBuild, session: PublishSession) -> Callable[[], definitions.Staging]:
     """Return what says where a builder pushes, once the base is made, which it brings there."""
     by_digest = not cell.host.is_engine
     return partial(from_builder.destination, session, cell.plan, by_digest=by_digest, report=cell.report)

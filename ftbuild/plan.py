@@ -1,4 +1,4 @@
-"""Plans: everything that decides an image, from configuration, lock and cell, and nothing of a machine.
+"""Plans: everything that decides an image, and nothing of a machine; ftbuild/planning.py makes them.
 
 A plan is closed: it holds pins, diffs and the bytes of recipe files, so that later steps (staging, bake,
 verify) need a plan and a place, and what is edited after it was made changes nothing of its build. Two plans
@@ -7,33 +7,21 @@ with the same input key give the same image.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from packaging.utils import canonicalize_name
-
-from ftbuild import cmake, matrix, triton
+from ftbuild import cmake
 from ftbuild.architecture import DEFAULT, Architecture, platform
-from ftbuild.config import holes, recipe
 from ftbuild.config.debian import LockedDebian
 from ftbuild.config.holes import Known
 from ftbuild.config.recipe import RecipeFile
-from ftbuild.config.schema import BaseConfig, Config, LocalBase
-from ftbuild.errors import ConfigError
+from ftbuild.config.schema import LocalBase
 from ftbuild.matrix import Cell
 from ftbuild.sm import sm_list
-from ftbuild.sources import planned, requirements
-from ftbuild.sources.debian.pinned import locked
 from ftbuild.sources.inputs import PlannedPatch, PlannedSource
-from ftbuild.sources.patches import series
 
-# Raised by hand when the build changes, but no file that the key covers.
-RECIPE = 2
-KEY_DIGITS = 12
 # The names of bases that are built here begin with this.
 BASE = "ftbuild-base-"
 LABELS = "io.ftbuild"
@@ -41,11 +29,6 @@ HOLES_LABELS = (f"{LABELS}.holes", f"{LABELS}.holes-known")
 PRODUCTS = ("runtime", "sdk")
 # The roles of wheels that stay in images; those of the others compile.
 IN_IMAGES = ("server", *PRODUCTS)
-# What the plan itself and the CMake options refer to, below the source root (ftbuild/cmake.py).
-COMPONENTS = ("ft", "backend")
-PLACES = ("ft", "backend", "repo-core-src", "common", "triton-backend")
-
-
 DIRTY = "-dirty"
 
 
@@ -88,6 +71,11 @@ class PlannedBase:
     def snapshot(self) -> str:
         """Return the time of the Debian archive that its packages are from; "" for a registry's image."""
         return self.debian.snapshot if self.debian else ""
+
+    @property
+    def other_architecture(self) -> tuple[str, ...]:
+        """Return what decides an image where a digest may not (OCI image-spec, image-index.md)."""
+        return () if self.architecture == DEFAULT else (self.architecture,)
 
 
 @dataclass(frozen=True)
@@ -227,7 +215,7 @@ class Plan:
             f"{LABELS}.product": product,
             f"{LABELS}.base": self.base.name,
             f"{LABELS}.snapshot": self.base.snapshot,
-            **{f"{LABELS}.architecture": name for name in _architecture_key(self.base)},
+            **{f"{LABELS}.architecture": name for name in self.base.other_architecture},
             f"{LABELS}.triton": self.cell.triton,
             f"{LABELS}.server": self.server,
             f"{LABELS}.cuda": self.cuda,
@@ -279,193 +267,3 @@ class Plan:
             "wheels": [asdict(w) for w in self.wheels],
             **({"objects": self.objects} if self.objects else {}),
         }
-
-
-def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
-    """Make the plan of one cell.
-
-    Raises PinError where the lock lacks a pin or a requirement its hash, PatchError where the series is
-    malformed, ConfigError where a file that the recipe names is missing.
-    """
-    base = config.bases.bases[cell.base]
-    release = config.matrix.releases[cell.triton]
-    _require_sources(config, cell.triton)
-    planned_sources = tuple(_sources(config, cell, base))
-    versions = {s.repository: s.version for s in planned_sources}
-    patches = tuple(_patches(config, versions))
-    cuda = matrix.cuda_version(config, cell)
-    toolchain = cmake.Toolchain(*base.host_compiler, cuda)
-    files = tuple(recipe.files(config, base))
-    draft = Plan(
-        cell=cell,
-        image=config.matrix.image,
-        server=base.server or release.server,
-        cuda=cuda,
-        driver=base.driver or release.driver,
-        tried=matrix.tried(config, cell),
-        base=_base(config, cell, base, files, tuple(_compiled(planned_sources, patches))),
-        sources=planned_sources,
-        patches=patches,
-        toolchain=toolchain,
-        toolchain_packages=base.toolchain_packages,
-        wheel_libraries=base.wheel_libraries,
-        families=config.models.served(versions["ft"] or ""),
-        trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
-        files=files,
-        wheels=tuple(_wheels(base, files)),
-        wheel_options=requirements.pip_options(base),
-        revision=revision,
-        objects=config.lock.objects.get(cell.id, ""),
-    )
-    known = holes.known(
-        config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()
-    )
-    return replace(draft, holes=known, key=input_key(draft))
-
-
-def _contents(draft: Plan) -> dict[str, str]:
-    """Return what a plan knows of the contents of its images: package URL without a version -> version."""
-    packages = draft.base.debian.installed("serving") if draft.base.debian else ()
-    return {
-        triton.PURL: f"v{draft.server}",
-        **{
-            f"pkg:pypi/{canonicalize_name(wheel.name)}": wheel.version
-            for wheel in draft.wheels
-            if wheel.role in IN_IMAGES
-        },
-        **{f"pkg:deb/debian/{package.name}": package.version for package in packages},
-    }
-
-
-def _require_sources(config: Config, release: str) -> None:
-    """Raise ConfigError where a release lacks a repository, or a version, without which no build starts."""
-    sources, repositories = config.sources.releases[release], config.sources.repositories
-    built = config.sources.built(release)
-    places = {repositories[name].path for name in built}
-    lacking = [name for name in COMPONENTS if name not in built]
-    lacking += [f"one at {place}" for place in PLACES if place not in places and place not in lacking]
-    if lacking:
-        raise ConfigError(
-            f"release {release} lacks a repository: {', '.join(lacking)}",
-            where=config.place("sources.yaml", "releases", release),
-            hint="docs/adding-a-release.md lists what a release needs",
-        )
-    for name in COMPONENTS:
-        if sources[name].version is None:
-            raise ConfigError(
-                f"{name} of release {release} has no version",
-                where=config.place("sources.yaml", "releases", release, name),
-                hint="CMake options depend on it: give it a `version`",
-            )
-
-
-def _sources(config: Config, cell: Cell, base: BaseConfig) -> Iterator[PlannedSource]:
-    release, compiles_server = cell.triton, base.local is not None and base.local.compiles_server
-    for name in config.sources.built(release):
-        repository = config.sources.repositories[name]
-        if repository.server and not compiles_server:
-            continue
-        yield planned.source(config, release, name, cell.sms)
-
-
-def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[PlannedPatch]:
-    for component, entries in series.read_series(config).items():
-        for entry in series.applicable(entries, versions.get(component) or ""):
-            yield planned.patch(config, entry)
-
-
-def _wheels(base: BaseConfig, files: tuple[RecipeFile, ...]) -> Iterator[PlannedWheel]:
-    for file in files:
-        if file.role in base.requirements_by_role():
-            text = file.content.decode("utf-8", "replace")
-            for pinned in requirements.parsed(file.path, text).locked():
-                yield PlannedWheel(file.role, pinned.name, pinned.version, pinned.wheel, pinned.sha256)
-
-
-def _compiled(sources: Iterable[PlannedSource], patches: Iterable[PlannedPatch]) -> Iterator[list[object]]:
-    """Yield what decides the server that a base compiles."""
-    compiled = {s.repository: s for s in sources if s.server}
-    yield from (_source_key(source) for source in compiled.values())
-    yield from (_patch_key(patch) for patch in patches if patch.component in compiled)
-
-
-def _base(
-    config: Config,
-    cell: Cell,
-    base: BaseConfig,
-    files: tuple[RecipeFile, ...],
-    compiled: tuple[list[object], ...],
-) -> PlannedBase:
-    if base.local is None:
-        assert base.image is not None
-        image = base.image.format(release=cell.triton)
-        digest = config.lock.bases.get(cell.base, {}).get(cell.triton)
-        pinned = f"{image}@{digest}" if digest else image
-        origin = (
-            "bases.yaml, digest from the lock"
-            if digest
-            else "bases.yaml, no digest in the lock: the tag decides"
-        )
-        return PlannedBase(cell.base, pinned, pinned, digest, None, origin, None, base.architecture)
-    roles = {"base", "server", *(["toolchain"] if compiled else [])}
-    content = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in roles]
-    packages = locked(config, cell.base)
-    key = digest_of([content, packages.model_dump(mode="json"), dict(base.local.arguments), *compiled])
-    name = f"{BASE}{cell.base}"
-    origin = f"built here by invoke base, Debian {base.local.debian.suite} of {packages.snapshot}"
-    return PlannedBase(
-        cell.base,
-        f"{name}:{key}",
-        f"{name}:{key}-devel",
-        None,
-        base.local,
-        origin,
-        packages,
-        base.architecture,
-    )
-
-
-def input_key(draft: Plan) -> str:
-    """Return the key of everything that decides the images of a plan, their labels included.
-
-    Left out are the image's name, which stands beside the key in every tag, the places that inputs come
-    from, and what decides the tests but not the image.
-    """
-    base = draft.base
-    return digest_of(
-        {
-            "recipe": RECIPE,
-            "cell": asdict(draft.cell),
-            "versions": [draft.server, draft.cuda, draft.driver],
-            "base": [base.name, base.serving, base.devel, base.digest, *_architecture_key(base)],
-            "sources": [_source_key(source) for source in draft.sources],
-            "patches": [_patch_key(patch) for patch in draft.patches],
-            "trees": [
-                [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees
-            ],
-            "environment": dict(draft.toolchain.environment()),
-            "packages": [draft.toolchain_packages, draft.wheel_libraries],
-            "files": [[f.role, f.sha256] for f in draft.files],
-        }
-    )
-
-
-def _architecture_key(base: PlannedBase) -> list[str]:
-    """Return what decides an image where a digest may not (OCI image-spec, image-index.md)."""
-    return [] if base.architecture == DEFAULT else [base.architecture]
-
-
-def _source_key(source: PlannedSource) -> list[object]:
-    s = source
-    place = ["server"] if s.server else []
-    return [s.repository, s.path, s.commit, s.tree, s.sparse, s.without, s.version, *place]
-
-
-def _patch_key(patch: PlannedPatch) -> list[object]:
-    return [patch.component, patch.file, patch.fingerprint, patch.origin]
-
-
-def digest_of(data: object) -> str:
-    """Return the first 12 hex digits of the sha256 of `data` as canonical JSON (sorted keys, no spaces)."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]

@@ -12,7 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import reading
 from ftbuild.host.files import write_private
-from ftbuild.plan import Plan, input_key
+from ftbuild.input_key import input_key
+from ftbuild.plan import Plan
 
 NAME = "closed-plan.json"
 # Ten times the largest of today's.

@@ -11,14 +11,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ftbuild.build import bake, base, buildable, context
+from ftbuild.build import base, buildable, context, definitions
 from ftbuild.build import run as builds
+from ftbuild.build.machine import Host
 from ftbuild.build.run import BuildOptions
 from ftbuild.config.recipe import STEPS, RecipeFile, read
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError
-from ftbuild.plan import LABELS, Plan, digest_of
+from ftbuild.input_key import digest_of
+from ftbuild.plan import LABELS, Plan
 from ftbuild.sources import downloads, requirements, wheels
 from ftbuild.sources.downloads import Download
 from ftbuild.sources.requirements import Requirement
@@ -36,7 +38,7 @@ PROGRAMS = ("fixed-times.sh", "pip-install.sh", "put.sh")
 _PACKAGE = Path(front.__file__).parent
 # What Python and pip leave in it.
 _LEFT_OUT = ("__pycache__", "build", "ftserve_front.egg-info")
-_CONTEXTS = ("recipe", bake.WHEELS, "front")
+_CONTEXTS = ("recipe", definitions.WHEELS, "front")
 
 
 @dataclass(frozen=True)
@@ -136,7 +138,7 @@ class FrontImage:
     made_of: Recipe
     options: BuildOptions
     report: Reporter
-    host: bake.Host = field(default_factory=lambda: bake.Host(jobs=1))
+    host: Host = field(default_factory=lambda: Host(jobs=1))
     name: str = "the image of the OpenAI front"
     prefix: str = ""
 
@@ -160,7 +162,7 @@ class FrontImage:
         return definition(self.made_of, self.host)
 
 
-def definition(made_of: Recipe, host: bake.Host) -> dict[str, object]:
+def definition(made_of: Recipe, host: Host) -> dict[str, object]:
     """Return the bake file, for the staged folder."""
     plan = made_of.plan
     target: dict[str, Any] = {
@@ -172,12 +174,12 @@ def definition(made_of: Recipe, host: bake.Host) -> dict[str, object]:
             "toolchain-base": f"docker-image://{plan.base.devel}",
             **{name: name for name in _CONTEXTS},
         },
-        "args": {bake.EPOCH: str(plan.revision.epoch)},
+        "args": {definitions.EPOCH: str(plan.revision.epoch)},
         "tags": [made_of.name],
         "labels": labels(made_of),
         "output": ["type=docker"],
     }
-    return bake.definition({made_of.cell: target})
+    return definitions.bake_file({made_of.cell: target})
 
 
 def labels(made_of: Recipe) -> dict[str, str]:
@@ -222,4 +224,4 @@ def stage(made_of: Recipe, options: BuildOptions, folder: Path, report: Reporter
     pinned = made_of.wheels
     wheels.fetch(pinned, made_of.plan.wheel_options, options.cache, ca=options.ca, report=report)
     linked = [Download(each.wheel, each.sha256) for each in pinned]
-    downloads.link_into(folder / bake.WHEELS, linked, options.cache)
+    downloads.link_into(folder / definitions.WHEELS, linked, options.cache)

@@ -9,7 +9,8 @@ from ftbuild import matrix
 from ftbuild.cli import selection
 from ftbuild.config.schema import Config
 from ftbuild.errors import FtbuildError
-from ftbuild.plan import LABELS, Plan, make_plan
+from ftbuild.plan import LABELS, Plan
+from ftbuild.planning import make_plan
 from ftbuild.sm import sm_list
 
 if TYPE_CHECKING:

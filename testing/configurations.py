@@ -23,13 +23,15 @@ from pathlib import Path
 import yaml
 
 from ftbuild import matrix
-from ftbuild.build import bake, os_layer
+from ftbuild.build import definitions, os_layer
+from ftbuild.build.machine import Host
 from ftbuild.cli import explain
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.matrix import Cell
 from ftbuild.models import converters, weights
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 from ftbuild.sources import fetch
 from ftbuild.sources.bundle import MANIFEST, read_bundle
 from ftbuild.sources.patches import series
@@ -138,9 +140,9 @@ def _plan(config: Config, cell: Cell) -> None:
     plan = make_plan(config, cell, REVISION)
     explain.plan(plan)
     json.dumps(plan.as_dict())
-    json.dumps(bake.cell_definition(plan, bake.Host(jobs=1)))
+    json.dumps(definitions.cell(plan, Host(jobs=1)))
     if plan.base.debian:
-        json.dumps(bake.base_definition(plan, os_layer.name(plan.base.debian), bake.Host(jobs=1)))
+        json.dumps(definitions.local_base(plan, os_layer.name(plan.base.debian), Host(jobs=1)))
 
 
 def _read_pins(config: Config) -> None:

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ftbuild.build.bake import METADATA, target_name
+from ftbuild.build.bake import METADATA
+from ftbuild.build.definitions import target_name
 from ftbuild.config import loader
 from ftbuild.errors import PublishError
 from ftbuild.gates.report import Gate, GateReport
@@ -26,7 +27,8 @@ from ftbuild.nightly import history
 from ftbuild.nightly import record as nightly
 from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.report import junit, markdown, page
-from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
+from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.publishing import attestations, gates
 from testing import ROOT, gate_records, mutations, recorded_runs
 from testing.outcomes import Outcome, repeat, timed

@@ -13,7 +13,8 @@ from typing import Any, cast
 from benchmarks.harness import files
 from benchmarks.harness.wall import Compilers
 from benchmarks.harness.workspace import Workspace
-from ftbuild.build import bake, base, context
+from ftbuild.build import base, build_log, context, definitions, machine
+from ftbuild.build.machine import Host
 from ftbuild.config.recipe import STEPS
 from ftbuild.engine import daemon
 from ftbuild.errors import BuildError
@@ -116,10 +117,10 @@ class Machine:
 
         `edited` adds text to the end of sources, by their path, for all later compiles too. `parent` is the
         parent cgroup of the steps. `script` replaces `steps/compile.sh`. `settings` are added to those of
-        the machine, in the form of bake.Host.lines.
+        the machine, in the form of Host.lines.
         """
         folder = plan.folder(self.workspace.work / self.name)
-        host = bake.Host(self.workspace.jobs, ca_bundle(None), progress="plain")
+        host = Host(self.workspace.jobs, ca_bundle(None), progress="plain")
         base.ensure(
             daemon.connect(),
             plan,
@@ -128,7 +129,7 @@ class Machine:
             cache_folder(),
             report=to_stderr,
         )
-        online = bake.REMOTE_STORAGE in (settings or {})
+        online = machine.REMOTE_STORAGE in (settings or {})
         context.stage(plan, cache_folder(), folder, online=online, report=lambda line: None)
         stages = [
             stage for stage in context.WHEEL_STAGES if stage in (context.TOOLCHAIN, *self.workspace.trees)
@@ -146,10 +147,10 @@ class Machine:
             with (folder / "sources" / path).open("a") as file:
                 file.write(text)
         lines = "".join(f"{name}={value}\n" for name, value in (settings or {}).items())
-        variables = {bake.SETTINGS: host.lines() + lines}
+        variables = {machine.SETTINGS: host.lines() + lines}
         done = shell.run(_command(plan, host, parent), cwd=folder, env=variables, check=False)
         if done.code:
-            raise BuildError("\n".join(bake.failing_lines(done.stderr)), where=str(folder))
+            raise BuildError("\n".join(build_log.failing_lines(done.stderr)), where=str(folder))
         return read(folder / "figures", done.stderr)
 
     def _forget(self) -> None:
@@ -178,9 +179,9 @@ def _own_caches(dockerfile: str, name: str) -> str:
     return dockerfile.replace(" /steps/compile.sh ", f" COMPILE={uuid.uuid4().hex} /steps/compile.sh ")
 
 
-def _command(plan: Plan, host: bake.Host, parent: str) -> list[str]:
-    targets = cast(Mapping[str, Any], bake.cell_definition(plan, host)["target"])
-    target = targets[bake.target_name(plan, "backend-info")]
+def _command(plan: Plan, host: Host, parent: str) -> list[str]:
+    targets = cast(Mapping[str, Any], definitions.cell(plan, host)["target"])
+    target = targets[definitions.target_name(plan, "backend-info")]
     command = ["docker", "buildx", "build", "--progress", "plain", "--file", "recipe/Dockerfile"]
     command += ["--target", "figures", "--output", "type=local,dest=figures"]
     command += ["--cgroup-parent", parent] if parent else []

@@ -11,7 +11,7 @@ from benchmarks.harness import compiles, requirements
 from benchmarks.harness.compiles import Compile, Machine
 from benchmarks.harness.figure import Figure, Result, Topic
 from benchmarks.harness.workspace import Workspace, measured
-from ftbuild.build import bake
+from ftbuild.build import machine
 from ftbuild.engine import daemon
 from ftbuild.plan import Plan
 from ftbuild.sm import sm_list
@@ -45,7 +45,7 @@ def run(workspace: Workspace) -> Result:
     first, cold = compiles.cold(workspace)
     second = Machine(workspace)
     with redis(daemon.connect(), workspace.work) as storage:
-        shared = {bake.REMOTE_STORAGE: storage}
+        shared = {machine.REMOTE_STORAGE: storage}
         to_stderr("the first machine fills the shared cache")
         first.compile(plan, settings=shared | RESHARED)
         to_stderr("a second machine, with the shared cache only")

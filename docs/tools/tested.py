@@ -24,7 +24,8 @@ import yaml
 from ftbuild import matrix
 from ftbuild.config.schema import Config
 from ftbuild.errors import FtbuildError
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "records"

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import registry
-from ftbuild.build import bake, buildable, context, os_layer, packages
+from ftbuild.build import buildable, context, definitions, os_layer, packages
+from ftbuild.build.machine import Host
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, daemon, made
 from ftbuild.errors import HostError
@@ -30,7 +31,7 @@ LOCAL_BASE_BYTES = 16 * GIB
 def ensure(
     client: docker.DockerClient,
     plan: Plan,
-    host: bake.Host,
+    host: Host,
     work: Path,
     cache: Path,
     *,
@@ -70,7 +71,7 @@ class BaseImages:
 
     client: docker.DockerClient
     plan: Plan
-    host: bake.Host
+    host: Host
     work: Path
     cache: Path
     report: Reporter
@@ -112,7 +113,7 @@ class BaseImages:
             roles.append(context.TOOLCHAIN)
         context.wheels(plan, roles, cache, folder, ca=self.host.ca, report=report)
         context.dockerfile(plan, "base", folder)
-        return bake.base_definition(plan, os_image, self.host)
+        return definitions.local_base(plan, os_image, self.host)
 
 
 def is_present(client: docker.DockerClient, plan: Plan, cache: Path, report: Reporter) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ftbuild.build import bake
+from ftbuild.build.machine import Host
 from ftbuild.host import locks
 from ftbuild.text.reporter import Reporter
 
@@ -41,7 +42,7 @@ class Buildable(Protocol):
 
 
 def ensure(
-    wanted: Buildable, host: bake.Host, *, rebuild: bool = False, report: Reporter = print
+    wanted: Buildable, host: Host, *, rebuild: bool = False, report: Reporter = print
 ) -> bake.Job | None:
     """Build images unless they are there or, with `rebuild`, anyway; return the run, None where none was.
 

@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from ftbuild.build import bake, manifest
+from ftbuild.build import definitions, manifest
 from ftbuild.config.recipe import STEPS
 from ftbuild.host import files
 from ftbuild.plan import Plan
@@ -24,7 +24,7 @@ from ftbuild.sources.inputs import PlannedSource
 from ftbuild.sources.requirements import Requirement
 from ftbuild.text.reporter import Reporter
 
-SOURCES, MANIFEST = bake.SOURCES, "sources.json"
+SOURCES, MANIFEST = definitions.SOURCES, "sources.json"
 RECIPE = "recipe"
 _SHOWN = 3
 # The stages that install wheels; those of a local base are unpacked by its Dockerfile.
@@ -138,4 +138,4 @@ def wheels(
     python_wheels.fetch(pinned, plan.wheel_options, cache, ca=ca, report=report)
     for role in roles:
         linked = [Download(wheel.file, wheel.sha256) for wheel in wanted if wheel.role == role]
-        downloads.link_into(folder / bake.WHEELS / role, linked, cache)
+        downloads.link_into(folder / definitions.WHEELS / role, linked, cache)

@@ -18,7 +18,8 @@ from filelock import FileLock, Timeout
 from ftbuild.build.bake import OLD_SETTINGS
 from ftbuild.host import files, locks, marker
 from ftbuild.host.garbage import Garbage, size
-from ftbuild.plan import KEY_DIGITS, Plan
+from ftbuild.input_key import KEY_DIGITS
+from ftbuild.plan import Plan
 
 if TYPE_CHECKING:
     import docker

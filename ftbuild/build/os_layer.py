@@ -25,7 +25,8 @@ from ftbuild.engine.daemon import PullRefused
 from ftbuild.errors import BuildError, HostError
 from ftbuild.host import shell
 from ftbuild.host.shell import CommandFailed
-from ftbuild.plan import LABELS, digest_of
+from ftbuild.input_key import digest_of
+from ftbuild.plan import LABELS
 from ftbuild.sources import downloads
 from ftbuild.sources.debian import archive
 from ftbuild.text.reporter import Reporter

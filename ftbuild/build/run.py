@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ftbuild import cmake
-from ftbuild.build import bake, base, context, objects
+from ftbuild.build import base, context, definitions, machine, objects
+from ftbuild.build.machine import Host
 from ftbuild.engine import builders, daemon
 from ftbuild.errors import ConfigError
 from ftbuild.host import disk
@@ -50,10 +51,10 @@ class CellBuild:
 
     plan: Plan
     client: docker.DockerClient
-    host: bake.Host
+    host: Host
     options: BuildOptions
     report: Reporter
-    elsewhere: Callable[[], bake.Staging] | None = None
+    elsewhere: Callable[[], definitions.Staging] | None = None
     objects: Callable[[Path], tuple[str, str]] | None = None
     name: str = "this cell"
     prefix: str = ""
@@ -88,17 +89,17 @@ class CellBuild:
         """Stage the inputs of the cell."""
         stage(self.plan, self.options, self.folder, self.report)
         staging = self.elsewhere() if self.elsewhere else None
-        return bake.cell_definition(self.plan, self.host, staging, self._brought())
+        return definitions.cell(self.plan, self.host, staging, self._brought())
 
     def _brought(self) -> str:
         """Bring objects into the folder; return their name."""
         objects.discard(self.folder)
         if not self.objects:
             return ""
-        (self.folder / bake.OBJECTS).rmdir()
-        name, signer = self.objects(self.folder / bake.OBJECTS)
+        (self.folder / definitions.OBJECTS).rmdir()
+        name, signer = self.objects(self.folder / definitions.OBJECTS)
         if not name:
-            (self.folder / bake.OBJECTS).mkdir(exist_ok=True)
+            (self.folder / definitions.OBJECTS).mkdir(exist_ok=True)
             return ""
         objects.write(self.folder, objects.Taken(name, signer, {}, {}))
         return name
@@ -106,15 +107,15 @@ class CellBuild:
 
 def stage(plan: Plan, options: BuildOptions, folder: Path, report: Reporter) -> None:
     """Write sources, recipe and wheels of a cell into `folder`; errors as those of `context`."""
-    online = bake.compiles_online()
-    context.empty(folder / bake.OBJECTS)
+    online = machine.compiles_online()
+    context.empty(folder / definitions.OBJECTS)
     context.stage(plan, options.cache, folder, online=online, report=report)
     context.wheels(plan, context.WHEEL_STAGES, options.cache, folder, ca=options.ca, report=report)
     if online:
-        report(bake.ONLINE)
+        report(machine.ONLINE)
 
 
-def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes: bool = False) -> bake.Host:
+def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes: bool = False) -> Host:
     """Return the settings of the machine that builds: the builder's, else the engine's, perhaps not this one.
 
     The job count follows from it; the builder's memory limit also lowers a number that was asked for. Raises
@@ -133,7 +134,7 @@ def host_settings(client: docker.DockerClient, options: BuildOptions, *, pushes:
             hint="invoke build --push REGISTRY fetches them through a registry; a builder with the driver "
             "docker-container on that engine needs none (docker buildx create)",
         )
-    return bake.Host(
+    return Host(
         jobs,
         options.ca,
         options.builder,

@@ -160,7 +160,7 @@ def _staging(registry: str, stage: str | None, image: str) -> Names:
 
 
 def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) -> None:
-    from ftbuild.build import bake
+    from ftbuild.build import machine
     from ftbuild.cli import explain
 
     if output == "json":
@@ -171,8 +171,8 @@ def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) ->
     else:
         print(explain.cells(planned) if len(planned) > 1 else explain.cell(config, planned[0]))
         print("\n--format all has every value and where it is from, --format json the same for programs")
-    if bake.compiles_online():
-        print(f"\n{bake.ONLINE}")
+    if machine.compiles_online():
+        print(f"\n{machine.ONLINE}")
 
 
 @command()

@@ -73,7 +73,7 @@ def _garbage(
 def _all_plans(config: Config) -> list[Plan]:
     """Return the plans of every cell on every base."""
     from ftbuild.matrix import make_matrix
-    from ftbuild.plan import make_plan
+    from ftbuild.planning import make_plan
 
     table = make_matrix(config, *config.bases.bases)
     return [make_plan(config, cell, revision()) for cell in table.cells]

@@ -58,7 +58,7 @@ class Selection:
 
 def plans(config: Config, selection: Selection, file: Path | None = None) -> list[Plan]:
     """Return the plans of the selected cells, or the one of a plan file."""
-    from ftbuild.plan import make_plan
+    from ftbuild.planning import make_plan
 
     if file:
         from ftbuild import plan_file

@@ -36,14 +36,14 @@ class Taking:
         """Return whose objects are brought, None if none are; errors as `substitutes`."""
         if not self.objects:
             return None
-        from ftbuild.build import bake
+        from ftbuild.build import machine
         from ftbuild.errors import ConfigError
         from ftbuild.publishing import verifying
 
-        if bake.compiles_online():
+        if machine.compiles_online():
             raise ConfigError(
-                f"--objects and {bake.REMOTE_STORAGE} exclude each other: nobody has signed what is there",
-                hint=f"unset {bake.REMOTE_STORAGE}",
+                f"--objects and {machine.REMOTE_STORAGE} exclude each other: nobody has signed what is there",
+                hint=f"unset {machine.REMOTE_STORAGE}",
             )
         return verifying.trusted(self.trust)
 

@@ -14,7 +14,8 @@ from typing import Any
 from ftbuild import __version__
 from ftbuild.errors import FtbuildError, SmokeError, VerifyError
 from ftbuild.host import files
-from ftbuild.plan import Plan, digest_of
+from ftbuild.input_key import digest_of
+from ftbuild.plan import Plan
 from ftbuild.text import results
 from ftbuild.text.results import CheckResult, State
 

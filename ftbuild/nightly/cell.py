@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Event
 
 from ftbuild import plan_file
-from ftbuild.build import bake, lost, stages
+from ftbuild.build import bake, build_log, lost, stages
 from ftbuild.errors import BuildError, Interrupted
 from ftbuild.host import shell
 from ftbuild.matrix import NEVER
@@ -191,7 +191,7 @@ def _loss(share: Share, step: Step, watched: Watch, context: RunContext) -> str:
 
 
 def _ran_out_of_memory(log: Path) -> bool:
-    return bake.ran_out_of_memory(_text(log))
+    return build_log.ran_out_of_memory(_text(log))
 
 
 def _text(log: Path) -> str:

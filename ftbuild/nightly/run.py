@@ -14,7 +14,8 @@ from filelock import FileLock, Timeout
 
 from ftbuild import __version__
 from ftbuild.audit import job
-from ftbuild.build import bake, base
+from ftbuild.build import base
+from ftbuild.build.machine import Host
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, buildx, daemon, orphans
 from ftbuild.errors import FtbuildError, HostError
@@ -28,7 +29,8 @@ from ftbuild.nightly.record import CellRecord, Image, NightlyRun, Reason, State,
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
 from ftbuild.nightly.scheduler import Hooks, Schedule
-from ftbuild.plan import Plan, make_plan
+from ftbuild.plan import Plan
+from ftbuild.planning import make_plan
 from ftbuild.publishing import bases, from_builder, names, signing
 from ftbuild.publishing.session import Options, PublishSession
 from ftbuild.publishing.status import PublishStatus, query
@@ -204,7 +206,7 @@ def _with_bases(
     to_build = [plan for plan in schedule.plans if plan.cell.id not in schedule.tested]
     info = client.info()
     jobs = budget.for_machine(int(info["NCPU"]), int(info["MemTotal"]), options.jobs).jobs
-    host = bake.Host(jobs, ca=options.ca, progress="plain")
+    host = Host(jobs, ca=options.ca, progress="plain")
     stage = _base_stage(schedule, options, request)
     failed = _without_base(client, to_build, host, stage, request, options.substitutes)
     left = [plan for plan in schedule.plans if plan.cell.id not in failed]
@@ -272,7 +274,7 @@ def _base_stage(schedule: Schedule, options: NightlyOptions, request: Request) -
 def _without_base(
     client: docker.DockerClient,
     plans: Iterable[Plan],
-    host: bake.Host,
+    host: Host,
     stage: PublishSession | None,
     request: Request,
     substitutes: Substitutes | None,

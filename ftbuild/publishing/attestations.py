@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftbuild.build.bake import CACHE_LABEL, METADATA, target_name
+from ftbuild.build.bake import METADATA
+from ftbuild.build.definitions import CACHE_LABEL, target_name
 from ftbuild.gates import records
 from ftbuild.gates.report import Gate
 from ftbuild.plan import LABELS, Plan

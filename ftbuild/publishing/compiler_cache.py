@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ftbuild.build.bake import CACHE_LABEL
+from ftbuild.build.definitions import CACHE_LABEL
 from ftbuild.errors import PublishError
 from ftbuild.plan import Plan
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ftbuild.build import bake
+from ftbuild.build import definitions
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.publishing import staging, tagging
@@ -20,7 +20,7 @@ _DIGEST = "containerimage.digest"
 
 def destination(
     session: PublishSession, plan: Plan, *, by_digest: bool, report: Reporter = print
-) -> bake.Staging:
+) -> definitions.Staging:
     """Return where a builder pushes the images of a cell, and the base that it can pull.
 
     Without `by_digest` its pushes need a tag, as those of an engine do (docker/buildx build/opt.go). A base
@@ -31,7 +31,7 @@ def destination(
     names = session.options.names
     tags = None if by_digest else {product: names.staged(plan, product) for product in PRODUCTS}
     serving, devel = push_base(session, plan, report=report)
-    return bake.Staging(session.staging.name, serving, devel, tags)
+    return definitions.Staging(session.staging.name, serving, devel, tags)
 
 
 def push_base(session: PublishSession, plan: Plan, *, report: Reporter = print) -> tuple[str, str]:
@@ -54,7 +54,8 @@ def pushed(metadata: Path, plan: Plan) -> dict[str, str]:
     try:
         found = json.loads(metadata.read_text())
         return {
-            product: answers.digest(found[bake.target_name(plan, product)][_DIGEST]) for product in PRODUCTS
+            product: answers.digest(found[definitions.target_name(plan, product)][_DIGEST])
+            for product in PRODUCTS
         }
     except (OSError, ValueError, LookupError, TypeError, Malformed) as unreadable:
         raise PublishError(

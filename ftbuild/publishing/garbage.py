@@ -10,7 +10,8 @@ from functools import partial
 from ftbuild.build import garbage
 from ftbuild.errors import PublishError
 from ftbuild.host.garbage import Garbage
-from ftbuild.plan import KEY_DIGITS, Plan
+from ftbuild.input_key import KEY_DIGITS
+from ftbuild.plan import Plan
 from ftbuild.publishing import remote_image
 from ftbuild.publishing.names import UNSMOKED, Names
 from ftbuild.registry.client import Repository

@@ -19,7 +19,8 @@ from ftbuild.architecture import DEFAULT, Architecture
 from ftbuild.config.types import SmNumber, VersionText
 from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import reading
-from ftbuild.plan import KEY_DIGITS, LABELS
+from ftbuild.input_key import KEY_DIGITS
+from ftbuild.plan import LABELS
 from ftbuild.publishing import remote_image
 from ftbuild.registry.answers import Digest
 from ftbuild.registry.client import Manifest, Repository

@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftbuild.build import bake, objects
+from ftbuild.build import build_log, definitions, machine, objects
 from ftbuild.errors import BuildError, PublishError
 from ftbuild.host import shell
-from ftbuild.plan import KEY_DIGITS, LABELS, Plan
+from ftbuild.input_key import KEY_DIGITS
+from ftbuild.plan import LABELS, Plan
 from ftbuild.publishing import names, substituted, verifying
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.session import PublishSession
@@ -105,7 +106,7 @@ def _push(session: PublishSession, plan: Plan, report: Reporter) -> str:
 def _exported(plan: Plan, folder: Path) -> Path:
     """Return the folder with the objects, which the engine's cache of layers still has."""
     file = folder / "docker-bake.json"
-    made = folder / bake.USED_OBJECTS
+    made = folder / definitions.USED_OBJECTS
     if not file.is_file():
         raise PublishError(
             f"{plan.cell.id} was not built here, so its objects are not here",
@@ -113,12 +114,12 @@ def _exported(plan: Plan, folder: Path) -> Path:
             hint="invoke build --rebuild; objects that were compiled before are found in the compiler cache",
         )
     shutil.rmtree(made, ignore_errors=True)
-    target = bake.target_name(plan, bake.USED_OBJECTS)
+    target = definitions.target_name(plan, definitions.USED_OBJECTS)
     argv = ["docker", "buildx", "bake", "--file", file.name, "--progress", "plain", target]
     try:
-        shell.run(argv, cwd=folder, env={bake.SETTINGS: ""}, timeout=_BAKE_SECONDS)
+        shell.run(argv, cwd=folder, env={machine.SETTINGS: ""}, timeout=_BAKE_SECONDS)
     except shell.CommandFailed as failed:
-        lines = bake.failing_lines(failed.result.stderr)
+        lines = build_log.failing_lines(failed.result.stderr)
         raise BuildError(
             f"the objects cannot be exported: {lines[0] if lines else failed.what}", where=str(file)
         ) from failed

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, Field
 
 from ftbuild import __version__, matrix
-from ftbuild.build import bake, base, buildable
+from ftbuild.build import base, buildable, definitions
+from ftbuild.build.machine import Host
 from ftbuild.build.run import CELL_BYTES, BuildOptions, host_settings, stage
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError, PublishError
 from ftbuild.host import disk, files
-from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
+from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.publishing import differences, remote_image
 from ftbuild.publishing.attest import materials, provenance
 from ftbuild.publishing.differences import Compared
@@ -173,7 +175,7 @@ class Again:
     plan: Plan
     product: str
     client: docker.DockerClient
-    host: bake.Host
+    host: Host
     options: BuildOptions
     cached: bool
     report: Reporter
@@ -204,10 +206,10 @@ class Again:
     def stage(self) -> Mapping[str, object]:
         """Stage the inputs of the cell; return the bake file of the one image."""
         stage(self.plan, self.options, self.folder, self.report)
-        target = {**bake.image_target(self.plan, self.product, self.host), "tags": [self.tag]}
+        target = {**definitions.image(self.plan, self.product, self.host), "tags": [self.tag]}
         if not self.cached:
             target["no-cache"] = True
-        return bake.definition({bake.target_name(self.plan, self.product): target})
+        return definitions.bake_file({definitions.target_name(self.plan, self.product): target})
 
 
 def rebuild(

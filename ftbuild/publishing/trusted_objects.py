@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ftbuild.build import objects
-from ftbuild.build.bake import OBJECTS_LABEL
+from ftbuild.build.definitions import OBJECTS_LABEL
 from ftbuild.build.objects import Taken
 from ftbuild.errors import BuildError, PublishError
 from ftbuild.plan import Plan

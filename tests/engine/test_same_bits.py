@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ftbuild.build import bake
+from ftbuild.build import definitions, machine
+from ftbuild.build.machine import Host
 from ftbuild.plan import PRODUCTS, Plan
 from testing.layers import differences
 
@@ -28,7 +29,7 @@ def test_a_second_build_without_caches_gives_the_same_files_and_runtime_image(
 ) -> None:
     folder, again = built.folder(work), f"{built.image}:again"
     names = {product: f"{again}-{product}" for product in PRODUCTS}
-    targets = {product: bake.target_name(built, product) for product in PRODUCTS}
+    targets = {product: definitions.target_name(built, product) for product in PRODUCTS}
     tags = [word for product in PRODUCTS for word in ("--set", f"{targets[product]}.tags={names[product]}")]
     command = [
         "docker",
@@ -41,7 +42,7 @@ def test_a_second_build_without_caches_gives_the_same_files_and_runtime_image(
         *targets.values(),
     ]
     # The objects are compiled again, too.
-    settings = {**os.environ, bake.SETTINGS: f"{bake.Host(jobs=2).lines()}CCACHE_RECACHE=1\n"}
+    settings = {**os.environ, machine.SETTINGS: f"{Host(jobs=2).lines()}CCACHE_RECACHE=1\n"}
     try:
         done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[-4000:]

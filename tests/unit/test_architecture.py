@@ -11,7 +11,8 @@ import pytest
 from packaging.utils import parse_wheel_filename
 
 from ftbuild import architecture
-from ftbuild.build import bake, base
+from ftbuild.build import base, definitions
+from ftbuild.build.machine import Host
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import BaseConfig, Config
 from ftbuild.errors import HostError
@@ -61,8 +62,8 @@ def test_a_base_for_arm64_has_the_versions_of_its_twin(config: Config) -> None:
 
 def test_plans_name_their_platform_to_buildkit(arm: Plan, amd: Plan) -> None:
     for plan, platform in ((arm, "linux/arm64"), (amd, "linux/amd64")):
-        host = bake.Host(jobs=1)
-        for definition in (bake.cell_definition(plan, host), bake.base_definition(plan, "os", host)):
+        host = Host(jobs=1)
+        for definition in (definitions.cell(plan, host), definitions.local_base(plan, "os", host)):
             found: Any = definition["target"]
             assert [target["platforms"] for target in found.values()] == [[platform]] * len(found)
 
@@ -96,7 +97,8 @@ def test_an_image_of_a_registry_has_a_key_for_each_processor(config: Config) -> 
 
 def plan_on_ngc(config: Config) -> Plan:
     from ftbuild import matrix
-    from ftbuild.plan import Revision, make_plan
+    from ftbuild.plan import Revision
+    from ftbuild.planning import make_plan
 
     (cell,) = matrix.select(config, triton=["22.12"], sms=["80"], bases=["ngc"])
     return make_plan(config, cell, Revision("0" * 40, "2026-01-01T00:00:00+00:00"))
@@ -118,7 +120,7 @@ def test_a_build_for_another_processor_is_refused_before_anything_is_fetched(
     near = "linux/amd64, linux/arm64" if builder else "linux/amd64"
     answer = f'case "$*" in *far) echo "Platforms: linux/amd64";; *) echo "Platforms: {near}";; esac'
     docker_that(tmp_path, monkeypatch, answer)
-    host = bake.Host(jobs=1, builder=builder)
+    host = Host(jobs=1, builder=builder)
     untouched: Any = SimpleNamespace()
     with pytest.raises(HostError, match=said):
         base.ensure(untouched, arm, host, tmp_path / "work", tmp_path / "cache")

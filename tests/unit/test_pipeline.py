@@ -12,6 +12,7 @@ from filelock import FileLock
 
 from ftbuild import pipeline
 from ftbuild.build import bake, base, run
+from ftbuild.build.machine import Host
 from ftbuild.build.run import BuildOptions, CellBuild
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
@@ -27,7 +28,7 @@ def cells(config: Config, monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
     monkeypatch.setattr(buildx, "version", lambda: None)
     monkeypatch.setattr(daemon, "image", lambda client, name: None)
     monkeypatch.setattr(orphans, "remove", lambda client, report: None)
-    monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: bake.Host(jobs=1))
+    monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: Host(jobs=1))
     return plans(config, Selection(config.folder, ["22.12"], ["70", "80"]))
 
 
@@ -70,7 +71,7 @@ def test_no_cell_begins_after_an_interrupt_whose_clean_up_failed(
 def test_a_builder_that_is_no_engine_needs_a_registry_for_a_base_that_is_built_here(
     config: Config, cells: list[Plan], monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    container = bake.Host(jobs=1, builder="far", driver="docker-container")
+    container = Host(jobs=1, builder="far", driver="docker-container")
     monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: container)
     monkeypatch.setattr(base, "ensure", lambda *args, **more: None)
     monkeypatch.setattr(daemon, "image", lambda client, name: None)

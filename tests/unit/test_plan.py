@@ -16,8 +16,10 @@ from ftbuild.config import loader
 from ftbuild.config.debian import DebianLock
 from ftbuild.config.schema import Config, Lock
 from ftbuild.errors import ConfigError, PinError
+from ftbuild.input_key import input_key
 from ftbuild.matrix import select
-from ftbuild.plan import PRODUCTS, Plan, Revision, input_key, make_plan
+from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.planning import make_plan
 
 REVISION = Revision(commit="a" * 40, time="2026-01-01T00:00:00+00:00", url="https://example.invalid/ftbuild")
 
@@ -172,7 +174,7 @@ def test_a_raised_number_of_the_recipe_changes_the_key(
 ) -> None:
     """People raise it for a change that no file of the key shows."""
     before = plan_of(config).key
-    monkeypatch.setattr("ftbuild.plan.RECIPE", "another")
+    monkeypatch.setattr("ftbuild.input_key.RECIPE", "another")
     assert plan_of(config).key != before
 
 

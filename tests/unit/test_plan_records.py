@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild import plan as plans
+from ftbuild import input_key
 from ftbuild.config.schema import Config, SourceRef
 from ftbuild.errors import ConfigError, PinError
-from ftbuild.plan import Plan, Revision, digest_of
+from ftbuild.input_key import digest_of
+from ftbuild.plan import Plan, Revision
 from tests.unit.test_plan import REVISION, plan_of
 
 OCI = "org.opencontainers.image"
@@ -224,7 +225,7 @@ def test_a_digest_is_that_of_canonical_json() -> None:
 def test_the_key_covers_a_number_that_is_raised_by_hand(
     config: Config, ngc: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plans, "RECIPE", plans.RECIPE + 1)
+    monkeypatch.setattr(input_key, "RECIPE", input_key.RECIPE + 1)
     assert plan_of(config, base="ngc").key != ngc.key
 
 

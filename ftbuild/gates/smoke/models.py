@@ -26,10 +26,11 @@ from ftbuild.engine import container, daemon, orphans
 from ftbuild.engine.container import ContainerError
 from ftbuild.errors import ConfigError, SmokeError
 from ftbuild.gates.subject import Subject
+from ftbuild.input_key import digest_of
 from ftbuild.models import config_ini, config_pbtxt, conversion, conversion_run, int8, weights
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.converters import find_converter
-from ftbuild.plan import Plan, digest_of
+from ftbuild.plan import Plan
 
 if TYPE_CHECKING:
     import docker

@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ftbuild import cmake
-from ftbuild.build import bake, base, buildable, context
+from ftbuild.build import base, buildable, context, definitions
 from ftbuild.build import run as builds
+from ftbuild.build.machine import Host
 from ftbuild.build.run import BuildOptions
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
@@ -22,7 +23,8 @@ from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import BuildError, NothingSelected
 from ftbuild.gates.subject import Subject
 from ftbuild.host import disk
-from ftbuild.plan import LABELS, Plan, digest_of
+from ftbuild.input_key import digest_of
+from ftbuild.plan import LABELS, Plan
 from ftbuild.sources import planned, taking
 from ftbuild.sources.inputs import PlannedSource
 
@@ -69,17 +71,19 @@ def recipe(config: Config, plan: Plan) -> Recipe:
     )
 
 
-def definition(plan: Plan, made_of: Recipe, host: bake.Host) -> dict[str, object]:
+def definition(plan: Plan, made_of: Recipe, host: Host) -> dict[str, object]:
     """Return the bake file: the image, and the figures of its compile."""
-    image = bake.image_target(plan, PRODUCT, host)
+    image = definitions.image(plan, PRODUCT, host)
     targets = {
         PRODUCT: {**image, "labels": {**image["labels"], LABEL: made_of.key}},
-        f"{PRODUCT}-info": bake.info_target(plan, PRODUCT),
+        f"{PRODUCT}-info": definitions.info(plan, PRODUCT),
     }
     for target in targets.values():
         target["contexts"] = {**target["contexts"], GOOGLETEST: GOOGLETEST}
         target["args"] = {**target["args"], "UNITTEST_TARGETS": " ".join(made_of.tree.targets)}
-    return bake.definition({bake.target_name(plan, name): target for name, target in targets.items()})
+    return definitions.bake_file(
+        {definitions.target_name(plan, name): target for name, target in targets.items()}
+    )
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,7 @@ class TestImage:
     subject: Subject
     made_of: Recipe
     options: BuildOptions
-    host: bake.Host
+    host: Host
     name: str = "this cell"
     prefix: str = PREFIX
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from ftbuild import __version__
 from ftbuild.build.objects import Taken
-from ftbuild.plan import RECIPE, Plan
+from ftbuild.input_key import RECIPE
+from ftbuild.plan import Plan
 from ftbuild.publishing.attest import materials, purl
 from ftbuild.publishing.attest.materials import Base, Commit
 from ftbuild.sources.inputs import PlannedPatch, PlannedSource

@@ -11,7 +11,7 @@ from typing import Any
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
 from ftbuild import __version__
-from ftbuild.plan import digest_of
+from ftbuild.input_key import digest_of
 
 DOCUMENT = "SPDXRef-DOCUMENT"
 UNKNOWN = "NOASSERTION"

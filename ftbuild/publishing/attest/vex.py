@@ -11,7 +11,8 @@ from typing import Any
 
 from ftbuild import __version__
 from ftbuild.config.holes import Statement
-from ftbuild.plan import Plan, digest_of
+from ftbuild.input_key import digest_of
+from ftbuild.plan import Plan
 from ftbuild.publishing.attest import materials, purl
 
 PREDICATE = "https://openvex.dev/ns/v0.2.0"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ftbuild.build import bake, proxies
+from ftbuild.build import bake, build_log, definitions, machine, proxies
+from ftbuild.build.machine import Host
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
@@ -37,7 +38,7 @@ ERROR: target backend: failed to solve: exit code: 1
 
 
 def test_a_failed_build_shows_the_compilers_line_first() -> None:
-    lines = bake.failing_lines(COMPILE_ERROR)
+    lines = build_log.failing_lines(COMPILE_ERROR)
     assert lines[:2] == [
         "FAILED: src/b.cc.o",
         "/src/ft/src/b.cc:14:5: error: 'array' is not a member of 'std'",
@@ -45,11 +46,11 @@ def test_a_failed_build_shows_the_compilers_line_first() -> None:
 
 
 def test_without_a_known_error_the_last_lines_are_shown() -> None:
-    assert bake.failing_lines("one\n\ntwo\n", limit=1) == ["two"]
+    assert build_log.failing_lines("one\n\ntwo\n", limit=1) == ["two"]
 
 
 def test_running_out_of_memory_is_a_failing_line() -> None:
-    assert "c++: fatal error: Killed signal terminated program cc1plus" in bake.failing_lines(
+    assert "c++: fatal error: Killed signal terminated program cc1plus" in build_log.failing_lines(
         "#9 1.0 c++: fatal error: Killed signal terminated program cc1plus\n"
     )
 
@@ -58,15 +59,15 @@ def test_the_time_of_an_image_is_that_of_the_revision(config: Config) -> None:
     (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
     dated = replace(plan, revision=Revision("a" * 40, "2026-01-02T03:04:05+00:00"))
     assert plan.labels("runtime").keys() == dated.labels("runtime").keys()
-    for target in bake.cell_definition(dated, bake.Host(jobs=1))["target"].values():  # type: ignore[attr-defined]
+    for target in definitions.cell(dated, Host(jobs=1))["target"].values():  # type: ignore[attr-defined]
         assert target["args"]["SOURCE_DATE_EPOCH"] == "1767323045"
 
 
 def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in bake.PASSED_ON:
+    for name in machine.PASSED_ON:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CCACHE_MAXSIZE", "5G")
-    lines = dict(line.split("=", 1) for line in bake.Host(jobs=3).lines().splitlines())
+    lines = dict(line.split("=", 1) for line in Host(jobs=3).lines().splitlines())
     assert lines.keys() == {"JOBS", "JOB_BYTES", "HEAVIEST", "CCACHE_MAXSIZE"}
     assert (lines["JOBS"], lines["CCACHE_MAXSIZE"]) == ("3", "5G")
 
@@ -74,7 +75,7 @@ def test_host_settings_are_key_value_lines(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_variable_of_two_lines_cannot_be_another_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CCACHE_MAXSIZE", "1G\nJOBS=-1")
     with pytest.raises(ConfigError, match="CCACHE_MAXSIZE has more than one line"):
-        bake.Host(jobs=3).lines()
+        Host(jobs=3).lines()
 
 
 def test_the_job_folder_has_all_files_for_a_run_by_hand(
@@ -82,7 +83,7 @@ def test_the_job_folder_has_all_files_for_a_run_by_hand(
 ) -> None:
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "https://user:secret@cache.invalid")
     job = bake.Job(tmp_path / "job", {"target": {"x": {}}})
-    bake.write(job, bake.Host(jobs=2))
+    bake.write(job, Host(jobs=2))
     assert json.loads(job.file.read_text()) == {"target": {"x": {}}}
     script = (job.folder / "build.sh").read_text()
     assert "docker buildx bake --file docker-bake.json" in script
@@ -96,7 +97,7 @@ def test_the_settings_reach_buildx_by_a_variable_and_no_file(
 ) -> None:
     docker_that(tmp_path, monkeypatch, 'printf %s "$HOST_SETTINGS" > got')
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://secret@storage.invalid")
-    job, host = bake.Job(tmp_path / "job", {}), bake.Host(jobs=2, progress="plain")
+    job, host = bake.Job(tmp_path / "job", {}), Host(jobs=2, progress="plain")
     job.folder.mkdir()
     (job.folder / "host.env").write_text("of an earlier version")
     bake.write(job, host)
@@ -114,17 +115,17 @@ def test_an_unknown_progress_is_refused(tmp_path: Path) -> None:
     from ftbuild.errors import ConfigError
 
     with pytest.raises(ConfigError, match="auto, tty, plain"):
-        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="fancy"))
+        bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="fancy"))
 
 
-def runtime(config: Config, host: bake.Host) -> Any:
+def runtime(config: Config, host: Host) -> Any:
     (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"]))
-    definition: Any = bake.cell_definition(plan, host)
-    return definition["target"][bake.target_name(plan, "runtime")]
+    definition: Any = definitions.cell(plan, host)
+    return definition["target"][definitions.target_name(plan, "runtime")]
 
 
 def test_images_are_loaded_into_the_engine(config: Config) -> None:
-    assert runtime(config, bake.Host(jobs=1))["output"] == ["type=docker"]
+    assert runtime(config, Host(jobs=1))["output"] == ["type=docker"]
 
 
 def without_proxies(monkeypatch: pytest.MonkeyPatch, docker: Path) -> None:
@@ -138,7 +139,7 @@ def test_only_a_capable_builder_attests_and_fills_the_layer_cache(
     config: Config, full: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_proxies(monkeypatch, config.folder)
-    target = runtime(config, bake.Host(jobs=1, cache="registry.example.com/cache", full=full))
+    target = runtime(config, Host(jobs=1, cache="registry.example.com/cache", full=full))
     assert target["cache-from"] == ["type=registry,ref=registry.example.com/cache:22.12-sm80"]
     assert ("cache-to" in target) == ("attest" in target) == full
 
@@ -147,7 +148,7 @@ def test_provenance_never_holds_a_proxy_with_its_password(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://user:secret@proxy.invalid")
-    target = runtime(config, bake.Host(jobs=1, full=True))
+    target = runtime(config, Host(jobs=1, full=True))
     assert "attest" not in target
     assert target["args"]["HTTPS_PROXY"] is None
 
@@ -174,11 +175,11 @@ def test_proxies_of_dockers_own_configuration_keep_provenance_short(
     without_proxies(monkeypatch, tmp_path)
     if settings is not None:
         (tmp_path / "config.json").write_text(settings)
-    assert ("attest" in runtime(config, bake.Host(jobs=1, full=True))) == full
+    assert ("attest" in runtime(config, Host(jobs=1, full=True))) == full
     docker_that(tmp_path, monkeypatch, 'echo "metadata: $BUILDX_METADATA_PROVENANCE"')
     said: list[str] = []
     job = bake.Job(tmp_path, {})
-    bake.run(job, bake.Host(jobs=1, progress="plain"), report=said.append)
+    bake.run(job, Host(jobs=1, progress="plain"), report=said.append)
     assert said == [f"metadata: {'max' if full else 'disabled'}"]
 
 
@@ -220,12 +221,12 @@ def test_a_failure_of_buildkit_itself_is_retried(
     again = f"if [ -e was-here ]; then exit 0; fi; touch was-here; echo 'ERROR: {failure}'; exit 1"
     docker_that(tmp_path, monkeypatch, again)
     reports: list[str] = []
-    bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=reports.append)
+    bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="plain"), report=reports.append)
     assert [line for line in reports if "trying again" in line]
 
 
 def test_any_other_failure_ends_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     docker_that(tmp_path, monkeypatch, f"{ANSWERS}\necho x >> runs; echo 'fatal error: no.h'; exit 1")
     with pytest.raises(BuildError, match=r"no\.h"):
-        bake.run(bake.Job(tmp_path, {}), bake.Host(jobs=1, progress="plain"), report=lambda line: None)
+        bake.run(bake.Job(tmp_path, {}), Host(jobs=1, progress="plain"), report=lambda line: None)
     assert (tmp_path / "runs").read_text() == "x\n"

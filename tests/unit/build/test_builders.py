@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from ftbuild.build import bake, lost
+from ftbuild.build import bake, definitions, lost
 from ftbuild.build import run as builds
-from ftbuild.build.bake import Staging
+from ftbuild.build.definitions import Staging
+from ftbuild.build.machine import Host
 from ftbuild.build.run import BuildOptions
 from ftbuild.cli import cells
 from ftbuild.cli.selection import Selection, plans
@@ -211,15 +212,15 @@ def test_the_images_of_another_engine_would_stay_there(
 
 def test_another_engine_is_the_context_of_its_builds(tmp_path: Path) -> None:
     job = bake.Job(tmp_path, {})
-    far = bake.Host(1, builder="far", driver="docker")
+    far = Host(1, builder="far", driver="docker")
     assert bake.command_line(job, "plain", far)[:5] == ["docker", "--context", "far", "buildx", "bake"]
-    container = bake.Host(1, builder="far", driver="docker-container")
+    container = Host(1, builder="far", driver="docker-container")
     assert bake.command_line(job, "plain", container)[:5] == ["docker", "buildx", "bake", "--builder", "far"]
 
 
 def targets(plan: Plan, staging: Staging) -> dict[str, Any]:
-    definition: Any = bake.cell_definition(plan, bake.Host(jobs=1), staging)
-    return {product: definition["target"][bake.target_name(plan, product)] for product in PRODUCTS}
+    definition: Any = definitions.cell(plan, Host(jobs=1), staging)
+    return {product: definition["target"][definitions.target_name(plan, product)] for product in PRODUCTS}
 
 
 def test_a_builder_pushes_by_digest_and_takes_the_base_from_the_registry(plan: Plan) -> None:
@@ -256,7 +257,7 @@ def test_the_base_of_builders_has_a_staged_tag(staging: str, serving: str, devel
 
 def test_the_digests_of_what_a_builder_pushed_are_in_buildxs_metadata(plan: Plan, tmp_path: Path) -> None:
     file = tmp_path / "metadata.json"
-    made = {bake.target_name(plan, product): {"containerimage.digest": DIGEST} for product in PRODUCTS}
+    made = {definitions.target_name(plan, product): {"containerimage.digest": DIGEST} for product in PRODUCTS}
     file.write_text(json.dumps(made))
     assert from_builder.pushed(file, plan) == dict.fromkeys(PRODUCTS, DIGEST)
 
@@ -337,7 +338,7 @@ def test_a_failed_build_says_whose_fault_it_is(
     with pytest.raises(kind, match=message):
         bake.run(
             bake.Job(tmp_path, {}),
-            bake.Host(jobs=1, builder="far", progress="plain"),
+            Host(jobs=1, builder="far", progress="plain"),
             report=lambda line: None,
         )
 
@@ -350,6 +351,6 @@ def test_a_builder_that_does_not_answer_after_a_failure_was_lost_whatever_the_lo
     with pytest.raises(HostError, match="builder far was lost during the build: no route to host"):
         bake.run(
             bake.Job(tmp_path, {}),
-            bake.Host(jobs=1, builder="far", progress="plain"),
+            Host(jobs=1, builder="far", progress="plain"),
             report=lambda line: None,
         )

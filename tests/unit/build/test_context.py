@@ -6,7 +6,8 @@ from pathlib import Path
 from ftbuild.build import context
 from ftbuild.config.schema import Config
 from ftbuild.matrix import select
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 
 
 def test_the_users_umask_is_not_in_the_image(config: Config, tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ftbuild.build import bake, base, context, os_layer, packages
+from ftbuild.build import bake, base, context, definitions, os_layer, packages
+from ftbuild.build.machine import Host
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders, daemon, made
 from ftbuild.errors import ConfigError, HostError
@@ -72,13 +73,13 @@ def test_a_base_with_another_id_is_built_again(
 
     for room, name in (
         (downloads, "fetch_all"), (packages, "stage"), (context, "sources"), (context, "wheels"),
-        (context, "dockerfile"), (bake, "write"), (bake, "base_definition"),
+        (context, "dockerfile"), (bake, "write"), (definitions, "local_base"),
     ):  # fmt: skip
         monkeypatch.setattr(room, name, lambda *_, **__: {})
     monkeypatch.setattr(os_layer, "ensure", lambda *_: "os")
     monkeypatch.setattr(disk, "require", lambda *_: None)
     monkeypatch.setattr(bake, "run", build)
-    host = bake.Host(1)
+    host = Host(1)
 
     def ensure() -> None:
         base.ensure(engine, plan, host, tmp_path / "w", tmp_path / "c", report=said.append)  # type: ignore[arg-type]

@@ -7,17 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.build import bake
+from ftbuild.build import definitions
+from ftbuild.build.machine import Host
 from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.sources import patched
 
 RELEASE, BASE = "26.06", "open-trixie"
 SERVER = ("server", "server-core", "server-common", "server-backend", "python-backend", "third-party")
-HOST = bake.Host(jobs=2)
+HOST = Host(jobs=2)
 
 
 def plan_of(config: Config, release: str = RELEASE, base: str = BASE) -> Plan:
@@ -79,7 +81,7 @@ def test_only_a_base_that_compiles_gets_sources(config: Config) -> None:
         (RELEASE, BASE, {"debian", "wheels", "sources"}),
         ("24.10", "open-cuda13", {"debian", "wheels"}),
     ):
-        made = bake.base_definition(plan_of(config, release, base), "system", HOST)["target"]
+        made = definitions.local_base(plan_of(config, release, base), "system", HOST)["target"]
         assert isinstance(made, dict)
         assert {frozenset(target["contexts"]) for target in made.values()} == {frozenset(names)}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.build import bake, compile_order, context
+from ftbuild.build import bake, compile_order, context, definitions, machine
+from ftbuild.build.machine import Host
 from ftbuild.cli import cells
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
@@ -253,14 +254,14 @@ def test_with_a_remote_cache_only_network_and_local_objects_of_compile_steps_cha
 def test_the_url_of_a_remote_cache_is_a_secret(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert not bake.compiles_online()
+    assert not machine.compiles_online()
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://sesame@storage.invalid")
-    assert bake.compiles_online()
-    host = bake.Host(jobs=1)
-    job = bake.Job(tmp_path, bake.cell_definition(plan, host))
+    assert machine.compiles_online()
+    host = Host(jobs=1)
+    job = bake.Job(tmp_path, definitions.cell(plan, host))
     bake.write(job, host)
     assert "CCACHE_REMOTE_STORAGE=redis://sesame@storage.invalid" in host.lines()
-    assert "sesame" not in job.file.read_text() + (tmp_path / "build.sh").read_text() + bake.ONLINE
+    assert "sesame" not in job.file.read_text() + (tmp_path / "build.sh").read_text() + machine.ONLINE
 
 
 @pytest.mark.parametrize(("storage", "label"), [("redis://sesame@storage.invalid", "remote"), ("", None)])
@@ -269,7 +270,7 @@ def test_an_image_says_whether_other_machines_may_have_compiled_it(
 ) -> None:
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", storage)
     for product in PRODUCTS:
-        labels = bake.image_target(plan, product, bake.Host(jobs=1))["labels"]
+        labels = definitions.image(plan, product, Host(jobs=1))["labels"]
         assert labels.get("io.ftbuild.compiler-cache") == label
         assert plan.labels(product).items() <= labels.items()
 
@@ -339,8 +340,8 @@ def test_the_dry_run_reports_network_access_of_compile_steps(
     monkeypatch.setenv("CCACHE_REMOTE_STORAGE", "redis://sesame@storage.invalid")
     assert cells.build.function(selection, dry_run=True) == 0
     output = capsys.readouterr().out
-    assert bake.ONLINE in output
+    assert machine.ONLINE in output
     assert "sesame" not in output
     monkeypatch.delenv("CCACHE_REMOTE_STORAGE")
     cells.build.function(selection, dry_run=True)
-    assert bake.ONLINE not in capsys.readouterr().out
+    assert machine.ONLINE not in capsys.readouterr().out

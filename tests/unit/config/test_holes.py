@@ -14,7 +14,8 @@ from ftbuild.config import holes, loader
 from ftbuild.config.holes import HolesConfig, Statement
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 
 ADVICE = "lock the door"
 ABSENT = {"bases": "local", "justification": "component_not_present", "reason": "no such plugin"}

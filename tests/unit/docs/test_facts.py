@@ -13,7 +13,8 @@ from ftbuild import matrix, triton
 from ftbuild.config import holes
 from ftbuild.config.schema import Config
 from ftbuild.gates.verify.gate import CHECKS
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 from testing import ROOT, forked, sources
 
 README = (ROOT / "README.md").read_text()

@@ -12,7 +12,8 @@ import yaml
 from docs.tools import pages, references, tested
 from ftbuild import matrix
 from ftbuild.config.schema import Config
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 from testing import ROOT
 
 from .test_facts import table

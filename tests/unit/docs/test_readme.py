@@ -10,7 +10,8 @@ from ftbuild.build import bake
 from ftbuild.cli import demo
 from ftbuild.config.schema import Config
 from ftbuild.models.config_pbtxt import MODEL
-from ftbuild.plan import Revision, make_plan
+from ftbuild.plan import Revision
+from ftbuild.planning import make_plan
 from testing import ROOT
 
 README = (ROOT / "README.md").read_text()

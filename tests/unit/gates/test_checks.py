@@ -25,7 +25,8 @@ from ftbuild.gates.verify.images import BACKEND
 from ftbuild.gates.verify.sources import TREES, Comparison, Place
 from ftbuild.gates.verify.verdict import Verdict
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.sm import Sm
 from ftbuild.sources import taking
 from ftbuild.sources.inputs import Backport, PlannedPatch

@@ -18,7 +18,8 @@ from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.gates.smoke import gate as smoke
 from ftbuild.gates.verify import gate as verify
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.text.results import CheckResult, State
 from testing import gate_records
 

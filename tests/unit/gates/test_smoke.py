@@ -28,8 +28,8 @@ from ftbuild.gates.smoke import gate, job, junit, memory, models, served, spoile
 from ftbuild.gates.smoke.job import Job, Model, Variant
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
+from ftbuild.input_key import digest_of
 from ftbuild.models import config_pbtxt
-from ftbuild.plan import digest_of
 from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult, State
 from tests.unit.models.test_converters import DECODER

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from ftbuild.build import bake
+from ftbuild.build import definitions
+from ftbuild.build.machine import Host
 from ftbuild.cli import explain
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config import loader
@@ -86,8 +87,8 @@ def test_the_tests_are_compiled_with_the_options_of_the_library_for_pytorch(conf
 
 
 def test_only_the_bake_file_of_the_unit_tests_knows_of_them(config: Config) -> None:
-    plan, host = planned(config), bake.Host(jobs=1)
-    assert "unittest" not in json.dumps(bake.cell_definition(plan, host)).lower()
+    plan, host = planned(config), Host(jobs=1)
+    assert "unittest" not in json.dumps(definitions.cell(plan, host)).lower()
     definition: Any = image.definition(plan, image.recipe(config, plan), host)
     assert definition["group"]["default"]["targets"] == ["22_12-sm80-unittests", "22_12-sm80-unittests-info"]
     made = definition["target"]["22_12-sm80-unittests"]

@@ -14,6 +14,7 @@ from docker.errors import ImageNotFound
 
 from ftbuild.build import bake, base, context
 from ftbuild.build import run as builds
+from ftbuild.build.machine import Host
 from ftbuild.build.run import BuildOptions
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, container, gpu
@@ -156,13 +157,13 @@ def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
     """Ensure the image, with an engine that builds it at once."""
 
     def go(*, rebuild: bool = False, made: bool = True) -> str:
-        host = bake.Host(jobs=3)
+        host = Host(jobs=3)
 
         def stage(plan: Plan, options: BuildOptions, folder: Path, report: object) -> None:
             cell.started.append(("stage", plan))
             (folder / context.RECIPE).mkdir(parents=True, exist_ok=True)
 
-        def run(job: bake.Job, host: bake.Host, *, report: object) -> None:
+        def run(job: bake.Job, host: Host, *, report: object) -> None:
             cell.started.append((host, job))
             if made:
                 cell.images[cell.name] = SimpleNamespace(id="sha256:new", labels={})
@@ -187,14 +188,14 @@ def test_an_image_is_built_with_googletest_its_initial_cache_and_the_runner(
     plan, folder = cell.subject.plan, cell.subject.folder
     buildx_version, based, space, staged, exported, (host, job) = cell.started
     assert buildx_version == "buildx"
-    assert based == ("base", (plan, bake.Host(jobs=3), tmp_path, tmp_path / "cache"))
+    assert based == ("base", (plan, Host(jobs=3), tmp_path, tmp_path / "cache"))
     assert space == ("disk", (tmp_path, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}"))
     assert staged == ("stage", plan)
-    assert (host, job.folder) == (bake.Host(jobs=3), folder)
+    assert (host, job.folder) == (Host(jobs=3), folder)
     assert json.loads(job.file.read_text()) == job.definition
     assert job.prefix == "unittests-"
     made_of = cell.made_of
-    assert job.definition == image.definition(plan, made_of, bake.Host(jobs=3))
+    assert job.definition == image.definition(plan, made_of, Host(jobs=3))
     assert exported == ("export", (made_of.googletest, tmp_path / "cache", folder / "googletest"))
     recipe = folder / context.RECIPE
     assert (recipe / "unittests.cmake").read_text() == made_of.tree.initial_cache()
@@ -249,7 +250,7 @@ def test_the_key_of_the_image_covers_options_googletest_and_the_runner(
 
 
 def test_the_bake_file_makes_the_image_and_exports_the_figures_of_its_compile(config: Config) -> None:
-    plan, host = planned(config), bake.Host(jobs=1)
+    plan, host = planned(config), Host(jobs=1)
     made_of = image.recipe(config, plan)
     definition: Any = image.definition(plan, made_of, host)
     info = definition["target"]["22_12-sm80-unittests-info"]

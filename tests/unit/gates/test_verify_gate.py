@@ -23,7 +23,8 @@ from ftbuild.gates.subject import Subject
 from ftbuild.gates.verify import gate
 from ftbuild.gates.verify.verdict import SHOWN, Verdict, judge
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.text.results import State
 from testing import gate_records
 

@@ -18,7 +18,7 @@ from ftbuild.errors import ConfigError
 from ftbuild.models import placement
 from ftbuild.models.gpu_memory import RESERVE_BYTES, Footprint, Load
 from ftbuild.models.placement import GpuKind, Placement
-from ftbuild.plan import make_plan
+from ftbuild.planning import make_plan
 from ftbuild.sm import Sm
 from testing import ROOT, forked
 from testing.configurations import REVISION

@@ -23,7 +23,8 @@ from ftbuild.nightly import run as nightly_run
 from ftbuild.nightly import scheduler
 from ftbuild.nightly.record import NightlyRun
 from ftbuild.nightly.request import NightlyOptions, Request
-from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
+from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.publishing import from_builder, signing
 from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Repository

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild import matrix
-from ftbuild.build import bake
+from ftbuild.build import build_log
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.gates.report import SMOKE, GateReport
@@ -201,7 +201,7 @@ def test_a_missing_log_has_no_message_and_no_tail(tmp_path: Path) -> None:
     ],
 )
 def test_running_out_of_memory_is_recognized_in_the_log(line: str) -> None:
-    assert bake.ran_out_of_memory(f"#41 1.0 [1/2] Building CXX object a.cc.o\n{line}\n")
+    assert build_log.ran_out_of_memory(f"#41 1.0 [1/2] Building CXX object a.cc.o\n{line}\n")
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_running_out_of_memory_is_recognized_in_the_log(line: str) -> None:
     ],
 )
 def test_other_failures_and_quotes_of_the_dockerfile_are_not_out_of_memory(line: str) -> None:
-    assert not bake.ran_out_of_memory(line)
+    assert not build_log.ran_out_of_memory(line)
 
 
 def wrote(work: Path, *made: NightlyRun) -> None:

@@ -25,7 +25,8 @@ from ftbuild.nightly.cell import ROOT
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
 from ftbuild.nightly.request import NightlyOptions, Request
-from ftbuild.plan import Plan, make_plan
+from ftbuild.plan import Plan
+from ftbuild.planning import make_plan
 from ftbuild.publishing import signing, substituted
 from ftbuild.publishing.substituted import Substituted
 from ftbuild.text.results import CheckResult

@@ -16,7 +16,8 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 
 from ftbuild.config.schema import Config
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.publishing.attest import inventory, manifests, provenance, sbom
 from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.bundled import BundledLibrary

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from docker.errors import ImageNotFound, NotFound
 
-from ftbuild.build.bake import CACHE_LABEL
+from ftbuild.build.definitions import CACHE_LABEL
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
 from ftbuild.engine.container import ContainerError

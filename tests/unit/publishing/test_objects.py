@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ftbuild.build import bake
+from ftbuild.build import definitions
 from ftbuild.build import objects as files
 from ftbuild.build.objects import Taken
 from ftbuild.config import loader
@@ -167,7 +167,7 @@ def test_the_lock_with_objects_gives_plans_of_the_same_key(tmp_path: Path) -> No
 
 def with_objects(shelf: Shelf, plan: Plan, pinned: Plan) -> None:
     """Stage a tested pair whose build took objects, with the record."""
-    shelf.tested(plan, **{bake.OBJECTS_LABEL: pinned.objects})
+    shelf.tested(plan, **{definitions.OBJECTS_LABEL: pinned.objects})
     taken = Taken(
         pinned.objects, "the key ours.pub", {"backend": ("/src/a.cc",)}, {"backend": ("/src/b.cu",)}
     )

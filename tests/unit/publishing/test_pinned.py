@@ -9,7 +9,8 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.errors import PublishError
 from ftbuild.matrix import select
-from ftbuild.plan import Plan, Revision, make_plan
+from ftbuild.plan import Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.publishing import pinned
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ftbuild.build import bake
+from ftbuild.build import definitions
 from ftbuild.gates.report import VERIFY
 from ftbuild.plan import DIRTY, Plan, Revision
 from ftbuild.publishing import committed
@@ -60,7 +60,7 @@ def another_image_is_tested(shelf: Shelf, cell: Plan) -> None:
 
 
 def compiled_with_a_shared_cache(shelf: Shelf, cell: Plan) -> None:
-    shelf.tested(cell, **{bake.CACHE_LABEL: "remote"})
+    shelf.tested(cell, **{definitions.CACHE_LABEL: "remote"})
 
 
 def built_from_uncommitted_files(shelf: Shelf, cell: Plan) -> None:

@@ -18,7 +18,8 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, NothingSelected, PublishError
 from ftbuild.gates.report import SMOKE, VERIFY, Gate, GateReport
 from ftbuild.matrix import select
-from ftbuild.plan import PRODUCTS, Plan, Revision, make_plan
+from ftbuild.plan import PRODUCTS, Plan, Revision
+from ftbuild.planning import make_plan
 from ftbuild.publishing import gates, index, names, push, retry, signing
 from ftbuild.publishing.index import Entry
 from ftbuild.publishing.status import PublishStatus

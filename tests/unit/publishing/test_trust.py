@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from ftbuild.build import bake
+from ftbuild.build import definitions
 from ftbuild.config.holes import Known
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon
@@ -142,7 +142,7 @@ def test_a_pair_on_a_base_without_a_digest_is_not_published(shelf: Shelf, cell: 
 
 
 def test_what_other_machines_may_have_compiled_is_published_only_on_request(shelf: Shelf, cell: Plan) -> None:
-    shelf.tested(cell, **{bake.CACHE_LABEL: bake.REMOTE})
+    shelf.tested(cell, **{definitions.CACHE_LABEL: definitions.REMOTE})
     refused(shelf.publish(cell), "was compiled with a remote compiler cache (CCACHE_REMOTE_STORAGE)")
     assert shelf.immutable(cell) == shelf.moving(cell) == {}
     assert only(shelf.publish(cell, allow_shared_cache=True)).state == "published"
