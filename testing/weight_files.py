@@ -128,6 +128,6 @@ def complete(folder: Path) -> Path:
         known = loading.numbers(part, values, model.tensor_para)
         item_type = loading.data_type(part, values)
         for files in loading.expected(part, known, item_type) if item_type else ():
-            wanted = files.wanted
+            wanted = files.file
             sparse(folder, ((n, wanted.size) for n in files.names(model.tensor_para) if wanted.required))
     return folder

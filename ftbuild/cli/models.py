@@ -140,7 +140,9 @@ def _adopted(
     if weights is not None:
         raise ConfigError("--weights and --adopt name the same thing", hint="leave one of them out")
     family = repository.served_family(config, model) if model else None
-    return adoption.adopt(folder, config.models, family=family, gpus=gpus, options=adoption.given(ini))
+    return adoption.adopt(
+        folder, config.models, family=family, gpus=gpus, options=adoption.parse_options(ini)
+    )
 
 
 @command("model-repo.write", default=True, needs={"sign_key": ["push"], "sign_log": ["push"]})

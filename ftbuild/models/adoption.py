@@ -1,9 +1,9 @@
 """Weights that another program converted: recognised, proven, and with a config.ini that serves them.
 
 FauxPilot's converter writes GPT-J's files and a section [gpt] with the keys of config.json; those of FT 5.0
-for Megatron and NeMo have the keys of these; others write no config.ini at all. The family is told from the
-names of the files, the rest is concluded (`concluding`). What nothing tells is asked for; what contradicts is
-refused.
+for Megatron and NeMo have the keys of these; others write no config.ini at all. The family is recognized by
+the names of the files, the rest is concluded (`concluding`). What nothing tells must be an option, and
+contradictions are refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ftbuild.models import (
     untrusted,
     weights,
 )
-from ftbuild.models.concluding import OPTION, Conclusion, Found, Sources
+from ftbuild.models.concluding import OPTION, Conclusion, SourcedValue, Sources
 
 # FOLDER may be a repository: model, version, <n>-gpu.
 _DEPTH = 3
@@ -50,28 +50,28 @@ class Adoption:
     family: str
     gpus: int
     config: Mapping[str, Mapping[str, str]]
-    concluded: Mapping[str, Found]
+    concluded: Mapping[str, SourcedValue]
     because: str
 
     def render(self) -> str:
         """Describe what was concluded from what, for people."""
-        shown = {f"{key} = {untrusted.plain(found.value)}": found for key, found in self.concluded.items()}
+        shown = {f"{key} = {untrusted.plain(value.value)}": value for key, value in self.concluded.items()}
         width = min(max(map(len, shown), default=0), 60)
         head = f"{self.folder}: {self.family}, split for {self.gpus} GPUs, by the {self.because}"
-        return "\n".join([head, *(f"  {text.ljust(width)}  {found.source}" for text, found in shown.items())])
+        return "\n".join([head, *(f"  {text.ljust(width)}  {value.source}" for text, value in shown.items())])
 
 
-def given(texts: Sequence[str]) -> dict[str, str]:
+def parse_options(texts: Sequence[str]) -> dict[str, str]:
     """Parse `KEY=VALUE` or `SECTION.KEY=VALUE` of the option; ConfigError for anything else."""
-    found = {}
+    options = {}
     for text in texts:
         if not (match := _GIVEN.fullmatch(text)):
             raise ConfigError(
                 f"{OPTION} {untrusted.shown(text)} is not KEY=VALUE",
                 hint=f"for instance {OPTION} head_num=16",
             )
-        found[match[1]] = match[2].strip()
-    return found
+        options[match[1]] = match[2].strip()
+    return options
 
 
 def adopt(
@@ -106,7 +106,7 @@ def adopt(
     flat = {f"{section}.{key}": value for section, keys in config.items() for key, value in keys.items()}
     if wrong := proof.of_values(place, described, count, flat):
         fitting = concluding.fitting(described, sizes, count, concluded.keys)
-        options_of_files = " ".join(f"{OPTION} {one}" for one in fitting)
+        options_of_files = " ".join(f"{OPTION} {path}" for path in fitting)
         raise ConfigError(
             "\n    ".join([f"the files do not fit what is known of this {family} model:", *wrong]),
             where=str(place),
@@ -135,15 +135,15 @@ def _locate(folder: Path, models: ModelsConfig, gpus: int | None) -> Path:
     if not folder.is_dir():
         raise ConfigError("the folder to adopt does not exist", where=str(folder), hint="check --adopt")
     patterns = [loading.expression(pattern) for pattern in recognition.patterns(models)]
-    found = [place for place in _folders(folder) if _has_weights(place, patterns)]
-    fitting = [place for place in found if gpus is None or place.name == weights.folder_name(gpus)]
+    folders = [place for place in _folders(folder) if _has_weights(place, patterns)]
+    fitting = [place for place in folders if gpus is None or place.name == weights.folder_name(gpus)]
     if len(fitting) == 1:
         return fitting[0]
-    if found:
-        names = ", ".join(str(place.relative_to(folder)) for place in found[:5])
+    if folders:
+        names = ", ".join(str(place.relative_to(folder)) for place in folders[:5])
         of_gpus = f"{len(fitting)} of them for {gpus} GPUs" if gpus else "which?"
         raise ConfigError(
-            f"there are {len(found)} folders of weights, {of_gpus}: {names}",
+            f"there are {len(folders)} folders of weights, {of_gpus}: {names}",
             where=str(folder),
             hint="--adopt one of them, or choose with --gpus",
         )
@@ -172,7 +172,7 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 def _has_weights(place: Path, patterns: Sequence[re.Pattern[str]]) -> bool:
     names = (name for name in proof.sizes(place) if name.endswith(recognition.SUFFIX))
-    return any(one.fullmatch(name) for name in names for one in patterns)
+    return any(pattern.fullmatch(name) for name in names for pattern in patterns)
 
 
 def _parameters(place: Path, folder: Path) -> dict[str, str]:
@@ -200,11 +200,11 @@ def _family(
     sizes: Mapping[str, int],
     values: Mapping[str, str],
     models: ModelsConfig,
-    wanted: str | None,
+    family: str | None,
 ) -> tuple[str, str]:
-    """Return the family, and what it was told from."""
-    found = recognition.best(sizes, models)
-    if not found:
+    """Return the family, and what it was recognized by."""
+    families = recognition.best(sizes, models)
+    if not families:
         nearest = recognition.fits(sizes, models)[0]
         missing = ", ".join(nearest.missing[:3])
         raise ConfigError(
@@ -212,23 +212,23 @@ def _family(
             where=str(place),
             hint=f"{_AGAIN}: a file is missing, or no family here is this model's",
         )
-    if wanted is not None:
-        if wanted not in found:
+    if family is not None:
+        if family not in families:
             raise ConfigError(
-                f"the names of the files are those of {' or '.join(found)}, not of {wanted}",
+                f"the names of the files are those of {' or '.join(families)}, not of {family}",
                 where=str(place),
                 hint="leave out --model",
             )
-        return wanted, "names of the files, and --model"
-    if len(found) == 1:
-        return found[0], "names of the files"
+        return family, "names of the files, and --model"
+    if len(families) == 1:
+        return families[0], "names of the files"
     sections = {key.partition(".")[0] for key in values}
-    named = [name for name in found if name in {config_ini.SECTIONS.get(section) for section in sections}]
+    named = [name for name in families if name in {config_ini.SECTIONS.get(section) for section in sections}]
     if len(named) != 1:
         raise ConfigError(
-            f"the names of the files fit {' and '.join(found)}",
+            f"the names of the files fit {' and '.join(families)}",
             where=str(place),
-            hint=" or ".join(f"--model {name}" for name in found),
+            hint=" or ".join(f"--model {name}" for name in families),
         )
     return named[0], "names of the files, and the section of config.ini"
 
@@ -246,7 +246,7 @@ def _gpus(place: Path, described: Loading, sizes: Mapping[str, int]) -> int:
 
 
 def _refuse_unknown_options(described: Loading, family: str, sources: Sources) -> None:
-    if unknown := sorted(set(sources.given) - sources.used):
+    if unknown := sorted(set(sources.options) - sources.used):
         keys = (key.partition(".")[2] for part in described.parts for key in (*part.keys, *part.more_keys))
         raise ConfigError(
             f"{OPTION} {untrusted.plain(unknown[0])}: {family} reads no such key",

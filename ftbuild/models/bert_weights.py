@@ -33,8 +33,8 @@ def converted(read: Tensors, settings: Mapping[str, Any], gpus: int) -> Iterator
     def norm(of: str) -> Iterator[tuple[str, Array]]:
         for name, older in OLDER.items():
             source = f"{prefix}{of}LayerNorm.{name}"
-            found = source if source in read else f"{prefix}{of}LayerNorm.{older}"
-            yield f"model.{of}LayerNorm.{name}", read(found, hidden)
+            name_in_file = source if source in read else f"{prefix}{of}LayerNorm.{older}"
+            yield f"model.{of}LayerNorm.{name}", read(name_in_file, hidden)
 
     def split(of: str, rows: int, columns: int) -> Iterator[tuple[str, Array]]:
         """Yield a layer whose outputs the GPUs share."""

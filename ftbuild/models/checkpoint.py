@@ -77,12 +77,14 @@ def format_of(folder: Path) -> CheckpointFormat:
         return "jax"
     if (folder / CONFIG).is_file():
         return "huggingface"
-    found = other_formats.describe(folder)
+    other_format = other_formats.describe(folder)
     raise ConfigError(
         f"no checkpoint here: neither {CONFIG} (Hugging Face) nor shard_0 (Mesh Transformer JAX)"
-        + (f", but {found.what}" if found else ""),
+        + (f", but {other_format.what}" if other_format else ""),
         where=str(folder),
-        hint=found.hint if found else "--checkpoint names the folder that has these files itself",
+        hint=other_format.hint
+        if other_format
+        else "--checkpoint names the folder that has these files itself",
     )
 
 
@@ -119,25 +121,25 @@ def _read_huggingface(folder: Path, models: ModelsConfig, family: str, converter
     for weights in files:
         weight_files.require_whole(weights)
     compared = tied_head.kind(files, described.head) if described.head else "not compared"
-    found = settings.as_version_4(written, compared)
+    as_written_before = settings.as_version_4(written, compared)
     return Checkpoint(
         folder,
-        found,
-        _facts(file, found, described),
+        as_written_before,
+        _facts(file, as_written_before, described),
         files,
-        configured=found == written,
-        reals=_reals(file, found, described),
-        odd=(*_odd_ends(found, described), *_odd_head(found, described, compared)),
+        configured=as_written_before == written,
+        reals=_reals(file, as_written_before, described),
+        odd=(*_odd_ends(as_written_before, described), *_odd_head(as_written_before, described, compared)),
     )
 
 
 def _read_jax(folder: Path, models: ModelsConfig, family: str, converter: Converter) -> Checkpoint:
     """Read a checkpoint of Mesh Transformer JAX: GPT-J 6B, or what a config.json beside its shards says."""
     configured = (folder / CONFIG).is_file()
-    found = _settings(folder) if configured else converter.settings
+    config = _settings(folder) if configured else converter.settings
     described = models.families[family].checkpoint
-    _require_family(folder / CONFIG, _model_type(folder / CONFIG, found), models, family)
-    facts = _facts(folder / CONFIG, found, described)
+    _require_family(folder / CONFIG, _model_type(folder / CONFIG, config), models, family)
+    facts = _facts(folder / CONFIG, config, described)
     parts = [sorted(file.name for file in (folder / f"shard_{i}").glob("*.npz")) for i in range(SHARDS)]
     longest = max(parts, key=len)
     missing = [f"shard_{i}/{name}" for i in range(SHARDS) for name in longest if name not in parts[i]]
@@ -155,16 +157,16 @@ def _read_jax(folder: Path, models: ModelsConfig, family: str, converter: Conver
         )
     names = [f"shard_{i}/{name}" for i in range(SHARDS) for name in longest]
     _require_shapes(folder, names, facts, configured)
-    reals = _reals(folder / CONFIG, found, described)
+    reals = _reals(folder / CONFIG, config, described)
     files = tuple(folder / name for name in names)
-    ends = _odd_ends(found, described)
-    return Checkpoint(folder, found, facts, files, configured, reals, ends, format="jax")
+    ends = _odd_ends(config, described)
+    return Checkpoint(folder, config, facts, files, configured, reals, ends, format="jax")
 
 
 def _require_shapes(folder: Path, names: Iterable[str], facts: Mapping[str, int], configured: bool) -> None:
     """Raise ConfigError unless the arrays of every core are those of a model with these facts."""
     layers = facts["layers"]
-    wanted = mesh_shards.count(layers)
+    count = mesh_shards.count(layers)
     hint = (
         "config.json beside the shards must describe them"
         if configured
@@ -172,21 +174,21 @@ def _require_shapes(folder: Path, names: Iterable[str], facts: Mapping[str, int]
     )
     for core in mesh_shards.by_core(names):
         place = folder / Path(core[0]).parent
-        found = [shape for part in core for shape in weight_files.npz_shapes(folder / part)]
-        if found[:1] == [()]:
+        shapes = [shape for part in core for shape in weight_files.npz_shapes(folder / part)]
+        if shapes[:1] == [()]:
             raise ConfigError(
                 "the checkpoint begins with the state of its optimizer",
                 where=str(place),
                 hint="mesh-transformer-jax's slim_model.py leaves that out",
             )
         # The number of the training step may follow.
-        if len(found) - wanted not in (0, 1):
+        if len(shapes) - count not in (0, 1):
             raise ConfigError(
-                f"{len(found)} arrays, not {wanted} and the step, of a model with {layers} layers",
+                f"{len(shapes)} arrays, not {count} and the step, of a model with {layers} layers",
                 where=str(place),
                 hint=hint,
             )
-        for tensor, there in zip(mesh_shards.tensors(layers), found, strict=False):
+        for tensor, there in zip(mesh_shards.tensors(layers), shapes, strict=False):
             if there != (shape := tensor.part(facts, SHARDS)):
                 raise ConfigError(
                     f"{tensor.name} has the shape {list(there)}, not {list(shape)}",
@@ -227,17 +229,17 @@ def _require_family(file: Path, model_type: str, models: ModelsConfig, family: s
     )
 
 
-def _facts(file: Path, found: Mapping[str, Any], described: CheckpointConfig) -> dict[str, int]:
-    named = settings.with_own_names(found, described.aliases)
+def _facts(file: Path, config: Mapping[str, Any], described: CheckpointConfig) -> dict[str, int]:
+    named = settings.with_own_names(config, described.aliases)
     return {name: _fact(file, named, described, name) for name in described.facts}
 
 
-def _fact(file: Path, found: Mapping[str, Any], described: CheckpointConfig, name: str) -> int:
+def _fact(file: Path, config: Mapping[str, Any], described: CheckpointConfig, name: str) -> int:
     source = described.facts[name]
     alternatives = source if isinstance(source, tuple) else (source,)
 
     def number_of(key: str) -> int:
-        value = settings.value(found, key)
+        value = settings.value(config, key)
         if isinstance(value, list) and name in TOKENS:  # `_odd_ends` is about several
             value = value[0]
         if isinstance(value, str) and key in described.texts:
@@ -263,14 +265,14 @@ def _fact(file: Path, found: Mapping[str, Any], described: CheckpointConfig, nam
     )
 
 
-def _reals(file: Path, found: Mapping[str, Any], described: CheckpointConfig) -> dict[str, float]:
-    named = settings.with_own_names(found, described.aliases)
+def _reals(file: Path, config: Mapping[str, Any], described: CheckpointConfig) -> dict[str, float]:
+    named = settings.with_own_names(config, described.aliases)
     return {name: _real(file, named, keys) for name, keys in described.reals.items()}
 
 
-def _real(file: Path, found: Mapping[str, Any], alternatives: Iterable[str | float]) -> float:
+def _real(file: Path, config: Mapping[str, Any], alternatives: Iterable[str | float]) -> float:
     for each in alternatives:
-        value = settings.value(found, each) if isinstance(each, str) else each
+        value = settings.value(config, each) if isinstance(each, str) else each
         if value is None:
             continue
         if isinstance(value, int | float) and not isinstance(value, bool) and MIN < value < MAX:
@@ -281,10 +283,10 @@ def _real(file: Path, found: Mapping[str, Any], alternatives: Iterable[str | flo
     raise AssertionError("the last alternative is a number")  # config/families.py
 
 
-def _odd_ends(found: Mapping[str, Any], described: CheckpointConfig) -> tuple[str, ...]:
+def _odd_ends(config: Mapping[str, Any], described: CheckpointConfig) -> tuple[str, ...]:
     keys = described.facts.get("end", ())
     listed = [
-        (key, settings.value(found, str(key))) for key in (keys if isinstance(keys, tuple) else (keys,))
+        (key, settings.value(config, str(key))) for key in (keys if isinstance(keys, tuple) else (keys,))
     ]
     return tuple(
         f"{key} names {len(value)} tokens that end an answer, {untrusted.shown(value)}; FasterTransformer "
@@ -294,17 +296,17 @@ def _odd_ends(found: Mapping[str, Any], described: CheckpointConfig) -> tuple[st
     )
 
 
-def _odd_head(found: Mapping[str, Any], described: CheckpointConfig, compared: HeadKind) -> Iterable[str]:
+def _odd_head(config: Mapping[str, Any], described: CheckpointConfig, compared: HeadKind) -> Iterable[str]:
     """Yield what contradicts the tensors, or cannot be compared with them."""
     if described.head is None:
         return
-    said = settings.value(found, settings.TIED)
-    if (described.head.tied if said is None else said) and compared == "own":
+    is_tied = settings.value(config, settings.TIED)
+    if (described.head.tied if is_tied is None else is_tied) and compared == "own":
         yield (
             f"{described.head.names[0]} is not the table of embeddings, {settings.TIED} says that they are "
             "one: save the checkpoint again with the value that is true"
         )
-    elif compared == "not compared" and settings.SCALED in found:
+    elif compared == "not compared" and settings.SCALED in config:
         yield (
             f"what transformers 5 says of {settings.TIED} must be compared with the weights: save them as "
             "safetensors"

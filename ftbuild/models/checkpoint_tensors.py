@@ -50,8 +50,8 @@ class Order:
 
     def settings(self) -> dict[str, Any]:
         """Return the checkpoint's config.json."""
-        found: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
-        return found
+        content: dict[str, Any] = json.loads((self.folder / "config.json").read_text(encoding="utf-8"))
+        return content
 
 
 def ordered(description: str | None) -> Order:
@@ -83,8 +83,8 @@ class Tensors:
         if name not in self._file_of:
             raise SystemExit(f"the checkpoint has no {name}")
         file = self._file_of[name]
-        found = self._safetensor(file, name) if _is_safetensors(file) else self._torch_file(file)[name]
-        array = found if isinstance(found, np.ndarray) else _of_torch(found)
+        tensor = self._safetensor(file, name) if _is_safetensors(file) else self._torch_file(file)[name]
+        array = tensor if isinstance(tensor, np.ndarray) else _of_torch(tensor)
         if array.shape != shape:
             raise SystemExit(f"{name} is {list(array.shape)}, not {list(shape)}")
         return array

@@ -24,7 +24,7 @@ _NAMES = frozenset({"model_name", "_name_or_path"})
 
 
 @dataclass(frozen=True)
-class Found:
+class SourcedValue:
     """A value of config.ini, and what it was concluded from."""
 
     value: str
@@ -40,29 +40,29 @@ class Sources:
 
     values: Mapping[str, str]
     parameters: Mapping[str, str]
-    given: Mapping[str, str]
+    options: Mapping[str, str]
     used: set[str] = field(default_factory=set)
 
-    def of(self, part: LoadedPart, key: str) -> Found | None:
+    def of(self, part: LoadedPart, key: str) -> SourcedValue | None:
         """Return the value of a key from an option or config.ini, by any of its names."""
         name = key.partition(".")[2]
         for option in (key, name):
-            if option in self.given:
+            if option in self.options:
                 self.used.add(option)
-                return Found(self.given[option], OPTION)
+                return SourcedValue(self.options[option], OPTION)
         section = self.section(key)
         for other in loading.names_of(part, key):
             written = self.values.get(f"{section}.{other}", ABSENT)
             if written != ABSENT:
                 word = part.words.get(key, {}).get(written.lower(), written)
-                return Found(word, f"config.ini, [{section}] {other} = {untrusted.plain(written)}")
+                return SourcedValue(word, f"config.ini, [{section}] {other} = {untrusted.plain(written)}")
         return None
 
-    def of_server(self, part: LoadedPart, key: str) -> Found | None:
+    def of_server(self, part: LoadedPart, key: str) -> SourcedValue | None:
         """Return the value of a key from config.pbtxt: release 1.1's, which others copied to later ones."""
         for name in loading.names_of(part, key):
             if written := self.parameters.get(name):
-                return Found(written, f"config.pbtxt, {name}")
+                return SourcedValue(written, f"config.pbtxt, {name}")
         return None
 
     def section(self, key: str) -> str:
@@ -78,7 +78,7 @@ class Sources:
 class Conclusion:
     """What was concluded: keys with their values, and keys that nothing tells, with what is known of them."""
 
-    keys: Mapping[str, Found]
+    keys: Mapping[str, SourcedValue]
     missing: Mapping[str, str]
 
     def config(self, sources: Sources) -> dict[str, dict[str, str]]:
@@ -90,9 +90,9 @@ class Conclusion:
             section, _, name = key.partition(".")
             if section in standing or section not in config_ini.SECTIONS:
                 made.setdefault(standing.get(section, section), {})[name] = value
-        for key, found in self.keys.items():
+        for key, source in self.keys.items():
             section, _, name = key.partition(".")
-            made.setdefault(section, {})[name] = found.value
+            made.setdefault(section, {})[name] = source.value
         return made
 
 
@@ -100,55 +100,55 @@ def conclude(
     described: Loading, family: str, sizes: Mapping[str, int], gpus: int, sources: Sources
 ) -> Conclusion:
     """Conclude every key that the backend reads of a model whose files have these `sizes`, by name."""
-    keys: dict[str, Found] = {}
+    keys: dict[str, SourcedValue] = {}
     missing: dict[str, str] = {}
     for part in described.parts:
         known = _written(part, sources)
         facts = _solved(part, sizes, gpus, sources, known)
-        known |= {key: found for key, found in _of_switches(part, facts) if key not in known}
+        known |= {key: value for key, value in _of_switches(part, facts) if key not in known}
         # Sizes first: config.pbtxt may have a tokenizer's vocabulary, where the table has more rows.
         known |= dict(_of_facts(part, facts, known))
         for key in part.keys:
-            if key not in known and (found := sources.of_server(part, key)):
-                known[key] = found
+            if key not in known and (value := sources.of_server(part, key)):
+                known[key] = value
         known |= dict(_of_facts(part, facts, known))
         for key in part.keys:
             if key in known or not _is_needed(part, key, known):
                 continue
             if key.partition(".")[2] in _NAMES:
-                known[key] = Found(family, "a name, which changes nothing")
+                known[key] = SourcedValue(family, "a name, which changes nothing")
             else:
                 missing[key] = _product(part, key, facts)
-        missing |= dict(_asked(part, facts, known, undescribed=not sources.values))
+        missing |= dict(_open_questions(part, facts, known, undescribed=not sources.values))
         keys |= {key: known[key] for key in (*part.keys, *part.more_keys, *known) if key in known}
     return Conclusion(keys, missing)
 
 
 def fitting(
-    described: Loading, sizes: Mapping[str, int], gpus: int, concluded: Mapping[str, Found]
+    described: Loading, sizes: Mapping[str, int], gpus: int, concluded: Mapping[str, SourcedValue]
 ) -> list[str]:
     """Return `key=value` of what the files say otherwise; none where they contradict each other."""
-    wanted = []
+    sentences = []
     for part in described.parts:
-        found = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.told(part, sizes))})
-        if len(found) != 1:
+        solutions = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
+        if len(solutions) != 1:
             return []
-        said = {part.data_type: _TYPES[found[0].item]}
-        for fact, value in found[0].facts.items():
+        settings = {part.data_type: _TYPES[solutions[0].item]}
+        for fact, value in solutions[0].facts.items():
             if fact in part.facts and fact not in part.texts and not loading.is_switch(part, fact):
-                said[loading.first_key(part, fact)] = str(value)
+                settings[loading.first_key(part, fact)] = str(value)
         same = {"bf16": "fp16"}  # of the same size
-        wanted += [
+        sentences += [
             f"{key}={value}"
-            for key, value in said.items()
+            for key, value in settings.items()
             if key in concluded and same.get(concluded[key].value, concluded[key].value) != value
         ]
-    return wanted
+    return sentences
 
 
-def _written(part: LoadedPart, sources: Sources) -> dict[str, Found]:
+def _written(part: LoadedPart, sources: Sources) -> dict[str, SourcedValue]:
     keys = dict.fromkeys((*part.keys, *part.more_keys, *_switches(part).values(), *part.asks))
-    return {key: found for key in keys if (found := sources.of(part, key))}
+    return {key: value for key in keys if (value := sources.of(part, key))}
 
 
 def _switches(part: LoadedPart) -> dict[str, str]:
@@ -157,28 +157,32 @@ def _switches(part: LoadedPart) -> dict[str, str]:
 
 
 def _solved(
-    part: LoadedPart, sizes: Mapping[str, int], gpus: int, sources: Sources, known: dict[str, Found]
+    part: LoadedPart, sizes: Mapping[str, int], gpus: int, sources: Sources, known: dict[str, SourcedValue]
 ) -> dict[str, int]:
     """Return the facts that the files tell, and add the type of the weights to `known`."""
-    found = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.told(part, sizes))})
-    values = {**sources.values, **{key: one.value for key, one in known.items()}}
-    if len(found) > 1:
+    solutions = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
+    values = {**sources.values, **{key: solution.value for key, solution in known.items()}}
+    if len(solutions) > 1:
         hidden = loading.numbers(part, values, gpus).or_zero("hidden")
         item_type = loading.data_type(part, values)
-        found = [one for one in found if hidden in (0, one.facts.get("hidden"))]
-        found = [one for one in found if item_type is None or loading.ITEM_BYTES[item_type] == one.item]
-    if len(found) != 1:
+        solutions = [solution for solution in solutions if hidden in (0, solution.facts.get("hidden"))]
+        solutions = [
+            solution
+            for solution in solutions
+            if item_type is None or loading.ITEM_BYTES[item_type] == solution.item
+        ]
+    if len(solutions) != 1:
         return {}
-    known.setdefault(part.data_type, Found(_TYPES[found[0].item], FROM_SIZES))
-    return dict(found[0].facts)
+    known.setdefault(part.data_type, SourcedValue(_TYPES[solutions[0].item], FROM_SIZES))
+    return dict(solutions[0].facts)
 
 
-def _asked(
-    part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, Found], *, undescribed: bool
+def _open_questions(
+    part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, SourcedValue], *, undescribed: bool
 ) -> Iterator[tuple[str, str]]:
     """Yield keys that have a default which is no guess, with what is known of them."""
-    numbers = loading.numbers(part, {key: found.value for key, found in known.items()}, 1)
-    numbers.given = {**numbers.given, loading.UNDESCRIBED: int(undescribed)}
+    numbers = loading.numbers(part, {key: value.value for key, value in known.items()}, 1)
+    numbers.overrides = {**numbers.overrides, loading.UNDESCRIBED: int(undescribed)}
     for key, condition in part.asks.items():
         if key not in known and numbers.value(condition):
             yield key, ""
@@ -188,7 +192,7 @@ def _asked(
             yield key, f"{' or '.join(texts)}, by the files that are there"
 
 
-def _of_switches(part: LoadedPart, facts: Mapping[str, int]) -> Iterator[tuple[str, Found]]:
+def _of_switches(part: LoadedPart, facts: Mapping[str, int]) -> Iterator[tuple[str, SourcedValue]]:
     """Yield the keys of switches that differ from their default, by the files that are there."""
     for fact, key in _switches(part).items():
         value = facts.get(fact)
@@ -200,12 +204,12 @@ def _of_switches(part: LoadedPart, facts: Mapping[str, int]) -> Iterator[tuple[s
         if texts and not alike and "0" in texts:
             alike = ["1"]  # what 0 does not stand for
         if len(alike) == 1 or {"0", "1"} & set(alike):
-            yield key, Found(alike[0], _FROM_NAMES)
+            yield key, SourcedValue(alike[0], _FROM_NAMES)
 
 
 def _of_facts(
-    part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, Found]
-) -> Iterator[tuple[str, Found]]:
+    part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, SourcedValue]
+) -> Iterator[tuple[str, SourcedValue]]:
     """Yield the keys that follow from facts: a fact's own key, or the one unknown factor of a product."""
     for fact, value in facts.items():
         if fact not in part.facts or fact in part.texts or loading.is_switch(part, fact):
@@ -220,12 +224,12 @@ def _of_facts(
                 rest *= config_ini.number(known[key].value) if key in known else 1
         if rest > 0 and value % rest == 0:
             others = "".join(f", and {key}" for key in keys if key in known)
-            yield unknown[0], Found(str(value // rest), f"{FROM_SIZES}{others}")
+            yield unknown[0], SourcedValue(str(value // rest), f"{FROM_SIZES}{others}")
 
 
-def _is_read(part: LoadedPart, fact: str, known: Mapping[str, Found]) -> bool:
+def _is_read(part: LoadedPart, fact: str, known: Mapping[str, SourcedValue]) -> bool:
     """Return whether a file whose size depends on a fact is read, with the switches that are known."""
-    numbers = loading.numbers(part, {key: found.value for key, found in known.items()}, 1)
+    numbers = loading.numbers(part, {key: value.value for key, value in known.items()}, 1)
     tables = {**loading.read_files(part), **part.more}
     sized = [
         pattern
@@ -235,7 +239,7 @@ def _is_read(part: LoadedPart, fact: str, known: Mapping[str, Found]) -> bool:
     return any(numbers.value(part.only_if.get(pattern, 1)) for pattern in sized)
 
 
-def _is_needed(part: LoadedPart, key: str, known: Mapping[str, Found]) -> bool:
+def _is_needed(part: LoadedPart, key: str, known: Mapping[str, SourcedValue]) -> bool:
     """Return whether a model with these switches cannot do without a key."""
     facts = [fact for fact in part.facts if key in loading.first_key(part, fact).split(" * ")]
     return not facts or any(_is_read(part, fact, known) for fact in facts)

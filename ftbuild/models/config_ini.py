@@ -95,8 +95,8 @@ class ConvertedModel:
     def _at(self, key: str, low: int = 0) -> int:
         written = self.values[key]
         with contextlib.suppress(ValueError):
-            if low <= (found := whole_number(written)) <= untrusted.MAX:
-                return found
+            if low <= (number := whole_number(written)) <= untrusted.MAX:
+                return number
         raise ConfigError(
             f"{key} is {untrusted.shown(written)}, not a whole number from {low} to {untrusted.MAX}",
             where=str(self.folder / FILE),
@@ -151,19 +151,19 @@ def find(folder: Path, gpus: int | None = None) -> ConvertedModel:
             "the folder of the weights does not exist", where=str(folder), hint="check --weights"
         )
     if (folder / FILE).is_file():
-        found = [read(folder)]
+        models = [read(folder)]
     else:
-        found = [read(inner.parent) for inner in sorted(folder.glob(f"*-gpu/{FILE}"))]
-    if not found:
+        models = [read(inner.parent) for inner in sorted(folder.glob(f"*-gpu/{FILE}"))]
+    if not models:
         raise ConfigError(
             f"no converted weights here: neither {FILE} nor <n>-gpu/{FILE}",
             where=str(folder),
             hint="invoke convert makes them from a checkpoint",
         )
-    fitting = [model for model in found if gpus in (None, model.tensor_para)]
+    fitting = [model for model in models if gpus in (None, model.tensor_para)]
     if len(fitting) == 1:
         return fitting[0]
-    counts = ", ".join(str(model.tensor_para) for model in found)
+    counts = ", ".join(str(model.tensor_para) for model in models)
     raise ConfigError(
         f"the weights are for {counts} GPUs" + (f", not {gpus}" if gpus else ": which?"),
         where=str(folder),
@@ -208,8 +208,10 @@ def added_context(folder: Path, settings: Mapping[str, object]) -> dict[str, dic
     if any(config.has_option(section, key) for key in (*POSITIONS, CONTEXT)):
         return {}
     named = (settings.get(key) for key in _CONTEXTS)
-    found = next((number for number in named if type(number) is int and 0 < number <= untrusted.MAX), None)
-    return {section: {CONTEXT: str(found)}} if found else {}
+    positions = next(
+        (number for number in named if type(number) is int and 0 < number <= untrusted.MAX), None
+    )
+    return {section: {CONTEXT: str(positions)}} if positions else {}
 
 
 def context(model: ConvertedModel) -> int | None:

@@ -79,8 +79,8 @@ class Conversion:
     @property
     def scripts(self) -> tuple[Path, ...]:
         """The scripts of our own among the commands, and what they import."""
-        found = (self.relayout_script, self.own_script, *self.own_modules)
-        return tuple(script for script in found if script)
+        candidates = (self.relayout_script, self.own_script, *self.own_modules)
+        return tuple(script for script in candidates if script)
 
     @property
     def size(self) -> int:
@@ -112,14 +112,16 @@ class Conversion:
         self, checkpoint: str = CHECKPOINT, out: str = OUT, scripts: str = SCRIPTS
     ) -> list[list[str]]:
         """Return the commands to run inside the SDK image, in order, where it has these folders."""
-        found, source = [], checkpoint
+        lines, source = [], checkpoint
         names = [str(file.relative_to(self.checkpoint.folder)) for file in self.checkpoint.files]
         if self.relayout and self.relayout_script:
             source = f"{out}/{RELAID}"
             script = f"{scripts}/{self.relayout_script.name}"
-            given = [] if self.checkpoint.configured else [f"--config={json.dumps(self.checkpoint.settings)}"]
-            found.append(
-                [converters.PYTHON, script, self.relayout.layout, checkpoint, source, *given, *names]
+            config = (
+                [] if self.checkpoint.configured else [f"--config={json.dumps(self.checkpoint.settings)}"]
+            )
+            lines.append(
+                [converters.PYTHON, script, self.relayout.layout, checkpoint, source, *config, *names]
             )
         converting = converters.command_line(
             self.converter,
@@ -132,7 +134,7 @@ class Conversion:
             files=names,
             scripts=scripts,
         )
-        return [*found, converting]
+        return [*lines, converting]
 
     def render(self) -> str:
         """Describe the conversion for people."""
@@ -174,19 +176,19 @@ def sdk_image(client: docker.DockerClient, candidates: Sequence[Plan], name: str
 
     Raises HostError when there is none, ConfigError when it is of another release than the plans.
     """
-    wanted = [reference.check_image(name)] if name is not None else [p.tag("sdk") for p in candidates]
-    found = next((image for image in (daemon.image(client, w) for w in wanted) if image), None)
-    if found is None:
+    names = [reference.check_image(name)] if name is not None else [p.tag("sdk") for p in candidates]
+    built = next((image for image in (daemon.image(client, w) for w in names) if image), None)
+    if built is None:
         raise HostError(
-            f"there is no SDK image {' or '.join(wanted)}",
+            f"there is no SDK image {' or '.join(names)}",
             hint="invoke build with the same --triton and --sm makes it; --image names another",
         )
-    release, planned = found.labels.get(f"{LABELS}.triton"), candidates[0].cell.triton
+    release, planned = built.labels.get(f"{LABELS}.triton"), candidates[0].cell.triton
     if release not in (None, planned):
         raise ConfigError(
             f"the image is of release {release}, not {planned}", where=name, hint=f"--triton {release}"
         )
-    return str(found.id)
+    return str(built.id)
 
 
 def plan_conversion(config: Config, release: str, request: ConversionRequest) -> Conversion:
@@ -201,7 +203,7 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
             where=str(request.out),
             hint="name another folder with --out, or remove this one",
         )
-    converter, found = convertible(config, release, request)
+    converter, source = convertible(config, release, request)
     data_type = request.data_type or converter.dtypes[0]
     if data_type not in converter.dtypes:
         known = " or ".join(converter.dtypes)
@@ -211,43 +213,43 @@ def plan_conversion(config: Config, release: str, request: ConversionRequest) ->
             hint="the server converts weights to its own data_type when it loads them",
         )
     allocated = gpu_memory.rules(config.models, request.family)
-    said = sentence.read(found.folder) if config.models.families[request.family].vectors else None
+    carried = sentence.read(source.folder) if config.models.families[request.family].vectors else None
     relayout = converter.layout
-    if relayout and relayout.links and found.configured:
+    if relayout and relayout.links and source.configured:
         relayout = None
-    if relayout and relayout.unless and found.has_whole(relayout.unless):
+    if relayout and relayout.unless and source.has_whole(relayout.unless):
         relayout = None
     return Conversion(
         request=request,
         release=release,
-        converter=converters.with_reals(converter, found.reals),
-        checkpoint=found,
+        converter=converters.with_reals(converter, source.reals),
+        checkpoint=source,
         data_type=data_type,
         relayout=relayout,
         relayout_script=config.path(relayout.script) if relayout else None,
         own_script=config.path(converter.own_script) if converter.own_script else None,
         own_modules=tuple(map(config.path, converter.own_modules)),
-        files=weights.expected(converter, found.facts, request.gpus, data_type),
+        files=weights.expected(converter, source.facts, request.gpus, data_type),
         on_gpu=gpu_memory.footprint(
             gpu_memory.on_gpu(config.models, request.family, converter),
             allocated,
-            found.facts,
+            source.facts,
             request.gpus,
             "fp16",
             gpu_memory.Load(),
         )
         if allocated
         else None,
-        sentence=said,
-        warnings=tuple(_warnings(request.family, found, said)),
+        sentence=carried,
+        warnings=tuple(_warnings(request.family, source, carried)),
     )
 
 
-def _warnings(family: str, found: Checkpoint, said: Sentence | None) -> Iterator[str]:
+def _warnings(family: str, source: Checkpoint, carried: Sentence | None) -> Iterator[str]:
     """Yield what matters once the weights are served: a tokenizer that does not fit, unknown poolings."""
-    if tokenizer.is_in(found.folder):
-        yield from fit.complaints(found.folder, fit.of_checkpoint(family, found.facts))
-    for obstacle in said.obstacles if said else ():
+    if tokenizer.is_in(source.folder):
+        yield from fit.complaints(source.folder, fit.of_checkpoint(family, source.facts))
+    for obstacle in carried.obstacles if carried else ():
         yield f"invoke model-repo will not serve the vectors of this checkpoint without --pooling: {obstacle}"
 
 
@@ -259,27 +261,29 @@ def convertible(config: Config, release: str, request: ConversionRequest) -> tup
     """
     kind = checkpoint.format_of(request.checkpoint)
     converter = converters.find_converter(config, release, request.family, kind)
-    found = checkpoint.read(request.checkpoint, config.models, request.family, converter)
-    _refuse_obstacles(config, release, request, found)
-    return converter, found
+    source = checkpoint.read(request.checkpoint, config.models, request.family, converter)
+    _refuse_obstacles(config, release, request, source)
+    return converter, source
 
 
-def reasons_against(config: Config, release: str, request: ConversionRequest, found: Checkpoint) -> list[str]:
+def reasons_against(
+    config: Config, release: str, request: ConversionRequest, source: Checkpoint
+) -> list[str]:
     """Return why the converter of a release would get this checkpoint wrong, or the server its answers."""
-    converter = converters.find_converter(config, release, request.family, found.format)
+    converter = converters.find_converter(config, release, request.family, source.format)
     version = config.version(release, "ft")
-    return obstacles.found(
-        found, config.models, request.family, converter, version, request.gpus, request.ignored
+    return obstacles.find(
+        source, config.models, request.family, converter, version, request.gpus, request.ignored
     )
 
 
-def _refuse_obstacles(config: Config, release: str, request: ConversionRequest, found: Checkpoint) -> None:
-    if not (reasons := reasons_against(config, release, request, found)):
+def _refuse_obstacles(config: Config, release: str, request: ConversionRequest, source: Checkpoint) -> None:
+    if not (reasons := reasons_against(config, release, request, source)):
         return
     others = [
         other
-        for other in converters.converting_releases(config, request.family, found.format)
-        if not reasons_against(config, other, request, found)
+        for other in converters.converting_releases(config, request.family, source.format)
+        if not reasons_against(config, other, request, source)
     ]
     options = converters.other_release(config, release, others)
     raise ConfigError(

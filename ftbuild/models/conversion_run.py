@@ -144,14 +144,14 @@ def _check_weights(conversion: Conversion, partial: Path, log: Path) -> None:
     gpus = conversion.request.gpus
     folder = partial / weights.folder_name(gpus)
     _complete_config(conversion, folder, log)
-    found = list(
+    complaints = list(
         weights.complaints(
             folder, conversion.converter, conversion.checkpoint.facts, gpus, conversion.data_type
         )
     )
-    if found:
-        more = len(found) - SHOWN_LINES
-        shown = [*found[:SHOWN_LINES], *([f"and {more} more"] if more > 0 else [])]
+    if complaints:
+        more = len(complaints) - SHOWN_LINES
+        shown = [*complaints[:SHOWN_LINES], *([f"and {more} more"] if more > 0 else [])]
         raise _failed("the converter ended without an error, but its weights are incomplete", shown, log)
 
 
@@ -206,5 +206,5 @@ def _stalled(log: Path) -> ConversionError:
 
 
 def _failed(what: str, lines: Sequence[str], log: Path) -> ConversionError:
-    said = terminal.safe("\n    ".join(lines))
-    return ConversionError(f"{what}:\n    {said}", where=str(log), hint="read the whole log")
+    output = terminal.safe("\n    ".join(lines))
+    return ConversionError(f"{what}:\n    {output}", where=str(log), hint="read the whole log")

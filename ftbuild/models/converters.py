@@ -26,8 +26,8 @@ def find_converter(
     config: Config, release: str, family: str, kind: CheckpointFormat = "huggingface"
 ) -> Converter:
     """Return the converter of a family's checkpoints in a release; ConfigError when the release has none."""
-    if found := _find(config, release, family, kind):
-        return found
+    if converter := _find(config, release, family, kind):
+        return converter
     known = [name for name in config.models.families if _find(config, release, name, kind)]
     others = converting_releases(config, family, kind)
     hint = f"it converts {', '.join(known) or 'none'}"

@@ -60,10 +60,10 @@ def of_checkpoint(family: str, facts: Mapping[str, int]) -> Model:
 
 def check(folder: Path, model: Model) -> tuple[str, ...]:
     """Return warnings about the tokenizer in `folder` with a model; ConfigError when the two do not fit."""
-    found = tokenizer.read(folder)
-    contradictions.require_none(found)
-    _require_rows(found, model)
-    return tuple(dict.fromkeys([*contradictions.warnings(found), *_warnings(found, model)]))
+    source = tokenizer.read(folder)
+    contradictions.require_none(source)
+    _require_rows(source, model)
+    return tuple(dict.fromkeys([*contradictions.warnings(source), *_warnings(source, model)]))
 
 
 def complaints(folder: Path, model: Model) -> tuple[str, ...]:
@@ -74,82 +74,85 @@ def complaints(folder: Path, model: Model) -> tuple[str, ...]:
         return (f"the tokenizer does not fit, and invoke model-repo will refuse it: {refused.what}",)
 
 
-def _warnings(found: Tokenizer, model: Model) -> Iterator[str]:
-    yield from _of_size(found, model)
-    yield from _of_around(found, model)
+def _warnings(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
+    yield from _of_size(tokenizer, model)
+    yield from _of_around(tokenizer, model)
     if model.end is not None:
-        yield from _of_end(found, model, model.end)
+        yield from _of_end(tokenizer, model, model.end)
     if model.start is not None:
-        yield from _of_start(found, model, model.start)
+        yield from _of_start(tokenizer, model, model.start)
 
 
-def _require_rows(found: Tokenizer, model: Model) -> None:
+def _require_rows(tokenizer: Tokenizer, model: Model) -> None:
     """Raise ConfigError unless the model has a row for every token of the files, and for its own."""
     rows = model.vocabulary
     if not rows:
         return
-    largest = max(found.held.values(), default=-1)
+    largest = max(tokenizer.held.values(), default=-1)
     if largest >= rows:
         raise ConfigError(
             f"the tokenizer has tokens up to {largest}, the weights have {rows} tokens",
-            where=str(found.file),
+            where=str(tokenizer.file),
             hint=ANOTHER,
         )
     for what, number in (("start", model.start), ("end", model.end)):
         if number is not None and number >= rows:
             raise ConfigError(
                 f"the {what} token is {number} in {model.source}, the weights have {rows} tokens",
-                where=str(found.folder),
+                where=str(tokenizer.folder),
                 hint="convert again with a config.json whose tokens are in the vocabulary",
             )
-    if outside := [number for number in (*found.begins, *found.ends) if not 0 <= number < rows]:
+    if outside := [number for number in (*tokenizer.begins, *tokenizer.ends) if not 0 <= number < rows]:
         raise ConfigError(
             f"the tokenizer puts the token {outside[0]} around a text, the weights have {rows} tokens",
-            where=str(found.file),
+            where=str(tokenizer.file),
             hint=ANOTHER,
         )
 
 
-def _of_size(found: Tokenizer, model: Model) -> Iterator[str]:
-    known = max(found.held.values(), default=-1) + 1
+def _of_size(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
+    known = max(tokenizer.held.values(), default=-1) + 1
     unused = model.vocabulary - known
     if unused >= PADDING and unused * PART > model.vocabulary:
         yield f"the weights have {model.vocabulary} tokens, the tokenizer {known}: is it of another model?"
 
 
-def _of_around(found: Tokenizer, model: Model) -> Iterator[str]:
+def _of_around(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
     front, behind = _AROUND.get(model.family, (False, False))
-    for place, needed, there in (("in front of", front, found.begins), ("behind", behind, found.ends)):
+    for place, needed, there in (
+        ("in front of", front, tokenizer.begins),
+        ("behind", behind, tokenizer.ends),
+    ):
         if needed and not there:
             trained = f"{model.family} was trained with a token {place} every text"
             yield f"{trained}; this tokenizer puts none there, in transformers neither"
 
 
-def _of_end(found: Tokenizer, model: Model, end: int) -> Iterator[str]:
-    yield from _of_generation(found, model, end, "eos_token_id", "ends answers")
-    said = found.declared
-    text = said.text("eos_token")
-    named = None if text is None else found.held.get(text)
+def _of_end(tokenizer: Tokenizer, model: Model, end: int) -> Iterator[str]:
+    yield from _of_generation(tokenizer, model, end, "eos_token_id", "ends answers")
+    declared = tokenizer.declared
+    text = declared.text("eos_token")
+    named = None if text is None else tokenizer.held.get(text)
     if named is not None and named != end:
         yield (
-            f"{model.source} ends answers at token {found.shown(end)}, the eos_token of "
-            f"{_source(found, 'eos_token')} is {found.shown(named)}: the former is used, as by transformers; "
-            "answers may stop early, or run on"
+            f"{model.source} ends answers at token {tokenizer.shown(end)}, the eos_token of "
+            f"{_source(tokenizer, 'eos_token')} is {tokenizer.shown(named)}: the former is used, as by "
+            "transformers; answers may stop early, or run on"
         )
-    if named is None and not _is_special(found, end):
+    if named is None and not _is_special(tokenizer, end):
         yield (
-            f"{model.source} ends answers at token {found.shown(end)}, which is no special token of the "
+            f"{model.source} ends answers at token {tokenizer.shown(end)}, which is no special token of the "
             "tokenizer: they may stop early, or run on"
         )
 
 
-def _of_start(found: Tokenizer, model: Model, start: int) -> Iterator[str]:
+def _of_start(tokenizer: Tokenizer, model: Model, start: int) -> Iterator[str]:
     decodes = model.family in _DECODERS
     if decodes:
-        yield from _of_generation(found, model, start, "decoder_start_token_id", "begins answers")
+        yield from _of_generation(tokenizer, model, start, "decoder_start_token_id", "begins answers")
     attribute = "pad_token" if decodes else "bos_token"
-    text = found.declared.text(attribute)
-    named = None if text is None or attribute not in found.declared.sources else found.held.get(text)
+    text = tokenizer.declared.text(attribute)
+    named = None if text is None or attribute not in tokenizer.declared.sources else tokenizer.held.get(text)
     if named is not None and named != start:
         use = (
             "answers begin with the former"
@@ -157,26 +160,26 @@ def _of_start(found: Tokenizer, model: Model, start: int) -> Iterator[str]:
             else "prompts begin with what the tokenizer puts there, whatever the former is"
         )
         yield (
-            f"{model.source} has the start token {found.shown(start)}, the {attribute} of "
-            f"{_source(found, attribute)} is {found.shown(named)}: {use}"
+            f"{model.source} has the start token {tokenizer.shown(start)}, the {attribute} of "
+            f"{_source(tokenizer, attribute)} is {tokenizer.shown(named)}: {use}"
         )
 
 
-def _of_generation(found: Tokenizer, model: Model, number: int, key: str, does: str) -> Iterator[str]:
+def _of_generation(tokenizer: Tokenizer, model: Model, number: int, key: str, does: str) -> Iterator[str]:
     """Yield where transformers would take other tokens than the weights: by generation_config.json first."""
     for name in (GENERATION, declared.MODEL):
-        file = found.folder / name
+        file = tokenizer.folder / name
         if not file.is_file() or name == model.source:
             continue
-        untrusted.require_inside(found.folder, file)
+        untrusted.require_inside(tokenizer.folder, file)
         written = untrusted.json_object(file, name, ANOTHER).get(key)
         tokens = [token for token in _as_list(written) if type(token) is int]
         if not tokens:
             continue
-        shown = " or ".join(map(found.shown, tokens))
+        shown = " or ".join(map(tokenizer.shown, tokens))
         if number not in tokens:
             yield (
-                f"{model.source} {does} at token {found.shown(number)}, {name} ({key}) at {shown}: the "
+                f"{model.source} {does} at token {tokenizer.shown(number)}, {name} ({key}) at {shown}: the "
                 "server takes the former, transformers the latter"
             )
         elif len(tokens) > 1:
@@ -191,13 +194,15 @@ def _as_list(value: object) -> Iterable[object]:
     return value if isinstance(value, list) else [value]
 
 
-def _source(found: Tokenizer, attribute: str) -> str:
+def _source(tokenizer: Tokenizer, attribute: str) -> str:
     """Return what names a special token."""
-    return found.declared.sources.get(attribute) or f"{found.declared.kind or declared.GPT2} by default"
+    return (
+        tokenizer.declared.sources.get(attribute) or f"{tokenizer.declared.kind or declared.GPT2} by default"
+    )
 
 
-def _is_special(found: Tokenizer, number: int) -> bool:
-    specials = {token.content for token in found.declared.to_add() if token.special}
-    listed: Iterable[Any] = found.content.get("added_tokens") or []
+def _is_special(tokenizer: Tokenizer, number: int) -> bool:
+    specials = {token.content for token in tokenizer.declared.to_add() if token.special}
+    listed: Iterable[Any] = tokenizer.content.get("added_tokens") or []
     specials |= {entry["content"] for entry in listed if entry.get("special")}
-    return any(found.ids.get(token) == number for token in specials)
+    return any(tokenizer.ids.get(token) == number for token in specials)

@@ -17,8 +17,8 @@ def rules(family: Family, backend: str) -> Int8 | None:
 
 def required(models: ModelsConfig, name: str) -> Int8:
     """Return the rules of the family `name`; ConfigError when it has no int8 weights."""
-    if found := models.families[name].int8:
-        return found
+    if rules := models.families[name].int8:
+        return rules
     able = [other for other, family in models.families.items() if family.int8]
     raise ConfigError(
         f"{name} has no int8 weights: FasterTransformer quantizes those of its GPT alone",

@@ -29,7 +29,7 @@ _NUMBERS = re.compile(r"[0-9]+")
 
 
 @dataclass(frozen=True)
-class Wanted:
+class ExpectedFile:
     """A file that is read: its bytes, how they were counted, and whether it must be there.
 
     `row` are the bytes of a row of a table that may have more of them; 0: it must be as large as said.
@@ -43,35 +43,35 @@ class Wanted:
 
 @dataclass
 class Numbers:
-    """The facts of a part, read from config.ini's values by section.key when they are asked for.
+    """The facts of a part, read from config.ini's values by section.key on demand.
 
-    `given` are those that config.ini does not decide. `missing` says what config.ini lacks of what was asked,
-    `keys` where the others were found.
+    `overrides` are those that config.ini does not decide. `missing` names the keys that config.ini lacks,
+    `keys` those of the others.
     """
 
     part: LoadedPart
     values: Mapping[str, str]
-    given: Mapping[str, int]
+    overrides: Mapping[str, int]
     missing: list[str] = field(default_factory=list)
     keys: dict[str, str] = field(default_factory=dict)
     _known: dict[str, int | None] = field(default_factory=dict)
 
     def __getitem__(self, fact: str) -> int:
         """Return a number; KeyError when config.ini has none, which `missing` then says."""
-        if fact in self.given:
-            return self.given[fact]
+        if fact in self.overrides:
+            return self.overrides[fact]
         if fact not in self._known:
             self._known[fact] = self._read(fact, self.part.facts[fact])
-        found = self._known[fact]
-        if found is None:
+        value = self._known[fact]
+        if value is None:
             raise KeyError(fact)
-        return found
+        return value
 
     def text(self, key: str) -> str | None:
         """Return what config.ini has for a key, by this or another name; None without one."""
         section = key.partition(".")[0]
-        found = (self.values.get(f"{section}.{name}", ABSENT) for name in names_of(self.part, key))
-        return next((written for written in found if written != ABSENT), None)
+        texts = (self.values.get(f"{section}.{name}", ABSENT) for name in names_of(self.part, key))
+        return next((written for written in texts if written != ABSENT), None)
 
     def or_zero(self, fact: str) -> int:
         """Return a number, 0 where config.ini has none."""
@@ -129,7 +129,7 @@ class Files:
     """The files of a pattern of models.yaml: one for each of its layers and each GPU."""
 
     pattern: str
-    wanted: Wanted
+    file: ExpectedFile
     layers: Sequence[int]
 
     def names(self, gpus: int) -> Iterator[str]:
@@ -197,7 +197,7 @@ def expected(part: LoadedPart, known: Numbers, item_type: str) -> list[Files]:
 
     Raises ConfigError when there would be more files than of any model.
     """
-    gpus = known.given[GPUS]
+    gpus = known.overrides[GPUS]
     tables = list(_tables(part, known))
     total = sum(len(layers) * (gpus if GPUS in _COUNTER.findall(name) else 1) for name, _, layers in tables)
     if total > MAX_FILES:
@@ -207,12 +207,12 @@ def expected(part: LoadedPart, known: Numbers, item_type: str) -> list[Files]:
             hint=f"check the numbers in {config_ini.FILE}",
         )
     types = {name: kind for other in part.instead for name, kind in other.types.items()}
-    found = []
+    files = []
     for pattern, size, layers in tables:
-        wanted = _wanted(part, known, pattern, size, types.get(pattern, item_type))
-        if wanted:
-            found.append(Files(pattern, wanted, layers))
-    return [*found, *_prompts(part, known, item_type)]
+        file = _expected_file(part, known, pattern, size, types.get(pattern, item_type))
+        if file:
+            files.append(Files(pattern, file, layers))
+    return [*files, *_prompts(part, known, item_type)]
 
 
 def left_out(part: LoadedPart, known: Numbers) -> Iterator[tuple[str, str]]:
@@ -250,18 +250,20 @@ def _layers(pattern: str, known: Numbers) -> range:
     return range(known.or_zero(counter) if counter else 1)
 
 
-def _wanted(part: LoadedPart, known: Numbers, pattern: str, size: str, item_type: str) -> Wanted | None:
+def _expected_file(
+    part: LoadedPart, known: Numbers, pattern: str, size: str, item_type: str
+) -> ExpectedFile | None:
     try:
         if not known.value(part.only_if.get(pattern, 1)) or not (values := known.value(size)):
             return None
         required = not known.value(part.optional.get(pattern, 0))
     except KeyError:
         return None
-    gpus = known.given[GPUS] if GPUS in _COUNTER.findall(pattern) else 1
+    gpus = known.overrides[GPUS] if GPUS in _COUNTER.findall(pattern) else 1
     split = f", a share of {gpus}" if gpus > 1 else ""
     reason = f"{known.reason(size)}, {item_type}{split}"
     row = known.value(part.rows.get(pattern, 0)) * ITEM_BYTES[item_type]
-    return Wanted(values // gpus * ITEM_BYTES[item_type], reason, required, row)
+    return ExpectedFile(values // gpus * ITEM_BYTES[item_type], reason, required, row)
 
 
 def _prompts(part: LoadedPart, known: Numbers, item_type: str) -> Iterator[Files]:
@@ -276,14 +278,14 @@ def _prompts(part: LoadedPart, known: Numbers, item_type: str) -> Iterator[Files
             return
         length = _of_key(known.values, f"{section}.prompt_length")
         for pattern, size in tables.items():
-            if length and (wanted := _wanted(part, known, pattern, f"{length} * {size}", item_type)):
+            if length and (file := _expected_file(part, known, pattern, f"{length} * {size}", item_type)):
                 literal = str(name).replace("{", "{{").replace("}", "}}")
-                yield Files(pattern.replace(f"{{{TASK}}}", literal), wanted, ())
+                yield Files(pattern.replace(f"{{{TASK}}}", literal), file, ())
 
 
 def _applies(other: Instead, known: Numbers) -> bool:
-    found = known.or_zero(other.when)
-    return found != 0 if other.equals is None else found == other.equals
+    value = known.or_zero(other.when)
+    return value != 0 if other.equals is None else value == other.equals
 
 
 def _of_key(values: Mapping[str, str], key: str) -> int:

@@ -88,11 +88,11 @@ def count(layers: int) -> int:
 
 def by_core(files: Iterable[str]) -> list[list[str]]:
     """Return the files of each core, the parts in the order of their numbers: 2.npz before 10.npz."""
-    found: dict[int, list[tuple[int, str]]] = {}
+    cores: dict[int, list[tuple[int, str]]] = {}
     for file in files:
         path = PurePosixPath(file)
-        found.setdefault(int(path.parent.name.removeprefix("shard_")), []).append((int(path.stem), file))
-    return [[file for _, file in sorted(found[core])] for core in sorted(found)]
+        cores.setdefault(int(path.parent.name.removeprefix("shard_")), []).append((int(path.stem), file))
+    return [[file for _, file in sorted(cores[core])] for core in sorted(cores)]
 
 
 def read(folder: Path, files: Iterable[str], layers: int) -> Iterator[tuple[Tensor, Array]]:
@@ -158,8 +158,8 @@ def _to_torch(array: Array) -> torch.Tensor:
 
 
 def _other_name(name: str) -> str:
-    for one, other in OTHER_NAMES.items():
-        name = name.replace(one, other)
+    for name_in_shards, other in OTHER_NAMES.items():
+        name = name.replace(name_in_shards, other)
     return name
 
 
@@ -168,8 +168,8 @@ def main(layout: str, folder: Path, target: Path, config: str | None, files: Seq
     import torch
 
     settings = json.loads((folder / "config.json").read_text() if config is None else config)
-    found = put_together(read(folder, files, settings["n_layer"]))
-    weights = {name: _to_torch(array) for name, array in found}
+    arrays = put_together(read(folder, files, settings["n_layer"]))
+    weights = {name: _to_torch(array) for name, array in arrays}
     target.mkdir(parents=True, exist_ok=True)
     if layout == "named":
         torch.save({_other_name(name): tensor for name, tensor in weights.items()}, target / "checkpoint.pt")
@@ -186,5 +186,5 @@ if __name__ == "__main__":
     parser.add_argument("target", type=Path)
     parser.add_argument("--config")
     parser.add_argument("files", nargs="+")
-    given = parser.parse_args()
-    main(given.layout, given.folder, given.target, given.config, given.files)
+    options = parser.parse_args()
+    main(options.layout, options.folder, options.target, options.config, options.files)

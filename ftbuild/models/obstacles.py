@@ -21,7 +21,7 @@ CODE = "auto_map"
 _SHOWN = 8
 
 
-def found(
+def find(
     checkpoint: Checkpoint,
     models: ModelsConfig,
     family: str,
@@ -105,9 +105,9 @@ def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) ->
             sizes = ", ".join(map(str, known))
             yield f"a head has {size} values; FasterTransformer {version} computes heads of {sizes}"
     for fact, written in described.equal.items():
-        wanted = _number(written, checkpoint.settings)
-        if wanted is not None and wanted != facts[fact]:
-            yield f"{written} is {wanted}; the converter and FasterTransformer assume {fact} = {facts[fact]}"
+        value = _number(written, checkpoint.settings)
+        if value is not None and value != facts[fact]:
+            yield f"{written} is {value}; the converter and FasterTransformer assume {fact} = {facts[fact]}"
     for fact, divisor in described.multiples.items():
         value = formula.value(divisor, facts.__getitem__)
         if facts[fact] % value:
@@ -134,9 +134,9 @@ def head_sizes(described: CheckpointConfig, version: str) -> Sequence[int]:
     return next((known for spec, known in described.head_sizes.items() if version in SpecifierSet(spec)), ())
 
 
-def _number(written: str, found: Mapping[str, Any]) -> int | None:
+def _number(written: str, settings: Mapping[str, Any]) -> int | None:
     """Return the value of a formula over keys of config.json; None where one of them is not there."""
     try:
-        return formula.value(written, lambda key: int(found[key]))
+        return formula.value(written, lambda key: int(settings[key]))
     except (KeyError, TypeError, ValueError, OverflowError):
         return None

@@ -87,8 +87,8 @@ class Placement:
             "load": asdict(self.load),
             "session_tokens": self.slot_tokens or None,
             "memory": [
-                {"gpus": gpus, "data_type": data_type, **asdict(found), "total": found.total}
-                for (gpus, data_type), found in self.footprints.items()
+                {"gpus": gpus, "data_type": data_type, **asdict(footprint), "total": footprint.total}
+                for (gpus, data_type), footprint in self.footprints.items()
             ],
             "impossible": [{"gpus": gpus, "why": why} for gpus, why in self.impossible.items()],
             "gpus": [
@@ -110,8 +110,8 @@ class Placement:
         beams = f", {load.beams} beams" if load.beams > 1 else ""
         facts = ", ".join(f"{name} {value}" for name, value in self.facts.items())
         sizes = [
-            (str(gpus), data_type, *(f"{size / 1e9:.2f}" for size in _parts(found)))
-            for (gpus, data_type), found in self.footprints.items()
+            (str(gpus), data_type, *(f"{size / 1e9:.2f}" for size in _parts(footprint)))
+            for (gpus, data_type), footprint in self.footprints.items()
         ]
         kinds = [
             (
@@ -180,30 +180,30 @@ def place(
     """
     allocated = _rules(config, family)
     request = conversion.ConversionRequest(family, folder, out=folder, ignored=tuple(ignored))
-    converter, found = conversion.convertible(config, release, request)
+    converter, source = conversion.convertible(config, release, request)
     vectors = config.models.families[family].vectors
-    _require_positions(found, load, vectors.longest if vectors else None)
+    _require_positions(source, load, vectors.longest if vectors else None)
     reasons = {
-        n: conversion.reasons_against(config, release, replace(request, gpus=n), found)
+        n: conversion.reasons_against(config, release, replace(request, gpus=n), source)
         for n in range(1, most + 1)
     }
     backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
     types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
-    slot_tokens = min(slot_tokens, found.facts.get("positions", slot_tokens))
+    slot_tokens = min(slot_tokens, source.facts.get("positions", slot_tokens))
     footprints = {
         (gpus, data_type): _footprint(
-            loaded, allocated, found.facts, gpus, data_type, load, quantized, slot_tokens
+            loaded, allocated, source.facts, gpus, data_type, load, quantized, slot_tokens
         )
         for gpus, reason in reasons.items()
         if not reason
-        for data_type in (*types, *_int8(quantized, found.facts, gpus))
+        for data_type in (*types, *_int8(quantized, source.facts, gpus))
     }
     sms = _sms(config, release)
     return Placement(
         family=family,
         release=release,
         folder=folder,
-        facts=found.facts,
+        facts=source.facts,
         load=load,
         impossible={gpus: "; ".join(reason) for gpus, reason in reasons.items() if reason},
         footprints=footprints,
@@ -213,7 +213,7 @@ def place(
     )
 
 
-def tokens_of_a_slot(config: Config, family: str, plan: Plan, wanted: int | None) -> int:
+def tokens_of_a_slot(config: Config, family: str, plan: Plan, slot_tokens: int | None) -> int:
     """Return the tokens of a slot that a model of a family gets; None: by default. 0: it has no slots.
 
     Raises ConfigError where some are wanted and there are none.
@@ -221,8 +221,8 @@ def tokens_of_a_slot(config: Config, family: str, plan: Plan, wanted: int | None
     loading = config.models.families[config.models.template(family)].loading
     has_slots = loading is not None and loading.model_type in config_pbtxt.IN_FLIGHT_TYPES
     if has_slots and plan.takes("backend", repository.IN_FLIGHT):
-        return wanted or SLOT_TOKENS
-    if wanted is not None:
+        return slot_tokens or SLOT_TOKENS
+    if slot_tokens is not None:
         raise ConfigError(f"{family} has no slots in {plan.cell.triton}", hint="leave out --session-tokens")
     return 0
 
@@ -237,8 +237,8 @@ def known(config: Config) -> list[GpuKind]:
 
 
 def _rules(config: Config, family: str) -> GpuMemory:
-    if found := rules(config.models, family):
-        return found
+    if memory := rules(config.models, family):
+        return memory
     able = [name for name in config.models.families if rules(config.models, name)]
     raise ConfigError(
         f"nothing is known of the memory that {family} takes on a GPU",
@@ -247,12 +247,12 @@ def _rules(config: Config, family: str) -> GpuMemory:
     )
 
 
-def _require_positions(found: checkpoint.Checkpoint, load: Load, longest: int | None) -> None:
-    tokens, positions = load.input_len + load.output_len, found.facts.get("positions", longest)
+def _require_positions(source: checkpoint.Checkpoint, load: Load, longest: int | None) -> None:
+    tokens, positions = load.input_len + load.output_len, source.facts.get("positions", longest)
     if positions is not None and tokens > positions:
         raise ConfigError(
             f"{load.input_len} and {load.output_len} tokens are more than the model takes: {positions}",
-            where=str(found.folder),
+            where=str(source.folder),
             hint=f"--input-len and --output-len of {positions} together at most",
         )
 
@@ -299,17 +299,24 @@ def _needed(
 ) -> dict[str, int | str]:
     if not any(sm.runs_on(kind.sm) for sm in sms):
         return dict.fromkeys(SERVED, NO_IMAGE)
-    found: dict[str, int | str] = {}
+    gpus_needed: dict[str, int | str] = {}
     for data_type in SERVED:
         able = [(gpus, each.total) for (gpus, t), each in footprints.items() if t == data_type]
         if not able or kind.sm < FIRST.get(data_type, 0):
-            found[data_type] = NO_TYPE
+            gpus_needed[data_type] = NO_TYPE
             continue
         most = kind.count or max(gpus for gpus, _ in able)
         fitting = [gpus for gpus, total in able if total <= kind.memory and gpus <= most]
-        found[data_type] = min(fitting, default=TOO_BIG)
-    return found
+        gpus_needed[data_type] = min(fitting, default=TOO_BIG)
+    return gpus_needed
 
 
-def _parts(found: Footprint) -> tuple[int, ...]:
-    return found.weights, found.cache, found.buffers, found.loading, found.reserve, found.total
+def _parts(footprint: Footprint) -> tuple[int, ...]:
+    return (
+        footprint.weights,
+        footprint.cache,
+        footprint.buffers,
+        footprint.loading,
+        footprint.reserve,
+        footprint.total,
+    )

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ftbuild.config.families import LoadedPart, Loading
 from ftbuild.models import config_ini, loading, rotation, untrusted
-from ftbuild.models.loading import LAYER, Numbers, Wanted
+from ftbuild.models.loading import LAYER, ExpectedFile, Numbers
 
 # A message shows so many files.
 _SHOWN = 3
@@ -25,25 +25,25 @@ class _Checked:
     """A file, what it should be, and its bytes or what else it is; None where there is none."""
 
     name: str
-    wanted: Wanted
+    expected: ExpectedFile
     has: int | str | None
 
     @property
     def is_right(self) -> bool:
         if self.has is None:
-            return not self.wanted.required
+            return not self.expected.required
         if isinstance(self.has, str):
             return False
-        further = self.has - self.wanted.size
-        return further == 0 or (further > 0 and self.wanted.row > 0 and further % self.wanted.row == 0)
+        further = self.has - self.expected.size
+        return further == 0 or (further > 0 and self.expected.row > 0 and further % self.expected.row == 0)
 
     def __str__(self) -> str:
         shown = untrusted.plain(self.name)
         if self.has is None:
-            return f"{shown} is missing: {self.wanted.size} bytes ({self.wanted.reason})"
+            return f"{shown} is missing: {self.expected.size} bytes ({self.expected.reason})"
         if isinstance(self.has, str):
             return f"{shown} is {self.has}"
-        return f"{shown} has {self.has} bytes, not {self.wanted.size} ({self.wanted.reason})"
+        return f"{shown} has {self.has} bytes, not {self.expected.size} ({self.expected.reason})"
 
 
 def contradictions(
@@ -86,24 +86,26 @@ def of_values(
 ) -> list[str]:
     """Return the same for the values of a config.ini, by section.key, that is not written yet."""
     there = sizes(folder, inside)
-    said: list[str] = []
-    wanted: dict[tuple[str, int], Wanted] = {}
+    problems: list[str] = []
+    files_by_name: dict[tuple[str, int], ExpectedFile] = {}
     for part in described.parts:
         item_type = loading.data_type(part, values)
         if item_type is None:
-            said.append(_without_type(part, values))
+            problems.append(_without_type(part, values))
             continue
         known = loading.numbers(part, values, gpus, int8_mode)
         files = loading.expected(part, known, item_type)
-        wanted |= {(name, one.wanted.size): one.wanted for one in files for name in one.names(gpus)}
-        said += [*known.missing, *_miscounted(part, known, there)]
-        said += _unread(part, known, there)
-    checked = [_Checked(name, file, there.get(name)) for (name, _), file in wanted.items()]
+        files_by_name |= {
+            (name, group.file.size): group.file for group in files for name in group.names(gpus)
+        }
+        problems += [*known.missing, *_miscounted(part, known, there)]
+        problems += _unread(part, known, there)
+    checked = [_Checked(name, file, there.get(name)) for (name, _), file in files_by_name.items()]
     types = {part.data_type: str(values.get(part.data_type)) for part in described.parts}
     return [
-        *dict.fromkeys(said),
+        *dict.fromkeys(problems),
         *_misrotated(described, values, data_type),
-        *_told([one for one in checked if one.has is not None or one.wanted.required], types),
+        *_differences([file for file in checked if file.has is not None or file.expected.required], types),
     ]
 
 
@@ -132,12 +134,12 @@ def _without_type(part: LoadedPart, values: Mapping[str, str]) -> str:
     return f"{config_ini.FILE} has no section [{section}]" + (f", but {there}" if there else "")
 
 
-def _told(checked: Sequence[_Checked], types: Mapping[str, str]) -> Iterator[str]:
+def _differences(checked: Sequence[_Checked], types: Mapping[str, str]) -> Iterator[str]:
     """Yield what is wrong: what all files have in common, or the first few and how many more."""
-    wrong = [one for one in checked if not one.is_right]
+    wrong = [file for file in checked if not file.is_right]
     if not wrong:
         return
-    if all(one.has is None for one in checked):
+    if all(file.has is None for file in checked):
         yield f"none of the {len(checked)} weight files is there, for instance {wrong[0].name}"
     elif guess := _of_another_type(checked):
         written = ", ".join(f"{key} = {untrusted.plain(kind)}" for key, kind in types.items())
@@ -149,7 +151,7 @@ def _told(checked: Sequence[_Checked], types: Mapping[str, str]) -> Iterator[str
 
 
 def _of_another_type(checked: Sequence[_Checked]) -> str | None:
-    sizes = [(one.has if isinstance(one.has, int) else 0, one.wanted.size) for one in checked]
+    sizes = [(file.has if isinstance(file.has, int) else 0, file.expected.size) for file in checked]
     if all(2 * has == size for has, size in sizes):
         return "half of the bytes: they look like fp16"
     if all(has == 2 * size for has, size in sizes):
@@ -161,23 +163,23 @@ def _miscounted(part: LoadedPart, known: Numbers, sizes: Mapping[str, int | str]
     """Yield what is said of another number of layers than config.ini's: more files would be left unread."""
     there: dict[str, int] = {}
     for pattern in loading.read_files(part):
-        counter, one = loading.layer_counter(pattern), loading.expression(pattern)
+        counter, expression = loading.layer_counter(pattern), loading.expression(pattern)
         if counter:
-            layers = (int(found[LAYER]) for name in sizes if (found := one.fullmatch(name)))
+            layers = (int(match[LAYER]) for name in sizes if (match := expression.fullmatch(name)))
             there[counter] = max(there.get(counter, 0), max(layers, default=-1) + 1)
     for counter, count in there.items():
-        if (said := known.or_zero(counter)) and count and said != count:
+        if (layers_of_config := known.or_zero(counter)) and count and layers_of_config != count:
             key = known.keys.get(counter, counter)
-            yield f"there are files of {count} layers, but {config_ini.FILE} has {key} = {said}"
+            yield f"there are files of {count} layers, but {config_ini.FILE} has {key} = {layers_of_config}"
 
 
 def _unread(part: LoadedPart, known: Numbers, there: Mapping[str, int | str]) -> Iterator[str]:
     """Yield what is said of files that the switches of config.ini leave out, once for each switch."""
-    said = set()
+    facts = set()
     for pattern, fact in loading.left_out(part, known):
-        one = loading.expression(pattern)
-        if fact not in said and (name := next((name for name in there if one.fullmatch(name)), None)):
-            said.add(fact)
+        expression = loading.expression(pattern)
+        if fact not in facts and (name := next((name for name in there if expression.fullmatch(name)), None)):
+            facts.add(fact)
             key = loading.first_key(part, fact)
             written = known.text(key)
             value = f"{key} = {untrusted.plain(written)}" if written is not None else f"no {key}"
@@ -186,17 +188,17 @@ def _unread(part: LoadedPart, known: Numbers, there: Mapping[str, int | str]) ->
 
 def sizes(folder: Path, inside: Path | None = None) -> dict[str, int | str]:
     """Return name -> bytes of the plain files of a folder, and of the rest what it is."""
-    found: dict[str, int | str] = {}
+    files: dict[str, int | str] = {}
     with os.scandir(folder) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             if stat.S_ISREG(status.st_mode):
-                found[entry.name] = status.st_size
+                files[entry.name] = status.st_size
             elif entry.is_symlink():
-                found[entry.name] = _through_link(Path(entry.path), inside)
+                files[entry.name] = _through_link(Path(entry.path), inside)
             else:
-                found[entry.name] = "no plain file"
-    return found
+                files[entry.name] = "no plain file"
+    return files
 
 
 def _through_link(link: Path, inside: Path | None) -> int | str:

@@ -32,8 +32,10 @@ def patterns(families: ModelsConfig) -> list[str]:
 def fits(names: Iterable[str], families: ModelsConfig) -> list[Fit]:
     """Return how the files fit each family, the best first."""
     there = sorted(name for name in names if name.endswith(SUFFIX))
-    found = [_fit(name, of.loading, there, families) for name, of in families.families.items() if of.loading]
-    return sorted(found, key=lambda fit: (len(fit.missing), len(fit.unexplained)))
+    candidates = [
+        _fit(name, of.loading, there, families) for name, of in families.families.items() if of.loading
+    ]
+    return sorted(candidates, key=lambda fit: (len(fit.missing), len(fit.unexplained)))
 
 
 def best(names: Iterable[str], families: ModelsConfig) -> list[str]:
@@ -41,8 +43,8 @@ def best(names: Iterable[str], families: ModelsConfig) -> list[str]:
 
     There may be none, or several that names cannot tell apart.
     """
-    found = [fit for fit in fits(names, families) if not fit.missing]
-    return [fit.family for fit in found if len(fit.unexplained) == len(found[0].unexplained)]
+    candidates = [fit for fit in fits(names, families) if not fit.missing]
+    return [fit.family for fit in candidates if len(fit.unexplained) == len(candidates[0].unexplained)]
 
 
 def _fit(family: str, described: Loading, there: list[str], families: ModelsConfig) -> Fit:
@@ -52,8 +54,8 @@ def _fit(family: str, described: Loading, there: list[str], families: ModelsConf
     known = {**needed, **dict.fromkeys(pattern for part in described.parts for pattern in _ever(part))}
     unexplained, missing = there, []
     for pattern in {**known, **dict.fromkeys(written)}:
-        one = loading.expression(pattern)
-        left = [name for name in unexplained if not one.fullmatch(name)]
+        expression = loading.expression(pattern)
+        left = [name for name in unexplained if not expression.fullmatch(name)]
         if len(left) == len(unexplained) and pattern in needed:
             missing.append(pattern)
         unexplained = left

@@ -34,5 +34,5 @@ if __name__ == "__main__":
     parser.add_argument("target", type=Path)
     parser.add_argument("--config", required=True)
     parser.add_argument("files", nargs="+")
-    given = parser.parse_args()
-    main(given.folder, given.target, given.config, given.files)
+    options = parser.parse_args()
+    main(options.folder, options.target, options.config, options.files)

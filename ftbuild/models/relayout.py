@@ -85,17 +85,17 @@ def mpt(config: dict[str, Any], weights: Weights) -> tuple[dict[str, Any], Weigh
     weights = {name: tensor for name, tensor in weights.items() if name != "lm_head.weight"}  # the table
     if strange := sorted(weights.keys() ^ named.keys()):
         raise SystemExit(f"not the weights of an MPT model without biases: {', '.join(strange[:5])}")
-    found: Weights = {"wpe.weight": torch.zeros(1, config["d_model"])}
+    tensors: Weights = {"wpe.weight": torch.zeros(1, config["d_model"])}
     for name, to in named.items():
         tensor = weights[name]
         if to == "wte":
-            found["wte.weight"] = tensor
+            tensors["wte.weight"] = tensor
             continue
-        found[f"{to}.weight"] = tensor.t().contiguous()
-        found[f"{to}.bias"] = torch.zeros(tensor.shape[0], dtype=tensor.dtype)
+        tensors[f"{to}.weight"] = tensor.t().contiguous()
+        tensors[f"{to}.bias"] = torch.zeros(tensor.shape[0], dtype=tensor.dtype)
     numbers = {"n_embd": "d_model", "n_layer": "n_layers", "n_head": "n_heads", "vocab_size": "vocab_size"}
     made = {name: config[of] for name, of in numbers.items()}
-    return {**made, "n_positions": 1, "model_type": "gpt2", "architectures": ["GPT2Model"]}, found
+    return {**made, "n_positions": 1, "model_type": "gpt2", "architectures": ["GPT2Model"]}, tensors
 
 
 LAYOUTS: dict[str, Callable[[dict[str, Any], Weights], tuple[dict[str, Any], Weights]]] = {

@@ -148,11 +148,11 @@ def check_experts(weights: Path, gpus: int | None, plan: Plan) -> None:
         )
 
 
-def slots(plan: Plan, wanted: int | None) -> int | None:
+def slots(plan: Plan, count: int | None) -> int | None:
     """Return how many slots a model of a release gets, see `Limits`; ConfigError where it has none."""
     if plan.takes("backend", IN_FLIGHT):
-        return wanted
-    if wanted:
+        return count
+    if count:
         raise ConfigError(
             f"{plan.cell.triton} has no slots: it computes requests in batches that start and end together",
             hint="leave out --slots, or a later release: --triton",
@@ -177,7 +177,7 @@ def templates(client: docker.DockerClient, image: str, family: str) -> dict[str,
         ) from missing
 
 
-def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepository:
+def make(templates: Mapping[str, str], options: RepositoryOptions) -> ModelRepository:
     """Write the repository from `found`, the templates by model; all checks come before the first write.
 
     Raises ConfigError when the options do not fit the weights, the release or what is in `options.out`.
@@ -190,8 +190,8 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
     config_ini.check_pipeline(weights, options.pipeline)
     weight_checks.check_rotation(weights, options.family, models, options.dtype)
     weight_checks.check_files(weights, options.family, models)
-    bare = _bare(found, weights, options)
-    around, read, warnings = (_vectors if options.vectors else _texts)(found, bare, weights, options)
+    bare = _bare(templates, weights, options)
+    around, read, warnings = (_vectors if options.vectors else _texts)(templates, bare, weights, options)
     _require_parent(options.out)
     with files.atomic_folder(options.out) as folder:
         config_pbtxt.write(folder, bare, weights.folder)
@@ -205,7 +205,7 @@ def make(found: Mapping[str, str], options: RepositoryOptions) -> ModelRepositor
     return ModelRepository(options.out, (*around, config_pbtxt.MODEL), gpus, warnings)
 
 
-def adopt(found: Mapping[str, str], options: RepositoryOptions, adopted: Adoption) -> ModelRepository:
+def adopt(templates: Mapping[str, str], options: RepositoryOptions, adopted: Adoption) -> ModelRepository:
     """Write the repository of adopted weights, as `make`.
 
     Their files are linked into it, so that they stay where they are and a container sees them all the same;
@@ -215,11 +215,13 @@ def adopt(found: Mapping[str, str], options: RepositoryOptions, adopted: Adoptio
     _require_parent(options.out)
     with tempfile.TemporaryDirectory(dir=options.out.resolve().parent, prefix=".adopting-") as folder:
         staged = adoption.stage(adopted, Path(folder))
-        return make(found, replace(options, family=adopted.family, weights=staged, gpus=adopted.gpus))
+        return make(templates, replace(options, family=adopted.family, weights=staged, gpus=adopted.gpus))
 
 
-def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options: RepositoryOptions) -> str:
-    template = found[config_pbtxt.MODEL]
+def _bare(
+    templates: Mapping[str, str], weights: config_ini.ConvertedModel, options: RepositoryOptions
+) -> str:
+    template = templates[config_pbtxt.MODEL]
     known = config_pbtxt.data_types(config_pbtxt.parse(template))
     if options.dtype not in known:
         raise ConfigError(
@@ -266,12 +268,12 @@ def _bare(found: Mapping[str, str], weights: config_ini.ConvertedModel, options:
 
 
 def _texts(
-    found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
+    templates: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
 ) -> Around:
     """Return the models for text and the tokenizer's files, where the release has such models."""
     if options.bare:
         return {}, [], ()
-    if not set(ensemble.MODELS) <= set(found):
+    if not set(ensemble.MODELS) <= set(templates):
         if options.tokenizer is None:
             return {}, [], ()
         raise ConfigError(
@@ -285,11 +287,11 @@ def _texts(
         )
     read = tokenizer.files(options.tokenizer)
     warnings = fit.check(options.tokenizer, fit.of_weights(weights))
-    return ensemble.fill_templates(found, bare, weights.number("end_id")), read, warnings
+    return ensemble.fill_templates(templates, bare, weights.number("end_id")), read, warnings
 
 
 def _vectors(
-    found: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
+    templates: Mapping[str, str], bare: str, weights: config_ini.ConvertedModel, options: RepositoryOptions
 ) -> Around:
     """Return the models from token ids to vectors, and the tokenizer's files, which only clients read."""
     assert options.vectors
@@ -305,15 +307,19 @@ def _vectors(
         read = tokenizer.files(options.tokenizer)
         warnings = fit.check(options.tokenizer, fit.of_weights(weights))
     width = vector_models.width(weights, options.vectors)
-    pooling, differing = vector_models.as_said(options.pooling, _said(weights, options.tokenizer), width)
+    pooling, differing = vector_models.served_pooling(
+        options.pooling, _declared_pooling(weights, options.tokenizer), width
+    )
     configs = vector_models.configs(bare, weights, options.vectors, pooling)
     return configs, read, (*warnings, *differing)
 
 
-def _said(weights: config_ini.ConvertedModel, checkpoint: Path | None) -> sentence.Sentence | None:
+def _declared_pooling(
+    weights: config_ini.ConvertedModel, checkpoint: Path | None
+) -> sentence.Sentence | None:
     """Return what the checkpoint says of its vectors: its own files, or what the conversion carried."""
-    found = sentence.read(checkpoint) if checkpoint else None
-    return found or sentence.carried(weights)
+    own = sentence.read(checkpoint) if checkpoint else None
+    return own or sentence.carried(weights)
 
 
 def _refuse_existing(out: Path) -> None:

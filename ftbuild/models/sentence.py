@@ -59,13 +59,13 @@ class Sentence:
 
     def values(self) -> dict[str, str]:
         """Return what a conversion carries into config.ini."""
-        found = {
+        settings = {
             "pooling": self.pooling,
             "normalized": None if self.normalized is None else str(int(self.normalized)),
             "longest": self.longest,
             "obstacles": "; ".join(self.obstacles),
         }
-        return {key: str(value) for key, value in found.items() if value not in (None, "")}
+        return {key: str(value) for key, value in settings.items() if value not in (None, "")}
 
 
 def read(folder: Path) -> Sentence | None:
@@ -80,30 +80,32 @@ def read(folder: Path) -> Sentence | None:
         return _pooled(folder, file, None) if file.is_file() else None
     kinds = [_kind(module) for module in listed]
     obstacles = list(_of_order(kinds))
-    found = Sentence("none", normalized=kinds[-1:] == ["Normalize"])
+    pooled = Sentence("none", normalized=kinds[-1:] == ["Normalize"])
     for kind, module in zip(kinds, listed, strict=True):
         if kind == "Pooling":
-            found = _pooled(root, _inside(root, module) / _CONFIG, found.normalized)
+            pooled = _pooled(root, _inside(root, module) / _CONFIG, pooled.normalized)
         elif kind == "Transformer":
             obstacles += _of_lower_case(_inside(root, module))
     longest = _longest(_inside(root, listed[0]))
     return replace(
-        found, longest=longest, obstacles=(*found.obstacles, *obstacles), notes=tuple(_of_prompts(root))
+        pooled, longest=longest, obstacles=(*pooled.obstacles, *obstacles), notes=tuple(_of_prompts(root))
     )
 
 
 def carried(weights: ConvertedModel) -> Sentence | None:
     """Return what the conversion of these weights carried, None where it carried nothing."""
     values = config_ini.all_values(weights.folder / config_ini.FILE)
-    found = {key: values.get(f"{SECTION}.{key}") for key in ("pooling", "normalized", "longest", "obstacles")}
-    if not found["pooling"]:
+    settings = {
+        key: values.get(f"{SECTION}.{key}") for key in ("pooling", "normalized", "longest", "obstacles")
+    }
+    if not settings["pooling"]:
         return None
-    longest = found["longest"] or ""
+    longest = settings["longest"] or ""
     return Sentence(
-        untrusted.plain(found["pooling"]),
-        {"0": False, "1": True}.get(found["normalized"] or ""),
+        untrusted.plain(settings["pooling"]),
+        {"0": False, "1": True}.get(settings["normalized"] or ""),
         int(longest) if longest.isdecimal() and 0 < len(longest) < 10 else None,
-        obstacles=tuple(untrusted.plain(each) for each in (found["obstacles"] or "").split("; ") if each),
+        obstacles=tuple(untrusted.plain(each) for each in (settings["obstacles"] or "").split("; ") if each),
     )
 
 
@@ -124,10 +126,10 @@ def _modules(folder: Path) -> tuple[Path, list[Mapping[str, Any]] | None]:
 def _list(root: Path) -> list[Mapping[str, Any]]:
     file = root / MODULES
     untrusted.require_inside(root, file)
-    found = untrusted.json_list(file, "a list of modules", FETCH_AGAIN)
-    if not found or not all(isinstance(module, dict) for module in found):
+    modules = untrusted.json_list(file, "a list of modules", FETCH_AGAIN)
+    if not modules or not all(isinstance(module, dict) for module in modules):
         raise ConfigError("not a list of modules", where=str(file), hint=FETCH_AGAIN)
-    return found
+    return modules
 
 
 def _kind(module: Mapping[str, Any]) -> str:
@@ -175,26 +177,26 @@ def _pooled(root: Path, file: Path, normalized: bool | None) -> Sentence:
     """Return what the config.json of a pooling says."""
     if not file.is_file():
         raise ConfigError("the pooling has no config.json", where=str(file), hint=FETCH_AGAIN)
-    said = _object(root, file)
+    settings = _object(root, file)
     where = f"{file.parent.name}/{_CONFIG}"
-    modes = list(_modes(said))
-    unknown = [key for key in said if key.startswith(f"{_MODE}_") and key not in _MODES and said[key]]
+    modes = list(_modes(settings))
+    unknown = [key for key in settings if key.startswith(f"{_MODE}_") and key not in _MODES and settings[key]]
     pooling = "+".join([*modes, *map(untrusted.plain, unknown)]) or "none"
     obstacles = [] if pooling in SERVED else [f"{where} has the pooling {pooling}"]
-    width = said.get("word_embedding_dimension")
+    width = settings.get("word_embedding_dimension")
     if width is not None:
         width = untrusted.whole_number(width, "word_embedding_dimension", file, FETCH_AGAIN, low=1)
-    if said.get("include_prompt") is False and _prompts(root):
+    if settings.get("include_prompt") is False and _prompts(root):
         obstacles.append(f"{where} leaves the tokens of prompts out (include_prompt)")
     return Sentence(pooling, normalized, width=width, obstacles=tuple(obstacles))
 
 
-def _modes(said: Mapping[str, Any]) -> Iterator[str]:
-    if isinstance(named := said.get(_MODE), str):  # later versions have one name in place of the keys
+def _modes(settings: Mapping[str, Any]) -> Iterator[str]:
+    if isinstance(named := settings.get(_MODE), str):  # later versions have one name in place of the keys
         yield untrusted.plain(named.removesuffix("_tokens"))
         return
     for key, mode in _MODES.items():
-        if said.get(key, mode == MEAN):
+        if settings.get(key, mode == MEAN):
             yield mode
 
 
@@ -204,16 +206,16 @@ def _of_lower_case(folder: Path) -> Iterator[str]:
 
 
 def _longest(folder: Path) -> int | None:
-    found = _object(folder, folder / TRANSFORMER).get("max_seq_length")
-    if found is None:
+    number = _object(folder, folder / TRANSFORMER).get("max_seq_length")
+    if number is None:
         return None
-    return untrusted.whole_number(found, "max_seq_length", folder / TRANSFORMER, FETCH_AGAIN, low=1)
+    return untrusted.whole_number(number, "max_seq_length", folder / TRANSFORMER, FETCH_AGAIN, low=1)
 
 
 def _prompts(root: Path) -> dict[str, str]:
     """Return the prompts that may stand in front of a text, by name."""
-    found = _object(root, root / PROMPTS).get("prompts")
-    items = found.items() if isinstance(found, dict) else ()
+    prompts = _object(root, root / PROMPTS).get("prompts")
+    items = prompts.items() if isinstance(prompts, dict) else ()
     return {name: text for name, text in items if isinstance(text, str) and text}
 
 

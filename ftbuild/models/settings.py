@@ -29,10 +29,10 @@ def value(settings: Settings, key: str) -> Any:
     An empty object or list says as little as none.
     """
     outer, _, inner = key.partition(".")
-    found = settings.get(outer)
+    outer_value = settings.get(outer)
     if inner:
-        return value(found, inner) if isinstance(found, dict) else None
-    return None if found in ({}, []) else found
+        return value(outer_value, inner) if isinstance(outer_value, dict) else None
+    return None if outer_value in ({}, []) else outer_value
 
 
 def with_own_names(settings: Settings, aliases: Mapping[str, str]) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def with_own_names(settings: Settings, aliases: Mapping[str, str]) -> dict[str, 
     named = {key: settings[alias] for alias, key in aliases.items() if settings.get(alias) is not None}
     return {
         **named,
-        **{key: found for key, found in settings.items() if found is not None or key not in named},
+        **{key: setting for key, setting in settings.items() if setting is not None or key not in named},
     }
 
 
@@ -55,16 +55,16 @@ def as_version_4(settings: Settings, head: HeadKind) -> dict[str, Any]:
 def contradictions(settings: Settings, described: CheckpointConfig) -> Iterator[str]:
     """Yield what a config.json says in two ways at once."""
     for alias, key in described.aliases.items():
-        one, other = value(settings, alias), value(settings, key)
-        if one is not None and other is not None and one != other:
-            shown = untrusted.shown(other), untrusted.shown(one)
+        value_of_alias, other = value(settings, alias), value(settings, key)
+        if value_of_alias is not None and other is not None and value_of_alias != other:
+            shown = untrusted.shown(other), untrusted.shown(value_of_alias)
             yield f"{key} is {shown[0]}, and {alias}, another name of it, {shown[1]}"
     for key, derived in described.derived.items():
-        found, of = value(settings, key), value(settings, derived.of)
+        number, of = value(settings, key), value(settings, derived.of)
         allowed = derived.values.get(str(of)) if of is not None else None
-        if found is not None and allowed is not None and found not in allowed:
+        if number is not None and allowed is not None and number not in allowed:
             yield (
-                f"{key} is {untrusted.shown(found)}, which contradicts {derived.of} {untrusted.shown(of)}: "
+                f"{key} is {untrusted.shown(number)}, which contradicts {derived.of} {untrusted.shown(of)}: "
                 f"that means {' or '.join(map(str, allowed))}"
             )
 
@@ -97,9 +97,9 @@ def unknown(
 
 
 def _unknown(
-    found: Settings, named: Iterable[str], neutral: Iterable[str], models: ModelsConfig, outer: str
+    settings: Settings, named: Iterable[str], neutral: Iterable[str], models: ModelsConfig, outer: str
 ) -> Iterator[str]:
-    for key, content in found.items():
+    for key, content in settings.items():
         full = f"{outer}{key}"
         inside = [name for name in named if name.startswith(f"{full}.")]
         if isinstance(content, dict) and inside:

@@ -37,8 +37,14 @@ class _Equation:
 
 def gpus(part: LoadedPart, names: Mapping[str, int]) -> int:
     """Return the number of GPUs that the files of a part are split over; 0 where there are none."""
-    split = [one for name in loading.read_files(part) if GPU in (one := loading.expression(name)).groupindex]
-    ranks = (int(found[GPU]) for name in names for one in split if (found := one.fullmatch(name)))
+    split = [
+        expression
+        for name in loading.read_files(part)
+        if GPU in (expression := loading.expression(name)).groupindex
+    ]
+    ranks = (
+        int(match[GPU]) for name in names for expression in split if (match := expression.fullmatch(name))
+    )
     return max(ranks, default=-1) + 1
 
 
@@ -49,21 +55,21 @@ def solve(part: LoadedPart, sizes: Mapping[str, int], known: Mapping[str, int]) 
     """
     equations, absent, counted = list[_Equation](), set[str](), dict[str, int]()
     for pattern, size in (*loading.read_files(part).items(), *part.more.items()):
-        one = loading.expression(pattern)
-        found = {name: match for name in sizes if (match := one.fullmatch(name))}
+        expression = loading.expression(pattern)
+        matches = {name: match for name in sizes if (match := expression.fullmatch(name))}
         factors = size.split(" * ")
-        if not found:
+        if not matches:
             absent |= {name for name in factors if loading.is_switch(part, name)}
             continue
         if counter := loading.layer_counter(pattern):
-            layers = max(int(match[LAYER]) for match in found.values()) + 1
+            layers = max(int(match[LAYER]) for match in matches.values()) + 1
             counted[counter] = max(counted.get(counter, 0), layers)
-        shares = known[GPUS] if GPU in one.groupindex else 1
+        shares = known[GPUS] if GPU in expression.groupindex else 1
         names = Counter(name for name in factors if not name.isdigit())
         constant = 1
         for factor in factors:
             constant *= int(factor) if factor.isdigit() else 1
-        equations.append(_Equation(names, constant, sizes[min(found)] * shares))
+        equations.append(_Equation(names, constant, sizes[min(matches)] * shares))
     present = {name for equation in equations for name in equation.factors}
     certain = {**dict.fromkeys(absent - present, 0), **counted, **known}
     return [
@@ -105,7 +111,7 @@ def _solved(equations: list[_Equation], item: int, certain: Mapping[str, int]) -
             facts[unknown] = root
 
 
-def told(part: LoadedPart, sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+def absent_switches(part: LoadedPart, sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     """Yield the switches of `only_if` that must be off, with 0: their files are not there.
 
     That they are there says less: converters also write some that are not read.

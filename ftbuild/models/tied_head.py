@@ -34,14 +34,14 @@ def kind(files: Iterable[Path], head: Head) -> HeadKind:
 
     Raises ConfigError when a file is no safetensors; reads both tensors where they are equal.
     """
-    found: dict[str, _Tensor] = {}
+    tensors: dict[str, _Tensor] = {}
     for file in files:
         if file.suffix != ".safetensors":
             return "not compared"
         header, begin = weight_files.safetensors_header(file)
-        found.update(_tensors(file, header, begin, (*head.names, *head.tables)))
-    matrix = next((found[name] for name in head.names if name in found), None)
-    table = next((found[name] for name in head.tables if name in found), None)
+        tensors.update(_tensors(file, header, begin, (*head.names, *head.tables)))
+    matrix = next((tensors[name] for name in head.names if name in tensors), None)
+    table = next((tensors[name] for name in head.tables if name in tensors), None)
     if matrix is None:
         return "absent"
     if table is None:
@@ -59,13 +59,13 @@ def _tensors(
             yield name, _Tensor(file, begin + start, begin + end, form)
 
 
-def _equal(one: _Tensor, other: _Tensor) -> bool:
-    if one.form != other.form or one.end - one.start != other.end - other.start:
+def _equal(this: _Tensor, other: _Tensor) -> bool:
+    if this.form != other.form or this.end - this.start != other.end - other.start:
         return False
-    with one.file.open("rb") as first, other.file.open("rb") as second:
-        first.seek(one.start)
+    with this.file.open("rb") as first, other.file.open("rb") as second:
+        first.seek(this.start)
         second.seek(other.start)
-        left = one.end - one.start
+        left = this.end - this.start
         while left > 0:
             size = min(left, _CHUNK)
             if first.read(size) != second.read(size):

@@ -90,7 +90,7 @@ class Tokenizer:
 
     def shown(self, number: int) -> str:
         """Return an id for a message, with the text of its token."""
-        text = next((token for token, found in self.ids.items() if found == number), None)
+        text = next((token for token, id_of_token in self.ids.items() if id_of_token == number), None)
         return f"{number} ({untrusted.shown(text)})" if text is not None else f"{number} (no token of it)"
 
 
@@ -103,13 +103,13 @@ def files(folder: Path) -> list[Path]:
     for names in TOKENIZERS:
         needed = [folder / name for name in names]
         if all(file.is_file() for file in needed):
-            found = [*needed, *(file for name in REFINING if (file := folder / name).is_file())]
+            paths = [*needed, *(file for name in REFINING if (file := folder / name).is_file())]
             if not _names_class(folder) and (model := folder / MODEL).is_file():
-                found.append(model)
-            for file in found:
+                paths.append(model)
+            for file in paths:
                 untrusted.require_inside(folder, file)
                 reading.read_bytes(file, most=untrusted.JSON_BYTES)
-            return found
+            return paths
     raise ConfigError(
         "no tokenizer here: neither " + " nor ".join(" with ".join(names) for names in TOKENIZERS),
         where=str(folder),
@@ -135,19 +135,19 @@ def read(folder: Path) -> Tokenizer:
     vocabulary = _vocabulary(file, objects[file.name], whole=bool(content))
     claims = list(_claims(folder, objects))
     try:
-        said = declared.read(folder)
-        claims += _claims_of_config(folder, said)
+        declaration = declared.read(folder)
+        claims += _claims_of_config(folder, declaration)
         known = {*vocabulary, *(claim.token for claim in claims if claim.counts)}
-        around = said.around(bool(content), known.__contains__)
+        around = declaration.around(bool(content), known.__contains__)
     except _MALFORMED as broken:
         what = f"not a tokenizer: {untrusted.sentence(broken)}"
         raise ConfigError(what, where=str(folder / CONFIG), hint=ANOTHER) from broken
-    if refused := said.obstacle(whole=bool(content)):
+    if refused := declaration.obstacle(whole=bool(content)):
         raise ConfigError(untrusted.sentence(refused), where=str(file), hint=SAVE)
     listed = [claim.token for claim in claims if claim.file == WHOLE]
-    ids = _given(vocabulary, [*listed, *_added_later(folder, said, listed)])
+    ids = _token_ids(vocabulary, [*listed, *_added_later(folder, declaration, listed)])
     return Tokenizer(
-        folder, file, content, said, vocabulary, ids, claims, around, *_around(content, around, ids)
+        folder, file, content, declaration, vocabulary, ids, claims, around, *_around(content, around, ids)
     )
 
 
@@ -160,8 +160,8 @@ def _names_class(folder: Path) -> bool:
     return "tokenizer_class" in untrusted.json_object(file, "a tokenizer", ANOTHER)
 
 
-def _vocabulary(file: Path, found: Mapping[str, Any], whole: bool) -> dict[str, int]:
-    model = found.get("model") if whole else {"vocab": found}
+def _vocabulary(file: Path, content: Mapping[str, Any], whole: bool) -> dict[str, int]:
+    model = content.get("model") if whole else {"vocab": content}
     listed = model.get("vocab") if isinstance(model, dict) else None
     if isinstance(listed, list):  # of Unigram: pieces and their scores, whose places are the ids
         pieces = [entry[0] if isinstance(entry, list) and entry else None for entry in listed]
@@ -182,36 +182,36 @@ def _claims(folder: Path, objects: Mapping[str, Mapping[str, Any]]) -> Iterator[
     if not isinstance(listed, list):
         raise ConfigError("not a tokenizer: added_tokens is no list", where=str(folder / WHOLE), hint=ANOTHER)
     for entry in listed:
-        found = entry if isinstance(entry, dict) else {}
-        text = _text(folder / WHOLE, found.get("content"))
-        yield Claim(WHOLE, text, _id(folder / WHOLE, text, found.get("id")), counts=True)
+        fields = entry if isinstance(entry, dict) else {}
+        text = _text(folder / WHOLE, fields.get("content"))
+        yield Claim(WHOLE, text, _id(folder / WHOLE, text, fields.get("id")), counts=True)
     for text, number in objects.get(ADDED, {}).items():
         _text(folder / ADDED, text)
         counts = DECODER not in objects.get(CONFIG, {})
         yield Claim(ADDED, text, _id(folder / ADDED, text, number), counts)
 
 
-def _claims_of_config(folder: Path, said: Declared) -> Iterator[Claim]:
+def _claims_of_config(folder: Path, declaration: Declared) -> Iterator[Claim]:
     file = folder / CONFIG
-    for number, token in said.added.items() if DECODER in said.options else ():
+    for number, token in declaration.added.items() if DECODER in declaration.options else ():
         text = _text(file, token.content)
         yield Claim(CONFIG, text, _id(file, text, number), counts=True)
 
 
-def _added_later(folder: Path, said: Declared, there: Iterable[str]) -> list[str]:
-    return [_text(folder / CONFIG, token.content) for token in said.to_add(there)]
+def _added_later(folder: Path, declaration: Declared, there: Iterable[str]) -> list[str]:
+    return [_text(folder / CONFIG, token.content) for token in declaration.to_add(there)]
 
 
-def _given(vocabulary: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
+def _token_ids(vocabulary: Mapping[str, int], added: Iterable[str]) -> dict[str, int]:
     """Return the ids of all tokens when the library adds some, in order, to a vocabulary."""
-    given: dict[str, int] = {}
+    ids: dict[str, int] = {}
     largest, free = -1, len(vocabulary)
     for token in added:
-        if token and token not in given:
+        if token and token not in ids:
             number = vocabulary.get(token)
-            given[token] = max(free, largest + 1) if number is None else number
-            largest = max(largest, given[token])
-    return {**vocabulary, **given}
+            ids[token] = max(free, largest + 1) if number is None else number
+            largest = max(largest, ids[token])
+    return {**vocabulary, **ids}
 
 
 def _around(
@@ -238,13 +238,13 @@ def template(content: Mapping[str, Any]) -> tuple[list[int], list[int]]:
 
 def template_ids(content: Mapping[str, Any]) -> dict[str, list[int]]:
     """Return the ids that the template of tokenizer.json itself gives to its special tokens."""
-    found = {}
+    ids = {}
     for step in _steps(content.get("post_processor")):
         known = step.get("special_tokens")
         for name, entry in known.items() if isinstance(known, dict) else ():
             if isinstance(entry, dict) and isinstance(entry.get("ids"), list):
-                found[name] = [number for number in entry["ids"] if type(number) is int]
-    return found
+                ids[name] = [number for number in entry["ids"] if type(number) is int]
+    return ids
 
 
 def steps(part: object) -> list[dict[str, Any]]:

@@ -57,18 +57,18 @@ def json_object(file: Path, what: str, hint: str) -> dict[str, Any]:
 
 def json_list(file: Path, what: str, hint: str) -> list[Any]:
     """Return the JSON list in a file; ConfigError, which calls it `what`, when there is none."""
-    found = _parsed(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
-    if not isinstance(found, list):
+    items = _parsed(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
+    if not isinstance(items, list):
         raise ConfigError(f"not {what}: it holds no list", where=str(file), hint=hint)
-    return found
+    return items
 
 
 def parsed_object(content: bytes, file: Path, what: str, hint: str) -> dict[str, Any]:
     """Return the JSON object in bytes that came from `file`; ConfigError when it is none."""
-    found = _parsed(content, file, what, hint)
-    if not isinstance(found, dict):
+    value = _parsed(content, file, what, hint)
+    if not isinstance(value, dict):
         raise ConfigError(f"not {what}: it holds no object", where=str(file), hint=hint)
-    return found
+    return value
 
 
 def _parsed(content: bytes, file: Path, what: str, hint: str) -> Any:
@@ -143,7 +143,7 @@ def walk(folder: Path) -> Iterator[Path]:
     Raises ConfigError for more files, or folders in folders, than a model has, HostError for what cannot be
     listed.
     """
-    waiting, found = [(folder, 0)], 0
+    waiting, entries_seen = [(folder, 0)], 0
     while waiting:
         inside, depth = waiting.pop()
         try:
@@ -152,8 +152,8 @@ def walk(folder: Path) -> Iterator[Path]:
         except OSError as unreadable:
             what = f"the folder cannot be read: {unreadable.strerror}"
             raise HostError(what, where=plain(str(inside))) from unreadable
-        found += len(entries)
-        if depth > MAX_DEPTH or found > MAX_FILES:
+        entries_seen += len(entries)
+        if depth > MAX_DEPTH or entries_seen > MAX_FILES:
             raise ConfigError(
                 f"more than {MAX_FILES} files, or {MAX_DEPTH} folders in each other, are no model",
                 where=str(folder),

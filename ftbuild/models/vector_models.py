@@ -53,39 +53,40 @@ class Pooling:
     longest: int | None = None
 
 
-def as_said(wanted: Pooling, said: Sentence | None, width: int) -> tuple[Pooling, tuple[str, ...]]:
+def served_pooling(chosen: Pooling, sentence: Sentence | None, width: int) -> tuple[Pooling, tuple[str, ...]]:
     """Return the pooling that a user wants, or else the checkpoint has, and warnings where they differ.
 
     `width` is the number of values of a state. Raises ConfigError for what a checkpoint says and no model
     here computes, unless the user has chosen the pooling.
     """
-    if said is None:
-        return Pooling(wanted.kind or "mean", wanted.normalized is not False, wanted.longest), ()
-    if said.width not in (None, width):
+    if sentence is None:
+        return Pooling(chosen.kind or "mean", chosen.normalized is not False, chosen.longest), ()
+    if sentence.width not in (None, width):
         raise ConfigError(
-            f"{POOLING_FOLDER} pools states of {said.width} values, the weights have {width}",
+            f"{POOLING_FOLDER} pools states of {sentence.width} values, the weights have {width}",
             hint="name the folder of the checkpoint that was converted",
         )
-    if said.obstacles and wanted.kind is None:
+    if sentence.obstacles and chosen.kind is None:
         raise ConfigError(
-            f"the vectors of this checkpoint are not served: {'; '.join(said.obstacles)}",
+            f"the vectors of this checkpoint are not served: {'; '.join(sentence.obstacles)}",
             where="Sentence Transformers",
             hint=f"--pooling {' or '.join(POOLINGS)} serves other vectors than those of its model card",
         )
-    warnings = [f"not served: {obstacle}" for obstacle in said.obstacles]
-    if wanted.kind not in (None, said.pooling):
+    warnings = [f"not served: {obstacle}" for obstacle in sentence.obstacles]
+    if chosen.kind not in (None, sentence.pooling):
         warnings.append(
-            f"the checkpoint has the pooling {said.pooling}, --pooling is {wanted.kind}: the latter is served"
+            f"the checkpoint has the pooling {sentence.pooling}, --pooling is {chosen.kind}: "
+            "the latter is served"
         )
-    normalized = said.normalized is not False if wanted.normalized is None else wanted.normalized
-    if said.normalized not in (None, normalized):
+    normalized = sentence.normalized is not False if chosen.normalized is None else chosen.normalized
+    if sentence.normalized not in (None, normalized):
         lengths = {True: "of length 1", False: "of any length"}
         warnings.append(
             f"the checkpoint has vectors {lengths[not normalized]}, the options ask for vectors "
             f"{lengths[normalized]}: the latter are served"
         )
-    kind = wanted.kind or next(kind for kind in POOLINGS if kind == said.pooling)
-    return Pooling(kind, normalized, wanted.longest or said.longest), (*warnings, *said.notes)
+    kind = chosen.kind or next(kind for kind in POOLINGS if kind == sentence.pooling)
+    return Pooling(kind, normalized, chosen.longest or sentence.longest), (*warnings, *sentence.notes)
 
 
 def configs(
@@ -247,12 +248,12 @@ def _ensemble(first_name: str, first: ModelConfig, hidden: int) -> ModelConfig:
     _ids(made)
     _vector(made, hidden)
     # What the first model gives may have the name of what it takes, which in an ensemble is one tensor.
-    given = {tensor.name: f"{first_name}_{tensor.name}" for tensor in first.output}
+    tensors = {tensor.name: f"{first_name}_{tensor.name}" for tensor in first.output}
     states = {config_pbtxt.STATES: config_pbtxt.STATES}
     lengths = {LENGTHS: LENGTHS}
     for model, inputs, outputs in (
-        (first_name, {IDS: IDS, **lengths}, given),
-        (config_pbtxt.MODEL, given, states),
+        (first_name, {IDS: IDS, **lengths}, tensors),
+        (config_pbtxt.MODEL, tensors, states),
         (POOLING, {**states, **lengths}, {ANSWER: ANSWER}),
     ):
         step = made.ensemble_scheduling.step.add(model_name=model, model_version=-1)

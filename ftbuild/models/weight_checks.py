@@ -31,16 +31,18 @@ def check_family(weights: config_ini.ConvertedModel, family: str, models: Models
     """Raise ConfigError for weights of another family than asked for, by config.ini or by their files."""
     described = _loading(models, family)
     # What nothing is known of has nothing to be told by.
-    found = recognition.best(proof.sizes(weights.folder), models) if described else ()
-    if weights.family == family and (not found or family in found):
+    families = recognition.best(proof.sizes(weights.folder), models) if described else ()
+    if weights.family == family and (not families or family in families):
         return
-    if weights.family in found or not any(of.loading for of in models.families.values()):
+    if weights.family in families or not any(of.loading for of in models.families.values()):
         raise ConfigError(
             f"these are weights of a {weights.family} model, not of a {family} model",
             where=str(weights.folder / config_ini.FILE),
             hint=f"--model {weights.family}, or other weights",
         )
-    files = f"the files are those of a {' or '.join(found)} model" if found else "its files are not here"
+    files = (
+        f"the files are those of a {' or '.join(families)} model" if families else "its files are not here"
+    )
     raise ConfigError(
         f"config.ini has the section of a {weights.family} model, but {files}",
         where=str(weights.folder),

@@ -41,12 +41,12 @@ def find(folder: Path) -> Iterator[Path]:
     """Yield the weight files of a Hugging Face checkpoint; ConfigError when some are missing."""
     name = next((name for name in WEIGHTS if (folder / name).is_file()), None)
     if name is None:
-        found = other_formats.describe(folder)
+        other_format = other_formats.describe(folder)
         raise ConfigError(
             f"the checkpoint has no weights for PyTorch: none of {', '.join(WEIGHTS)}"
-            + (f", but {found.what}" if found else ""),
+            + (f", but {other_format.what}" if other_format else ""),
             where=str(folder),
-            hint=found.hint if found else FETCH_AGAIN,
+            hint=other_format.hint if other_format else FETCH_AGAIN,
         )
     if not name.endswith(".index.json"):
         yield folder / name
@@ -82,9 +82,9 @@ def require_whole(file: Path) -> None:
     """Raise ConfigError for a truncated file, as far as its format shows it."""
     _refuse_pointer(file)
     if file.suffix == ".safetensors":
-        wanted = _safetensors_size(file)
-        if file.stat().st_size != wanted:
-            raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {wanted}")
+        size = _safetensors_size(file)
+        if file.stat().st_size != size:
+            raise _truncated(file, f"it has {file.stat().st_size} bytes, its header demands {size}")
         return
     _require_tensors(file)
 

@@ -41,7 +41,7 @@ def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_typ
             f"{factors}: {sum(counted)} weight files, more than the {MAX_FILES} of any model",
             hint="check the numbers in the checkpoint's configuration, and --gpus",
         )
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for pattern, size in converter.files.items():
         counters = _COUNTER.findall(pattern)
         values = formula.value(size, numbers.__getitem__) // (gpus if GPUS in counters else 1)
@@ -49,8 +49,8 @@ def expected(converter: Converter, facts: Mapping[str, int], gpus: int, data_typ
             continue
         for counts in itertools.product(*(range(numbers[counter]) for counter in counters)):
             name = pattern.format(**dict(zip(counters, counts, strict=True)))
-            found[name] = values * ITEM_BYTES[data_type]
-    return found
+            sizes[name] = values * ITEM_BYTES[data_type]
+    return sizes
 
 
 def part(converter: Converter, files: Iterable[str]) -> Converter:
@@ -94,15 +94,15 @@ def complaints(
             yield broken.what
         else:
             yield from _config_complaints(values, converter, facts, data_type)
-    wanted = expected(converter, facts, gpus, data_type)
+    sizes = expected(converter, facts, gpus, data_type)
     there = {path.name: path.lstat().st_size for path in folder.glob("*.bin")}
-    for name in sorted(wanted.keys() | there.keys()):
+    for name in sorted(sizes.keys() | there.keys()):
         if name not in there:
             yield f"{name} is missing"
-        elif name not in wanted:
+        elif name not in sizes:
             yield f"{untrusted.plain(name)} is not a file of this model"
-        elif there[name] != wanted[name]:
-            yield f"{name} has {there[name]} bytes, not {wanted[name]}"
+        elif there[name] != sizes[name]:
+            yield f"{name} has {there[name]} bytes, not {sizes[name]}"
 
 
 def _config_complaints(
@@ -122,5 +122,5 @@ def _config_complaints(
 
 
 def _counters(converter: Converter) -> list[str]:
-    found = (counter for pattern in converter.files for counter in _COUNTER.findall(pattern))
-    return list(dict.fromkeys(found))
+    counters = (counter for pattern in converter.files for counter in _COUNTER.findall(pattern))
+    return list(dict.fromkeys(counters))

@@ -94,17 +94,17 @@ class Declared:
 
     def to_add(self, there: Iterable[str] = ()) -> list[Token]:
         """Return the tokens that transformers adds, in order, to a tokenizer that has those `there` added."""
-        found = [token for _, token in sorted(self.added.items())]
-        known = {*there, *(token.content for token in found)}
+        tokens = [token for _, token in sorted(self.added.items())]
+        known = {*there, *(token.content for token in tokens)}
         specials: dict[str, Token] = {}
         for token in self.special.values():
             specials.setdefault(token.content, token)
         more = [token for token in self.more if token.content not in specials]
         for token in (*specials.values(), *more):
             if not (token.plain and token.content in known):
-                found.append(token)
+                tokens.append(token)
         names = {*specials, *(token.content for token in more)}
-        return [replace(token, special=token.special or token.content in names) for token in found]
+        return [replace(token, special=token.special or token.content in names) for token in tokens]
 
     def text(self, attribute: str) -> str | None:
         """Return the text of a special token, None where there is none."""
@@ -126,11 +126,11 @@ class Declared:
             return None
         return first, self._listed("eos_token", ends)
 
-    def _listed(self, attribute: str, wanted: bool) -> list[str]:
+    def _listed(self, attribute: str, listed: bool) -> list[str]:
         text = self.text(attribute)
-        if wanted and text is None:
+        if listed and text is None:
             raise ValueError(f"{CONFIG} puts a {attribute} around each text, and there is none")
-        return [text] if wanted and text is not None else []
+        return [text] if listed and text is not None else []
 
     def obstacle(self, whole: bool) -> str | None:
         """Return why no tokenizer can be made of the files, if so; `whole`: tokenizer.json is among them."""
@@ -144,8 +144,8 @@ class Declared:
 
     def flag(self, name: str, default: bool = False) -> bool:
         """Return an option of tokenizer_config.json that is true or false."""
-        found = self.options.get(name)
-        return default if found is None else bool(found)
+        value = self.options.get(name)
+        return default if value is None else bool(value)
 
 
 def read(folder: Path) -> Declared:
@@ -159,10 +159,10 @@ def read(folder: Path) -> Declared:
         added = {int(number): _token(entry) for number, entry in _items(options[DECODER], DECODER)}
         forms = {token.content: token for token in added.values()}
     else:
-        for name, found in read_object(folder / SPECIAL).items():
+        for name, content in read_object(folder / SPECIAL).items():
             if name in (*ATTRIBUTES, MORE):
                 more = written.get(MORE) if name == MORE else None
-                written[name] = _merged(more, found) if name == MORE else _forced(found)
+                written[name] = _merged(more, content) if name == MORE else _forced(content)
                 sources[name] = SPECIAL
         names = {token.content for value in written.values() for token in _named(value)}
         added = {
@@ -185,10 +185,10 @@ def read(folder: Path) -> Declared:
 
 def read_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file, an empty one where there is no such file; ValueError for another."""
-    found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    if not isinstance(found, dict):
+    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    if not isinstance(content, dict):
         raise ValueError(f"{file.name} holds no object")
-    return found
+    return content
 
 
 def _kind(folder: Path, options: Mapping[str, Any]) -> str | None:
@@ -203,10 +203,10 @@ def _kind(folder: Path, options: Mapping[str, Any]) -> str | None:
 
 def _held(folder: Path) -> list[dict[str, Any]]:
     """Return the added tokens of tokenizer.json."""
-    found = read_object(folder / TOKENIZER).get("added_tokens") or []
-    if not isinstance(found, list) or not all(isinstance(entry, dict) and "id" in entry for entry in found):
+    tokens = read_object(folder / TOKENIZER).get("added_tokens") or []
+    if not isinstance(tokens, list) or not all(isinstance(entry, dict) and "id" in entry for entry in tokens):
         raise ValueError(f"{TOKENIZER}: added_tokens is no list of tokens")
-    return found
+    return tokens
 
 
 def _token(entry: object, special: bool | None = None) -> Token:
@@ -238,10 +238,10 @@ def _named(value: object) -> list[Token]:
     return _listed([each for each in values if not isinstance(each, dict)])
 
 
-def _merged(there: object, found: object) -> list[Any]:
+def _merged(there: object, more: object) -> list[Any]:
     """Return the tokens of tokenizer_config.json, and those of special_tokens_map.json that are new."""
     merged = list(there) if isinstance(there, list) else []
-    for token in (_forced(entry) for entry in (found if isinstance(found, list) else [])):
+    for token in (_forced(entry) for entry in (more if isinstance(more, list) else [])):
         if token is not None and (token.content if token.plain else token) not in merged:
             merged.append(token)
     return merged
@@ -262,7 +262,7 @@ def _extra(kind: str, options: Mapping[str, Any], more: object) -> list[Token]:
     return [Token(f"{_EXTRA}{number}>", plain=True) for number in range(count)]
 
 
-def _items(found: object, name: str) -> Iterable[tuple[str, Any]]:
-    if not isinstance(found, dict):
+def _items(value: object, name: str) -> Iterable[tuple[str, Any]]:
+    if not isinstance(value, dict):
         raise ValueError(f"{name} holds no object")
-    return found.items()
+    return value.items()

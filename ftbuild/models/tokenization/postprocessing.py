@@ -30,7 +30,7 @@ class TritonPythonModel:
         try:
             tokens = pb_utils.get_input_tensor_by_name(request, "TOKENS_BATCH").as_numpy()
             lengths = pb_utils.get_input_tensor_by_name(request, "sequence_length")
-            found = texts.answers(self._tokenizer, tokens, None if lengths is None else lengths.as_numpy())
+            answers = texts.answers(self._tokenizer, tokens, None if lengths is None else lengths.as_numpy())
         except Exception as wrong:
             return pb_utils.InferenceResponse([], pb_utils.TritonError(f"postprocessing: {wrong}"))
-        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", found)])
+        return pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT", answers)])

@@ -35,12 +35,12 @@ class TritonPythonModel:
 
     def _response(self, request: Any) -> Any:
         try:
-            found = self._outputs(request)
+            outputs = self._outputs(request)
         except Exception as wrong:
             return pb_utils.InferenceResponse([], pb_utils.TritonError(f"preprocessing: {wrong}"))
         tensors = [
             pb_utils.Tensor(name, array.astype(self._types[name]))
-            for name, array in found.items()
+            for name, array in outputs.items()
             if name in self._types
         ]
         return pb_utils.InferenceResponse(tensors)

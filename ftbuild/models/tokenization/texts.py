@@ -29,50 +29,54 @@ def load(folder: Path) -> Tokenizer:
 
     Raises ValueError, or what the library raises, for files that are none, or contradict each other.
     """
-    found = declared.read(folder)
+    declaration = declared.read(folder)
     whole = (folder / declared.TOKENIZER).is_file()
-    if refused := found.obstacle(whole):
+    if refused := declaration.obstacle(whole):
         raise ValueError(refused)
-    tokenizer = Tokenizer.from_file(str(folder / declared.TOKENIZER)) if whole else _byte_level(folder, found)
+    tokenizer = (
+        Tokenizer.from_file(str(folder / declared.TOKENIZER)) if whole else _byte_level(folder, declaration)
+    )
     # Training may have left lengths in the file; prompts are neither cut nor padded to them.
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    named = {token.content for token in found.added.values()}
+    named = {token.content for token in declaration.added.values()}
 
     def has(token: str) -> bool:
         return token in named or tokenizer.token_to_id(token) is not None
 
-    around = found.around(whole, has)
+    around = declaration.around(whole, has)
     for verb, tokens in zip(("begin", "end"), around or ()):  # noqa: B905 (Python 3.8)
         if lacking := [token for token in tokens if not has(token)]:
             raise ValueError(f"{declared.CONFIG} lets prompts {verb} with {lacking[0]!r}, which is no token")
     there = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
-    tokenizer.add_tokens([_added(token) for token in found.to_add(there)])
+    tokenizer.add_tokens([_added(token) for token in declaration.to_add(there)])
     if not whole:
-        _require_ids(tokenizer, found)
-    tokenizer.encode_special_tokens = found.flag("split_special_tokens")
+        _require_ids(tokenizer, declaration)
+    tokenizer.encode_special_tokens = declaration.flag("split_special_tokens")
     if around is not None:
         tokenizer.post_processor = _template(tokenizer, *around)
-    _follow(tokenizer, found, whole)
+    _follow(tokenizer, declaration, whole)
     return tokenizer
 
 
-def _byte_level(folder: Path, found: declared.Declared) -> Tokenizer:
+def _byte_level(folder: Path, declaration: declared.Declared) -> Tokenizer:
     """Return GPT-2's tokenizer (transformers v4.46.3 tokenization_gpt2.py, convert_slow_tokenizer.py)."""
     vocabulary = declared.read_object(folder / declared.VOCABULARY)
     # The first line is a header, and the last one ends with a line break.
     lines = (folder / declared.MERGES).read_text(encoding="utf-8").split("\n")[1:-1]
     tokenizer = Tokenizer(models.BPE(vocabulary, [tuple(line.split()) for line in lines]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=found.flag("add_prefix_space"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=declaration.flag("add_prefix_space"))
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _require_ids(tokenizer: Tokenizer, found: declared.Declared) -> None:
+def _require_ids(tokenizer: Tokenizer, declaration: declared.Declared) -> None:
     """Raise ValueError when an added token has another id than its file says: each got the next free one."""
-    for number, token in found.added.items():
-        if (given := tokenizer.token_to_id(token.content)) != number:
-            raise ValueError(f"the added token {token.content!r} shall have the id {number}, and got {given}")
+    for number, token in declaration.added.items():
+        if (actual := tokenizer.token_to_id(token.content)) != number:
+            raise ValueError(
+                f"the added token {token.content!r} shall have the id {number}, and got {actual}"
+            )
 
 
 def _added(token: declared.Token) -> AddedToken:
@@ -81,16 +85,16 @@ def _added(token: declared.Token) -> AddedToken:
     return AddedToken(token.content, normalized=normalized, **flags)
 
 
-def _follow(tokenizer: Tokenizer, found: declared.Declared, whole: bool) -> None:
+def _follow(tokenizer: Tokenizer, declaration: declared.Declared, whole: bool) -> None:
     """Do what the class of transformers does to the tokenizer that it has loaded."""
-    kind, prefix = found.kind or ("" if whole else declared.GPT2), found.flag("add_prefix_space")
+    kind, prefix = declaration.kind or ("" if whole else declared.GPT2), declaration.flag("add_prefix_space")
     split = tokenizer.pre_tokenizer
     if kind in declared.PREFIXES and isinstance(split, pre_tokenizers.ByteLevel):
         split.add_prefix_space = prefix
     elif kind == declared.BLOOM and prefix:
         _set_prefix(tokenizer)
     elif kind in declared.BERT:
-        _normalize(tokenizer, found)
+        _normalize(tokenizer, declaration)
 
 
 def _template(tokenizer: Tokenizer, first: Sequence[str], last: Sequence[str]) -> Any:
@@ -113,13 +117,13 @@ def _set_prefix(tokenizer: Tokenizer) -> None:
     tokenizer.pre_tokenizer, tokenizer.decoder = changed.pre_tokenizer, changed.decoder
 
 
-def _normalize(tokenizer: Tokenizer, found: declared.Declared) -> None:
+def _normalize(tokenizer: Tokenizer, declaration: declared.Declared) -> None:
     """Lower letters as the options say, whatever the file does (tokenization_bert_fast.py)."""
     normalizer = tokenizer.normalizer
     if isinstance(normalizer, normalizers.BertNormalizer):
-        normalizer.lowercase = found.flag("do_lower_case", True)
-        normalizer.strip_accents = found.options.get("strip_accents")
-        normalizer.handle_chinese_chars = found.flag("tokenize_chinese_chars", True)
+        normalizer.lowercase = declaration.flag("do_lower_case", True)
+        normalizer.strip_accents = declaration.options.get("strip_accents")
+        normalizer.handle_chinese_chars = declaration.flag("tokenize_chinese_chars", True)
 
 
 def prompts(tokenizer: Tokenizer, rows: Array, padding: int) -> tuple[Array, Array]:

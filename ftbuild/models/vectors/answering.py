@@ -44,13 +44,13 @@ class Answering:
     def _response(self, request: Any) -> Any:
         try:
             arrays = [pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in self.takes]
-            found = self.answer(*arrays)
+            outputs = self.answer(*arrays)
         except ValueError as wrong:
             return pb_utils.InferenceResponse([], _refused(f"{self.name}: {wrong}"))
         except Exception as wrong:
             return pb_utils.InferenceResponse([], pb_utils.TritonError(f"{self.name}: {wrong}"))
         return pb_utils.InferenceResponse(
-            [pb_utils.Tensor(name, array.astype(self._types[name])) for name, array in found.items()]
+            [pb_utils.Tensor(name, array.astype(self._types[name])) for name, array in outputs.items()]
         )
 
 

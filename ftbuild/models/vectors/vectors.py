@@ -49,8 +49,8 @@ class Embeddings:
         summed += self._positions[: ids.shape[1]].astype(np.float32) + self._first_type
         centred = summed - summed.mean(-1, keepdims=True)
         variance = np.square(centred).mean(-1, keepdims=True)
-        found: Array = centred / np.sqrt(variance + self._epsilon) * self._scale + self._shift
-        return found
+        normed: Array = centred / np.sqrt(variance + self._epsilon) * self._scale + self._shift
+        return normed
 
 
 def require_texts(ids: Array, lengths: Array, vocabulary: int, longest: int) -> None:
@@ -77,12 +77,12 @@ def pooled(states: Array, lengths: Array, pooling: str, normalized: bool) -> Arr
     _require_lengths(lengths, states.shape[1])
     rows = states.astype(np.float32)
     if pooling == FIRST:
-        found = rows[:, 0]
+        vectors = rows[:, 0]
     else:
-        found = np.stack([row[:length].mean(0) for row, length in zip(rows, lengths.tolist())])  # noqa: B905 (Python 3.8)
+        vectors = np.stack([row[:length].mean(0) for row, length in zip(rows, lengths.tolist())])  # noqa: B905 (Python 3.8)
     if normalized:
-        found = found / np.maximum(np.linalg.norm(found, axis=-1, keepdims=True), _SHORTEST)
-    return np.ascontiguousarray(found, np.float32)
+        vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), _SHORTEST)
+    return np.ascontiguousarray(vectors, np.float32)
 
 
 def _require_lengths(lengths: Array, longest: int) -> None:

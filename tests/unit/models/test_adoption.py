@@ -274,12 +274,12 @@ def test_what_config_ini_says_must_fit_the_files(
 )  # fmt: skip
 def test_an_option_that_no_key_takes_is_refused(text: str, what: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=re.escape(what)):
-        adopted(foreign_weights.fauxpilot(tmp_path / "m"), adoption.given([text]))
+        adopted(foreign_weights.fauxpilot(tmp_path / "m"), adoption.parse_options([text]))
 
 
 def test_an_option_comes_before_what_config_ini_says(tmp_path: Path) -> None:
     found = adopted(
-        foreign_weights.fauxpilot(tmp_path / "m"), adoption.given(["end_id=7", "gptj.start_id=8"])
+        foreign_weights.fauxpilot(tmp_path / "m"), adoption.parse_options(["end_id=7", "gptj.start_id=8"])
     )
     assert (found.config["gptj"]["end_id"], found.config["gptj"]["start_id"]) == ("7", "8")
 

@@ -41,8 +41,8 @@ def read_by(model: Model, place: Path) -> dict[str, int]:
         item_type = loading.data_type(part, values)
         assert item_type
         for files in loading.expected(part, loading.numbers(part, values, model.gpus), item_type):
-            if files.wanted.required:
-                found |= dict.fromkeys(files.names(model.gpus), files.wanted.size)
+            if files.file.required:
+                found |= dict.fromkeys(files.names(model.gpus), files.file.size)
     return found
 
 

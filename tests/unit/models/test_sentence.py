@@ -14,7 +14,7 @@ from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, sentence
 from ftbuild.models.config_ini import ConvertedModel
 from ftbuild.models.sentence import Sentence
-from ftbuild.models.vector_models import Pooling, as_said
+from ftbuild.models.vector_models import Pooling, served_pooling
 
 WIDTH = 8
 MEAN = Sentence("mean", normalized=True)
@@ -80,10 +80,10 @@ def test_a_pooling_is_followed_or_refused_by_name(
     assert said is not None
     assert (said.pooling, said.normalized) == (found, True)
     if found in sentence.SERVED:
-        assert as_said(Pooling(), said, WIDTH) == (Pooling(found, True), ())  # type: ignore[arg-type]
+        assert served_pooling(Pooling(), said, WIDTH) == (Pooling(found, True), ())  # type: ignore[arg-type]
     else:
         with pytest.raises(ConfigError, match=f"has the pooling {found.replace('+', '.')}") as refused:
-            as_said(Pooling(), said, WIDTH)
+            served_pooling(Pooling(), said, WIDTH)
         assert "--pooling mean or cls" in (refused.value.hint or "")
 
 
@@ -114,32 +114,32 @@ def test_what_is_not_computed_is_refused_unless_a_pooling_is_chosen(case: str, t
     )
     assert said is not None
     with pytest.raises(ConfigError, match=what):
-        as_said(Pooling(), said, WIDTH)
-    _, warnings = as_said(Pooling("mean"), said, WIDTH)
+        served_pooling(Pooling(), said, WIDTH)
+    _, warnings = served_pooling(Pooling("mean"), said, WIDTH)
     assert [one for one in warnings if one.startswith("not served: ") and what in one]
 
 
 def test_vectors_have_a_length_as_the_checkpoint_says(tmp_path: Path) -> None:
     said = sentence.read(write(tmp_path / "in", modes(mean_tokens=True), USUAL[:2]))
     assert said is not None
-    assert as_said(Pooling(), said, WIDTH)[0].normalized is False
+    assert served_pooling(Pooling(), said, WIDTH)[0].normalized is False
     alone = sentence.read(write(tmp_path / "alone", modes(cls_token=True), None))
     assert alone is not None
-    assert as_said(Pooling(), alone, WIDTH) == (Pooling("cls", True), ())
-    assert as_said(Pooling(), None, WIDTH) == (Pooling("mean", True), ())
+    assert served_pooling(Pooling(), alone, WIDTH) == (Pooling("cls", True), ())
+    assert served_pooling(Pooling(), None, WIDTH) == (Pooling("mean", True), ())
 
 
 def test_a_choice_that_contradicts_the_checkpoint_is_served_with_a_warning_that_names_both() -> None:
-    found, (pooling, length) = as_said(Pooling("cls", normalized=False), MEAN, WIDTH)
+    found, (pooling, length) = served_pooling(Pooling("cls", normalized=False), MEAN, WIDTH)
     assert found == Pooling("cls", normalized=False)
     assert pooling == "the checkpoint has the pooling mean, --pooling is cls: the latter is served"
     assert "vectors of length 1, the options ask for vectors of any length" in length
-    assert as_said(Pooling("mean", normalized=True), MEAN, WIDTH)[1] == ()
+    assert served_pooling(Pooling("mean", normalized=True), MEAN, WIDTH)[1] == ()
 
 
 def test_states_of_another_width_are_those_of_another_model() -> None:
     with pytest.raises(ConfigError, match="states of 9 values, the weights have 8"):
-        as_said(Pooling(), replace(MEAN, width=9), WIDTH)
+        served_pooling(Pooling(), replace(MEAN, width=9), WIDTH)
 
 
 def test_a_text_is_as_long_as_the_checkpoint_says_and_prompts_are_told(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_text_is_as_long_as_the_checkpoint_says_and_prompts_are_told(tmp_path:
     )
     said = sentence.read(folder)
     assert said is not None
-    pooling, (told,) = as_said(Pooling(), said, WIDTH)
+    pooling, (told,) = served_pooling(Pooling(), said, WIDTH)
     assert pooling.longest == 5
     assert "puts 'query: ' in front of every text; here clients have to do it" in told
 
