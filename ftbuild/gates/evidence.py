@@ -22,12 +22,12 @@ def objection(
 
     Raises the gate's error when the record is damaged, or when the gate could not test the cell at all.
     """
-    found = records.read(gate, folder)
-    return against(found, gate, plan, images) if found else f"there is no record of {gate.name}"
+    record = records.read(gate, folder)
+    return against(record, gate, plan, images) if record else f"there is no record of {gate.name}"
 
 
 def against(
-    found: Record, gate: Gate, plan: Plan, images: Mapping[str, Collection[str]] | None = None
+    record: Record, gate: Gate, plan: Plan, images: Mapping[str, Collection[str]] | None = None
 ) -> str | None:
     """Return why a record that was read does not show that a gate passed, or None; errors as `objection`."""
-    return records.objection(found, gate, plan, DEMANDS[gate](plan), images)
+    return records.objection(record, gate, plan, DEMANDS[gate](plan), images)

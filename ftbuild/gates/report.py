@@ -137,9 +137,9 @@ class GateReport:
             groups.setdefault((result.check, result.subject, result.state), []).append(result)
         rows = [
             CheckResult(
-                check, state, _collapse([r.detail for r in found]), _joined(r.hint for r in found), image
+                check, state, _collapse([r.detail for r in group]), _joined(r.hint for r in group), image
             )
-            for (check, image, state), found in groups.items()
+            for (check, image, state), group in groups.items()
         ]
         ids = [f"{self.plan.tag(product)}  {image}" for product, image in self.images.items()]
         return "\n".join([*ids, results.render(rows, subject="Image"), *self.notes])

@@ -61,6 +61,6 @@ def embedding(task: Job, variant: Variant) -> Iterator[Embedder]:
         made = repository.make({config_pbtxt.MODEL: (prepared / models.CONFIG).read_text()}, options)
         with served.start(task, variant, made.folder, options=()) as running:
             expected = golden.expected_vectors(prepared / models.ANSWERS)
-            found = Embedder(variant, running, task, expected)
-            yield found
-            found.close()
+            embedder = Embedder(variant, running, task, expected)
+            yield embedder
+            embedder.close()

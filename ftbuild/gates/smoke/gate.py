@@ -110,14 +110,14 @@ def find_gpus(client: docker.DockerClient, plan: Plan, product: str = "runtime")
 
     Raises SmokeError when the image is not built, HostError when it gets none.
     """
-    found = gpu.find(client, image_id(client, plan, product))
-    if found is None:
+    gpus = gpu.find(client, image_id(client, plan, product))
+    if gpus is None:
         raise HostError(
             "no GPU: nothing was tested, and nothing passed",
             where=f"containers of {plan.tag(product)}",
             hint="install nvidia-container-toolkit (`--gpus`) or write a CDI specification for the engine",
         )
-    return found
+    return gpus
 
 
 def image_id(client: docker.DockerClient, plan: Plan, product: str) -> str:
@@ -143,7 +143,7 @@ def run(
     nothing to test or the suite itself breaks, HostError when containers get no GPU.
     """
     plan, folder = subject.plan, subject.folder
-    wanted = demands(plan)
+    plan_demands = demands(plan)
     access = find_gpus(subject.client, plan) if needs_gpu(config) else None
     if access and not any_gpu and (reason := unfit(plan, access)):
         return Skipped(reason)
@@ -174,11 +174,11 @@ def run(
         _suite(folder, subject.report, servers)
     finally:
         orphans.remove(subject.client, subject.report)
-    found = GateReport(
+    gate_report = GateReport(
         SMOKE,
         plan,
         {"runtime": image, "sdk": prepared.sdk},
-        complete(junit.results(folder / JUNIT, "runtime"), wanted),
+        complete(junit.results(folder / JUNIT, "runtime"), plan_demands),
         facts={
             "device": config.models.device,
             "gpus": [asdict(g) for g in gpus],
@@ -187,8 +187,8 @@ def run(
             "servers": servers,
         },
     )
-    found.write(folder)
-    return found
+    gate_report.write(folder)
+    return gate_report
 
 
 def tested_models(config: Config, plan: Plan, gpus: Sequence[Gpu]) -> dict[str, Model]:
@@ -201,12 +201,12 @@ def replays(plan: Plan) -> bool:
     return plan.takes("ft", REPLAYS)
 
 
-def complete(results: Sequence[CheckResult], wanted: Iterable[Demand]) -> tuple[CheckResult, ...]:
+def complete(results: Sequence[CheckResult], demands: Iterable[Demand]) -> tuple[CheckResult, ...]:
     """Return the results with a failure where a family was neither compared nor failed: a skip is no pass."""
     judged = {
         (result.check, result.facts.get("served")) for result in results if result.state is not State.SKIP
     }
-    absent = [demand.served for demand in wanted if (demand.check, demand.served) not in judged]
+    absent = [demand.served for demand in demands if (demand.check, demand.served) not in judged]
     if not absent:
         return tuple(results)
     hint = f"every family must be compared: the reasons are in {LOG}"
@@ -226,7 +226,7 @@ def _model(config: Config, plan: Plan, name: str, gpus: Sequence[Gpu]) -> Model:
         family.tensors,
         streams,
         family.vectors,
-        bf16=bf16 and all(found.sm >= FIRST[BF16] for found in gpus),
+        bf16=bf16 and all(each_gpu.sm >= FIRST[BF16] for each_gpu in gpus),
         int8=has_int8 and min(plan.cell.sms) >= FIRST[INT8],
     )
 

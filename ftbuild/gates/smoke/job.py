@@ -160,8 +160,8 @@ class Job:
         """
         names = "|".join(map(re.escape, sorted(self.models, key=len, reverse=True)))
         types = "|".join((*DTYPES, BF16, INT8))
-        found = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-(?:tp|pp|x)\d+)*(?:-streamed)?)(?=[\]-])", test)
-        return found[1] if found else ""
+        label = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-(?:tp|pp|x)\d+)*(?:-streamed)?)(?=[\]-])", test)
+        return label[1] if label else ""
 
     def write(self, file: Path) -> None:
         """Write the job into a file."""

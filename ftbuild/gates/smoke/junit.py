@@ -23,11 +23,11 @@ def results(file: Path, image: str) -> tuple[CheckResult, ...]:
 
 def figures(file: Path) -> Mapping[str, Mapping[str, float]]:
     """Return the figures that passed tests recorded, by variant."""
-    found: dict[str, dict[str, float]] = {}
+    by_variant: dict[str, dict[str, float]] = {}
     for case in _cases(file):
         if _outcome(case)[0] is State.OK and (noted := dict(_figures(case))):
-            found.setdefault(_match(case)["variant"], {}).update(noted)
-    return found
+            by_variant.setdefault(_match(case)["variant"], {}).update(noted)
+    return by_variant
 
 
 def _figures(case: ElementTree.Element) -> Iterator[tuple[str, float]]:

@@ -11,20 +11,20 @@ MAX_BYTES = 16 * 2**30
 SLACK_BYTES, SLACK_SHARE = 16 * 2**20, 0.01
 
 
-def check_memory(before: int, used: int, told: str) -> None:
+def check_memory(before: int, used: int, cause: str) -> None:
     """Raise SmokeError when the GPU memory in use, in bytes, has grown by more than a server should keep."""
     if used - before > MAX_BYTES:
         raise SmokeError(
-            f"{(used - before) >> 30} GiB more of the GPU are in use after {told}",
+            f"{(used - before) >> 30} GiB more of the GPU are in use after {cause}",
             hint="a request took memory from all others, and the server keeps it: patches/backend/0203",
         )
 
 
-def check_flat(before: int, used: int, told: str) -> None:
+def check_flat(before: int, used: int, cause: str) -> None:
     """Raise SmokeError when the GPU memory in use, in bytes, has grown from one load to its repetition."""
     more = used - before
     if more > max(SLACK_BYTES, SLACK_SHARE * before):
         raise SmokeError(
-            f"{told}: {more >> 20} MiB more than {before >> 20} MiB are in use",
+            f"{cause}: {more >> 20} MiB more than {before >> 20} MiB are in use",
             hint="a request leaves memory behind: patches/backend, patches/ft",
         )

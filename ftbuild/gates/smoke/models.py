@@ -80,13 +80,13 @@ def ensure(config: Config, subject: Subject, folder: Path) -> Prepared:
             hint="invoke build, or carry here the folder that `invoke smoke --prepare` made",
         )
     shutil.rmtree(folder, ignore_errors=True)
-    sdk, wanted = str(image.id), {**dict(zip(families, families, strict=True)), **extra}
+    sdk, layouts_by_name = str(image.id), {**dict(zip(families, families, strict=True)), **extra}
 
     def make(name: str, family: str) -> None:
         subject.report(f"making the {name} model in {plan.tag('sdk')}")
         _make(config, subject, sdk, name, family, folder / name)
 
-    _beside_each_other(client, [partial(make, *each) for each in wanted.items()])
+    _beside_each_other(client, [partial(make, *each) for each in layouts_by_name.items()])
     manifest = {"sdk": sdk, "inputs": inputs}
     (folder / MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n")
     return Prepared(folder, sdk, families, extra)
@@ -110,14 +110,14 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[
     """Return a digest of what the models are made from; the plan's key stands for the image."""
     converters = [find_converter(config, plan.cell.triton, f) for f in families]
     layouts = [c.layout.script for c in converters if c.layout]
-    ours = [config.models.reference, *layouts, *(c.own_script for c in converters if c.own_script)]
-    ours += [module for c in converters for module in c.own_modules]
-    scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in ours]
+    own_scripts = [config.models.reference, *layouts, *(c.own_script for c in converters if c.own_script)]
+    own_scripts += [module for c in converters for module in c.own_modules]
+    scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in own_scripts]
     backend = config.version(plan.cell.triton, "backend")
     quantized = [f for f in families if int8.rules(config.models.families[f], backend)]
     split = {name: config.models.gpus(name) for name in extra}
-    asked = [golden.questions(), quantized, *([dict(extra), split] if extra else [])]
-    return digest_of([plan.key, scripts, asked, [c.model_dump() for c in converters]])
+    questions = [golden.questions(), quantized, *([dict(extra), split] if extra else [])]
+    return digest_of([plan.key, scripts, questions, [c.model_dump() for c in converters]])
 
 
 def _manifest(folder: Path) -> dict[str, str]:

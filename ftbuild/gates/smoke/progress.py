@@ -29,8 +29,8 @@ _FUNCTION = re.compile(r"::test_(\w+)")
 
 def seconds(node: str) -> float:
     """Return about how long a test takes, by its id in pytest."""
-    found = _FUNCTION.search(node)
-    return SECONDS.get(found[1], OTHERS) if found else OTHERS
+    function = _FUNCTION.search(node)
+    return SECONDS.get(function[1], OTHERS) if function else OTHERS
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Progress:
     def line(self, elapsed: float) -> str:
         """Return how many tests have ended by now, and when the others will have at this pace."""
         share = sum(map(seconds, self.done)) / self.work if self.work else 1.0
-        said = f"{len(self.done)} of {self.total} tests in {duration(elapsed)}"
+        progress = f"{len(self.done)} of {self.total} tests in {duration(elapsed)}"
         if share < EARLY:
-            return said
-        return f"{said}, about {duration(elapsed * (1 - share) / share)} left"
+            return progress
+        return f"{progress}, about {duration(elapsed * (1 - share) / share)} left"

@@ -405,12 +405,12 @@ def continued(
     model: transformers.PreTrainedModel, prompt: list[int], length: int, beams: int
 ) -> dict[str, Any]:
     """Return the tokens that follow one prompt; with one beam also the confidence in each."""
-    given = torch.tensor([prompt])
+    input_ids = torch.tensor([prompt])
     options = {"max_new_tokens": length, "num_beams": beams, "do_sample": False, "pad_token_id": END}
     with torch.no_grad():
         made = model.generate(
-            given,
-            attention_mask=torch.ones_like(given),
+            input_ids,
+            attention_mask=torch.ones_like(input_ids),
             return_dict_in_generate=True,
             output_scores=True,
             **options,
@@ -437,24 +437,24 @@ def answers(
     model: transformers.PreTrainedModel, cases: dict[str, Any], gap: float | None = None
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of every case; nothing once one ends early or has a runner-up closer than `gap`."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    by_case: dict[str, list[dict[str, Any]]] = {}
     for name, case in cases.items():
-        found[name] = []
+        by_case[name] = []
         for prompt in case["prompts"]:
             row = continued(model, prompt, case["length"], case["beams"])
             if gap is not None and (END in row["tokens"] or min(row.get("gap", [gap])) < gap):
                 return {}
-            found[name].append(row)
-    return found
+            by_case[name].append(row)
+    return by_case
 
 
 def clear_answers(
     model: transformers.PreTrainedModel, cases: dict[str, Any]
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of every case; nothing when one hangs on rounding, or all repeat a few tokens."""
-    found = answers(model, cases, MIN_GAP)
-    varied = all(max(len(set(row["tokens"])) for row in rows) >= MIN_TOKENS for rows in found.values())
-    return found if varied else {}
+    by_case = answers(model, cases, MIN_GAP)
+    varied = all(max(len(set(row["tokens"])) for row in rows) >= MIN_TOKENS for rows in by_case.values())
+    return by_case if varied else {}
 
 
 def rounded_to_int8(weight: torch.Tensor) -> torch.Tensor:
@@ -496,36 +496,36 @@ def all_answers(
     model: transformers.PreTrainedModel, cases: dict[str, Any], with_int8: bool
 ) -> list[dict[str, list[dict[str, Any]]]]:
     """Return the answers, and those with int8 weights if asked for; nothing when they will not do."""
-    found = clear_answers(model, cases)
-    if not found or not with_int8:
-        return [found] if found else []
+    plain = clear_answers(model, cases)
+    if not plain or not with_int8:
+        return [plain] if plain else []
     quantized = clear_answers(with_int8_weights(model), cases)
-    return [found, quantized] if quantized and told_apart(found["eight"], quantized["eight"]) else []
+    return [plain, quantized] if quantized and told_apart(plain["eight"], quantized["eight"]) else []
 
 
 def vectors(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[str, list[list[float]]]:
     """Return a vector for each prompt of the cases of one beam."""
-    found = {}
+    by_case = {}
     for name, case in cases.items():
         if case["beams"] == 1:
             with torch.no_grad():
                 states = [model(torch.tensor([prompt])).last_hidden_state[0] for prompt in case["prompts"]]
             means = [torch.nn.functional.normalize(each.mean(0), dim=0) for each in states]
-            found[name] = [mean.tolist() for mean in means]
-    return found
+            by_case[name] = [mean.tolist() for mean in means]
+    return by_case
 
 
 def answers_by_epsilon(
     name: str, model: transformers.PreTrainedModel, cases: dict[str, Any]
 ) -> list[dict[str, list[dict[str, Any]]]]:
     """Return the answers when they hang on the epsilon, and on no rounding of fp32; else nothing."""
-    asked = {case: cases[case] for case in CASES_BY_EPSILON}
-    found = answers(model, asked, MIN_GAP_IN_FP32)
-    if not found:
+    selected = {case: cases[case] for case in CASES_BY_EPSILON}
+    references = answers(model, selected, MIN_GAP_IN_FP32)
+    if not references:
         return []
-    others = answers(with_wrong_epsilon(name, model), asked)
-    tokens = [[[row["tokens"] for row in rows] for rows in each.values()] for each in (found, others)]
-    return [found] if tokens[0] != tokens[1] else []
+    others = answers(with_wrong_epsilon(name, model), selected)
+    tokens = [[[row["tokens"] for row in rows] for rows in each.values()] for each in (references, others)]
+    return [references] if tokens[0] != tokens[1] else []
 
 
 def clear_model(
@@ -535,45 +535,45 @@ def clear_model(
     for seed in range(SEEDS):
         model = make(name, seed)
         if name in WRONG_EPSILON:
-            found = answers_by_epsilon(name, model, cases)
+            references = answers_by_epsilon(name, model, cases)
         else:
-            found = all_answers(model, cases, with_int8)
-        if found:
-            return seed, model, found
+            references = all_answers(model, cases, with_int8)
+        if references:
+            return seed, model, references
     raise SystemExit(f"none of {SEEDS} seeds gives clear answers")
 
 
 def encoder(name: str, cases: dict[str, Any]) -> tuple[transformers.PreTrainedModel, dict[str, Any]]:
     """Return an encoder and its vectors; SystemExit when they do not tell an epsilon that is to be seen."""
     model = make(name, 0)
-    found = vectors(model, cases)
+    references = vectors(model, cases)
     if name in WRONG_EPSILON:
         others = vectors(with_wrong_epsilon(name, model), cases)
         effect = max(
             (torch.tensor(rows) - torch.tensor(others[case])).abs().max().item()
-            for case, rows in found.items()
+            for case, rows in references.items()
         )
         if effect < MIN_VECTOR_EFFECT:
             raise SystemExit(f"the wrong epsilon changes the vectors by {effect:.1e} only")
-    return model, found
+    return model, references
 
 
 def main(name: str, folder: Path, cases_file: Path, *files: Path) -> None:
     """Write a checkpoint and its answers; of a model that generates, those of the first clear seed."""
     torch.set_num_threads(1)  # for matrices this small, threads only wait for each other
     cases = json.loads(cases_file.read_text())["cases"]
-    found: list[dict[str, Any]]
+    references: list[dict[str, Any]]
     if name in ENCODERS:
         seed = 0
         model, row = encoder(name, cases)
-        found = [row]
+        references = [row]
     else:
-        seed, model, found = clear_model(name, cases, with_int8=len(files) > 1)
+        seed, model, references = clear_model(name, cases, with_int8=len(files) > 1)
     # The GPT-J converter reads pytorch_model.bin and nothing else.
     model.save_pretrained(folder, safe_serialization=False)
     layers = model.config.num_hidden_layers
     constants = {"vocab_size": VOCABULARY, "start_id": START, "end_id": END, "layers": layers}
-    for file, rows in zip(files, found, strict=True):
+    for file, rows in zip(files, references, strict=True):
         record = {**constants, "max_length": MODELS[name][3], "seed": seed, "cases": rows}
         file.write_text(json.dumps(record) + "\n")
     print(f"{name}: seed {seed}")

@@ -121,8 +121,8 @@ class Served(Connected):
         **options: Any,
     ) -> dict[str, np.ndarray[Any, Any]]:
         """Return the answer's tensors."""
-        asked = self.dialect.request(prompts, length, **options)
-        return (client or self.clients["http"]).infer(config_pbtxt.MODEL, asked)
+        request = self.dialect.request(prompts, length, **options)
+        return (client or self.clients["http"]).infer(config_pbtxt.MODEL, request)
 
     def refuses_an_unknown_token(
         self, client: Client, prompts: list[Tokens], length: int, **options: Any

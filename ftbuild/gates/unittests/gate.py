@@ -77,7 +77,7 @@ def run(subject: Subject, made: str, made_of: Recipe) -> GateReport | Skipped:
         raise SmokeError(f"the unit tests could not be run: {broken.what}", where=made) from broken
     suites = json.loads(output)
     counted = counts(suites)
-    found = GateReport(
+    gate_report = GateReport(
         GATE,
         plan,
         {PRODUCT: made},
@@ -85,8 +85,8 @@ def run(subject: Subject, made: str, made_of: Recipe) -> GateReport | Skipped:
         facts={"gpus": [asdict(g) for g in access.gpus], "recipe": made_of.key, "tests": counted},
         notes=(sums(counted),),
     )
-    found.write(subject.folder)
-    return found
+    gate_report.write(subject.folder)
+    return gate_report
 
 
 def result(suite: Mapping[str, Any]) -> CheckResult:

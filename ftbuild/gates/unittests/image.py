@@ -121,8 +121,8 @@ class TestImage:
 
 def is_made(subject: Subject, made_of: Recipe) -> bool:
     """Return whether the image of these inputs is in the engine."""
-    found = daemon.image(subject.client, subject.plan.tag(PRODUCT))
-    return found is not None and found.labels.get(LABEL) == made_of.key
+    image = daemon.image(subject.client, subject.plan.tag(PRODUCT))
+    return image is not None and image.labels.get(LABEL) == made_of.key
 
 
 def ensure(subject: Subject, made_of: Recipe, options: BuildOptions) -> str:
@@ -133,9 +133,9 @@ def ensure(subject: Subject, made_of: Recipe, options: BuildOptions) -> str:
         return daemon.require_image(client, name)
     buildx.version()
     host = builds.host_settings(client, options)
-    wanted = TestImage(subject, made_of, options, host)
+    test_image = TestImage(subject, made_of, options, host)
     with daemon.replacing(client, name):
-        buildable.ensure(wanted, host, rebuild=options.rebuild, report=report)
+        buildable.ensure(test_image, host, rebuild=options.rebuild, report=report)
     try:
         return daemon.require_image(client, name)
     except ImageNotBuilt as absent:

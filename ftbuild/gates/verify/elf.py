@@ -88,15 +88,15 @@ def unresolved(text: str) -> list[str]:
 
     Lines that are not understood are complaints, and so is a file about which there is no line.
     """
-    found: dict[str, None] = {}
+    complaints: dict[str, None] = {}
     for section in f"\n{text}".split(f"\n{_HEAD}")[1:]:
         path, *lines = section.splitlines()
         name = posixpath.basename(path)
         wrong = (line for line in lines if not _RESOLVED.fullmatch(line) and not _of_driver(line))
-        found |= {f"{name}: {' '.join(line.split())}": None for line in wrong}
+        complaints |= {f"{name}: {' '.join(line.split())}": None for line in wrong}
         if not any(map(str.strip, lines)):
-            found[f"{name}: ldd said nothing"] = None
-    return list(found)
+            complaints[f"{name}: ldd said nothing"] = None
+    return list(complaints)
 
 
 def _library(path: str, text: str = "") -> Library:

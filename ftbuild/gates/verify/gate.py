@@ -82,9 +82,9 @@ def run(subject: Subject) -> GateReport:
     had.
     """
     VERIFY.discard(subject.folder)
-    found = verify(subject, staged=subject.folder / context.SOURCES)
-    found.write(subject.folder)
-    return found
+    report = verify(subject, staged=subject.folder / context.SOURCES)
+    report.write(subject.folder)
+    return report
 
 
 def require(subject: Subject) -> Mapping[str, str]:
@@ -96,9 +96,9 @@ def require(subject: Subject) -> Mapping[str, str]:
     if _is_passed(subject, ids):
         return ids
     subject.report("verifying both images")
-    found = run(subject)
-    found.require()
-    return found.images
+    report = run(subject)
+    report.require()
+    return report.images
 
 
 def _is_passed(subject: Subject, ids: Mapping[str, str]) -> bool:
@@ -107,8 +107,8 @@ def _is_passed(subject: Subject, ids: Mapping[str, str]) -> bool:
     except VerifyError as damaged:
         subject.report(f"ignoring a record: {damaged.what}")
         return False
-    wanted = {product: (image,) for product, image in ids.items()}
-    return known is not None and not records.objection(known, VERIFY, subject.plan, demands(), wanted)
+    image_ids = {product: (image,) for product, image in ids.items()}
+    return known is not None and not records.objection(known, VERIFY, subject.plan, demands(), image_ids)
 
 
 def verify(
@@ -147,9 +147,11 @@ def _outcome(check: Check, images: Images, product: str) -> list[Verdict]:
     from requests import RequestException
 
     try:
-        found = list(check(images, product))
-        shown = any(verdict.state is not State.SKIP for verdict in found)
-        return found if shown else [*found, Verdict(State.FAIL, "the check has shown nothing", REPORT_BUG)]
+        verdicts = list(check(images, product))
+        shown = any(verdict.state is not State.SKIP for verdict in verdicts)
+        return (
+            verdicts if shown else [*verdicts, Verdict(State.FAIL, "the check has shown nothing", REPORT_BUG)]
+        )
     except FtbuildError as error:
         return [Verdict(State.FAIL, error.what, error.hint or REPORT_BUG)]
     except (DockerException, RequestException) as refused:

@@ -53,15 +53,15 @@ class Comparison:
 
 def in_tar(tree: Tree, stream: Iterable[bytes]) -> dict[Place, str]:
     """Return the digest of every file of a tar of `tree.folder`."""
-    found = {}
+    digests = {}
     with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as tar:
         for member in tar:
             path = str(PurePosixPath(*PurePosixPath(member.name).parts[1:]))
             if member.issym():
-                found[tree.component, path] = member.linkname
+                digests[tree.component, path] = member.linkname
             elif (content := tar.extractfile(member)) is not None:
-                found[tree.component, path] = hashlib.sha256(content.read()).hexdigest()
-    return found
+                digests[tree.component, path] = hashlib.sha256(content.read()).hexdigest()
+    return digests
 
 
 def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Comparison:
@@ -72,13 +72,13 @@ def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Compari
     """
     plan = subject.plan
     with _patched(subject) as trees:
-        wanted = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
-        differing = {place for place in wanted.keys() | image.keys() if wanted.get(place) != image.get(place)}
-        outcome = Comparison(files=len(wanted))
+        pinned = {place: digest for tree in TREES for place, digest in _expected(tree, trees)}
+        differing = {place for place in pinned.keys() | image.keys() if pinned.get(place) != image.get(place)}
+        outcome = Comparison(files=len(pinned))
         explained: set[Place] = set()
         for name, places in _touched(subject).items():
-            if shown := places & wanted.keys():
-                _note(outcome, name, shown & differing, wanted, image)
+            if shown := places & pinned.keys():
+                _note(outcome, name, shown & differing, pinned, image)
                 explained |= shown
             elif staged and staged.is_dir():
                 compiled = {place: _digest(trees[place[0]] / place[1]) for place in places}
@@ -88,18 +88,18 @@ def compare(subject: Subject, image: Digests, *, staged: Path | None) -> Compari
             else:
                 outcome.elsewhere.append(name)
         if unexplained := differing - explained:
-            _note(outcome, UNPATCHED, unexplained, wanted, image)
+            _note(outcome, UNPATCHED, unexplained, pinned, image)
     return outcome
 
 
-def _note(outcome: Comparison, name: str, places: set[Place], wanted: Digests, found: Digests) -> None:
+def _note(outcome: Comparison, name: str, places: set[Place], pinned: Digests, image: Digests) -> None:
     if not places:
         outcome.right.append(name)
     for component, path in sorted(places):
-        if not found.get((component, path)):
+        if not image.get((component, path)):
             state = "is missing"
         else:
-            state = "differs" if wanted.get((component, path)) else "does not belong there"
+            state = "differs" if pinned.get((component, path)) else "does not belong there"
         outcome.wrong.setdefault(name, []).append(f"{component}/{path} {state}")
 
 

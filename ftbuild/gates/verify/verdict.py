@@ -25,8 +25,8 @@ class Verdict:
 
 def judge(problems: Iterable[str], fine: str, hint: str, facts: Mapping[str, Any] | None = None) -> Verdict:
     """Return a failure with the first `SHOWN` problems, or success with `fine` when there are none."""
-    found = list(problems)
-    if not found:
+    problem_list = list(problems)
+    if not problem_list:
         return Verdict(State.OK, fine, facts=facts or {})
-    more = [f"and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
-    return Verdict(State.FAIL, "\n".join([*found[:SHOWN], *more]), hint, facts or {})
+    more = [f"and {len(problem_list) - SHOWN} more"] if len(problem_list) > SHOWN else []
+    return Verdict(State.FAIL, "\n".join([*problem_list[:SHOWN], *more]), hint, facts or {})

@@ -89,8 +89,8 @@ def _variants(
 ) -> list[Variant]:
     """Return the variants that a marker asks for: of the families, or of models whose name `extra` has."""
     names = task.names(vectors=vectors, extra=extra is not None)
-    wanted = [name for name in names if extra is None or any(fnmatchcase(name, each) for each in extra)]
-    return task.variants(wanted, **{"dtypes": DTYPES, **options})
+    selected = [name for name in names if extra is None or any(fnmatchcase(name, each) for each in extra)]
+    return task.variants(selected, **{"dtypes": DTYPES, **options})
 
 
 @pytest.hookimpl(trylast=True)
@@ -225,8 +225,8 @@ def embedder(request: pytest.FixtureRequest) -> Iterator[Embedder]:
 
 def _server(request: pytest.FixtureRequest) -> Served | Embedder:
     name = next(each for each in SERVERS if each in request.fixturenames)
-    found: Served | Embedder = request.getfixturevalue(name)
-    return found
+    server: Served | Embedder = request.getfixturevalue(name)
+    return server
 
 
 @pytest.fixture(autouse=True)

@@ -58,61 +58,61 @@ FLOAT_OPTIONS = (
 )
 
 
-def spoil_tokens(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
+def spoil_tokens(chance: random.Random, served: Served, request: Arrays) -> Arrays:
     name = served.dialect.tensors.prompt
-    values = asked[name].copy()
+    values = request[name].copy()
     values.flat[chance.randrange(values.size)] = chance.choice([*INTEGERS, served.expected.vocab_size])
-    return {**asked, name: values}
+    return {**request, name: values}
 
 
-def spoil_length(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
+def spoil_length(chance: random.Random, served: Served, request: Arrays) -> Arrays:
     tensors = served.dialect.tensors
     name = chance.choice([tensors.prompt_length, tensors.answer_length])
-    values = asked[name].copy()
+    values = request[name].copy()
     values.flat[chance.randrange(values.size)] = chance.choice(INTEGERS)
-    return {**asked, name: values}
+    return {**request, name: values}
 
 
-def spoil_integer(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
-    return _option(served, asked, _one(chance, served, INTEGER_OPTIONS), chance.choice(INTEGERS))
+def spoil_integer(chance: random.Random, served: Served, request: Arrays) -> Arrays:
+    return _option(served, request, _one(chance, served, INTEGER_OPTIONS), chance.choice(INTEGERS))
 
 
-def spoil_float(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
-    changed = _option(served, asked, _one(chance, served, FLOAT_OPTIONS), chance.choice(FLOATS))
+def spoil_float(chance: random.Random, served: Served, request: Arrays) -> Arrays:
+    changed = _option(served, request, _one(chance, served, FLOAT_OPTIONS), chance.choice(FLOATS))
     return _option(served, changed, "beam_width", chance.choice([1, 1, 2, 4]))
 
 
-def spoil_words(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
+def spoil_words(chance: random.Random, served: Served, request: Arrays) -> Arrays:
     name = chance.choice([STOP_WORDS, BAD_WORDS])
     if not served.dialect.takes(name):
-        return spoil_tokens(chance, served, asked)
+        return spoil_tokens(chance, served, request)
     width = chance.choice([1, 2, 5])
     odd = (-(2**31), -2, -1, 0, 1, width, width + 1, 1000, served.expected.vocab_size, 2**31 - 1)
-    rows = len(asked[served.dialect.tensors.prompt])
+    rows = len(request[served.dialect.tensors.prompt])
     values = [[[chance.choice(odd) for _ in range(width)] for _ in range(2)] for _ in range(rows)]
-    return {**asked, name: np.array(values, np.int32)}
+    return {**request, name: np.array(values, np.int32)}
 
 
-def spoil_shape(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
-    name = chance.choice(sorted(asked))
-    values = asked[name]
+def spoil_shape(chance: random.Random, served: Served, request: Arrays) -> Arrays:
+    name = chance.choice(sorted(request))
+    values = request[name]
     shapes = [values[:0], values[:, :0], values[..., np.newaxis], np.concatenate([values, values]), values[0]]
-    return {**asked, name: chance.choice(shapes)}
+    return {**request, name: chance.choice(shapes)}
 
 
-def spoil_inputs(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
-    left_out = chance.choice(sorted(asked))
-    return {name: values for name, values in asked.items() if name != left_out}
+def spoil_inputs(chance: random.Random, served: Served, request: Arrays) -> Arrays:
+    left_out = chance.choice(sorted(request))
+    return {name: values for name, values in request.items() if name != left_out}
 
 
-def spoil_prompt_embedding(chance: random.Random, served: Served, asked: Arrays) -> Arrays:
+def spoil_prompt_embedding(chance: random.Random, served: Served, request: Arrays) -> Arrays:
     name = "request_prompt_embedding"
     if not served.dialect.takes(name):
-        return spoil_integer(chance, served, asked)
-    rows = len(asked[served.dialect.tensors.prompt])
+        return spoil_integer(chance, served, request)
+    rows = len(request[served.dialect.tensors.prompt])
     shape = (rows, chance.choice([1, 3, 200]), chance.choice([1, 8, 16, 32, 64, 1000]))
     values = np.zeros(shape, triton_to_np_dtype(served.dialect.inputs[name]))
-    changed = {**asked, name: values}
+    changed = {**request, name: values}
     return _option(served, changed, "request_prompt_lengths", chance.choice(INTEGERS))
 
 
@@ -135,21 +135,21 @@ def _one(chance: random.Random, served: Served, names: tuple[str, ...]) -> str:
     return chance.choice([name for name in names if served.dialect.takes(name)])
 
 
-def _option(served: Served, asked: Arrays, name: str, value: float) -> Arrays:
+def _option(served: Served, request: Arrays, name: str, value: float) -> Arrays:
     if not served.dialect.takes(name):
-        return asked
-    rows = len(asked[served.dialect.tensors.prompt])
+        return request
+    rows = len(request[served.dialect.tensors.prompt])
     dtype = triton_to_np_dtype(served.dialect.inputs[name])
-    return {**asked, name: np.full((rows, 1), value).astype(dtype)}
+    return {**request, name: np.full((rows, 1), value).astype(dtype)}
 
 
 def _spoiled(chance: random.Random, served: Served) -> tuple[list[str], Arrays]:
-    asked = served.dialect.request(prompts(chance.choice(CASES)), golden.LENGTH, runtime_top_k=1)
+    request = served.dialect.request(prompts(chance.choice(CASES)), golden.LENGTH, runtime_top_k=1)
     # The others need all inputs in their own shapes.
     chosen = sorted(chance.sample(SPOILS, chance.choice([1, 1, 2])), key=lambda spoil: spoil in LAST)
     for spoil in chosen:
-        asked = spoil(chance, served, asked)
-    return [spoil.__name__ for spoil in chosen], asked
+        request = spoil(chance, served, request)
+    return [spoil.__name__ for spoil in chosen], request
 
 
 @pytest.mark.variants
@@ -163,13 +163,14 @@ def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
     for number in range(count):
         if number % LOOK_EVERY == 0:
             check_memory(before, served.gpu_memory(), f"{number} requests of seed {seed} to {served.variant}")
-        names, asked = _spoiled(chance, served)
-        told = f"request {number} of seed {seed} ({', '.join(names)})"
+        names, request = _spoiled(chance, served)
+        description = f"request {number} of seed {seed} ({', '.join(names)})"
         try:
-            served.clients["grpc"].infer(config_pbtxt.MODEL, asked)
+            served.clients["grpc"].infer(config_pbtxt.MODEL, request)
         except Unanswered as silent:
             raise SmokeError(
-                f"no answer to {told}: {silent.what}; the server's log:\n    {served.server.log_excerpt()}",
+                f"no answer to {description}: {silent.what}; "
+                f"the server's log:\n    {served.server.log_excerpt()}",
                 hint="one request must not hold the server from the others: patches/backend",
             ) from silent
         except Refused:
@@ -178,14 +179,14 @@ def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
             continue  # the client itself does not send such a shape
         if not served.server.alive():
             raise SmokeError(
-                f"the server ended after {told}; its log:\n    {served.server.log_excerpt()}",
+                f"the server ended after {description}; its log:\n    {served.server.log_excerpt()}",
                 hint="one user's mistake must not end the server for all: patches/backend",
             )
         try:
             served.check("one", served.ask(prompts("one"), client=served.clients["grpc"], runtime_top_k=1))
         except SmokeError as poisoned:
             raise SmokeError(
-                f"after {told}: {poisoned.what}",
+                f"after {description}: {poisoned.what}",
                 hint="a malformed request spoils later answers: patches/backend, patches/ft",
             ) from poisoned
     check_memory(before, served.gpu_memory(), f"{count} requests of seed {seed} to {served.variant}")

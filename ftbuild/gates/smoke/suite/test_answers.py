@@ -54,13 +54,13 @@ def test_several_gpus_answer_as_one(served: Served) -> None:
 def test_log_probabilities_are_the_references(served: Served) -> None:
     needs(served, "is_return_log_probs")
     row = served.row()
-    tokens, found = log_prob(served, prompts("one")[0])
+    tokens, log_probability = log_prob(served, prompts("one")[0])
     if tokens != list(row.tokens):
         pytest.skip("the answer left the reference's within the tolerance, so its sum is another text's")
-    wanted = sum(row.log_probs)
-    if abs(found - wanted) > max(served.tolerance, FP32_LOG_PROB) * len(tokens):
+    reference = sum(row.log_probs)
+    if abs(log_probability - reference) > max(served.tolerance, FP32_LOG_PROB) * len(tokens):
         raise SmokeError(
-            f"{LOG_PROB} is {found:.4f}, the reference's sum is {wanted:.4f}",
+            f"{LOG_PROB} is {log_probability:.4f}, the reference's sum is {reference:.4f}",
             hint="the tokens are right, so the sampling kernels sum wrongly or the sum is not handed out: "
             "patches/ft/0181, 0183",
         )
@@ -72,9 +72,9 @@ def test_int8_weights_show_in_the_log_probabilities(served: Served) -> None:
     needs(served, "is_return_log_probs")
     errors = []
     for prompt, row in zip(prompts("eight"), served.expected.cases["eight"], strict=True):
-        tokens, found = log_prob(served, prompt)
+        tokens, log_probability = log_prob(served, prompt)
         if tokens == list(row.tokens):
-            errors.append(found - sum(row.log_probs))
+            errors.append(log_probability - sum(row.log_probs))
     if not errors or max(map(abs, errors)) > INT8_LOG_PROB:
         shown = ", ".join(f"{error:.3f}" for error in errors) or "no answer is the reference's"
         raise SmokeError(
@@ -150,10 +150,10 @@ def test_a_bad_word_is_avoided(served: Served) -> None:
 
 @pytest.mark.variants(dtypes=("fp32",), decoupled=True)
 def test_a_streamed_answer_grows_to_the_whole(served: Served) -> None:
-    asked = served.dialect.request(prompts("one"), golden.LENGTH, runtime_top_k=1)
+    request = served.dialect.request(prompts("one"), golden.LENGTH, runtime_top_k=1)
     parts: list[list[list[int]]] = []
     # Servers before 23.06 mark no response as the last one, so a whole answer ends the stream, too.
-    for outputs in served.clients["grpc"].stream(config_pbtxt.MODEL, asked):
+    for outputs in served.clients["grpc"].stream(config_pbtxt.MODEL, request):
         parts.append(served.dialect.answers(outputs, prompts("one"), golden.LENGTH, served.expected.end_id))
         if parts[-1][0] == list(served.row().tokens):
             break

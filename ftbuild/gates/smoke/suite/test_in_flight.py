@@ -72,8 +72,8 @@ class Question:
         if self.options == GREEDY and not self.words:
             for number, tokens in zip(self.numbers, self.tokens(served, got), strict=True):
                 row = served.expected.cases["eight"][number]
-                wanted = replace(row, tokens=row.tokens[: self.length])
-                if wrong := golden.mismatch(wanted, tokens, served.tolerance):
+                reference = replace(row, tokens=row.tokens[: self.length])
+                if wrong := golden.mismatch(reference, tokens, served.tolerance):
                     return f"{self}: prompt {number + 1}: {wrong}"
         is_long = self.length > golden.LENGTH
         if wrong := unlike(got, alone, exact=served.tolerance == 0 and not is_long):
@@ -163,8 +163,8 @@ def run(served: Served, answers: Sequence[tuple[Question, Outputs]], first_seed:
     """Let all clients ask at once; raise SmokeError when an answer is wrong."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         seeds = range(first_seed, first_seed + CLIENTS)
-        found = pool.map(lambda seed: one_client(served, seed, answers), seeds)
-        wrong = [each for of_one in found for each in of_one]
+        complaints = pool.map(lambda seed: one_client(served, seed, answers), seeds)
+        wrong = [each for of_one in complaints for each in of_one]
     if wrong:
         raise SmokeError(
             f"{served.variant} answers {len(wrong)} requests of {CLIENTS} clients wrong: {wrong[0]}",
@@ -218,10 +218,10 @@ def test_who_finds_a_full_queue_is_refused_and_the_others_get_their_answers(
             finally:
                 client.close()
 
-        said = list(filter(None, pool.map(ask, range(4 * CLIENTS))))
-    wrong = [each for each in said if OVERLOADED[0] not in each]
+        refusals = list(filter(None, pool.map(ask, range(4 * CLIENTS))))
+    wrong = [each for each in refusals if OVERLOADED[0] not in each]
     # Without a GPU the answers may come too soon for a queue.
-    if wrong or (served.on_gpu and not said):
+    if wrong or (served.on_gpu and not refusals):
         raise SmokeError(
             f"{served.variant}, of {4 * CLIENTS} requests from {CLIENTS} clients: "
             f"{wrong[0] if wrong else 'none was refused, and two may wait'}",
@@ -233,11 +233,11 @@ def test_who_finds_a_full_queue_is_refused_and_the_others_get_their_answers(
 def test_streams_that_come_and_end_at_any_time_end_with_the_whole_answer(served: Served) -> None:
     chance = random.Random(0)
     number = CLIENTS * (4 if served.on_gpu else 1)
-    asked = [
+    streams = [
         (chance.randrange(len(prompts("eight"))), chance.randint(2, golden.LENGTH)) for _ in range(number)
     ]
     with ThreadPoolExecutor(CLIENTS) as pool:
-        wrong = list(filter(None, pool.map(lambda each: _wrong_stream(served, *each), asked)))
+        wrong = list(filter(None, pool.map(lambda each: _wrong_stream(served, *each), streams)))
     if wrong:
         raise SmokeError(
             f"{served.variant}: {len(wrong)} of {number} streams are wrong: {wrong[0]}",
@@ -248,12 +248,12 @@ def test_streams_that_come_and_end_at_any_time_end_with_the_whole_answer(served:
 def _wrong_stream(served: Served, number: int, length: int) -> str | None:
     """Ask for a stream; return what is wrong with its last part, or None."""
     prompt, whole = prompts("eight")[number], list(served.expected.cases["eight"][number].tokens[:length])
-    asked = served.dialect.request([prompt], length, runtime_top_k=1)
+    request = served.dialect.request([prompt], length, runtime_top_k=1)
     last: list[int] = []
     client = served.connect("grpc")
     try:
         # Servers before 23.06 mark no response as the last one, so a whole answer ends the stream, too.
-        for outputs in client.stream(config_pbtxt.MODEL, asked):
+        for outputs in client.stream(config_pbtxt.MODEL, request):
             (last,) = served.dialect.answers(outputs, [prompt], length, served.expected.end_id)
             if last == whole:
                 return None

@@ -30,10 +30,10 @@ def test_instances_use_their_gpus_evenly(served: Served, task: Job) -> None:
     end = time.monotonic() + SECONDS
     with ThreadPoolExecutor(number) as pool:
         busy = _busy(served, devices, [pool.submit(_ask, served, end) for _ in range(number)])
-    told = ", ".join(f"GPU {device}: {share:.0f} %" for device, share in zip(devices, busy, strict=True))
+    loads = ", ".join(f"GPU {device}: {share:.0f} %" for device, share in zip(devices, busy, strict=True))
     if min(busy) < EVEN * max(busy) or not max(busy):
         raise SmokeError(
-            f"{served.variant}: the GPUs compute unevenly: {told}",
+            f"{served.variant}: the GPUs compute unevenly: {loads}",
             hint="does each instance get GPUs of its own (BE v1.4 libfastertransformer.cc, "
             "model_instance_device_id_start_), and does Triton wait for one while others are idle?",
         )

@@ -141,13 +141,13 @@ def _one_client(
 ) -> None:
     """Send a client's requests, and note what came of them."""
     chance, client = random.Random(seed), served.connect("grpc")
-    asked = list(questions(served))
+    pool = list(questions(served))
     fewest, sent = REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU, 0
     try:
         while sent < fewest or time.monotonic() - start < seconds:
             sent += 1
-            chosen = chance.randrange(len(asked))
-            question = asked[chosen]
+            chosen = chance.randrange(len(pool))
+            question = pool[chosen]
             if chance.random() < BAD_SHARE:
                 load.wrong += _refused(served, client, question)
                 load.refusals += 1
@@ -166,14 +166,14 @@ def _one_client(
 def _mismatch(served: Served, question: Question, got: Outputs) -> str | None:
     prompt, row = prompts("eight")[question.prompt], served.expected.cases["eight"][question.prompt]
     (tokens,) = served.dialect.answers(got, [prompt], question.length, served.expected.end_id)
-    wanted = replace(row, tokens=row.tokens[: question.length])
-    return golden.mismatch(wanted, tokens, served.tolerance)
+    reference = replace(row, tokens=row.tokens[: question.length])
+    return golden.mismatch(reference, tokens, served.tolerance)
 
 
 def _refused(served: Served, client: Client, question: Question) -> list[str]:
-    asked = [prompts("eight")[question.prompt]]
+    tokens = [prompts("eight")[question.prompt]]
     words = question.words
-    if served.refuses_an_unknown_token(client, asked, question.length, words=words, **question.options):
+    if served.refuses_an_unknown_token(client, tokens, question.length, words=words, **question.options):
         return []
     return ["a token outside the vocabulary was computed"]
 
@@ -210,9 +210,9 @@ def _stream(served: Served, number: int) -> list[list[int]]:
     parts: list[list[int]] = []
     client = served.connect("grpc")
     try:
-        asked = served.dialect.request([prompt], length, runtime_top_k=1)
+        request = served.dialect.request([prompt], length, runtime_top_k=1)
         # Servers before 23.06 mark no response as the last one, so a whole answer ends the stream, too.
-        for outputs in client.stream(config_pbtxt.MODEL, asked):
+        for outputs in client.stream(config_pbtxt.MODEL, request):
             (tokens,) = served.dialect.answers(outputs, [prompt], length, served.expected.end_id)
             if tokens not in parts[-1:]:
                 parts.append(tokens)
@@ -225,11 +225,11 @@ def _stream(served: Served, number: int) -> list[list[int]]:
 
 @pytest.mark.variants(dtypes=("fp32",), decoupled=True)
 def test_many_streams_are_those_that_come_alone(served: Served) -> None:
-    asked = [number % len(prompts("eight")) for number in range(CLIENTS)]
-    alone = [_stream(served, number) for number in sorted(set(asked))]
+    numbers = [number % len(prompts("eight")) for number in range(CLIENTS)]
+    alone = [_stream(served, number) for number in sorted(set(numbers))]
     with ThreadPoolExecutor(CLIENTS) as pool:
-        together = list(pool.map(lambda number: _stream(served, number), asked))
-    for number, parts in zip(asked, together, strict=True):
+        together = list(pool.map(lambda number: _stream(served, number), numbers))
+    for number, parts in zip(numbers, together, strict=True):
         if parts != alone[number]:
             raise SmokeError(
                 f"{served.variant}, prompt {number + 1}: {parts} came beside others, {alone[number]} alone",

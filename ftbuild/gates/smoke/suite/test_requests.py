@@ -17,35 +17,35 @@ from ftbuild.models import config_pbtxt
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
-def unknown_input(served: Served, asked: Arrays) -> Arrays:
-    return {**asked, "no_such_input": np.zeros((1, 1), np.uint32)}
+def unknown_input(served: Served, request: Arrays) -> Arrays:
+    return {**request, "no_such_input": np.zeros((1, 1), np.uint32)}
 
 
-def wrong_type(served: Served, asked: Arrays) -> Arrays:
+def wrong_type(served: Served, request: Arrays) -> Arrays:
     name = served.dialect.tensors.prompt
-    return {**asked, name: asked[name].astype(np.float32)}
+    return {**request, name: request[name].astype(np.float32)}
 
 
-def unknown_token(served: Served, asked: Arrays) -> Arrays:
+def unknown_token(served: Served, request: Arrays) -> Arrays:
     name = served.dialect.tensors.prompt
-    return {**asked, name: np.full_like(asked[name], served.expected.vocab_size)}
+    return {**request, name: np.full_like(request[name], served.expected.vocab_size)}
 
 
-def prompt_longer_than_its_row(served: Served, asked: Arrays) -> Arrays:
+def prompt_longer_than_its_row(served: Served, request: Arrays) -> Arrays:
     name = served.dialect.tensors.prompt_length
-    return {**asked, name: asked[name] + 100}
+    return {**request, name: request[name] + 100}
 
 
-def too_long(served: Served, asked: Arrays) -> Arrays:
+def too_long(served: Served, request: Arrays) -> Arrays:
     if served.expected.max_length is None:
         pytest.skip(f"{served.variant.model} computes its positions, so none is the last")
     name = served.dialect.tensors.answer_length
-    return {**asked, name: np.full_like(asked[name], served.expected.max_length)}
+    return {**request, name: np.full_like(request[name], served.expected.max_length)}
 
 
-def no_length_of_the_answer(served: Served, asked: Arrays) -> Arrays:
+def no_length_of_the_answer(served: Served, request: Arrays) -> Arrays:
     name = served.dialect.tensors.answer_length
-    return {**asked, name: asked[name][:, :0]}
+    return {**request, name: request[name][:, :0]}
 
 
 @pytest.mark.variants(dtypes=("fp32",))
@@ -63,9 +63,9 @@ def no_length_of_the_answer(served: Served, asked: Arrays) -> Arrays:
 def test_a_wrong_request_is_refused_and_the_next_is_answered(
     served: Served, client: Client, spoil: Any
 ) -> None:
-    asked = spoil(served, served.dialect.request(prompts("one"), golden.LENGTH, runtime_top_k=1))
+    request = spoil(served, served.dialect.request(prompts("one"), golden.LENGTH, runtime_top_k=1))
     try:
-        client.infer(config_pbtxt.MODEL, asked)
+        client.infer(config_pbtxt.MODEL, request)
     except Refused as refused:
         if not served.server.alive():
             raise SmokeError(
@@ -88,7 +88,7 @@ def test_two_requests_at_once_are_both_right(served: Served) -> None:
         finally:
             client.close()
 
-    asked = ("one", "eight")
-    with ThreadPoolExecutor(len(asked)) as pool:
-        for case, answers in zip(asked, pool.map(ask, asked), strict=True):
+    cases = ("one", "eight")
+    with ThreadPoolExecutor(len(cases)) as pool:
+        for case, answers in zip(cases, pool.map(ask, cases), strict=True):
             served.check(case, answers)

@@ -24,8 +24,8 @@ def test_a_wrong_weight_file_is_named_and_its_model_not_loaded(served: Served, n
         raise
     except Refused as refused:
         # Whatever the answer says, the log says why.
-        said = b"\n".join(served.server.container.get_logs())
-        if not re.search(rb"weight file \S*/%s/\S* .*bytes are needed" % name.encode(), said):
+        log = b"\n".join(served.server.container.get_logs())
+        if not re.search(rb"weight file \S*/%s/\S* .*bytes are needed" % name.encode(), log):
             raise SmokeError(
                 f"the model with a {name} file is refused, but not for that: {refused.what}",
                 hint="loading must name the file: patches/ft, 0495",

@@ -40,19 +40,19 @@ def test_the_longest_text_is_answered(embedder: Embedder) -> None:
         raise SmokeError(f"{embedder.variant}: the vector of {len(longest)} tokens has not the length 1")
 
 
-def unknown_token(embedder: Embedder, asked: Arrays) -> Arrays:
-    return {**asked, IDS: np.full_like(asked[IDS], embedder.expected.vocab_size)}
+def unknown_token(embedder: Embedder, request: Arrays) -> Arrays:
+    return {**request, IDS: np.full_like(request[IDS], embedder.expected.vocab_size)}
 
 
-def length_beyond_its_row(embedder: Embedder, asked: Arrays) -> Arrays:
-    return {**asked, LENGTHS: asked[LENGTHS] + 100}
+def length_beyond_its_row(embedder: Embedder, request: Arrays) -> Arrays:
+    return {**request, LENGTHS: request[LENGTHS] + 100}
 
 
-def no_token(embedder: Embedder, asked: Arrays) -> Arrays:
-    return {**asked, LENGTHS: np.zeros_like(asked[LENGTHS])}
+def no_token(embedder: Embedder, request: Arrays) -> Arrays:
+    return {**request, LENGTHS: np.zeros_like(request[LENGTHS])}
 
 
-def too_long(embedder: Embedder, asked: Arrays) -> Arrays:
+def too_long(embedder: Embedder, request: Arrays) -> Arrays:
     return vectors.request([[1] * (embedder.expected.max_length + 1)])
 
 
@@ -90,9 +90,9 @@ def test_many_clients_get_the_answers_that_they_get_alone(embedder: Embedder) ->
 def test_figures(embedder: Embedder, record_property: Callable[[str, object], None]) -> None:
     start = time.monotonic()
     for _ in range(REPEATS):
-        found = embedder.ask(prompts("eight"))
+        vectors = embedder.ask(prompts("eight"))
     seconds = time.monotonic() - start
     record_property("ready_seconds", round(embedder.server.ready_seconds, 2))
-    record_property("vectors_per_second", round(REPEATS * len(found) / seconds))
+    record_property("vectors_per_second", round(REPEATS * len(vectors) / seconds))
     if embedder.on_gpu:
         record_property("gpu_memory_bytes", embedder.gpu_memory())

@@ -25,17 +25,17 @@ _NCCL = re.compile(r".*/libnccl\.so\.[\d.]+")
 def machine_code(images: Images, product: str) -> Iterator[Verdict]:
     """Require SASS and PTX for exactly the cell's SMs, as FT v5.3 CMakeLists.txt:149 embeds them."""
     libraries = images.libraries(product)
-    wanted = {sm.code for sm in images.plan.cell.sms}
+    codes = {sm.code for sm in images.plan.cell.sms}
     facts = {
         "sass": elf.architectures(library.sass for library in libraries),
         "ptx": elf.architectures(library.ptx for library in libraries),
     }
     problems = [
-        f"{kind.upper()} for {_join(found) or 'no SM'}, the cell wants {_join(wanted)}"
-        for kind, found in facts.items()
-        if set(found) != wanted
+        f"{kind.upper()} for {_join(counts) or 'no SM'}, the cell wants {_join(codes)}"
+        for kind, counts in facts.items()
+        if set(counts) != codes
     ]
-    fine = ", ".join(f"{kind.upper()} {_counts(found)}" for kind, found in facts.items())
+    fine = ", ".join(f"{kind.upper()} {_counts(counts)}" for kind, counts in facts.items())
     hint = "build the cell again, its images came from another SM list; a GPU would hide this through JIT"
     yield judge(problems, fine, hint, facts)
 
@@ -108,5 +108,5 @@ def _join(names: Iterable[str]) -> str:
     return ", ".join(sorted(names))
 
 
-def _counts(found: Mapping[str, int]) -> str:
-    return ", ".join(f"{sm} ({count})" for sm, count in found.items()) or "none"
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{sm} ({count})" for sm, count in counts.items()) or "none"

@@ -41,13 +41,15 @@ def starts(images: Images, product: str) -> Iterator[Verdict]:
             tempfile.TemporaryDirectory(prefix="ftbuild-models-") as empty,
             server_container.serve(images.ids[product], Path(empty)) as running,
         ):
-            found = str(requests.get(f"{running.url}/v2", timeout=10).json()["version"])
+            version = str(requests.get(f"{running.url}/v2", timeout=10).json()["version"])
     except SmokeError as silent:
         yield Verdict(State.FAIL, silent.what, "docker run the image by hand; the server must start")
         return
-    problems = [] if found == labelled else [f"the server is {found}, its label {labelled or 'is missing'}"]
+    problems = (
+        [] if version == labelled else [f"the server is {version}, its label {labelled or 'is missing'}"]
+    )
     hint = f"bases.yaml (server) or matrix.yaml names a server that {images.plan.base.serving} does not hold"
-    yield judge(problems, f"version {found}", hint, {"version": found})
+    yield judge(problems, f"version {version}", hint, {"version": version})
 
 
 def importable(images: Images, product: str) -> Iterator[Verdict]:

@@ -27,23 +27,23 @@ _STEP = re.compile(r"^(?:RUN (?:\|\d+ .*? )?/bin/sh -c |/bin/sh -c (?:#\(nop\) )
 
 def labels(images: Images, product: str) -> Iterator[Verdict]:
     """Require every label of the plan, except those about the checkout."""
-    found = images.labels(product)
-    wanted = {n: v for n, v in images.plan.labels(product).items() if n not in CHECKOUT_LABELS}
+    image_labels = images.labels(product)
+    plan_labels = {n: v for n, v in images.plan.labels(product).items() if n not in CHECKOUT_LABELS}
     problems = (
-        f"{name} is {found.get(name)!r}, in the plan {value!r}"
-        for name, value in wanted.items()
-        if found.get(name) != value
+        f"{name} is {image_labels.get(name)!r}, in the plan {value!r}"
+        for name, value in plan_labels.items()
+        if image_labels.get(name) != value
     )
-    yield judge(problems, f"{len(wanted)} labels", f"the image was made from another plan: {REBUILD}")
+    yield judge(problems, f"{len(plan_labels)} labels", f"the image was made from another plan: {REBUILD}")
 
 
 def patched(images: Images, product: str) -> Iterator[Verdict]:
     """Require that the sources in the image are the pinned ones with the series applied, file by file."""
-    found: dict[sources.Place, str] = {}
+    digests: dict[sources.Place, str] = {}
     for tree in sources.TREES:
         with container.archive(images.client, images.ids[product], tree.folder) as tar:
-            found.update(sources.in_tar(tree, tar))
-    compared = sources.compare(images.subject, found, staged=images.staged)
+            digests.update(sources.in_tar(tree, tar))
+    compared = sources.compare(images.subject, digests, staged=images.staged)
     yield judge(
         (f"{name}: {', '.join(wrong)}" for name, wrong in compared.wrong.items()),
         f"{len(compared.right)} patches seen, {compared.files} files as pinned and patched",
@@ -75,9 +75,9 @@ def user(images: Images, product: str) -> Iterator[Verdict]:
 def environment(images: Images, product: str) -> Iterator[Verdict]:
     """Require the variables without which a server that is started by hand can hang."""
     configured = images.attributes(images.ids[product])["Config"].get("Env") or ()
-    wanted = [f"{name}={value}" for name, value in triton.LAUNCH_TOGETHER.items()]
-    absent = [text for text in wanted if text not in configured]
-    yield judge((f"{text} is not set" for text in absent), ", ".join(wanted), REPORT_BUG)
+    settings = [f"{name}={value}" for name, value in triton.LAUNCH_TOGETHER.items()]
+    absent = [text for text in settings if text not in configured]
+    yield judge((f"{text} is not set" for text in absent), ", ".join(settings), REPORT_BUG)
 
 
 def layers(images: Images, product: str) -> Iterator[Verdict]:
