@@ -36,12 +36,12 @@ def sentences(file: Path) -> list[str]:
 
 def pairs(source: Path, target: Path) -> tuple[list[str], list[str]]:
     """Return sentences and their translations; ConfigError unless there are as many, and any."""
-    found = sentences(source), sentences(target)
-    if not found[0] or len(found[0]) != len(found[1]):
+    texts = sentences(source), sentences(target)
+    if not texts[0] or len(texts[0]) != len(texts[1]):
         raise ConfigError(
-            f"{len(found[0])} sentences and {len(found[1])} translations", where=f"{source}, {target}"
+            f"{len(texts[0])} sentences and {len(texts[1])} translations", where=f"{source}, {target}"
         )
-    return found
+    return texts
 
 
 def tokenizer(folder: Path) -> Tokenizer:

@@ -35,8 +35,8 @@ class Unanswered(Refused):
 def checked(address: str, protocol: Protocol) -> str:
     """Return the `host:port` of an address, which may begin with `http://`; ConfigError when it has none."""
     bare = address.removeprefix(f"{protocol}://").removesuffix("/")
-    found = _ADDRESS.fullmatch(bare)
-    if found is None or not 0 < int(found[2]) < 65536:
+    match = _ADDRESS.fullmatch(bare)
+    if match is None or not 0 < int(match[2]) < 65536:
         tls = "; TLS is a proxy's, which this test does not ask" if address.startswith("https:") else ""
         raise ConfigError(
             f"--{protocol} {address[:200]!r} is not an address", hint=f"host:port, the port up to 65535{tls}"
@@ -120,8 +120,8 @@ class Client:
                 time.sleep(POLL_SECONDS)
 
     def _unloaded(self, model: str) -> bool:
-        found = self._connection.get_model_repository_index()
-        entries = found if isinstance(found, list) else found.models
+        index = self._connection.get_model_repository_index()
+        entries = index if isinstance(index, list) else index.models
         return any(
             (entry["name"], entry.get("reason")) == (model, "unloaded")
             if isinstance(entry, dict)

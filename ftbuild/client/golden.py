@@ -100,13 +100,13 @@ def expected_vectors(file: Path) -> ExpectedVectors:
 
 
 def vector_mismatch(
-    wanted: Sequence[Sequence[float]], found: Sequence[Sequence[float]], tolerance: float
+    expected: Sequence[Sequence[float]], vectors: Sequence[Sequence[float]], tolerance: float
 ) -> str | None:
     """Return the first vector that differs from the reference's by more than `tolerance`, or None."""
-    shape, right = [len(row) for row in found], [len(row) for row in wanted]
+    shape, right = [len(row) for row in vectors], [len(row) for row in expected]
     if shape != right:
-        return f"{len(found)} vectors of {sorted(set(shape))} numbers, not {len(wanted)} of {right[:1]}"
-    for number, (row, reference) in enumerate(zip(found, wanted, strict=True), start=1):
+        return f"{len(vectors)} vectors of {sorted(set(shape))} numbers, not {len(expected)} of {right[:1]}"
+    for number, (row, reference) in enumerate(zip(vectors, expected, strict=True), start=1):
         # Not a number is never right.
         for place, (got, want) in enumerate(zip(row, reference, strict=True), start=1):
             if not abs(got - want) <= tolerance:

@@ -91,7 +91,7 @@ def sources(ensemble: ModelMetadata) -> dict[str, str]:
 
 def chain(ensemble: ModelMetadata) -> Iterator[tuple[Step, Mapping[str, str]]]:
     """Yield the steps, each with the inputs that an earlier step or the request gives."""
-    given = set(ensemble.inputs)
+    available = set(ensemble.inputs)
     for step in ensemble.steps:
-        yield step, {name: tensor for name, tensor in step.inputs.items() if tensor in given}
-        given |= set(step.outputs.values())
+        yield step, {name: tensor for name, tensor in step.inputs.items() if tensor in available}
+        available |= set(step.outputs.values())

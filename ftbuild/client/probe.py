@@ -84,7 +84,7 @@ class Tensor(NamedTuple):
     value: Any
 
 
-class Asked(NamedTuple):
+class Question(NamedTuple):
     """A model to ask, the models whose finished requests show that it works, and its request.
 
     `streamed`: it answers token by token, which HTTP cannot carry.
@@ -123,17 +123,17 @@ def _answering(kind: str, server: Server) -> list[str]:
     if kind == "ready" and not index:
         # Triton is ready without any: an empty bucket or a wrong folder would get requests.
         raise Failed("it serves no model")
-    configs = {found["name"]: _json(server, "GET", f"/v2/models/{found['name']}/config") for found in index}
+    configs = {entry["name"]: _json(server, "GET", f"/v2/models/{entry['name']}/config") for entry in index}
     models = list(requests(configs))
     with ThreadPoolExecutor(max(len(models), 1)) as pool:
         list(pool.map(lambda model: _ask(server, model), models))
     return [model.name for model in models]
 
 
-def requests(configs: Mapping[str, Any]) -> Sequence[Asked]:
+def requests(configs: Mapping[str, Any]) -> Sequence[Question]:
     """Return what to ask: ensembles, and the models of the backend that are in none that can be asked."""
     bare = {name for name, config in configs.items() if config.get("backend") == BACKEND}
-    asked = []
+    questions = []
     for name, config in configs.items():
         steps = config.get("ensemble_scheduling", {}).get("step", [])
         inside = [step["model_name"] for step in steps if step["model_name"] in bare]
@@ -141,12 +141,12 @@ def requests(configs: Mapping[str, Any]) -> Sequence[Asked]:
         inputs = _inputs(config, meant, [configs[model] for model in inside]) if inside else None
         if inputs is not None:
             streamed = any(_streams(configs[model]) for model in inside)
-            asked.append(Asked(name, [name, *inside], streamed, inputs))
-    for name in sorted(bare.difference(*(model.counted for model in asked))):
+            questions.append(Question(name, [name, *inside], streamed, inputs))
+    for name in sorted(bare.difference(*(model.counted for model in questions))):
         inputs = _inputs(configs[name], {}, [configs[name]])
         if inputs is not None:
-            asked.append(Asked(name, [name], _streams(configs[name]), inputs))
-    return asked
+            questions.append(Question(name, [name], _streams(configs[name]), inputs))
+    return questions
 
 
 def _streams(config: Mapping[str, Any]) -> bool:
@@ -176,36 +176,36 @@ def _inputs(config: Any, meant: Mapping[str, str], models: Sequence[Any]) -> Seq
     return tensors
 
 
-def _ask(server: Server, model: Asked) -> None:
-    before, deadline = _answered(server, model), time.monotonic() + server.seconds
+def _ask(server: Server, model: Question) -> None:
+    before, deadline = _answer_count(server, model), time.monotonic() + server.seconds
     try:
         (_ask_grpc if model.streamed else _ask_http)(server, model)
         return
     except _TimedOut:
-        if _answered(server, model) > before:
+        if _answer_count(server, model) > before:
             return
     except _Overloaded:
         while time.monotonic() < deadline:
-            if _answered(server, model) > before:
+            if _answer_count(server, model) > before:
                 return
             time.sleep(_PAUSE_SECONDS)
     raise Failed(f"{model.name} answered nobody within {server.seconds:g} s")
 
 
-def _answered(server: Server, model: Asked) -> int:
+def _answer_count(server: Server, model: Question) -> int:
     """Return how many requests these models have computed so far: whoever is refused is not answered."""
-    found = _json(server, "GET", "/v2/models/stats")["model_stats"]
-    counts = [entry["inference_stats"] for entry in found if entry["name"] in model.counted]
+    models = _json(server, "GET", "/v2/models/stats")["model_stats"]
+    counts = [entry["inference_stats"] for entry in models if entry["name"] in model.counted]
     return sum(int(stats["success"].get("count", 0)) for stats in counts)
 
 
 def _refusal(what: str, answer: bytes) -> Exception:
     """Return what an error of the server means; `what` says how it came."""
-    said = answer[:300].decode("utf-8", "replace")
-    return _Overloaded() if any(words in said for words in OVERLOADED) else Failed(f"{what}: {said}")
+    excerpt = answer[:300].decode("utf-8", "replace")
+    return _Overloaded() if any(words in excerpt for words in OVERLOADED) else Failed(f"{what}: {excerpt}")
 
 
-def _ask_http(server: Server, model: Asked) -> None:
+def _ask_http(server: Server, model: Question) -> None:
     listed = [
         {"name": name, "datatype": data_type, "shape": shape, "data": [value]}
         for name, data_type, shape, value in model.inputs
@@ -247,7 +247,7 @@ _HEADER_FIELDS = {
 }
 
 
-def _ask_grpc(server: Server, model: Asked) -> None:
+def _ask_grpc(server: Server, model: Question) -> None:
     deadline = time.monotonic() + server.seconds
     message = _message(model)
     # Literal fields without indexing (RFC 7541, 6.2.2); all are shorter than 127 bytes.
@@ -272,7 +272,7 @@ def _ask_grpc(server: Server, model: Asked) -> None:
         raise _refusal(f"{model.name} streams no response", answer[5:])
 
 
-def _message(model: Asked) -> bytes:
+def _message(model: Question) -> bytes:
     """Return a ModelInferRequest."""
     parts = [_field(1, model.name.encode())]
     for name, data_type, shape, _ in model.inputs:

@@ -101,8 +101,8 @@ def serve(
 
 def _command(client: docker.DockerClient, image: str) -> tuple[str, ...]:
     """Return the command by which an image is served, which depends on the server that its label names."""
-    found = daemon.image(client, image)
-    return triton.command(found.labels.get(f"{LABELS}.server") if found else None)
+    server_image = daemon.image(client, image)
+    return triton.command(server_image.labels.get(f"{LABELS}.server") if server_image else None)
 
 
 def _running(container: DockerContainer, start: float) -> Server:

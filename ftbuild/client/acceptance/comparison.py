@@ -22,16 +22,16 @@ def shape_of_answer(tensors: Tensors, prompts: Sequence[Tokens], length: int) ->
     return len(prompts), 1, repeated + length
 
 
-def difference(one: Arrays, other: Arrays, names: Sequence[str]) -> str | None:
+def difference(first: Arrays, other: Arrays, names: Sequence[str]) -> str | None:
     """Return the first difference of two answers in the tensors of these names, or None."""
     import numpy as np
 
     for name in names:
-        if one[name].shape != other[name].shape:
-            return f"{name} has the shapes {one[name].shape} and {other[name].shape}"
-        if not np.array_equal(one[name], other[name]):
-            row = int(np.argwhere(one[name] != other[name])[0][0])
-            return f"{name} differs in row {row + 1}: {one[name][row]!r} and {other[name][row]!r}"
+        if first[name].shape != other[name].shape:
+            return f"{name} has the shapes {first[name].shape} and {other[name].shape}"
+        if not np.array_equal(first[name], other[name]):
+            row = int(np.argwhere(first[name] != other[name])[0][0])
+            return f"{name} differs in row {row + 1}: {first[name][row]!r} and {other[name][row]!r}"
     return None
 
 
@@ -44,12 +44,12 @@ def missing_prompt(outputs: Arrays, prompts: Sequence[Tokens]) -> str | None:
     return None
 
 
-def missing_text(found: Array, texts: Sequence[str]) -> str | None:
+def missing_text(output: Array, texts: Sequence[str]) -> str | None:
     """Return the first answer that does not begin with its text, or None.
 
     A tokenizer may add or drop a blank in front.
     """
-    answers = [answer.decode(errors="replace") for answer in found.reshape(-1)]
+    answers = [answer.decode(errors="replace") for answer in output.reshape(-1)]
     if len(answers) != len(texts):
         return f"{len(answers)} answers to {len(texts)} texts"
     wrong = (

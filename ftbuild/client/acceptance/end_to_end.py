@@ -87,8 +87,8 @@ def _stepwise(
     """Return the ensemble's tensors when the client itself carries them from step to step."""
     known: dict[str, Array] = dict(request)
     for step, inputs in model_metadata.chain(whole):
-        given = {name: known[tensor] for name, tensor in inputs.items() if tensor in known}
-        outputs = session.ask(client, parts[step.model], given)
+        arrays = {name: known[tensor] for name, tensor in inputs.items() if tensor in known}
+        outputs = session.ask(client, parts[step.model], arrays)
         known |= {tensor: outputs[name] for name, tensor in step.outputs.items() if name in outputs}
     return known
 

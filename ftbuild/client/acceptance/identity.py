@@ -35,9 +35,9 @@ def check(session: Session) -> None:
         if tensors.ANSWER not in first:
             expect(f"answer over {protocol}", f"there is no {tensors.ANSWER}, but {sorted(first)}")
             continue
-        wanted = shape_of_answer(options.tensors, prompts, options.length)
+        expected = shape_of_answer(options.tensors, prompts, options.length)
         shape = first[tensors.ANSWER].shape
-        expect(f"shape over {protocol}", None if shape == wanted else f"{shape}, not {wanted}")
+        expect(f"shape over {protocol}", None if shape == expected else f"{shape}, not {expected}")
         if options.tensors.repeats_prompt:
             expect(f"prompts repeated over {protocol}", missing_prompt(first, prompts))
         wrong = (difference(first, other, [tensors.ANSWER]) for other in repeats)

@@ -44,8 +44,8 @@ def run(options: AcceptanceOptions) -> AcceptanceReport:
 
 
 def _require_family(model: ModelMetadata, known: Tensors) -> None:
-    wanted = (known.prompt, known.prompt_length, known.answer_length)
-    if missing := [name for name in wanted if name not in model.inputs]:
+    names = (known.prompt, known.prompt_length, known.answer_length)
+    if missing := [name for name in names if name not in model.inputs]:
         raise ConfigError(
             f"the server's model is of another family: it takes no {', '.join(missing)}",
             hint="name the family that is served with --model",

@@ -90,9 +90,9 @@ def _ask(client: Client, prompts: Sequence[Tokens]) -> Array:
 
 def _timed(report: AcceptanceReport, client: Client, prompts: Sequence[Tokens]) -> Array:
     start = time.perf_counter()
-    found = _ask(client, prompts)
+    vectors = _ask(client, prompts)
     report.seconds[f"{TEST} {client.protocol}"].append(time.perf_counter() - start)
-    return found
+    return vectors
 
 
 def _together(rows: Sequence[Array]) -> Array:
@@ -101,16 +101,16 @@ def _together(rows: Sequence[Array]) -> Array:
     return np.concatenate(rows)
 
 
-def _misshapen(found: Array, batch: int) -> str | None:
+def _misshapen(vectors: Array, batch: int) -> str | None:
     import numpy as np
 
-    if found.ndim != 2 or len(found) != batch or not found.size:
-        return f"{found.shape}, not [{batch}, hidden]"
-    return None if np.isfinite(found).all() else "there are numbers that are infinite, or none"
+    if vectors.ndim != 2 or len(vectors) != batch or not vectors.size:
+        return f"{vectors.shape}, not [{batch}, hidden]"
+    return None if np.isfinite(vectors).all() else "there are numbers that are infinite, or none"
 
 
-def _difference(one: Array, other: Array, tolerance: float) -> str | None:
-    return golden.vector_mismatch(one.tolist(), other.tolist(), tolerance)
+def _difference(first: Array, other: Array, tolerance: float) -> str | None:
+    return golden.vector_mismatch(first.tolist(), other.tolist(), tolerance)
 
 
 def _check_reference(report: AcceptanceReport, client: Client, file: Path, tolerance: float) -> None:
@@ -118,8 +118,8 @@ def _check_reference(report: AcceptanceReport, client: Client, file: Path, toler
     try:
         expected = golden.expected_vectors(file)
         cases = {name: (list(golden.CASES[name]["prompts"]), rows) for name, rows in expected.cases.items()}
-        found = {name: _ask(client, prompts).tolist() for name, (prompts, _) in cases.items()}
-        wrong = {n: golden.vector_mismatch(rows, found[n], tolerance) for n, (_, rows) in cases.items()}
+        vectors = {name: _ask(client, prompts).tolist() for name, (prompts, _) in cases.items()}
+        wrong = {n: golden.vector_mismatch(rows, vectors[n], tolerance) for n, (_, rows) in cases.items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as broken:
         raise ConfigError(
             f"no reference vectors: {broken!r}", where=str(file), hint="invoke smoke --prepare makes them"

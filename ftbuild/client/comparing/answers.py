@@ -80,8 +80,8 @@ class Parting:
 
         A gap that is known to be at least so large may be larger, and is none.
         """
-        told = [(gap, side.bound) for side in (self.old, self.new) if (gap := side.gap) is not None]
-        ties = bool(told) and all(gap <= tie and not bound for gap, bound in told)
+        gaps = [(gap, side.bound) for side in (self.old, self.new) if (gap := side.gap) is not None]
+        ties = bool(gaps) and all(gap <= tie and not bound for gap, bound in gaps)
         return Outcome.TIE if ties else Outcome.PARTED
 
 
@@ -90,8 +90,8 @@ def parted_after(old: Answer, new: Answer) -> int | None:
 
     An answer that the model ended is another one than an answer that goes on, or was cut off there.
     """
-    for step, (one, other) in enumerate(zip_longest(old.tokens, new.tokens)):
-        if one != other:
+    for step, (first, other) in enumerate(zip_longest(old.tokens, new.tokens)):
+        if first != other:
             return step
     return None if old.ended == new.ended else len(old.tokens)
 
@@ -99,7 +99,7 @@ def parted_after(old: Answer, new: Answer) -> int | None:
 def side(choices: Choices, own: int | None, other: int | None) -> Side:
     """Return what the best tokens at a place say about two of them."""
     rated = {token: value for token, value in choices.items() if math.isfinite(value)}
-    found = rated.get(own) if own is not None else None
+    rating = rated.get(own) if own is not None else None
     if other is None or other in rated or len(rated) < 2:
-        return Side(found, rated.get(other) if other is not None else None)
-    return Side(found, min(rated.values()), bound=True)
+        return Side(rating, rated.get(other) if other is not None else None)
+    return Side(rating, min(rated.values()), bound=True)

@@ -96,14 +96,14 @@ class OpenAIServer:
 
     def answer(self, prompt: Prompt, length: int) -> Answer:
         """Return up to `length` greedy tokens; raise Refused, Unanswered, ConfigError without a tokenizer."""
-        found = self._completion(prompt, length)
-        written = found.logprobs or _LogProbs()
-        tokens = self._tokens(found, written)
+        choice = self._completion(prompt, length)
+        written = choice.logprobs or _LogProbs()
+        tokens = self._tokens(choice, written)
         best = [self._choices(each or {}) for each in written.top_logprobs or ()]
-        ended = found.finish_reason == "stop"
+        ended = choice.finish_reason == "stop"
         # With the token that ended it, where the server tells token ids (vLLM's, also without its text).
-        told = found.token_ids is not None or bool(written.tokens)
-        if ended and told and len(tokens) <= length and self._is_end(tokens):
+        has_tokens = choice.token_ids is not None or bool(written.tokens)
+        if ended and has_tokens and len(tokens) <= length and self._is_end(tokens):
             return Answer(tuple(tokens[:-1]), True, tokens[-1], tuple(best))
         return Answer(tuple(tokens[:length]), ended, None, tuple(best))
 
@@ -130,19 +130,19 @@ class OpenAIServer:
         }
         while True:
             try:
-                found = self._checked(_Completion, "POST", "completions", {**body, **self._wishes[0]})
+                answer = self._checked(_Completion, "POST", "completions", {**body, **self._wishes[0]})
                 break
             except _Unwanted as refused:
                 if len(self._wishes) == 1:
                     raise Refused(refused.what, where=refused.where, hint=refused.hint) from refused
                 self._wishes.pop(0)
-        if not found.choices:
+        if not answer.choices:
             raise Refused("there is no choice in the answer", where=self._url)
-        return found.choices[0]
+        return answer.choices[0]
 
-    def _tokens(self, found: _Choice, written: _LogProbs) -> list[int]:
-        if found.token_ids is not None:
-            return found.token_ids
+    def _tokens(self, choice: _Choice, written: _LogProbs) -> list[int]:
+        if choice.token_ids is not None:
+            return choice.token_ids
         named = [_numbered(each) for each in written.tokens or ()]
         numbers = [each for each in named if each is not None]
         if named and len(numbers) == len(named):
@@ -155,9 +155,9 @@ class OpenAIServer:
             )
         ids = [self._id(each) for each in written.tokens or ()]
         known = [each for each in ids if each is not None]
-        if ids and len(known) == len(ids) and self._tokenizer.decode(known) == found.text:
+        if ids and len(known) == len(ids) and self._tokenizer.decode(known) == choice.text:
             return known
-        return list(self._tokenizer.encode(found.text, add_special_tokens=False).ids)
+        return list(self._tokenizer.encode(choice.text, add_special_tokens=False).ids)
 
     def _is_end(self, tokens: Sequence[int]) -> bool:
         """Return whether the last token has no text of its own, as the one that ends an answer."""
@@ -166,12 +166,12 @@ class OpenAIServer:
         return self._tokenizer is None or not self._tokenizer.decode([tokens[-1]])
 
     def _choices(self, best: Mapping[str, float | None]) -> dict[int, float]:
-        found = {}
+        choices = {}
         for text, value in best.items():
             token = self._id(text)
             if token is not None and value is not None:
-                found[token] = value
-        return found
+                choices[token] = value
+        return choices
 
     def _id(self, text: str) -> int | None:
         """Return the token of a text, None where it is unknown, or several."""
@@ -198,10 +198,10 @@ class OpenAIServer:
         except (requests.RequestException, OSError) as broken:
             raise Unanswered(f"no answer: {terminal.printable(str(broken))[:300]}", where=url) from broken
         if answer.status_code != 200:
-            said = terminal.printable(content[:300].decode(errors="replace"))
+            excerpt = terminal.printable(content[:300].decode(errors="replace"))
             kind_of = _Unwanted if answer.status_code in (400, 422) else Refused
             raise kind_of(
-                f"answered {answer.status_code}: {said}", where=url, hint=_HINTS.get(answer.status_code)
+                f"answered {answer.status_code}: {excerpt}", where=url, hint=_HINTS.get(answer.status_code)
             )
         try:
             return bounded_json.model(kind, content, MAX_VALUES)
@@ -211,8 +211,8 @@ class OpenAIServer:
 
 def _numbered(text: str) -> int | None:
     """Return the number in token_id:N."""
-    found = _TOKEN_ID.fullmatch(text)
-    return int(found[1]) if found and int(found[1]) < _IDS else None
+    match = _TOKEN_ID.fullmatch(text)
+    return int(match[1]) if match and int(match[1]) < _IDS else None
 
 
 class _Unwanted(Refused):

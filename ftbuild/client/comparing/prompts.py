@@ -50,39 +50,39 @@ def read(file: Path, tokenizer: Tokenizer | None) -> list[Prompt]:
     on each line; any other file a text on each line. ConfigError, with the line, for what is neither, and for
     a file without prompts.
     """
-    found = []
+    prompts = []
     for number, line in enumerate(reading.read_text(file, most=MAX_BYTES).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{file}:{number}"
-        given = _parsed(line, where) if file.suffix == JSON_LINES else line.removesuffix("\r")
-        found.append(_prompt(given, tokenizer, where))
-        if len(found) > MAX_PROMPTS:
+        value = _parsed(line, where) if file.suffix == JSON_LINES else line.removesuffix("\r")
+        prompts.append(_prompt(value, tokenizer, where))
+        if len(prompts) > MAX_PROMPTS:
             raise ConfigError(f"more than {MAX_PROMPTS} prompts", where=where)
-    if not found:
+    if not prompts:
         raise ConfigError("there is no prompt in the file", where=str(file), hint="one a line")
-    return found
+    return prompts
 
 
 def _parsed(line: str, where: str) -> str | Sequence[int]:
     try:
-        given = bounded_json.adapted(_LINE, line.encode(), MAX_TOKENS + 1)
+        value = bounded_json.adapted(_LINE, line.encode(), MAX_TOKENS + 1)
     except bounded_json.Unfit as wrong:
         raise ConfigError(
             f"not a prompt: {wrong}",
             where=where,
             hint='each line is a text ("..."), token ids ([1, 2]), or {"prompt": ...} with either',
         ) from wrong
-    return given.prompt if isinstance(given, _Line) else given
+    return value.prompt if isinstance(value, _Line) else value
 
 
-def _prompt(given: str | Sequence[int], tokenizer: Tokenizer | None, where: str) -> Prompt:
-    if not isinstance(given, str):
-        return Prompt(tuple(given), None if tokenizer is None else tokenizer.decode(list(given)))
+def _prompt(value: str | Sequence[int], tokenizer: Tokenizer | None, where: str) -> Prompt:
+    if not isinstance(value, str):
+        return Prompt(tuple(value), None if tokenizer is None else tokenizer.decode(list(value)))
     if tokenizer is None:
         raise ConfigError(
             "a text needs the model's tokenizer", where=where, hint="--tokenizer DIR, or prompts of token ids"
         )
-    if ids := tokenizer.encode(given).ids:
-        return Prompt(tuple(ids), given)
+    if ids := tokenizer.encode(value).ids:
+        return Prompt(tuple(ids), value)
     raise ConfigError("the tokenizer makes no token of this text", where=where)

@@ -60,7 +60,7 @@ def headline(report: ComparisonReport) -> str:
 def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Section]:
     counts = report.counts
     meanings = {**MEANINGS, Outcome.TIE: f"{MEANINGS[Outcome.TIE]}: both tokens within {report.tie:g}"}
-    found = [
+    sections = [
         Section("Servers", (), ("", "Server"), list(report.titles.items())),
         Section(
             "Answers",
@@ -77,7 +77,7 @@ def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Se
         order = (Outcome.FAILED, Outcome.PARTED, Outcome.TIE)
         others.sort(key=lambda each: order.index(each.outcome(report.tie)))
         left = len(others) - most
-        found.append(
+        sections.append(
             Section(
                 "Where they part",
                 [
@@ -89,17 +89,17 @@ def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Se
             )
         )
     if report.latencies:
-        found.append(_speed(report))
+        sections.append(_speed(report))
     if notes := report.notes:
-        found.append(Section("Notes", notes))
-    return found
+        sections.append(Section("Notes", notes))
+    return sections
 
 
 def _row(each: Compared, tie: float, text: Text | None) -> tuple[str, ...]:
     first = (str(each.number), each.outcome(tie).value)
     if each.parting is None:
-        said = [terminal.printable(each.wrong.get(name, ""))[:200] for name in ("old", "new")]
-        return (*first, "", *said, "", "")
+        errors = [terminal.printable(each.wrong.get(name, ""))[:200] for name in ("old", "new")]
+        return (*first, "", *errors, "", "")
     assert each.old is not None
     assert each.new is not None
     step = each.parting.step

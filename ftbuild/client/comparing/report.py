@@ -61,8 +61,8 @@ class ComparisonReport:
     @property
     def counts(self) -> dict[Outcome, int]:
         """The number of prompts by outcome, also of those that none has."""
-        found = Counter(each.outcome(self.tie) for each in self.compared)
-        return {outcome: found[outcome] for outcome in Outcome}
+        by_outcome = Counter(each.outcome(self.tie) for each in self.compared)
+        return {outcome: by_outcome[outcome] for outcome in Outcome}
 
     @property
     def agreeing(self) -> float:

@@ -44,7 +44,7 @@ def run(
         tie=options.tie,
     )
     asking = _Asking(servers, options, result)
-    said = time.monotonic()
+    reported = time.monotonic()
     for number, prompt in enumerate(prompts, start=1):
         try:
             if number == 1:
@@ -53,8 +53,8 @@ def run(
         except _Away as away:
             result.broken = Broken(away.server, number, away.reason)
             break
-        if time.monotonic() - said > _PROGRESS_SECONDS:
-            said = time.monotonic()
+        if time.monotonic() - reported > _PROGRESS_SECONDS:
+            reported = time.monotonic()
             report(f"compared {number} of {len(prompts)} prompts")
     return result
 
@@ -80,22 +80,22 @@ class _Asking:
 
     def compare(self, number: int, prompt: Prompt) -> Compared:
         """Return the comparison of the answers to one prompt; raise _Away."""
-        found: dict[str, Answer | None] = dict.fromkeys(self.servers)
+        answers_by_server: dict[str, Answer | None] = dict.fromkeys(self.servers)
         wrong: dict[str, str] = {}
         for name in self.servers:
             answer, reason = self._answer(name, prompt)
-            found[name] = answer
+            answers_by_server[name] = answer
             if reason:
                 wrong[name] = reason
         for _ in range(1, self.options.requests):
             for name in self.servers:
                 again, reason = self._answer(name, prompt)
-                first = found[name]
+                first = answers_by_server[name]
                 if reason:
                     wrong[name] = reason
                 if first and again and answers.parted_after(first, again) is not None:
                     self.result.unstable[name].add(number)
-        old, new = found["old"], found["new"]
+        old, new = answers_by_server["old"], answers_by_server["new"]
         if old is None or new is None:
             return Compared(number, prompt, old, new, None, wrong)
         step = answers.parted_after(old, new)

@@ -60,15 +60,15 @@ def connected(
 ) -> Iterator[dict[str, Server]]:
     """Connect to servers by name; errors as `connect`, which also say the name. Ends the connections."""
     with contextlib.ExitStack() as stack:
-        found: dict[str, Server] = {}
+        servers: dict[str, Server] = {}
         for name, address in addresses.items():
             try:
-                found[name] = connect(address, models, tokenizer)
+                servers[name] = connect(address, models, tokenizer)
             except FtbuildError as wrong:
                 wrong.what = f"--{name}: {wrong.what}"
                 raise
-            stack.callback(found[name].close)
-        yield found
+            stack.callback(servers[name].close)
+        yield servers
 
 
 def connect(address: Address, models: ModelsConfig, tokenizer: Tokenizer | None) -> Server:

@@ -79,10 +79,10 @@ class TritonServer:
         encoders with decoders, which take no beginning of an answer, the sums of two greedy answers tell
         about the server's own token.
         """
-        found: Choices = {}
+        best_tokens: Choices = {}
         if self._tensors.repeats_prompt and self._schema.takes("beam_width"):
-            found = self._told(lambda: self._beams((*prompt.tokens, *answer.tokens[:step])))
-        return found or self._told(lambda: self._own(prompt.tokens, answer, step))
+            best_tokens = self._unless_refused(lambda: self._beams((*prompt.tokens, *answer.tokens[:step])))
+        return best_tokens or self._unless_refused(lambda: self._own(prompt.tokens, answer, step))
 
     def close(self) -> None:
         """End the connection."""
@@ -102,7 +102,7 @@ class TritonServer:
         return {own: known[1] - known[0]} if own is not None and len(known) == len(sums) else {}
 
     @staticmethod
-    def _told(ask: Callable[[], Choices]) -> Choices:
+    def _unless_refused(ask: Callable[[], Choices]) -> Choices:
         """Return what the server tells, nothing where it refuses to; Unanswered when it is away."""
         try:
             return ask()
@@ -115,8 +115,8 @@ class TritonServer:
         """Return the sum of the log-probabilities of a greedy answer, None if it is not told."""
         if length == 0:
             return 0.0
-        found = self._ask(prompt, length).get(tensors.LOG_PROB)
-        return None if found is None or not found.size else float(found.reshape(-1)[0])
+        sums = self._ask(prompt, length).get(tensors.LOG_PROB)
+        return None if sums is None or not sums.size else float(sums.reshape(-1)[0])
 
     def _ask(self, prompt: Tokens, length: int, beams: int | None = None) -> dict[str, tensors.Array]:
         extra = model_metadata.options(self._model, self._model.parameters, 1)
