@@ -29,7 +29,7 @@ _OF_PUBLISHING = (
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftbuild.matrix import Matrix
-    from ftbuild.nightly.builders import Wanted
+    from ftbuild.nightly.builders import BuilderRequest
 
 
 @command(needs={**dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")), "trust": ("from_", "objects")})
@@ -118,12 +118,12 @@ def _table(config: Config, selection: Selection) -> Matrix:
     )
 
 
-def _wanted(words: Sequence[str]) -> list[Wanted]:
+def _wanted(words: Sequence[str]) -> list[BuilderRequest]:
     """Return the builders that were asked for; ConfigError for one that is named twice, or odd."""
     from ftbuild.errors import ConfigError
-    from ftbuild.nightly.builders import Wanted
+    from ftbuild.nightly.builders import BuilderRequest
 
-    wanted: dict[str, Wanted] = {}
+    wanted: dict[str, BuilderRequest] = {}
     for word in words:
         name, given, jobs = word.partition("=")
         fits = jobs.isascii() and jobs.isdecimal() and not Range(1, MAX_JOBS).complaint(int(jobs))
@@ -133,5 +133,5 @@ def _wanted(words: Sequence[str]) -> list[Wanted]:
             )
         if name in wanted:
             raise ConfigError(f"--builder names {quoted(name)} twice", hint="name each builder once")
-        wanted[name] = Wanted(name, int(jobs) if given else None)
+        wanted[name] = BuilderRequest(name, int(jobs) if given else None)
     return list(wanted.values())

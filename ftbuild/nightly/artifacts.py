@@ -30,18 +30,18 @@ _ERROR_LINES = 8
 def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
     """Return the images of a cell by kind, with the tags under which they were published."""
     published: Mapping[str, Mapping[str, str]] = _read(folder / RECORD)
-    found = {}
+    images_by_product = {}
     for product in PRODUCTS:
         image = daemon.image(client, plan.tag(product))
         tags = published.get(product) or {}
         if image is not None or tags:
-            found[product] = Image(
+            images_by_product[product] = Image(
                 str(image.id) if image else "",
                 int(image.attrs["Size"]) if image else 0,
                 tags.get("reference", ""),
                 tags.get("digest", ""),
             )
-    return found
+    return images_by_product
 
 
 def patches(plan: Plan) -> tuple[Patch, ...]:
@@ -51,14 +51,14 @@ def patches(plan: Plan) -> tuple[Patch, ...]:
 
 def compiles(plan: Plan, folder: Path) -> dict[str, tuple[Unit, ...]]:
     """Return the compiled units of each build tree; a tree that was not compiled is left out."""
-    found = {tree.name: _units(folder / "info" / tree.name) for tree in plan.trees}
-    return {name: units for name, units in found.items() if units}
+    units_by_tree = {tree.name: _units(folder / "info" / tree.name) for tree in plan.trees}
+    return {name: units for name, units in units_by_tree.items() if units}
 
 
 def figures(folder: Path) -> Mapping[str, Mapping[str, float]]:
     """Return the figures that the smoke test measured, by variant."""
-    found = _smoke_record(folder)
-    return found.figures if found else {}
+    record = _smoke_record(folder)
+    return record.figures if record else {}
 
 
 def tail(log: Path) -> tuple[str, ...]:
@@ -86,8 +86,8 @@ def _last_message(lines: Sequence[str]) -> str:
 
 def _failed_checks(folder: Path) -> str:
     """Return the names of the failed checks in the smoke test's record, with the hint of the first."""
-    found = _smoke_record(folder)
-    failed = [f for f in found.findings if f.state is CheckState.FAIL] if found else []
+    record = _smoke_record(folder)
+    failed = [f for f in record.findings if f.state is CheckState.FAIL] if record else []
     hints = {f"{f.check} ({f.image})": f.hint for f in failed}
     advice = [f"  next:  {hint}" for hint in hints.values() if hint][:1]
     return "\n".join([f"failed: {', '.join(hints)}", *advice]) if hints else ""
@@ -103,13 +103,13 @@ def _smoke_record(folder: Path) -> records.Record | None:
 
 def _units(info: Path) -> tuple[Unit, ...]:
     """Return ninja's edges, without the time that they waited for a slot (dockerfiles/steps/slot.py)."""
-    found = ninja.units("\n".join(_lines(info / "ninja_log")))
+    units = ninja.units("\n".join(_lines(info / "ninja_log")))
     try:
         ran = _slots(_lines(info / "slots.tsv"), int((info / "started").read_text()))
     except (OSError, ValueError):
-        return found
+        return units
     return tuple(
-        replace(u, start=ran[u.output][0], end=ran[u.output][1]) if u.output in ran else u for u in found
+        replace(u, start=ran[u.output][0], end=ran[u.output][1]) if u.output in ran else u for u in units
     )
 
 
@@ -128,7 +128,7 @@ def _lines(log: Path) -> list[str]:
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = json.loads(file.read_text())
-        return found
+        record: dict[str, Any] = json.loads(file.read_text())
+        return record
     except (OSError, ValueError):
         return {}

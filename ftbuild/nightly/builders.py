@@ -16,7 +16,7 @@ from ftbuild.text.units import GIB
 
 
 @dataclass(frozen=True)
-class Wanted:
+class BuilderRequest:
     """A builder as it was asked for; `jobs` None: as many as its machine has room for."""
 
     name: str
@@ -67,7 +67,7 @@ class Share:
 
 
 def shares(
-    wanted: Sequence[Wanted],
+    requested: Sequence[BuilderRequest],
     info: Mapping[str, Any],
     jobs: int | None = None,
     cells: int | None = None,
@@ -79,21 +79,21 @@ def shares(
     Raises HostError if one does not exist or does not answer; ConfigError if two are the same engine, if the
     size of one is unknown, or if the images of one cannot come here for want of a registry.
     """
-    if not wanted:
+    if not requested:
         machine = builders.Machine(int(info["NCPU"]), int(info["MemTotal"]))
         share = budget.for_machine(machine.cores, machine.memory_bytes, jobs, cells)
         return (Share(share, machine=machine),)
-    found = [(asked, builders.find(asked.name, start=True)) for asked in wanted]
-    _require_different(builder for _, builder in found)
+    pairs = [(each, builders.find(each.name, start=True)) for each in requested]
+    _require_different(builder for _, builder in pairs)
     return tuple(
-        _share(builder, asked.jobs or jobs, cells, str(info["ID"]), registry) for asked, builder in found
+        _share(builder, each.jobs or jobs, cells, str(info["ID"]), registry) for each, builder in pairs
     )
 
 
-def _require_different(found: Iterator[builders.Builder]) -> None:
+def _require_different(all_builders: Iterator[builders.Builder]) -> None:
     """Raise ConfigError if two builders would compile on one engine, each with the jobs of all of it."""
     names: dict[str, str] = {}
-    for builder in found:
+    for builder in all_builders:
         other = names.setdefault(builder.engine or builder.name, builder.name)
         if other != builder.name:
             raise ConfigError(

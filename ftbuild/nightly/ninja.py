@@ -34,16 +34,16 @@ def units(log: str) -> tuple[Unit, ...]:
     for line in _last_run(_lines(log)):
         edges.setdefault((line.start, line.end, line.command), line)
     first = min((line.start for line in edges.values()), default=0)
-    found = [Unit((e.start - first) / 1000, (e.end - first) / 1000, e.output) for e in edges.values()]
-    return tuple(sorted(found, key=lambda unit: (unit.start, unit.end)))
+    edges_run = [Unit((e.start - first) / 1000, (e.end - first) / 1000, e.output) for e in edges.values()]
+    return tuple(sorted(edges_run, key=lambda unit: (unit.start, unit.end)))
 
 
-def slots(found: Sequence[Unit]) -> list[int]:
+def slots(units: Sequence[Unit]) -> list[int]:
     """Return the job of each unit, from 0, if the lowest free job always takes the next unit."""
     free_at: list[float] = []
-    lanes = [0] * len(found)
-    for index in sorted(range(len(found)), key=lambda i: (found[i].start, found[i].end)):
-        unit = found[index]
+    lanes = [0] * len(units)
+    for index in sorted(range(len(units)), key=lambda i: (units[i].start, units[i].end)):
+        unit = units[index]
         lane = next((n for n, end in enumerate(free_at) if end <= unit.start), len(free_at))
         free_at[lane : lane + 1] = [unit.end]
         lanes[index] = lane

@@ -74,7 +74,7 @@ def _text(run: NightlyRun) -> str:
     symbol = "✓" if run.is_good else "✗"
     counts = ", ".join(text for shown, text in wording.tally(run) if shown != _EXCLUDED)
     trouble = [_failed(cell) for cell in wording.troubled(run)]
-    found = wording.findings(run)
+    findings = wording.findings(run)
     more = [f"and {len(trouble) - _LISTED_CELLS} more"] if len(trouble) > _LISTED_CELLS else []
     return "\n".join(
         [
@@ -83,7 +83,7 @@ def _text(run: NightlyRun) -> str:
             *(_escape(f"• {t['cell']} ({t['reason']}): {t['detail']}") for t in trouble[:_LISTED_CELLS]),
             *more,
             *(_escape(f"• builder {b.name}: {first_line(wording.fate(b))}") for b in run.lost),
-            *(_escape(f"• audit: {f.check}: {first_line(f.detail)}") for f in found[:_LISTED_CELLS]),
+            *(_escape(f"• audit: {f.check}: {first_line(f.detail)}") for f in findings[:_LISTED_CELLS]),
         ]
     )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ftbuild.config.schema import Config
 from ftbuild.matrix import Matrix
-from ftbuild.nightly.builders import Wanted
+from ftbuild.nightly.builders import BuilderRequest
 from ftbuild.plan import Revision
 from ftbuild.publishing.substitution import Substitutes
 
@@ -54,7 +54,7 @@ class NightlyOptions:
     force: bool = False
     notify: str | None = None
     ca: Path | None = None
-    builders: Sequence[Wanted] = ()
+    builders: Sequence[BuilderRequest] = ()
     taking: Sequence[str] = ()
     substitutes: Substitutes | None = None
     publish_objects: bool = False

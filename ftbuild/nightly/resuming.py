@@ -30,8 +30,8 @@ class Left:
 
 def last(work: Path) -> tuple[Path, NightlyRun]:
     """Return folder and record of the run to resume; ConfigError without one that can be read."""
-    found = history.last(work)
-    if found is None:
+    last_run = history.last(work)
+    if last_run is None:
         folders = history.folders(work)
         raise ConfigError(
             "the record of the last nightly run cannot be read"
@@ -40,7 +40,7 @@ def last(work: Path) -> tuple[Path, NightlyRun]:
             where=str(folders[-1] / record.FILE if folders else work / history.FOLDER),
             hint=_ANEW,
         )
-    return found
+    return last_run
 
 
 def configuration(work: Path, root: Path, named: Path | None) -> Path | None:
@@ -70,16 +70,16 @@ def left(config: Config, run: NightlyRun, chosen: Matrix | None, report: Reporte
     cells, excluded = [], []
     for entry in run.cells:
         try:
-            found = matrix.entry(config, entry.triton, entry.sms, entry.base)
+            entry_now = matrix.entry(config, entry.triton, entry.sms, entry.base)
         except ConfigError as gone:
             report(f"[{entry.cell}] stays as it was: {gone.what}")
             continue
-        if isinstance(found, Cell):
-            cells.append(found)
+        if isinstance(entry_now, Cell):
+            cells.append(entry_now)
         elif entry.reason is Reason.EXCLUDED:
-            excluded.append(found)
+            excluded.append(entry_now)
         else:
-            report(f"[{entry.cell}] stays as it was: {'; '.join(found.reasons)}")
+            report(f"[{entry.cell}] stays as it was: {'; '.join(entry_now.reasons)}")
     if chosen is not None:
         cells = [cell for cell in cells if cell in chosen.cells]
         excluded = [cell for cell in excluded if cell in chosen.excluded]

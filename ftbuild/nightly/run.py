@@ -162,7 +162,7 @@ def _registry(options: NightlyOptions) -> str:
 def _recorded_options(request: Request, options: NightlyOptions) -> list[str]:
     """Return the options for the report, without the webhook's URL, which is a secret."""
     typed = [*request.selected, "--config", str(request.config.folder)]
-    typed += [word for wanted in options.builders for word in ("--builder", str(wanted))]
+    typed += [word for builder in options.builders for word in ("--builder", str(builder))]
     typed += options.taking
     return typed + (["--registry", options.registry] if options.registry else [])
 
@@ -218,7 +218,7 @@ def passed_before(plans: Sequence[Plan], run: NightlyRun) -> dict[str, CellRecor
 
     One that it left alone, as a registry had it, has not passed for any other registry.
     """
-    keys = {found.cell.id: found.key for found in plans}
+    keys = {plan.cell.id: plan.key for plan in plans}
     return {
         record.cell: record
         for record in run.cells
@@ -285,23 +285,23 @@ def _without_base(
     """
     failed: dict[str, CellRecord] = {}
     problems: dict[str, FtbuildError | None] = {}
-    for found in plans:
-        name = found.base.serving
+    for plan in plans:
+        name = plan.base.serving
         if name not in problems:
             try:
                 if substitutes:
-                    bases.take(substitutes, client, found, request.cache, to_stderr)
-                base.ensure(client, found, host, request.work, request.cache, report=to_stderr)
+                    bases.take(substitutes, client, plan, request.cache, to_stderr)
+                base.ensure(client, plan, host, request.work, request.cache, report=to_stderr)
                 if stage:
-                    from_builder.push_base(stage, found, report=to_stderr)
+                    from_builder.push_base(stage, plan, report=to_stderr)
                 problems[name] = None
             except FtbuildError as failure:
-                to_stderr(f"base {found.base.name}: {failure}")
+                to_stderr(f"base {plan.base.name}: {failure}")
                 problems[name] = failure
         if problem := problems[name]:
             state, reason = outcome(problem.exit_code)
-            record = blank(found, state, reason, f"base {found.base.name}: {problem}")
-            failed[found.cell.id] = replace(record, exit_code=problem.exit_code)
+            record = blank(plan, state, reason, f"base {plan.base.name}: {problem}")
+            failed[plan.cell.id] = replace(record, exit_code=problem.exit_code)
     return failed
 
 

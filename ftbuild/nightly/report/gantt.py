@@ -139,8 +139,8 @@ def of_compile(units: Sequence[Unit], heaviest: int = 10) -> Compile:
 
 def name(output: str) -> str:
     """Return source and target of an output if CMake's folders name them, else its file name."""
-    found = _OBJECT.match(output)
-    return f"{found['source']} ({found['target']})" if found else output.rpartition("/")[2]
+    match = _OBJECT.match(output)
+    return f"{match['source']} ({match['target']})" if match else output.rpartition("/")[2]
 
 
 def kind(output: str) -> str:

@@ -43,6 +43,6 @@ def anchor(cell: str) -> str:
 def _grid(run: NightlyRun, base: str) -> Grid:
     cells = {(cell.triton, cell.sms): cell for cell in run.cells if cell.base == base}
     releases = sorted({release for release, _ in cells})
-    sets = sorted({found for _, found in cells}, key=lambda found: (len(found), found))
-    rows = (Row(release, tuple(cells.get((release, found)) for found in sets)) for release in releases)
-    return Grid(base, tuple("+".join(map(str, found)) for found in sets), tuple(rows))
+    sets = sorted({sms for _, sms in cells}, key=lambda sms: (len(sms), sms))
+    rows = (Row(release, tuple(cells.get((release, sms)) for sms in sets)) for release in releases)
+    return Grid(base, tuple("+".join(map(str, sms)) for sms in sets), tuple(rows))

@@ -116,10 +116,10 @@ def linked(text: str) -> Markup:
     from markupsafe import Markup
 
     parts, at = [], 0
-    for found in _URL.finditer(text):
-        link = Markup('<a href="{0}" rel="noreferrer noopener">{0}</a>').format(found[0])
-        parts += [Markup.escape(text[at : found.start()]), link]
-        at = found.end()
+    for match in _URL.finditer(text):
+        link = Markup('<a href="{0}" rel="noreferrer noopener">{0}</a>').format(match[0])
+        parts += [Markup.escape(text[at : match.start()]), link]
+        at = match.end()
     return Markup().join([*parts, text[at:]])
 
 

@@ -22,7 +22,7 @@ from ftbuild.gates.report import SMOKE, GateReport
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.nightly import artifacts, history, notify
-from ftbuild.nightly.builders import Wanted
+from ftbuild.nightly.builders import BuilderRequest
 from ftbuild.nightly.record import Image, NightlyRun, PastRun, Patch, Reason, State, Unit, read
 from ftbuild.nightly.report import write
 from ftbuild.plan import Plan
@@ -111,7 +111,7 @@ def test_a_base_is_built_once_and_its_failure_told_in_each_cell(
         raise HostError("no network")
 
     monkeypatch.setattr(bases, "ensure", ensure)
-    done = night.run(ca=Path("/ca.pem"), builders=[Wanted("far")])
+    done = night.run(ca=Path("/ca.pem"), builders=[BuilderRequest("far")])
     assert asked == [(4, Path("/ca.pem"), None, "plain", night.work, night.work / "cache")]
     assert "base open: no network" in capsys.readouterr().err
     for record in done.cells:

@@ -14,7 +14,7 @@ from ftbuild.errors import ConfigError, HostError
 from ftbuild.host import shell
 from ftbuild.nightly import notify, watch
 from ftbuild.nightly import run as nightly_run
-from ftbuild.nightly.builders import Wanted
+from ftbuild.nightly.builders import BuilderRequest
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State, read
 from ftbuild.nightly.report import markdown, page
 from ftbuild.nightly.request import NightlyOptions, Request
@@ -24,7 +24,7 @@ from testing.waiting import until
 from tests.unit.nightly.conftest import CELLS, HERE, REVISION, Night
 
 PASSED = (State.PASSED, Reason.NONE)
-TWO = (Wanted("near"), Wanted("far"))
+TWO = (BuilderRequest("near"), BuilderRequest("far"))
 
 
 def outcomes(run: NightlyRun) -> dict[str, tuple[State, Reason]]:
@@ -43,7 +43,7 @@ def lost(run: NightlyRun) -> dict[str, str]:
 
 
 def test_each_builder_has_the_jobs_of_its_own_machine(night: Night) -> None:
-    done = night.run(builders=[Wanted("near"), Wanted("far", 7)], jobs=None, parallel=None)
+    done = night.run(builders=[BuilderRequest("near"), BuilderRequest("far", 7)], jobs=None, parallel=None)
     near, far = done.builders
     # 12 GiB of memory, 3 for each job.
     assert (near.jobs, near.cores, near.memory_bytes, near.cells) == (4, 8, 12 << 30, 2)
@@ -61,7 +61,7 @@ def test_a_night_over_builders_publishes_every_cell_once(night: Night) -> None:
 
 
 def test_a_builder_that_is_this_engine_pushes_nothing(night: Night) -> None:
-    night.run(builders=[Wanted("default")])
+    night.run(builders=[BuilderRequest("default")])
     build = night.commands.lines[0]
     assert build[-2:] == ["--builder", "default"]
     assert night.commands.bases == []
@@ -69,19 +69,19 @@ def test_a_builder_that_is_this_engine_pushes_nothing(night: Night) -> None:
 
 def test_two_names_of_one_engine_are_refused(night: Night) -> None:
     with pytest.raises(ConfigError, match="the builders same1 and same2 are the same engine"):
-        night.run(builders=[Wanted("same1"), Wanted("same2")])
+        night.run(builders=[BuilderRequest("same1"), BuilderRequest("same2")])
 
 
 def test_the_images_of_another_engine_need_a_registry(night: Night) -> None:
     with pytest.raises(ConfigError, match="builder far is another engine"):
-        night.run(builders=[Wanted("far")], registry=None)
+        night.run(builders=[BuilderRequest("far")], registry=None)
 
 
 def test_a_machine_of_unknown_size_needs_a_number_of_jobs(night: Night) -> None:
     with pytest.raises(ConfigError, match="kubernetes does not tell") as refused:
-        night.run(builders=[Wanted("pod")], jobs=None)
+        night.run(builders=[BuilderRequest("pod")], jobs=None)
     assert refused.value.hint == "--builder pod=JOBS"
-    (pod,) = night.run(builders=[Wanted("pod", 5)], jobs=None).builders
+    (pod,) = night.run(builders=[BuilderRequest("pod", 5)], jobs=None).builders
     assert (pod.jobs, pod.cores) == (5, None)
 
 
@@ -113,7 +113,7 @@ def test_odd_builders_are_refused(words: Sequence[str], message: str) -> None:
 
 
 def test_builders_are_wanted_with_and_without_jobs() -> None:
-    assert command._wanted(["a", "b=12"]) == [Wanted("a"), Wanted("b", 12)]
+    assert command._wanted(["a", "b=12"]) == [BuilderRequest("a"), BuilderRequest("b", 12)]
 
 
 # Losses
@@ -174,7 +174,7 @@ def test_a_cell_that_no_builder_survives_does_not_take_all_of_them(night: Night)
     night.selected = ("22.12-sm80",)
     names = ["a", "b", "c", "d"]
     night.commands.vanish = dict.fromkeys(names, 1)
-    done = night.run(builders=[Wanted(name) for name in names])
+    done = night.run(builders=[BuilderRequest(name) for name in names])
     (record,) = done.cells
     assert (record.state, record.reason, record.exit_code) == (State.ERROR, Reason.MACHINE, 4)
     assert "were lost while they built it" in record.detail

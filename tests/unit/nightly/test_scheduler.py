@@ -20,7 +20,7 @@ from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
 from ftbuild.nightly import history, notify, record, resuming, scheduler
 from ftbuild.nightly import run as nightly_run
-from ftbuild.nightly.builders import Wanted
+from ftbuild.nightly.builders import BuilderRequest
 from ftbuild.nightly.cell import ROOT
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason, State
 from ftbuild.nightly.report import wording
@@ -62,7 +62,7 @@ def test_a_cell_is_built_tested_and_published(night: Night) -> None:
 
 
 def test_a_command_gets_the_options_of_its_cell(night: Night) -> None:
-    far = [Wanted("far")]
+    far = [BuilderRequest("far")]
     night.run(
         stage="waiting", sign_log=False, force=True, allow_unsmoked=True, ca=Path("/ca.pem"), builders=far
     )
