@@ -9,24 +9,24 @@ from ftbuild.ci.options import MARK
 from ftbuild.errors import ConfigError
 
 
-def differences(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> list[str]:
+def differences(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> list[str]:
     """Return the paths that differ from `wanted`, each with the reason.
 
     `owned` are the paths of all variants: a file of ours that this variant lacks is left over.
     """
-    found = []
-    for path, text in wanted.items():
+    differing = []
+    for path, text in rendered.items():
         file = folder / path
         if not file.is_file():
-            found.append(f"{path} is missing")
+            differing.append(f"{path} is missing")
         elif file.read_text(encoding="utf-8") != text:
-            found.append(f"{path} is out of date")
-    return found + [f"{path} is left over" for path in _leftover(folder, wanted, owned)]
+            differing.append(f"{path} is out of date")
+    return differing + [f"{path} is left over" for path in _leftover(folder, rendered, owned)]
 
 
-def require_up_to_date(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> None:
+def require_up_to_date(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> None:
     """Raise ConfigError with the names of all files that differ from what would be written now."""
-    if stale := differences(folder, wanted, owned):
+    if stale := differences(folder, rendered, owned):
         raise ConfigError(
             f"CI files differ from the configuration: {', '.join(stale)}",
             where=str(folder),
@@ -34,25 +34,25 @@ def require_up_to_date(folder: Path, wanted: Mapping[str, str], owned: Iterable[
         )
 
 
-def write(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> None:
+def write(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> None:
     """Write `wanted` and remove leftovers; raise ConfigError for a file that ftbuild did not write."""
-    for path in wanted:
+    for path in rendered:
         if (folder / path).is_file() and not _is_ours(folder / path):
             raise ConfigError(
                 f"{path} was not written by invoke dev.ci",
                 where=str(folder / path),
                 hint="move it away, or print the generated file with --dry-run and copy what you need",
             )
-    for path, text in wanted.items():
+    for path, text in rendered.items():
         file = folder / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-    for path in _leftover(folder, wanted, owned):
+    for path in _leftover(folder, rendered, owned):
         (folder / path).unlink()
 
 
-def _leftover(folder: Path, wanted: Mapping[str, str], owned: Iterable[str]) -> list[str]:
-    return [path for path in owned if path not in wanted and _is_ours(folder / path)]
+def _leftover(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> list[str]:
+    return [path for path in owned if path not in rendered and _is_ours(folder / path)]
 
 
 def _is_ours(file: Path) -> bool:

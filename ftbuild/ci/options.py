@@ -57,7 +57,7 @@ class Options:
 
     def header(self, system: str, *about: str) -> str:
         """Return comment lines for the top of a file: the command that writes it, and its purpose."""
-        given = {
+        values = {
             "--registry": self.registry,
             "--cpu-runner": ",".join(self.cpu),
             "--gpu-runner": ",".join(self.gpu),
@@ -65,7 +65,7 @@ class Options:
             "--cron": self.cron if self.cron != CRON else "",
             "--config": self.config,
         }
-        words = [word for option, value in given.items() if value for word in (option, value)]
+        words = [word for option, value in values.items() if value for word in (option, value)]
         variant = ["--one-host"] if self.one_host else []
         variant += ["--sign-keyless"] if self.keyless else []
         variant += [word for key in self.trusted for word in ("--trust", key)]

@@ -30,12 +30,12 @@ def _row(plan: Plan, folder: Path) -> tuple[str, ...]:
 def _ended(plan: Plan, folder: Path, gate: Gate) -> str:
     """Return `passed`, the failed checks, or why there is no result; then nothing was published."""
     try:
-        found = records.read(gate, folder)
-        if found is None:
+        record = records.read(gate, folder)
+        if record is None:
             return "**no record**"
-        problem = evidence.against(found, gate, plan)
+        problem = evidence.against(record, gate, plan)
     except FtbuildError as unusable:
         return f"**no result**: {unusable.what}"
     if problem is None:
         return "passed"
-    return f"**failed**: {', '.join(found.failed)}" if found.failed else f"**no result**: {problem}"
+    return f"**failed**: {', '.join(record.failed)}" if record.failed else f"**no result**: {problem}"

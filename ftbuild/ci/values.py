@@ -34,10 +34,10 @@ def labels(option: str, text: str | None) -> tuple[str, ...]:
     """Return the labels of runners in a list with commas; none for None."""
     if text is None:
         return ()
-    found = tuple(label.strip() for label in plain(option, text).split(","))
-    if not all(found):
+    names = tuple(label.strip() for label in plain(option, text).split(","))
+    if not all(names):
         raise ConfigError(f"{option}: {text!r} has an empty label", hint="labels with one comma between them")
-    return found
+    return names
 
 
 def cron(option: str, text: str) -> str:
@@ -57,12 +57,12 @@ def cron(option: str, text: str) -> str:
     return text
 
 
-def words(given: Iterable[str]) -> tuple[str, ...]:
+def words(selection: Iterable[str]) -> tuple[str, ...]:
     """Return the words of a selection: each option followed by its value."""
-    found = tuple(given)
-    for option, value in zip(found[::2], found[1::2], strict=True):
+    option_words = tuple(selection)
+    for option, value in zip(option_words[::2], option_words[1::2], strict=True):
         plain(option, value)
-    return found
+    return option_words
 
 
 def _is_item(text: str, numbers: range, names: Mapping[str, int]) -> bool:

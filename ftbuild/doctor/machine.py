@@ -66,16 +66,16 @@ def checks(config: Config, work: Path) -> list[CheckResult]:
     ]
 
 
-def exit_code(found: Iterable[CheckResult]) -> int:
+def exit_code(checks: Iterable[CheckResult]) -> int:
     """Return HostError's code when a check failed, else 0."""
-    return HostError.exit_code if results.failed(found) else 0
+    return HostError.exit_code if results.failed(checks) else 0
 
 
-def render(found: Sequence[CheckResult], output: str) -> str:
+def render(checks: Sequence[CheckResult], output: str) -> str:
     """Return the checks as a table (`human`), or as a JSON list of name, state, found and hint (`json`)."""
     if output != "json":
-        return results.render(found)
-    records = [{"name": r.check, "state": r.state.value, "found": r.detail, "hint": r.hint} for r in found]
+        return results.render(checks)
+    records = [{"name": r.check, "state": r.state.value, "found": r.detail, "hint": r.hint} for r in checks]
     return json.dumps(records, indent=2)
 
 
@@ -102,35 +102,35 @@ def python_version(version: tuple[int, ...]) -> CheckResult:
 
 def git_version(text: str) -> CheckResult:
     """Check the output of `git --version` for a git that can fetch the sources."""
-    wanted = f"git {'.'.join(map(str, OLDEST_GIT))} or later is needed"
+    needed = f"git {'.'.join(map(str, OLDEST_GIT))} or later is needed"
     numbers = re.search(r"(\d+)\.(\d+)[\w.]*", text)
     if numbers is None:
-        return CheckResult("git", State.WARN, f"unknown version: {text}", wanted)
+        return CheckResult("git", State.WARN, f"unknown version: {text}", needed)
     if tuple(map(int, numbers.groups())) < OLDEST_GIT:
-        return CheckResult("git", State.FAIL, numbers[0], wanted)
+        return CheckResult("git", State.FAIL, numbers[0], needed)
     return CheckResult("git", State.OK, numbers[0])
 
 
 def storage(info: EngineInfo) -> CheckResult:
     """Check the engine of that `docker info`: its version and storage driver."""
     driver = str(info.get("Driver", "unknown"))
-    found = f"{info.get('ServerVersion', 'unknown version')}, storage driver {driver}"
+    text = f"{info.get('ServerVersion', 'unknown version')}, storage driver {driver}"
     if driver == "vfs":
         hint = "vfs copies every layer, which costs time and disk: put the engine's data on ext4 or xfs"
-        return CheckResult("engine", State.WARN, found, hint)
-    return CheckResult("engine", State.OK, found)
+        return CheckResult("engine", State.WARN, text, hint)
+    return CheckResult("engine", State.OK, text)
 
 
 def build_cache(keeps: int) -> CheckResult:
     """Check that a builder that keeps so many bytes keeps what makes the next build fast."""
-    found = f"{keeps / GIB:.0f} GiB are kept"
+    text = f"{keeps / GIB:.0f} GiB are kept"
     if keeps >= builds.CACHE_BYTES:
-        return CheckResult("build cache", State.OK, found)
+        return CheckResult("build cache", State.OK, text)
     hint = (
         f"builds want {builds.CACHE_BYTES / GIB:.0f} GiB, or compiled objects are removed, too: "
         '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}} in /etc/docker/daemon.json'
     )
-    return CheckResult("build cache", State.WARN, found, hint)
+    return CheckResult("build cache", State.WARN, text, hint)
 
 
 def bridge(name: str, assigned: int) -> CheckResult:
@@ -142,31 +142,31 @@ def bridge(name: str, assigned: int) -> CheckResult:
     """
     if assigned == CHOSEN_ADDRESS:
         return CheckResult("network", State.OK, f"bridge {name}")
-    found = f"the hardware address of bridge {name} changes as containers come and go"
+    text = f"the hardware address of bridge {name} changes as containers come and go"
     hint = (
         "steps of a build lose their connections (CCACHE_REMOTE_STORAGE): "
         f"`ip link set dev {name} address 02:42:ac:11:00:01` keeps it"
     )
-    return CheckResult("network", State.WARN, found, hint)
+    return CheckResult("network", State.WARN, text, hint)
 
 
 def memory(cores: int, memory_bytes: int) -> CheckResult:
     """Check cores and memory of the engine's machine, which decide the number of compile jobs."""
     jobs = cmake.jobs(cores, memory_bytes)
-    found = f"{cores} cores, {memory_bytes / GIB:.1f} GiB: {jobs} compile jobs at a time"
+    text = f"{cores} cores, {memory_bytes / GIB:.1f} GiB: {jobs} compile jobs at a time"
     per_job = f"one job of the real sources takes up to {cmake.MEMORY_PER_JOB_BYTES / GIB:.0f} GiB"
     if memory_bytes < cmake.MEMORY_PER_JOB_BYTES:
         return CheckResult(
-            "cpu, memory", State.WARN, found, f"{per_job}: add memory, or the compiler may be killed"
+            "cpu, memory", State.WARN, text, f"{per_job}: add memory, or the compiler may be killed"
         )
     if jobs < cores:
-        return CheckResult("cpu, memory", State.WARN, found, f"{per_job}: more memory would use all cores")
-    return CheckResult("cpu, memory", State.OK, found)
+        return CheckResult("cpu, memory", State.WARN, text, f"{per_job}: more memory would use all cores")
+    return CheckResult("cpu, memory", State.OK, text)
 
 
 def gpus(config: Config, installed: Iterable[Installed]) -> list[CheckResult]:
     """Check for each GPU what it can run."""
-    found = []
+    checks = []
     for device in installed:
         text = f"{device.name}, {device.sm.code}, driver {device.driver}"
         late = [
@@ -175,20 +175,20 @@ def gpus(config: Config, installed: Iterable[Installed]) -> list[CheckResult]:
             if Version(device.driver) < Version(driver)
         ]
         if device.sm not in config.matrix.sms:
-            found.append(
+            checks.append(
                 CheckResult(
                     "gpu", State.WARN, text, "no image is built for this SM: invoke matrix lists them"
                 )
             )
         elif late:
-            found.append(
+            checks.append(
                 CheckResult(
                     "gpu", State.WARN, text, f"the driver is too old for {', '.join(late)}: update it"
                 )
             )
         else:
-            found.append(CheckResult("gpu", State.OK, text))
-    return found
+            checks.append(CheckResult("gpu", State.OK, text))
+    return checks
 
 
 def _drivers(config: Config) -> dict[str, str]:
@@ -248,9 +248,9 @@ def _engine_info() -> EngineInfo:
     return info
 
 
-def _engine(asked: Future[EngineInfo]) -> tuple[CheckResult, EngineInfo]:
+def _engine(future: Future[EngineInfo]) -> tuple[CheckResult, EngineInfo]:
     try:
-        info = asked.result(network.PATIENCE_SECONDS)
+        info = future.result(network.PATIENCE_SECONDS)
     except TimeoutError:
         where = redact(os.environ.get("DOCKER_HOST", "the local engine"))
         hint = "restart the engine, or correct DOCKER_HOST"
@@ -301,14 +301,14 @@ def _disks(work: Path, info: EngineInfo) -> Iterator[CheckResult]:
 def disk(name: str, folder: Path, wanted_bytes: int) -> CheckResult:
     """Fail when not even one cell fits, warn when it fits only without its base."""
     free = free_bytes(folder)
-    found = f"{free / GIB:.0f} GiB free at {nearest(folder)}"
+    text = f"{free / GIB:.0f} GiB free at {nearest(folder)}"
     if free >= wanted_bytes:
-        return CheckResult(name, State.OK, found)
+        return CheckResult(name, State.OK, text)
     hint = (
         f"a first build wants {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
         "FTBUILD_WORK moves our folder, data-root in /etc/docker/daemon.json the engine's"
     )
-    return CheckResult(name, State.FAIL if free < builds.CELL_BYTES else State.WARN, found, hint)
+    return CheckResult(name, State.FAIL if free < builds.CELL_BYTES else State.WARN, text, hint)
 
 
 def _size(info: EngineInfo) -> tuple[int, int]:
@@ -320,11 +320,11 @@ def _size(info: EngineInfo) -> tuple[int, int]:
 
 def _gpus(config: Config, info: EngineInfo) -> Iterator[CheckResult]:
     try:
-        found = gpu.installed()
+        installed = gpu.installed()
     except FtbuildError:
         yield no_gpu([str(node) for node in Path("/dev").glob("nvidia[0-9]*")])
         return
-    yield from gpus(config, found)
+    yield from gpus(config, installed)
     if info:
         specs = (spec for place in info.get("CDISpecDirs") or () for spec in Path(place).glob("*nvidia*"))
         yield gpu_in_containers(info, [str(spec) for spec in specs])
@@ -339,5 +339,5 @@ def no_gpu(nodes: Sequence[str]) -> CheckResult:
 
 
 def _failed(name: str, error: FtbuildError) -> CheckResult:
-    found = f"{error.what} ({error.where})" if error.where else error.what
-    return CheckResult(name, State.FAIL, found, error.hint or "")
+    text = f"{error.what} ({error.where})" if error.where else error.what
+    return CheckResult(name, State.FAIL, text, error.hint or "")

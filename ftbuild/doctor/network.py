@@ -52,10 +52,10 @@ class Probe:
 
 def endpoints(config: Config) -> list[Endpoint]:
     """Return the endpoints that builds of this configuration use, each once."""
-    found: dict[str, Endpoint] = {}
+    by_address: dict[str, Endpoint] = {}
     for target in (*_bases(config), *_sources(config)):  # sources of a cell and of a server may share one
-        found.setdefault(target.address, target)
-    return list(found.values())
+        by_address.setdefault(target.address, target)
+    return list(by_address.values())
 
 
 def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
@@ -67,13 +67,13 @@ def start(tasks: Mapping[str, Callable[[], T]]) -> dict[str, Future[T]]:
     return running
 
 
-def ask(asked: list[Endpoint]) -> Callable[[], list[Probe]]:
+def ask(targets: list[Endpoint]) -> Callable[[], list[Probe]]:
     """Start probing; the returned function waits for the results, at most `PATIENCE_SECONDS`."""
-    running = start({str(number): target.ask for number, target in enumerate(asked)})
+    running = start({str(number): target.ask for number, target in enumerate(targets)})
 
     def collect() -> list[Probe]:
         wait(running.values(), PATIENCE_SECONDS)
-        return [Probe(target, _problem(running[str(number)])) for number, target in enumerate(asked)]
+        return [Probe(target, _problem(running[str(number)])) for number, target in enumerate(targets)]
 
     return collect
 

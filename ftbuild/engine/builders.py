@@ -123,8 +123,8 @@ def _problem(described: str) -> str:
 
 def _field(described: str, name: str) -> str:
     """Return the first field of that name: of the builder, else of its first node, which is the one used."""
-    found = re.search(_FIELD.format(name=re.escape(name)), described, re.M)
-    return found[1] if found else ""
+    match = re.search(_FIELD.format(name=re.escape(name)), described, re.M)
+    return match[1] if match else ""
 
 
 def _engine(name: str, endpoint: str) -> Mapping[str, Any]:
@@ -141,10 +141,10 @@ def _engine(name: str, endpoint: str) -> Mapping[str, Any]:
 
 def _limits(described: str, limit: int | None) -> Machine | None:
     """Return the limits of a pod (Kubernetes' units), if both are set: its node may be any."""
-    found = _CORES.search(described)
-    if not found or not limit:
+    match = _CORES.search(described)
+    if not match or not limit:
         return None
-    cores = float(found[1]) / (1000 if found[2] else 1)
+    cores = float(match[1]) / (1000 if match[2] else 1)
     return Machine(max(1, int(cores)), limit)
 
 

@@ -25,8 +25,8 @@ def version() -> tuple[int, ...]:
             "docker buildx is not installed",
             hint="install the plugin (Debian: docker-buildx), or run ./bootstrap, which installs it",
         ) from missing
-    found = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
-    numbers = tuple(int(part) for part in found.groups()) if found else (0,)
+    match = re.search(r"v?(\d+)\.(\d+)\.(\d+)", text)
+    numbers = tuple(int(part) for part in match.groups()) if match else (0,)
     if numbers < OLDEST:
         raise HostError(f"docker buildx {text.strip()} is too old", hint="0.10 or later is needed")
     return numbers
@@ -38,8 +38,8 @@ def memory_limit(builder: str) -> int | None:
     Drivers call it `memory` (docker-container) or `limits.memory` (kubernetes); Docker's units are powers of
     two (docs.docker.com/build/builders/drivers).
     """
-    found = re.findall(r'(?<![\w.-])(?:limits\.)?memory="(\d+)([kmg]?)i?b?"', builder, re.I)
-    limits = [int(number) * 1024 ** " kmg".index(unit.lower() or " ") for number, unit in found]
+    matches = re.findall(r'(?<![\w.-])(?:limits\.)?memory="(\d+)([kmg]?)i?b?"', builder, re.I)
+    limits = [int(number) * 1024 ** " kmg".index(unit.lower() or " ") for number, unit in matches]
     return min(limits, default=None)
 
 

@@ -110,12 +110,12 @@ def available(client: docker.DockerClient, name: str, purpose: str, hint: str) -
     """
     from docker.errors import APIError
 
-    found = daemon.image(client, name)
+    image = daemon.image(client, name)
     try:
-        found = found or client.images.pull(name)
+        image = image or client.images.pull(name)
     except APIError as absent:
         raise HostError(f"{purpose} needs the image {name}", where=str(absent), hint=hint) from absent
-    return str(found.id)
+    return str(image.id)
 
 
 @contextmanager

@@ -99,10 +99,10 @@ def image(client: docker.DockerClient, reference: str) -> Image | None:
 
 def require_image(client: docker.DockerClient, name: str) -> str:
     """Return the id of an image that a build should have made; raise ImageNotBuilt when it is not there."""
-    found = image(client, name)
-    if found is None:
+    tagged = image(client, name)
+    if tagged is None:
         raise ImageNotBuilt(f"there is no image {name}", hint="invoke build with the options of this cell")
-    return str(found.id)
+    return str(tagged.id)
 
 
 def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
@@ -117,7 +117,7 @@ def replacing(client: docker.DockerClient, *names: str) -> Iterator[None]:
 
     It would be an image without a name, which nothing of ours finds again. One that a container uses stays.
     """
-    before = {str(found.id) for name in names if (found := image(client, name))}
+    before = {str(tagged.id) for name in names if (tagged := image(client, name))}
     try:
         yield
     finally:
@@ -128,8 +128,8 @@ def replacing(client: docker.DockerClient, *names: str) -> Iterator[None]:
 def _remove_nameless(client: docker.DockerClient, image_id: str) -> None:
     from docker.errors import APIError
 
-    found = image(client, image_id)
-    if found is not None and not (found.attrs.get("RepoTags") or found.attrs.get("RepoDigests")):
+    tagged = image(client, image_id)
+    if tagged is not None and not (tagged.attrs.get("RepoTags") or tagged.attrs.get("RepoDigests")):
         with contextlib.suppress(APIError):  # a container has it
             client.images.remove(image_id)
 

@@ -131,12 +131,12 @@ def installed() -> tuple[Installed, ...]:
         "--format=csv,noheader",
     ]
     try:
-        found = listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
+        gpus = listed(shell.run(query, timeout=ANSWER_SECONDS).stdout)
     except FtbuildError:
-        found = ()
-    if not found:
+        gpus = ()
+    if not gpus:
         raise HostError("no GPU is known here", where="nvidia-smi", hint="name the SM of the GPU: --sm 86")
-    return found
+    return gpus
 
 
 def listed(text: str) -> tuple[Installed, ...]:
@@ -176,7 +176,7 @@ def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
 
 def memory_used(running: Container, index: int = 0) -> int | None:
     """Return the bytes in use on a GPU of a running container, by whomever; None if that is not known."""
-    return _told(running, "all", index)
+    return _nvml_answer(running, "all", index)
 
 
 def own_memory(running: Container, index: int = 0) -> int | None:
@@ -184,12 +184,12 @@ def own_memory(running: Container, index: int = 0) -> int | None:
 
     Only where the driver `tells_processes`.
     """
-    return _told(running, "own", index) or None
+    return _nvml_answer(running, "own", index) or None
 
 
 def busy(running: Container, index: int = 0) -> int | None:
     """Return the percentage of the last moments that a GPU has computed; None if that is not known."""
-    return _told(running, "busy", index)
+    return _nvml_answer(running, "busy", index)
 
 
 def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool:
@@ -206,7 +206,7 @@ def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool
         return False
 
 
-def _told(running: Container, what: str, index: int) -> int | None:
+def _nvml_answer(running: Container, what: str, index: int) -> int | None:
     """Return what NVML tells in a running container (nvml.py); None where it does not."""
     code, text = running.exec_run(["python3", "-c", _NVML, what, str(index)])
     return int(text) if code == 0 and isinstance(text, bytes) else None

@@ -44,10 +44,10 @@ class Process(ctypes.Structure):
 
 def library() -> ctypes.CDLL:
     """Return NVML, which needs no context of CUDA; SystemExit where it does not work."""
-    found = ctypes.CDLL("libnvidia-ml.so.1")
-    if code := found.nvmlInit_v2():
+    nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    if code := nvml.nvmlInit_v2():
         raise SystemExit(f"nvmlInit ended with {code}")
-    return found
+    return nvml
 
 
 def of_all(nvml: ctypes.CDLL, index: int) -> int:
@@ -83,10 +83,10 @@ def of_each(nvml: ctypes.CDLL, index: int) -> dict[int, int]:
     if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)):
         return {}
     for name in LISTS:
-        count, found = ctypes.c_uint(MAX_PROCESSES), (Process * MAX_PROCESSES)()
+        count, processes = ctypes.c_uint(MAX_PROCESSES), (Process * MAX_PROCESSES)()
         call = getattr(nvml, name, None)
-        if call and not call(device, ctypes.byref(count), found):
-            return {each.pid: each.used for each in found[: count.value] if each.used != UNKNOWN}
+        if call and not call(device, ctypes.byref(count), processes):
+            return {each.pid: each.used for each in processes[: count.value] if each.used != UNKNOWN}
     return {}
 
 
@@ -110,15 +110,15 @@ def tells(nvml: ctypes.CDLL, cuda: ctypes.CDLL) -> bool:
     return codes == [0] and len(listed) == 1 and listed[0] in own
 
 
-def main(asked: str, index: int = 0) -> None:
+def main(question: str, index: int = 0) -> None:
     """Print what is asked."""
     nvml = library()
-    if asked == "tells":
+    if question == "tells":
         print(tells(nvml, ctypes.CDLL("libcuda.so.1")))
-    elif asked == "own":
+    elif question == "own":
         print(sum(of_each(nvml, index).values()))
     else:
-        print({"all": of_all, "busy": busy}[asked](nvml, index))
+        print({"all": of_all, "busy": busy}[question](nvml, index))
 
 
 if __name__ == "__main__":

@@ -35,9 +35,9 @@ def remove_own(client: docker.DockerClient) -> None:
     from docker.errors import APIError
 
     label = f"{daemon.OWNER}={process.identity()}"
-    for found in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
+    for container in client.containers.list(all=True, filters={"label": label}, ignore_removed=True):
         with suppress(APIError):  # its thread removes it at the same time
-            found.remove(force=True, v=True)
+            container.remove(force=True, v=True)
 
 
 def garbage(client: docker.DockerClient) -> Iterator[Garbage]:
@@ -53,4 +53,4 @@ def _remove(orphan: Container) -> None:
 def find(client: docker.DockerClient) -> Iterator[Container]:
     """Yield the containers whose command has ended."""
     labelled = client.containers.list(all=True, filters={"label": daemon.OWNER}, ignore_removed=True)
-    return (found for found in labelled if process.is_dead(found.labels.get(daemon.OWNER, "")))
+    return (container for container in labelled if process.is_dead(container.labels.get(daemon.OWNER, "")))

@@ -34,10 +34,10 @@ class Removal:
 REMOVED, TO_REMOVE = "removed", "to remove"
 
 
-def removal(found: Garbage, *, dry_run: bool) -> Removal:
+def removal(item: Garbage, *, dry_run: bool) -> Removal:
     """Remove something, unless it is a dry run."""
-    state = TO_REMOVE if dry_run else found.remove() or REMOVED
-    return Removal(found.kind, found.name, found.size, state)
+    state = TO_REMOVE if dry_run else item.remove() or REMOVED
+    return Removal(item.kind, item.name, item.size, state)
 
 
 def size(path: Path) -> int:

@@ -61,9 +61,9 @@ def read_text(file: Path, *, most: int = MAX_BYTES) -> str:
         raise ConfigError(
             "not UTF-8 text", where=f"{file}:{line}", hint="save the file with the encoding UTF-8"
         ) from broken
-    if found := _CONTROL.search(text):
-        line = text.count("\n", 0, found.start()) + 1
-        raise ConfigError(f"holds the control character {found[0]!r}", where=f"{file}:{line}")
+    if match := _CONTROL.search(text):
+        line = text.count("\n", 0, match.start()) + 1
+        raise ConfigError(f"holds the control character {match[0]!r}", where=f"{file}:{line}")
     return text
 
 

@@ -79,8 +79,8 @@ def remember(*values: str) -> None:
 
 def remember_urls(text: str) -> None:
     """Remember the passwords of all URLs in a text."""
-    for found in _URL.finditer(text):
-        remember(*_passwords(found["scheme"], found["rest"]))
+    for match in _URL.finditer(text):
+        remember(*_passwords(match["scheme"], match["rest"]))
 
 
 def remember_environment(environment: Mapping[str, str]) -> None:

@@ -52,18 +52,20 @@ def ending() -> Iterator[None]:
     shell. Another Ctrl-C ends the command at once.
     """
     before = {number: signal.getsignal(number) for number in ENDING}
-    ours = [number for number in ENDING if before[number] is not signal.SIG_IGN or number == signal.SIGTERM]
-    for number in ours:
-        signal.signal(number, _first(ours))
+    handled = [
+        number for number in ENDING if before[number] is not signal.SIG_IGN or number == signal.SIGTERM
+    ]
+    for number in handled:
+        signal.signal(number, _first(handled))
     try:
         yield
     finally:
         if _Came.number is None:
-            for number in ours:
+            for number in handled:
                 signal.signal(number, before[number])
 
 
-def _first(ours: list[signal.Signals]) -> _Handler:
+def _first(handled: list[signal.Signals]) -> _Handler:
     def first(number: int, frame: FrameType | None) -> None:
         came, _Came.number = time.monotonic(), number
 
@@ -71,7 +73,7 @@ def _first(ours: list[signal.Signals]) -> _Handler:
             if repeated == signal.SIGINT and time.monotonic() > came + _SAME_SECONDS:
                 _end_by_force()
 
-        for each in ours:
+        for each in handled:
             signal.signal(each, again)  # not SIG_IGN, which children would inherit
         if number == signal.SIGINT:
             threading.Thread(target=_end_late, daemon=True).start()
@@ -110,13 +112,13 @@ def deferred() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDING}
-    ours = {number: handler for number, handler in before.items() if callable(handler)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
     try:
-        for number in ours:
+        for number in handlers:
             signal.signal(number, lambda number, frame: came.append((number, frame)))
         yield
     finally:
-        for number, handler in ours.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
     for sign, frame in came:
-        ours[signal.Signals(sign)](sign, frame)
+        handlers[signal.Signals(sign)](sign, frame)

@@ -77,8 +77,8 @@ def bare(url: str) -> str:
 
 
 def _origin(url: str) -> tuple[str | None, str | None]:
-    found = _parsed(url)
-    return found.scheme, found.netloc
+    parsed = _parsed(url)
+    return parsed.scheme, parsed.netloc
 
 
 def _parsed(url: str) -> Url:
@@ -86,12 +86,12 @@ def _parsed(url: str) -> Url:
     from urllib3.util import parse_url
 
     try:
-        found = parse_url(url)
+        parsed = parse_url(url)
     except (LocationParseError, ValueError):
         raise _unusable(url) from None
-    if found.scheme not in ("http", "https") or not found.host or _ODD.search(url):
+    if parsed.scheme not in ("http", "https") or not parsed.host or _ODD.search(url):
         raise _unusable(url)
-    return found
+    return parsed
 
 
 def _unusable(url: str) -> Malformed:

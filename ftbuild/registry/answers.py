@@ -91,8 +91,8 @@ class ImageConfig(_Answer):
     @property
     def platform(self) -> dict[str, Any]:
         """Return the platform as an index names it (image-spec v1.1, image-index.md)."""
-        found = self.model_dump(by_alias=True, exclude={"config", "rootfs"})
-        return {key: value for key, value in found.items() if value}
+        fields = self.model_dump(by_alias=True, exclude={"config", "rootfs"})
+        return {key: value for key, value in fields.items() if value}
 
     @property
     def labels(self) -> dict[str, str]:
@@ -142,10 +142,10 @@ def read(kind: type[A], raw: bytes, where: str) -> A:
 
 def media_type(header: str) -> str:
     """Return the media type of a Content-Type header; `Malformed` if there is none."""
-    found = header.partition(";")[0].strip()
-    if not _MEDIA_TYPE.fullmatch(found):
+    name = header.partition(";")[0].strip()
+    if not _MEDIA_TYPE.fullmatch(name):
         raise Malformed("a registry answers with a media type that cannot be", where=_shown(header))
-    return found
+    return name
 
 
 def digest(header: str) -> str:

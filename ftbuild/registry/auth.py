@@ -73,8 +73,8 @@ class Logins:
         user = credentials.find(scope.host)
         if scheme.lower() == "bearer":
             read: Callable[[str], dict[str, str | None]] = parse_dict_header
-            said = {key.lower(): value for key, value in read(rest).items() if value}
-            return self._token(scope, said, user)
+            fields = {key.lower(): value for key, value in read(rest).items() if value}
+            return self._token(scope, fields, user)
         basic = _basic(user) if scheme.lower() == "basic" else None
         return Login(basic, user.who) if basic and user else None
 
@@ -82,24 +82,24 @@ class Logins:
         answer = self._ask(scope, challenge, user)
         if answer.status != 200:
             raise refused(answer, scope.host, scope.repository, user.who if user else None)
-        found = answers.read(answers.Token, answer.body, address.bare(answer.url))
-        token = found.token or found.access_token
+        answer_token = answers.read(answers.Token, answer.body, address.bare(answer.url))
+        token = answer_token.token or answer_token.access_token
         if not token:
             raise Malformed("a token server answers without a token", where=address.bare(answer.url))
         return Login(f"Bearer {token}", user.who if user else None)
 
     def _ask(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> Answer:
         realm = address.token_server(challenge.get("realm", ""), scope.host)
-        wanted = {"scope": str(scope)} | {k: v for k, v in challenge.items() if k in ("service", "scope")}
+        parameters = {"scope": str(scope)} | {k: v for k, v in challenge.items() if k in ("service", "scope")}
         if user and user.is_token:
             form = {
                 "grant_type": "refresh_token",
                 "refresh_token": user.secret,
                 "client_id": CLIENT,
-                **wanted,
+                **parameters,
             }
             return self._transport.send("POST", realm, data=form)
-        query = f"{'&' if '?' in realm else '?'}{urlencode(wanted)}"
+        query = f"{'&' if '?' in realm else '?'}{urlencode(parameters)}"
         return self._transport.send("GET", realm + query, authorization=_basic(user))
 
 

@@ -97,9 +97,9 @@ class Repository:
         if answer.status == 404:
             return None
         if _DIGEST in answer.headers:
-            found = answers.digest(answer.headers[_DIGEST])
+            manifest_digest = answers.digest(answer.headers[_DIGEST])
             size = answers.length(answer.headers.get("Content-Length", "0"))
-            return Descriptor(_media_type(answer), found, size)
+            return Descriptor(_media_type(answer), manifest_digest, size)
         # A registry may leave the header out (distribution-spec v1.1, "Pulling manifests").
         manifest = self.manifest(reference)
         return manifest.descriptor if manifest else None
@@ -162,8 +162,8 @@ class Repository:
         )
         if answer.status == 200:
             return answers.read(Content, answer.body, f"{self.name}: referrers").manifests or []
-        found = self.manifest(referrers_tag(digest))
-        return (found.content.manifests or []) if found else []
+        index = self.manifest(referrers_tag(digest))
+        return (index.content.manifests or []) if index else []
 
     def put_referrer(
         self, raw: bytes, subject: str, artifact_type: str, annotations: Mapping[str, str]
@@ -197,8 +197,8 @@ class Repository:
         distribution-spec v1.1, "Content Management": registries need not offer either.
         """
         try:
-            found = (200, 202, 204, 404)
-            self._request("DELETE", f"manifests/{reference}", actions=DELETE, expected=found)
+            statuses = (200, 202, 204, 404)
+            self._request("DELETE", f"manifests/{reference}", actions=DELETE, expected=statuses)
         except Refused as refused:
             if refused.status in (400, 405, 415, 501):
                 return False
@@ -227,22 +227,22 @@ class Repository:
         Asks for ranges, which registries should give (distribution-spec v1.1, "Pulling blobs").
         """
         algorithm = part.digest.partition(":")[0]
-        found = hashlib.new(algorithm)
+        hasher = hashlib.new(algorithm)
         for start in range(0, part.size, PIECE_BYTES):
-            wanted = min(PIECE_BYTES, part.size - start)
-            ranged = {} if wanted == part.size else {"Range": f"bytes={start}-{start + wanted - 1}"}
+            size = min(PIECE_BYTES, part.size - start)
+            ranged = {} if size == part.size else {"Range": f"bytes={start}-{start + size - 1}"}
             piece = self._request(
                 "GET",
                 f"blobs/{part.digest}",
                 headers=ranged,
                 expected=(206,) if ranged else (200,),
-                limit=wanted,
+                limit=size,
             ).body
-            if len(piece) != wanted:
+            if len(piece) != size:
                 raise Malformed("a registry sent less of a blob than it was asked for", where=part.digest)
-            found.update(piece)
+            hasher.update(piece)
             yield piece
-        if f"{algorithm}:{found.hexdigest()}" != part.digest:
+        if f"{algorithm}:{hasher.hexdigest()}" != part.digest:
             raise self._changed(part.digest, part.size)
 
     def put_blob(self, data: bytes, media_type: str) -> Descriptor:
@@ -262,20 +262,20 @@ class Repository:
 
     def tags(self) -> list[str]:
         """Return all tags (distribution-spec v1.1, "Listing Tags"); none without such a repository."""
-        found: list[str] = []
+        names: list[str] = []
         path, seen = "tags/list", set[str]()
-        while path not in seen and len(seen) < PAGES and len(found) <= TAGS:
+        while path not in seen and len(seen) < PAGES and len(names) <= TAGS:
             seen.add(path)
             answer = self._request("GET", path, expected=_OK_OR_MISSING, limit=MANIFEST_BYTES)
             if answer.status == 404:
-                return found
-            found += answers.read(TagList, answer.body, f"{self.name}: tags").tags or []
+                return names
+            names += answers.read(TagList, answer.body, f"{self.name}: tags").tags or []
             following = answer.next_page
             if not following:
-                return found
+                return names
             path = self._own(following)
         raise Malformed(
-            f"the list of tags does not end after {len(seen)} pages and {len(found)} tags", where=self.name
+            f"the list of tags does not end after {len(seen)} pages and {len(names)} tags", where=self.name
         )
 
     def _own(self, place: str) -> str:
@@ -344,19 +344,19 @@ def current(name: str) -> str | None:
     image = parse(name)
     repository = Repository(f"{image.registry}/{image.repository}", Session(patient=False))
     try:
-        found = repository.head(image.tag)
+        descriptor = repository.head(image.tag)
     except PublishError as refused:
         raise HostError(refused.what, where=refused.where, hint=refused.hint) from refused
-    return found.digest if found else None
+    return descriptor.digest if descriptor else None
 
 
 def digest(name: str) -> str:
     """Return the current digest of a tag; raise HostError also when the registry has no such tag."""
-    found = current(name)
-    if found is None:
+    current_digest = current(name)
+    if current_digest is None:
         image = parse(name)
         raise HostError(f"the registry has no {name}", where=f"{image.registry}/{image.repository}: HTTP 404")
-    return found
+    return current_digest
 
 
 def require_reachable(name: str, *, purpose: str, hint: str) -> None:

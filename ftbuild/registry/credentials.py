@@ -42,9 +42,9 @@ def find(host: str) -> Credentials | None:
 
     Raises PublishError when Docker's configuration, or the credential helper that it names, does not work.
     """
-    asked = reference.written(host)
-    config, helper = _load(asked)
-    return _parse(_ask(config, asked, f"{HELPER}{helper}" if helper else None))
+    server = reference.written(host)
+    config, helper = _load(server)
+    return _parse(_ask(config, server, f"{HELPER}{helper}" if helper else None))
 
 
 def _load(host: str) -> tuple[AuthConfig, str | None]:
@@ -85,10 +85,10 @@ def _ask(config: AuthConfig, host: str, helper: str | None) -> Mapping[str, str]
 
 def _parse(entry: Mapping[str, str]) -> Credentials | None:
     """Parse an entry of the SDK, which has keys from a helper with a capital, others without."""
-    found = {key.lower(): value for key, value in entry.items()}
-    redaction.remember(found.get("identitytoken") or "", found.get("password") or "")
-    if token := found.get("identitytoken"):
+    fields = {key.lower(): value for key, value in entry.items()}
+    redaction.remember(fields.get("identitytoken") or "", fields.get("password") or "")
+    if token := fields.get("identitytoken"):
         return Credentials("", token, is_token=True)
-    if user := found.get("username"):
-        return Credentials(user, found.get("password", ""))
+    if user := fields.get("username"):
+        return Credentials(user, fields.get("password", ""))
     return None

@@ -32,8 +32,8 @@ class Patience(Retry):
         """Return a copy with one retry less; MaxRetryError when the pause before it would be too long."""
         after = super().increment(*args, **kwargs)
         response: BaseHTTPResponse | None = kwargs.get("response")
-        asked = after.get_retry_after(response) if response is not None else None
-        after.left -= asked if asked is not None else after.get_backoff_time()
+        pause = after.get_retry_after(response) if response is not None else None
+        after.left -= pause if pause is not None else after.get_backoff_time()
         if after.left < 0:
             raise MaxRetryError(kwargs["_pool"], "", kwargs.get("error"))
         if response is not None:

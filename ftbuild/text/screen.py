@@ -34,7 +34,7 @@ def has_colours() -> bool:
 
 def coloured(text: str) -> str:
     """Return a text without control codes but for the colours of the states in its tables."""
-    return _STATE.sub(lambda found: f"\x1b[{_COLOURS[found[1]]}m{found[1]}\x1b[0m", terminal.safe(text))
+    return _STATE.sub(lambda match: f"\x1b[{_COLOURS[match[1]]}m{match[1]}\x1b[0m", terminal.safe(text))
 
 
 def show(text: str) -> None:

@@ -65,9 +65,9 @@ def _breakable(line: str, width: int) -> str:
 
 
 def _parts(word: str, width: int) -> str:
-    found = [""]
+    parts = [""]
     for part in re.findall(r"[^/]*/*", word):
-        if found[-1] and len(found[-1]) + len(part) > width:
-            found.append("")
-        found[-1] += part
-    return " ".join(found)
+        if parts[-1] and len(parts[-1]) + len(part) > width:
+            parts.append("")
+        parts[-1] += part
+    return " ".join(parts)

@@ -31,7 +31,7 @@ def safe(text: str) -> str:
     What is left of a code, for example of one that comes in two parts, is escaped (`\\x1b`), and so is what
     turns the direction of text round.
     """
-    return _ACTS.sub(lambda found: found[0].encode("unicode_escape").decode(), clean(text))
+    return _ACTS.sub(lambda match: match[0].encode("unicode_escape").decode(), clean(text))
 
 
 def printable(text: str) -> str:
@@ -43,7 +43,7 @@ def printable(text: str) -> str:
 def readable(text: str) -> str:
     """Return `text` with words that are longer than any path cut in their middle, and their lengths."""
     return _LONG_WORD.sub(
-        lambda found: f"{found[0][:_KEPT]}...{found[0][-_KEPT:]} ({len(found[0])} characters)", text
+        lambda match: f"{match[0][:_KEPT]}...{match[0][-_KEPT:]} ({len(match[0])} characters)", text
     )
 
 
