@@ -109,10 +109,10 @@ class Ports:
 
 def size(text: str) -> int:
     """Return the bytes of `512m`, `1g` or `4GB`; units are powers of two, as in Docker."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
         raise ConfigError(f"{text[:80]!r} is not a size", hint="a number with m or g, for instance 1g")
-    return int(found[1]) * MIB * (1024 if found[2].lower() == "g" else 1)
+    return int(match[1]) * MIB * (1024 if match[2].lower() == "g" else 1)
 
 
 @dataclass(frozen=True)
@@ -230,8 +230,8 @@ def decide(
         elif gpus:
             _refuse_count(weights, len(gpus))
         _refuse_silent_type(weights)
-        for found in access.gpus if access else ():
-            _refuse_type(weights, found)
+        for shared in access.gpus if access else ():
+            _refuse_type(weights, shared)
     if access:
         _refuse_sm(image, access.gpus)
     _refuse_shared_memory(options.shared_memory, len(gpus))
@@ -318,28 +318,28 @@ def _refuse_silent_type(weights: Weights) -> None:
         )
 
 
-def _refuse_type(weights: Weights, found: Gpu) -> None:
-    if weights.data_type == "fp16" and found.sm < FIRST["fp16"]:
-        raise _no_type("fp16", "6.0 and later", weights, found)
-    if weights.data_type == "bf16" and found.sm < FIRST["bf16"]:
-        raise _no_type("bf16", "8.0 and later", weights, found)
-    if weights.int8 and found.sm < FIRST["int8"]:
-        raise _no_type("int8_mode", "7.0 and later", weights, found)
+def _refuse_type(weights: Weights, gpu: Gpu) -> None:
+    if weights.data_type == "fp16" and gpu.sm < FIRST["fp16"]:
+        raise _no_type("fp16", "6.0 and later", weights, gpu)
+    if weights.data_type == "bf16" and gpu.sm < FIRST["bf16"]:
+        raise _no_type("bf16", "8.0 and later", weights, gpu)
+    if weights.int8 and gpu.sm < FIRST["int8"]:
+        raise _no_type("int8_mode", "7.0 and later", weights, gpu)
 
 
-def _no_type(name: str, where: str, weights: Weights, found: Gpu) -> HostError:
+def _no_type(name: str, where: str, weights: Weights, gpu: Gpu) -> HostError:
     return HostError(
-        f"{weights.model}: {name} needs a GPU of compute capability {where}, this is {found}",
+        f"{weights.model}: {name} needs a GPU of compute capability {where}, this is {gpu}",
         hint="invoke model-repo with another data type, or other --gpus",
     )
 
 
 def _refuse_sm(image: Image, gpus: Sequence[Gpu]) -> None:
-    for found in gpus:
-        if not image.runs_on([found]):
+    for gpu in gpus:
+        if not image.runs_on([gpu]):
             raise HostError(
-                f"{image.name} has machine code for {sm_codes(image.sms or ())} only, the GPU is {found}",
-                hint=f"invoke build --sm {found.sm}, or leave --image and --sm out",
+                f"{image.name} has machine code for {sm_codes(image.sms or ())} only, the GPU is {gpu}",
+                hint=f"invoke build --sm {gpu.sm}, or leave --image and --sm out",
             )
 
 

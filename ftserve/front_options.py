@@ -103,10 +103,10 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
         named = tuple(origins.read(each, "--openai-origin") for each in options.origins)
     except errors.ConfigError as wrong:  # the front's own, as it is a package by itself
         raise ConfigError(wrong.what, hint=wrong.hint) from None
-    return replace(_found(options, name, models, needs), origins=named)
+    return replace(_front(options, name, models, needs), origins=named)
 
 
-def _found(options: FrontOptions, name: str, models: Path | None, needs: Needs) -> Front:
+def _front(options: FrontOptions, name: str, models: Path | None, needs: Needs) -> Front:
     reference.check_image(options.image)
     model = options.model or name
     if not model.isprintable() or not 0 < len(model) <= LONGEST_NAME:
@@ -132,19 +132,21 @@ def _found(options: FrontOptions, name: str, models: Path | None, needs: Needs) 
     weights = next((each for each in needs.weights if each.model == config_pbtxt.MODEL and each.exists), None)
     if weights is None:
         return Front(options.image, model, context=options.context, keys=keys)
-    found = config_ini.read(models / weights.folder)
-    context = config_ini.context(found)
+    model_config = config_ini.read(models / weights.folder)
+    context = config_ini.context(model_config)
     # Without a table of positions the backend computes any, whatever the model has been trained with.
-    if options.context is not None and not any(key in found.values for key in config_ini.POSITIONS):
+    if options.context is not None and not any(key in model_config.values for key in config_ini.POSITIONS):
         context = options.context
-    return Front(options.image, model, found.number("end_id"), _smaller(options.context, context), keys)
+    return Front(
+        options.image, model, model_config.number("end_id"), _smaller(options.context, context), keys
+    )
 
 
-def _smaller(wanted: int | None, known: int | None) -> int | None:
+def _smaller(context: int | None, known: int | None) -> int | None:
     """Return the context that was asked for; ConfigError when it is more than the `known` one."""
-    if wanted is not None and known is not None and wanted > known:
+    if context is not None and known is not None and context > known:
         raise ConfigError(
-            f"--openai-context {wanted} is more than the {known} tokens that the weights are for",
+            f"--openai-context {context} is more than the {known} tokens that the weights are for",
             hint=f"at most {known}",
         )
-    return known if wanted is None else wanted
+    return known if context is None else context

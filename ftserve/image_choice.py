@@ -79,7 +79,7 @@ class ImageChoice:
 def find(
     client: docker.DockerClient,
     config: Config,
-    wanted: ImageChoice,
+    choice: ImageChoice,
     indices: Sequence[int] | None,
     *,
     here: bool = True,
@@ -92,17 +92,17 @@ def find(
     each other is reported. Raises ConfigError when no local image
     matches the options, HostError when none runs on these GPUs or a named image cannot be pulled.
     """
-    if wanted.image and here:
-        container.available(client, wanted.image, "serving", "docker login, or invoke build and no --image")
-    candidates = [_named(client, wanted.image)] if wanted.image else list(_built(client, config, wanted))
+    if choice.image and here:
+        container.available(client, choice.image, "serving", "docker login, or invoke build and no --image")
+    candidates = [_named(client, choice.image)] if choice.image else list(_built(client, config, choice))
     if not candidates:
         raise ConfigError(
-            f"no local image of {config.matrix.image} matches {wanted}",
+            f"no local image of {config.matrix.image} matches {choice}",
             hint="invoke build with these options, or --image",
         )
     access = None
     on_gpu = config.models.device == "gpu"
-    if on_gpu and (here or not wanted.is_for_an_sm):
+    if on_gpu and (here or not choice.is_for_an_sm):
         access = gpu.find(client, candidates[0].name, indices=indices)
         if access is None and here:
             raise HostError(
@@ -175,19 +175,19 @@ def _user(text: str) -> tuple[int, int]:
 
 def _named(client: docker.DockerClient, name: str) -> Image:
     """Return an image by name; one that is not here has no facts."""
-    found = daemon.image(client, name)
-    if found is None:
+    image = daemon.image(client, name)
+    if image is None:
         return Image(name)
-    return described(name, found.labels, found.attrs["Config"].get("User") or "")
+    return described(name, image.labels, image.attrs["Config"].get("User") or "")
 
 
-def _built(client: docker.DockerClient, config: Config, wanted: ImageChoice) -> Iterator[Image]:
+def _built(client: docker.DockerClient, config: Config, choice: ImageChoice) -> Iterator[Image]:
     """Yield the moving tags of runtime images that `invoke build` left here."""
     labels = [f"{LABELS}.product=runtime"]
-    for found in client.images.list(name=config.matrix.image, filters={"label": labels}):
-        name = f"{config.matrix.image}:{found.labels.get(f'{LABELS}.cell')}"
-        image = described(name, found.labels, found.attrs["Config"].get("User") or "")
-        if name in found.tags and wanted.takes(image):
+    for local in client.images.list(name=config.matrix.image, filters={"label": labels}):
+        name = f"{config.matrix.image}:{local.labels.get(f'{LABELS}.cell')}"
+        image = described(name, local.labels, local.attrs["Config"].get("User") or "")
+        if name in local.tags and choice.takes(image):
             yield image
 
 

@@ -90,8 +90,8 @@ def lead(port: int, command: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="node-group-") as folder:
         os.environ[FOLDER] = folder
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        given = {**SETTINGS, "plm_rsh_agent": f"{sys.executable} {Path(__file__).resolve()} agent"}
-        variables = {f"OMPI_MCA_{name}": value for name, value in given.items()}
+        settings = {**SETTINGS, "plm_rsh_agent": f"{sys.executable} {Path(__file__).resolve()} agent"}
+        variables = {f"OMPI_MCA_{name}": value for name, value in settings.items()}
         running = os.posix_spawnp(command[0], list(command), {**variables, **os.environ})
 
         def forward(caught: int, _: FrameType | None) -> None:

@@ -129,7 +129,7 @@ def read(folder: Path, families: ModelsConfig | None = None) -> Needs:
     weights = (_weights(folder, file, families) for file in files)
     return Needs(
         tuple(file.parent.name for file in files),
-        tuple(found for found in weights if found),
+        tuple(split for split in weights if split),
         sum(_sizes(folder)),
     )
 
@@ -155,9 +155,9 @@ def _may(path: Path, uid: int, gid: int) -> bool:
     except OSError:  # a link without a target, or in a circle
         return False
     shift = 6 if status.st_uid == uid else 3 if status.st_gid == gid else 0
-    wanted = 0o5 if path.is_dir() else 0o4
+    bits = 0o5 if path.is_dir() else 0o4
     # Root has no more rights there than others: the server has no capabilities.
-    return (status.st_mode >> shift) & wanted == wanted
+    return (status.st_mode >> shift) & bits == bits
 
 
 def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights | None:
@@ -258,5 +258,5 @@ def _elsewhere(parameter: str, written: str, reason: str, file: Path) -> ConfigE
 
 def _split(folder: Path) -> Iterator[int]:
     for path in folder.iterdir() if folder.is_dir() else ():
-        if (found := _WEIGHTS.fullmatch(path.name)) and path.is_dir():
-            yield int(found[1])
+        if (match := _WEIGHTS.fullmatch(path.name)) and path.is_dir():
+            yield int(match[1])

@@ -26,41 +26,41 @@ class Resolved:
     image: Image
 
 
-def to_serve(client: docker.DockerClient, config: Config, wanted: ImageChoice, options: Options) -> Resolved:
+def to_serve(client: docker.DockerClient, config: Config, choice: ImageChoice, options: Options) -> Resolved:
     """Resolve a deployment for this machine; HostError where its engine or GPUs cannot serve it."""
     if options.models is None:
         raise ConfigError("nothing to serve", hint="--model-repo DIR")
-    return _resolved(client, config, wanted, options, here=True)
+    return _resolved(client, config, choice, options, here=True)
 
 
-def to_write(config: Config, wanted: ImageChoice, options: Options) -> Deployment:
+def to_write(config: Config, choice: ImageChoice, options: Options) -> Deployment:
     """Resolve a deployment for any machine: needs no GPU, and with --image no engine."""
     try:
         client = daemon.connect()
     except HostError:
-        if not wanted.image:
+        if not choice.image:
             raise
         client = None
-    return _resolved(client, config, wanted, options, here=False).deployment
+    return _resolved(client, config, choice, options, here=False).deployment
 
 
 def _resolved(
-    client: docker.DockerClient | None, config: Config, wanted: ImageChoice, options: Options, *, here: bool
+    client: docker.DockerClient | None, config: Config, choice: ImageChoice, options: Options, *, here: bool
 ) -> Resolved:
-    if wanted.image is not None:
-        reference.check_image(wanted.image)
+    if choice.image is not None:
+        reference.check_image(choice.image)
     device = config.models.device
-    found = requirements.read(options.models, config.models) if options.models else Needs()
-    indices = deployment.chosen_gpus(options, found, device)
+    needs = requirements.read(options.models, config.models) if options.models else Needs()
+    indices = deployment.chosen_gpus(options, needs, device)
     if client is None:
-        image, access = Image(str(wanted.image)), None
+        image, access = Image(str(choice.image)), None
     else:
-        image, access = image_choice.find(client, config, wanted, indices or None, here=here)
-    decided = deployment.decide(options, found, image, device, access)
+        image, access = image_choice.find(client, config, choice, indices or None, here=here)
+    decided = deployment.decide(options, needs, image, device, access)
     if options.models:
-        decided = replace(decided, warnings=tokenizers.warnings(options.models, found))
+        decided = replace(decided, warnings=tokenizers.warnings(options.models, needs))
     if options.front is not None:
-        beside = front_options.find(options.front, options.name, decided.models, found)
+        beside = front_options.find(options.front, options.name, decided.models, needs)
         cancels = front_options.survives_cancelling(image, config.holes)
         decided = replace(decided, front=replace(beside, cancels=cancels))
     return Resolved(decided, image)

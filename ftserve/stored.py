@@ -63,13 +63,13 @@ class Stored:
     def environment(self) -> Mapping[str, str]:
         """The variables that tell rclone of the storage, without secrets."""
         prefix = f"RCLONE_CONFIG_{_REMOTE.upper()}_"
-        found = {f"{prefix}TYPE": BUCKETS[self.scheme], f"{prefix}ENV_AUTH": "true"}
+        variables = {f"{prefix}TYPE": BUCKETS[self.scheme], f"{prefix}ENV_AUTH": "true"}
         if self.scheme == "s3":
-            found[f"{prefix}PROVIDER"] = "Other" if self.endpoint else "AWS"
+            variables[f"{prefix}PROVIDER"] = "Other" if self.endpoint else "AWS"
         if self.endpoint:
-            found[f"{prefix}ENDPOINT"] = self.endpoint
+            variables[f"{prefix}ENDPOINT"] = self.endpoint
         # The root of the container is read-only: rclone writes no configuration.
-        return {**found, "RCLONE_CONFIG": "/tmp/rclone.conf"}
+        return {**variables, "RCLONE_CONFIG": "/tmp/rclone.conf"}
 
 
 def parse(uri: str, fetcher: str | None = None, endpoint: str | None = None) -> Stored:

@@ -69,6 +69,8 @@ def serve(
             front=front.options(config, openai_keys),
         )
         client = daemon.connect()
-        found = resolve.to_serve(client, config, image.choice(), options)
-        docker.serve(client, warned(found.deployment), found.image, print, detach=detach, seconds=timeout)
+        resolved = resolve.to_serve(client, config, image.choice(), options)
+        docker.serve(
+            client, warned(resolved.deployment), resolved.image, print, detach=detach, seconds=timeout
+        )
     return 0

@@ -83,28 +83,28 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C; 2 for a wrong option, 4 without the packages."""
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     # Processes are started beside gRPC's threads, and are other programs at once.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
     try:
         _require_packages()
-        text = settings.read_text(given.tokenizer, given.end_id)
+        text = settings.read_text(options.tokenizer, options.end_id)
         decided = Settings(
-            triton=given.triton,
-            triton_model=given.triton_model,
-            name=given.name,
-            folder=given.tokenizer,
+            triton=options.triton,
+            triton_model=options.triton_model,
+            name=options.name,
+            folder=options.tokenizer,
             tokenizer=text.tokenizer,
             has_template=text.has_template,
             end_id=text.end_id,
-            context=given.context,
-            keys=keys.read(given.api_key_file),
-            origins=tuple(origins.read(each, "--origin") for each in given.origin),
+            context=options.context,
+            keys=keys.read(options.api_key_file),
+            origins=tuple(origins.read(each, "--origin") for each in options.origin),
             special=text.special,
-            most_bytes=given.most_bytes,
-            most_requests=given.most_requests,
-            seconds=given.seconds,
-            cancels=None if given.cancel_calls is None else given.cancel_calls == "yes",
+            most_bytes=options.most_bytes,
+            most_requests=options.most_requests,
+            seconds=options.seconds,
+            cancels=None if options.cancel_calls is None else options.cancel_calls == "yes",
         )
     except FtbuildError as wrong:
         print(f"error: {wrong}", file=sys.stderr)
@@ -116,8 +116,8 @@ def main(arguments: Sequence[str]) -> int:
     # No proxy is trusted with the addresses of clients; running answers may end when the service does.
     uvicorn.run(
         app.make(decided),
-        host=given.listen,
-        port=given.port,
+        host=options.listen,
+        port=options.port,
         http=connections.protocol(connections.most_connections()),
         ws="none",
         proxy_headers=False,
@@ -156,12 +156,12 @@ def _address(text: str) -> str:
 
 def _seconds(text: str) -> float:
     try:
-        found = float(text)
+        seconds = float(text)
     except ValueError:
-        found = math.nan
-    if not 0 < found < 1e6:
+        seconds = math.nan
+    if not 0 < seconds < 1e6:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is not a number of seconds")
-    return found
+    return seconds
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ def make(settings: Settings) -> ASGIApp:
         return JSONResponse({"status": "ok"})
 
     async def models(request: Request) -> Response:
-        found = formats.model(settings.name, created, await service.most_tokens())
-        return JSONResponse({"object": "list", "data": [found]})
+        entry = formats.model(settings.name, created, await service.most_tokens())
+        return JSONResponse({"object": "list", "data": [entry]})
 
     async def described(request: Request) -> Response:
         name = settings.named(request.path_params["name"])
@@ -86,7 +86,7 @@ def make(settings: Settings) -> ASGIApp:
             Route("/health", health),
             Route("/version", version),
             Route("/tokenizer_info", tokenizer),
-            Route("/metrics", counting.told),
+            Route("/metrics", counting.text),
             post("/tokenize", Tokenize, service.tokenize),
             post("/detokenize", Detokenize, service.detokenize),
             Route("/v1/models", models),
@@ -108,7 +108,7 @@ async def version(request: Request) -> Response:
 
 
 @dataclass(frozen=True)
-class Told:
+class AnswerRequest:
     """A request for an answer, what its text begins with, and which of its tokens are rated."""
 
     request: Prepared
@@ -124,13 +124,15 @@ class _Ratings:
         self._before: dict[int, list[int]] = {}
         self._offsets: dict[int, int] = {}
 
-    async def next(self, told: Told, index: int, ids: Sequence[int]) -> tuple[list[Spelled] | None, int]:
+    async def next(
+        self, answer: AnswerRequest, index: int, ids: Sequence[int]
+    ) -> tuple[list[Spelled] | None, int]:
         """Return the ratings of the tokens that a piece of the answer `index` is of, and where they begin."""
         first, before = index not in self._before, self._before.setdefault(index, [])
-        rated = await self._rate(told, before, ids, first=first)
+        rated = await self._rate(answer, before, ids, first=first)
         before += ids
         offset = self._offsets.get(index, 0)
-        self._offsets[index] = offset + sum(len(one.text) for one in rated or ())
+        self._offsets[index] = offset + sum(len(spelling.text) for spelling in rated or ())
         return rated, offset
 
 
@@ -198,10 +200,10 @@ class Service:
             special = body.add_special_tokens is not False
             texts, most = [body.prompt or ""], limits.MAX_TOKENS
             asking = self._workers.texts(texts, "prompt", special=special, most=most)
-        found = await unless_gone(receive, asking)
-        if max(found.lengths, default=0) > limits.MAX_TOKENS:
+        encoding = await unless_gone(receive, asking)
+        if max(encoding.lengths, default=0) > limits.MAX_TOKENS:
             raise too_long(f"more than {limits.MAX_TOKENS} tokens", "prompt")
-        tokens = [int(token) for row in found.rows for token in row]
+        tokens = [int(token) for row in encoding.rows for token in row]
         context = await self.most_tokens()
         return JSONResponse({"count": len(tokens), "max_model_len": context, "tokens": tokens})
 
@@ -234,23 +236,25 @@ class Service:
     ) -> ASGIApp:
         """Return the answers to a request, whole or as a stream; Gone when the client no longer waits."""
         prepared = await unless_gone(receive, preparing)
-        tokens = sum(len(one.ask.prompt) for one in prepared)
-        asked = [
-            replace(await self._model.another(one, body.sampling, number) if number else one, index=index)
-            for index, (one, number) in enumerate(itertools.product(prepared, range(body.choices)))
+        tokens = sum(len(item.ask.prompt) for item in prepared)
+        requests = [
+            replace(await self._model.another(item, body.sampling, number) if number else item, index=index)
+            for index, (item, number) in enumerate(itertools.product(prepared, range(body.choices)))
         ]
         rates, prefixes = body.rates, self._echoes(body, prepared)
         if rates:
             await self._model.require_ratings(
-                asked, rates, any_token=rates.prompt or not body.sampling.greedy
+                requests, rates, any_token=rates.prompt or not body.sampling.greedy
             )
-        told = [Told(one, prefixes[index // body.choices], rates) for index, one in enumerate(asked)]
+        answers = [
+            AnswerRequest(item, prefixes[index // body.choices], rates) for index, item in enumerate(requests)
+        ]
         if not body.streams:
-            whole = await unless_gone(receive, together(map(self._one, told)))
-            self._counting.add_tokens(tokens, sum(one.tokens for one in whole))
+            whole = await unless_gone(receive, together(map(self._one, answers)))
+            self._counting.add_tokens(tokens, sum(item.tokens for item in whole))
             return JSONResponse(envelope.whole(whole, tokens))
         counted = bool(body.stream_options and body.stream_options.include_usage)
-        events = self._events(Stream(envelope, counted=counted), told, tokens)
+        events = self._events(Stream(envelope, counted=counted), answers, tokens)
         # What the server refuses is told by the status.
         first = await unless_gone(receive, anext(events))
         return Events(first, events)
@@ -262,33 +266,33 @@ class Service:
         prompts: Any = body.prompts
         return [each if isinstance(each, str) else self._model.text(each) for each in prompts]
 
-    async def _one(self, told: Told) -> Whole:
-        pieces = [piece async for piece in self._model.pieces(told.request)]
+    async def _one(self, answer: AnswerRequest) -> Whole:
+        pieces = [piece async for piece in self._model.pieces(answer.request)]
         last = pieces[-1]
         assert last.reason is not None
-        rated = await self._rated(told, [], [token for piece in pieces for token in piece.ids])
-        text = told.prefix + "".join(piece.text for piece in pieces)
+        rated = await self._rated(answer, [], [token for piece in pieces for token in piece.ids])
+        text = answer.prefix + "".join(piece.text for piece in pieces)
         return Whole(text, last.tokens, last.reason, rated)
 
     async def _rated(
-        self, told: Told, before: Sequence[int], ids: Sequence[int], *, first: bool = True
+        self, answer: AnswerRequest, before: Sequence[int], ids: Sequence[int], *, first: bool = True
     ) -> list[Spelled] | None:
         """Return the ratings that a client wants of new tokens, and with the `first` of the prompt's."""
-        if told.rates is None:
+        if answer.rates is None:
             return None
-        prompt = [int(token) for token in told.request.ask.prompt]
+        prompt = [int(token) for token in answer.request.ask.prompt]
         row = [*prompt, *before, *ids]
-        start = 0 if first and told.rates.prompt else len(prompt) + len(before)
-        return await self._model.rated(row, start, told.rates.top)
+        start = 0 if first and answer.rates.prompt else len(prompt) + len(before)
+        return await self._model.rated(row, start, answer.rates.top)
 
     async def _events(
-        self, stream: Stream, asked: Sequence[Told], prompt: int
+        self, stream: Stream, answers: Sequence[AnswerRequest], prompt: int
     ) -> AsyncGenerator[bytes, None]:
         """Yield the events of a stream; an error in the middle of it is one, too."""
         counts: dict[int, int] = {}
-        requests = [told.request for told in asked]
-        pieces = self._pieces(requests) if len(asked) > 1 else self._model.pieces(requests[0])
-        plain = not any(told.rates or told.prefix for told in asked)
+        requests = [answer.request for answer in answers]
+        pieces = self._pieces(requests) if len(answers) > 1 else self._model.pieces(requests[0])
+        plain = not any(answer.rates or answer.prefix for answer in answers)
         ratings = _Ratings(self._rated)
         async with aclosing(pieces):
             try:
@@ -298,8 +302,8 @@ class Service:
                     if plain:
                         yield stream.piece(index, text, reason, first=first)
                         continue
-                    text = (asked[index].prefix if first else "") + text
-                    rated, offset = await ratings.next(asked[index], index, ids)
+                    text = (answers[index].prefix if first else "") + text
+                    rated, offset = await ratings.next(answers[index], index, ids)
                     yield stream.piece(index, text, reason, first=first, rated=rated, offset=offset)
             except Failure as failed:
                 if not counts:
@@ -310,10 +314,10 @@ class Service:
                 self._counting.add_tokens(prompt, sum(counts.values()))
         yield stream.usage(Usage(prompt, sum(counts.values()))) + formats.DONE
 
-    async def _pieces(self, asked: Sequence[Prepared]) -> AsyncGenerator[Piece, None]:
+    async def _pieces(self, requests: Sequence[Prepared]) -> AsyncGenerator[Piece, None]:
         """Yield the pieces of several answers as they come."""
         # One of each at most waits, so that a client that reads slowly slows all down.
-        waiting: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(len(asked))
+        waiting: asyncio.Queue[Piece | Exception | None] = asyncio.Queue(len(requests))
 
         async def put(request: Prepared) -> None:
             try:
@@ -324,16 +328,16 @@ class Service:
             except Exception as failed:
                 await waiting.put(failed)
 
-        tasks = [asyncio.create_task(put(request)) for request in asked]
+        tasks = [asyncio.create_task(put(request)) for request in requests]
         try:
             left = len(tasks)
             while left:
-                found = await waiting.get()
-                if isinstance(found, Exception):
-                    raise found
-                if found is None:
+                piece_or_error = await waiting.get()
+                if isinstance(piece_or_error, Exception):
+                    raise piece_or_error
+                if piece_or_error is None:
                     left -= 1
                 else:
-                    yield found
+                    yield piece_or_error
         finally:
             await end(tasks)

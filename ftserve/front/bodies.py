@@ -52,20 +52,20 @@ def parsed(body: bytes) -> Any:
     try:
         return from_json(body, allow_inf_nan=False)
     except ValueError as broken:
-        said = str(broken)
-        if "code point" in said or "escape" in said or "surrogate" in said:
+        problem = str(broken)
+        if "code point" in problem or "escape" in problem or "surrogate" in problem:
             raise Failure(400, "the body is not valid JSON: not valid Unicode") from None
         raise Failure(400, "the body is not valid JSON") from None
 
 
 def _require_few(body: bytes, signs: bytes, most: int, what: str) -> None:
     """Raise Failure when more than `most` of the signs are outside of texts."""
-    found = sum(body.count(bytes([sign])) for sign in signs)
-    if found > most:
+    count = sum(body.count(bytes([sign])) for sign in signs)
+    if count > most:
         # Only then: few bodies need the second look.
         bare = _TEXT.sub(b"", body)
-        found = sum(bare.count(bytes([sign])) for sign in signs)
-    if found > most:
+        count = sum(bare.count(bytes([sign])) for sign in signs)
+    if count > most:
         raise Failure(400, f"the body has more than {most} {what}", code="request_too_large")
 
 

@@ -25,8 +25,8 @@ _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})")
 
 def survives_cancelling(version: str) -> bool:
     """Return whether a server of this version survives that its calls are cancelled."""
-    found = _VERSION.match(version)
-    return found is not None and (int(found[1]), int(found[2])) >= SAFE_FROM
+    match = _VERSION.match(version)
+    return match is not None and (int(match[1]), int(match[2])) >= SAFE_FROM
 
 
 class Latest:

@@ -62,9 +62,9 @@ class ChatTemplate:
         try:
             self._template = environment.from_string(source)
         except _WRONG as broken:
-            said = str(broken)[:200] if isinstance(broken, jinja2.TemplateError | SyntaxError) else ""
+            problem = str(broken)[:200] if isinstance(broken, jinja2.TemplateError | SyntaxError) else ""
             raise ConfigError(
-                f"the chat template is broken: {said or type(broken).__name__}",
+                f"the chat template is broken: {problem or type(broken).__name__}",
                 hint="a template of another model, or none: remove it from the tokenizer's folder",
             ) from None
         self._tokens = dict(tokens)
@@ -77,9 +77,9 @@ class ChatTemplate:
             )
         except _WRONG as refused:
             # Only the template's own words: others may quote a message.
-            said = str(refused) if isinstance(refused, _Refused) else type(refused).__name__
+            problem = str(refused) if isinstance(refused, _Refused) else type(refused).__name__
             raise Failure(
-                400, f"the model's chat template does not take these messages: {said}", param="messages"
+                400, f"the model's chat template does not take these messages: {problem}", param="messages"
             ) from None
 
 
@@ -125,12 +125,12 @@ def _text(file: Path) -> str:
 
 def _config(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+        content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     except (ValueError, OSError, RecursionError) as broken:
         raise ConfigError(f"{CONFIG} cannot be read: {type(broken).__name__}", where=str(file)) from broken
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise ConfigError(f"{CONFIG} holds no object", where=str(file))
-    return found
+    return content
 
 
 def _json(value: Any, indent: int | None = None) -> str:

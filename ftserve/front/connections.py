@@ -28,9 +28,9 @@ _STEP_BYTES = 32 << 10
 def most_connections() -> int:
     """Return how many connections the process may have; before that it takes all files that it may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MAX_CONNECTIONS + limits.OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
+    needed = MAX_CONNECTIONS + limits.OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         return max(soft - limits.OTHER_FILES, 1)
     return MAX_CONNECTIONS

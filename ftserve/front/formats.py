@@ -73,12 +73,15 @@ class Completions:
         """Return the log-probabilities of tokens, column by column; the first one of a text has none."""
         if rated is None:
             return None
-        starts = itertools.accumulate((len(one.text) for one in rated), initial=offset)
+        starts = itertools.accumulate((len(spelling.text) for spelling in rated), initial=offset)
         return {
-            "tokens": [one.text for one in rated],
-            "token_logprobs": [one.log_prob for one in rated],
+            "tokens": [spelling.text for spelling in rated],
+            "token_logprobs": [spelling.log_prob for spelling in rated],
             "top_logprobs": [
-                None if one.log_prob is None else _by_text(one.text, one.log_prob, one.top) for one in rated
+                None
+                if spelling.log_prob is None
+                else _by_text(spelling.text, spelling.log_prob, spelling.top)
+                for spelling in rated
             ],
             "text_offset": list(starts)[: len(rated)],
         }
@@ -119,8 +122,11 @@ class Chats:
         if rated is None:
             return None
         content = [
-            {**_rate(one.text, one.log_prob), "top_logprobs": [_rate(*best) for best in one.top]}
-            for one in rated
+            {
+                **_rate(spelling.text, spelling.log_prob),
+                "top_logprobs": [_rate(*best) for best in spelling.top],
+            }
+            for spelling in rated
         ]
         return {"content": content, "refusal": None}
 
@@ -133,10 +139,10 @@ def _rate(text: str, log_prob: float | None) -> dict[str, Any]:
 
 def _by_text(text: str, log_prob: float, top: Iterable[tuple[str, float]]) -> dict[str, float]:
     """Return the log-probabilities by the texts of tokens; of tokens with one text the better one counts."""
-    found: dict[str, float] = {}
+    by_text: dict[str, float] = {}
     for name, value in ((text, log_prob), *top):
-        found[name] = max(value, found.get(name, value))
-    return found
+        by_text[name] = max(value, by_text.get(name, value))
+    return by_text
 
 
 @dataclass(frozen=True)
@@ -158,8 +164,8 @@ class Envelope:
         self, choices: Sequence[dict[str, Any]], usage: Usage | None = None, *, counted: bool = False
     ) -> dict[str, Any]:
         """Return one event of a stream; all have `usage` where the client wants it `counted`."""
-        told = {"usage": usage.as_dict() if usage else None} if counted else {}
-        return {**self._head(self.form.chunk_kind), "choices": list(choices), **told}
+        counts = {"usage": usage.as_dict() if usage else None} if counted else {}
+        return {**self._head(self.form.chunk_kind), "choices": list(choices), **counts}
 
     def _head(self, kind: str) -> dict[str, Any]:
         return {

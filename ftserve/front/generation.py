@@ -117,17 +117,17 @@ class Model:
         """Return the requests for answers to texts; Failure as `of_rows`."""
         facts = await self._generating()
         most = self._most(facts)
-        found = await self._workers.texts(prompts, wish.param, stops=wish.stops, most=most)
-        self._require_room(found.lengths, most, wish.param)
-        return [self._prepared(facts, row, wish, found.words) for row in found.rows]
+        encoding = await self._workers.texts(prompts, wish.param, stops=wish.stops, most=most)
+        self._require_room(encoding.lengths, most, wish.param)
+        return [self._prepared(facts, row, wish, encoding.words) for row in encoding.rows]
 
     async def of_messages(self, messages: Sequence[Mapping[str, str]], wish: Wish) -> list[Prepared]:
         """Return the request for the answer to a conversation; Failure as `of_texts`."""
         facts = await self._generating()
         most = self._most(facts)
-        found = await self._workers.conversation(messages, stops=wish.stops, most=most)
-        self._require_room(found.lengths, most, wish.param)
-        return [self._prepared(facts, row, wish, found.words) for row in found.rows]
+        encoding = await self._workers.conversation(messages, stops=wish.stops, most=most)
+        self._require_room(encoding.lengths, most, wish.param)
+        return [self._prepared(facts, row, wish, encoding.words) for row in encoding.rows]
 
     async def of_rows(self, rows: Sequence[Sequence[int]], wish: Wish) -> list[Prepared]:
         """Return the requests for answers to rows of token ids.
@@ -152,8 +152,8 @@ class Model:
         rows: Sequence[Sequence[int] | Array] = inputs  # type: ignore[assignment]
         most = min(self._context or limits.MAX_TOKENS, limits.MAX_TOKENS)
         if isinstance(inputs[0], str):
-            found = await self._workers.texts(inputs, "input", most=most)  # type: ignore[arg-type]
-            lengths, rows = found.lengths, found.rows
+            encoding = await self._workers.texts(inputs, "input", most=most)  # type: ignore[arg-type]
+            lengths, rows = encoding.lengths, encoding.rows
         else:
             lengths = list(map(len, rows))
         if not all(lengths):
@@ -224,10 +224,12 @@ class Model:
         early = ended or (finder is not None and finder.found) or seen < ask.length
         yield Piece(index, out, seen, "stop" if early else "length", ids)
 
-    async def require_ratings(self, asked: Sequence[Prepared], rates: Rates, *, any_token: bool) -> None:
+    async def require_ratings(self, requests: Sequence[Prepared], rates: Rates, *, any_token: bool) -> None:
         """Raise Failure (400) unless the tokens of answers can be rated, and of prompts if they are told."""
         require_ratings(await self._server.facts(), rates.param, any_token=any_token)
-        rated = sum((len(one.ask.prompt) if rates.prompt else 0) + one.ask.length for one in asked)
+        rated = sum(
+            (len(request.ask.prompt) if rates.prompt else 0) + request.ask.length for request in requests
+        )
         if rated > limits.MAX_RATED:
             raise Failure(
                 400,
@@ -239,11 +241,11 @@ class Model:
         """Return the log-probabilities of the tokens of a row from `start` on; Failure as the server's."""
         return [
             Spelled(
-                self.text_of(one.token),
-                one.log_prob,
-                tuple((self.text_of(token), log_prob) for token, log_prob in one.top),
+                self.text_of(rating.token),
+                rating.log_prob,
+                tuple((self.text_of(token), log_prob) for token, log_prob in rating.top),
             )
-            for one in await self._rater.rated(row, start, top)
+            for rating in await self._rater.rated(row, start, top)
         ]
 
     def text(self, row: Sequence[int] | Array) -> str:
@@ -288,19 +290,19 @@ class Model:
         beginning = replace(ask, length=request.least, bans=sorted(ends), stops=())
         new_tokens = await call.enter_async_context(self._server.answer(beginning))
         first = await new_tokens()
-        found = list(first or ())
+        ids = list(first or ())
         follows = False
 
         async def next_tokens() -> list[int] | None:
             nonlocal new_tokens, follows
             tokens = await new_tokens()
             if tokens is not None or follows:
-                found.extend(tokens or ())
+                ids.extend(tokens or ())
                 return tokens
-            follows, left = True, ask.length - len(found)
+            follows, left = True, ask.length - len(ids)
             if not left:
                 return None
-            rest = replace(ask, prompt=[*map(int, ask.prompt), *found], length=left)
+            rest = replace(ask, prompt=[*map(int, ask.prompt), *ids], length=left)
             new_tokens = await call.enter_async_context(self._server.answer(rest))
             return await new_tokens()
 
@@ -350,8 +352,8 @@ class Model:
 
     def _bans(self, facts: Facts, wish: Wish) -> list[int]:
         """Return the tokens that must not come; Failure (400) where the model cannot be told so."""
-        for name, wanted in (("ignore_eos", wish.endless), ("min_tokens", wish.least)):
-            if wanted and BAD_WORDS not in facts.inputs:
+        for name, wish_is_set in (("ignore_eos", wish.endless), ("min_tokens", wish.least)):
+            if wish_is_set and BAD_WORDS not in facts.inputs:
                 raise unsupported(name, f"this model has no input {BAD_WORDS}")
         if wish.least and not facts.repeats_prompt:
             raise unsupported("min_tokens", "an encoder-decoder takes no beginning of an answer")
@@ -359,7 +361,7 @@ class Model:
 
     def _length(self, facts: Facts, prompt: int, wish: Wish) -> int:
         """Return the most tokens of an answer to a prompt of so many tokens."""
-        asked = 1 if wish.longest is None else wish.longest
+        length = 1 if wish.longest is None else wish.longest
         rooms = []
         if self._context is not None:
             # The positions of an encoder are not those of its decoder.
@@ -367,13 +369,13 @@ class Model:
         if facts.batch_tokens is not None:
             rooms.append(facts.batch_tokens - prompt)
         room = min(rooms, default=None)
-        if room is not None and room < asked:
+        if room is not None and room < length:
             raise too_long(
-                f"{prompt} tokens of the prompt and {asked} of the answer are more than the "
+                f"{prompt} tokens of the prompt and {length} of the answer are more than the "
                 f"{room + prompt} of the model's context",
                 wish.param,
             )
-        if facts.longest_answer is not None and asked > facts.longest_answer:
+        if facts.longest_answer is not None and length > facts.longest_answer:
             raise Failure(
                 400,
                 f"max_tokens: this server generates at most {facts.longest_answer} tokens",

@@ -181,8 +181,8 @@ def _of_router(scope: Scope, refused: HTTPException) -> Failure:
 
 def header(scope: Scope, name: bytes) -> bytes:
     """Return the first field of that name, empty where there is none."""
-    found: bytes = next((value for key, value in scope["headers"] if key == name), b"")
-    return found
+    content: bytes = next((value for key, value in scope["headers"] if key == name), b"")
+    return content
 
 
 def _place(broken: BaseException) -> str:

@@ -89,9 +89,9 @@ class Parts(Response):
 
     def _next(self) -> bytes:
         """Return the next parts, as many as are sent at once."""
-        found = bytearray()
+        parts = bytearray()
         for part in self._parts:
-            found += part
-            if len(found) >= _PART_BYTES:
+            parts += part
+            if len(parts) >= _PART_BYTES:
                 break
-        return bytes(found)
+        return bytes(parts)

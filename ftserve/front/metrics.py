@@ -66,7 +66,7 @@ class Metrics:
         within[-1] += 1
         self._took[named] = self._took.get(named, 0.0) + seconds
 
-    async def told(self, request: Request) -> Response:
+    async def text(self, request: Request) -> Response:
         """Return the text that Prometheus reads."""
         return PlainTextResponse("\n".join(self._lines()) + "\n", headers={"Content-Type": _FORM})
 

@@ -171,8 +171,8 @@ class Generation(Body):
     def sampling(self) -> Sampling:
         """How tokens are chosen: OpenAI's defaults where nothing is said."""
         names = Sampling.__dataclass_fields__
-        given = {name: value for name in names if (value := getattr(self, name)) is not None}
-        return Sampling(**given)
+        options = {name: value for name in names if (value := getattr(self, name)) is not None}
+        return Sampling(**options)
 
 
 class Completion(Generation):
@@ -223,12 +223,12 @@ class Completion(Generation):
     @property
     def prompts(self) -> list[str] | list[list[int]]:
         """The prompts; Failure (400) for none, or too many answers to them."""
-        found: list[str] | list[list[int]] = _several(self.prompt)
-        if not 0 < len(found) * self.choices <= limits.MAX_ANSWERS:
+        values: list[str] | list[list[int]] = _several(self.prompt)
+        if not 0 < len(values) * self.choices <= limits.MAX_ANSWERS:
             raise Failure(
                 400, f"prompt: at least one, and at most {limits.MAX_ANSWERS} answers", param="prompt"
             )
-        return found
+        return values
 
 
 class OldCompletion(Completion):
@@ -255,12 +255,12 @@ class Embeddings(Body):
     @property
     def inputs(self) -> list[str] | list[list[int]]:
         """The inputs; Failure (400) for none, or too many."""
-        found: list[str] | list[list[int]] = _several(self.input)
-        if not 0 < len(found) <= limits.MAX_INPUTS:
+        values: list[str] | list[list[int]] = _several(self.input)
+        if not 0 < len(values) <= limits.MAX_INPUTS:
             raise Failure(400, f"input: at least one, and at most {limits.MAX_INPUTS}", param="input")
         if self.dimensions is not None:
             raise unsupported("dimensions", "the model's vectors have one length")
-        return found
+        return values
 
 
 class Part(BaseModel):
@@ -390,6 +390,6 @@ class Chat(Generation):
         return self.max_completion_tokens or self.max_tokens
 
 
-def _several(given: Any) -> Any:
+def _several(value: Any) -> Any:
     """Return a list of texts or of rows of token ids."""
-    return [given] if isinstance(given, str) or (given and isinstance(given[0], int)) else given
+    return [value] if isinstance(value, str) or (value and isinstance(value[0], int)) else value

@@ -39,23 +39,23 @@ class Sampling:
         """
         if self.frequency_penalty:
             raise unsupported("frequency_penalty", "the model's backend has none; presence_penalty may do")
-        wanted: dict[str, float] = {}
+        tensors: dict[str, float] = {}
         if self.presence_penalty:
-            wanted["presence_penalty"] = self.presence_penalty
+            tensors["presence_penalty"] = self.presence_penalty
         if self.repetition_penalty != 1:
-            if wanted:
+            if tensors:
                 raise unsupported("repetition_penalty", "not together with presence_penalty")
-            wanted["repetition_penalty"] = self.repetition_penalty
+            tensors["repetition_penalty"] = self.repetition_penalty
         if self.greedy:
             # The backend's way to say so; with a temperature of 0 it would divide by almost nothing.
-            wanted["runtime_top_k"] = 1
+            tensors["runtime_top_k"] = 1
         else:
-            wanted |= {"runtime_top_k": self.top_k, "runtime_top_p": self.top_p}
-            wanted |= {"temperature": self.temperature} if self.temperature != 1 else {}
+            tensors |= {"runtime_top_k": self.top_k, "runtime_top_p": self.top_p}
+            tensors |= {"temperature": self.temperature} if self.temperature != 1 else {}
             bits = _SEED_BITS.get(seed_type, 31)
             seed = secrets.randbits(bits) if self.seed is None else self.seed + number
-            wanted["random_seed"] = seed % 2**bits
-        for name in wanted:
+            tensors["random_seed"] = seed % 2**bits
+        for name in tensors:
             if name not in known:
                 raise unsupported(name.removeprefix("runtime_"), "this model has no such input")
-        return wanted
+        return tensors

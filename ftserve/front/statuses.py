@@ -21,8 +21,8 @@ def of_server(status: grpc.StatusCode, message: str) -> Failure:
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return busy("the Triton server computes no more at once")
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND):
-        said = next((said for words, said in _OVERLOADED if words in message), None)
-        return Overloaded(said) if said else unavailable(_AWAY)
+        sentence = next((sentence for words, sentence in _OVERLOADED if words in message), None)
+        return Overloaded(sentence) if sentence else unavailable(_AWAY)
     return broken()
 
 
@@ -55,11 +55,11 @@ class Overloaded(Failure):
 
 
 def _refused(message: str) -> Failure:
-    said = message[:_LONGEST]
+    sentence = message[:_LONGEST]
     for words in _LENGTHS:
-        if found := words.search(message):
-            return TooLong(said, _room(found.groupdict()))
-    return Failure(400, said)
+        if match := words.search(message):
+            return TooLong(sentence, _room(match.groupdict()))
+    return Failure(400, sentence)
 
 
 def _room(numbers: dict[str, str]) -> int | None:

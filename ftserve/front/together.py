@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     """Return all results, in order; the first failure is raised and ends the others."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         return await asyncio.gather(*tasks)
     finally:

@@ -63,25 +63,25 @@ class Server:
     async def facts(self) -> Facts:
         """Return what the model is; Failure (503) while the server does not say."""
         if self._facts is None:
-            asked = service_pb2.ModelConfigRequest(name=self._model)
+            request = service_pb2.ModelConfigRequest(name=self._model)
             with _failures():
-                answer = await self._stub.ModelConfig(asked, timeout=_ASK_SECONDS)
+                answer = await self._stub.ModelConfig(request, timeout=_ASK_SECONDS)
                 server = await self._stub.ServerMetadata(
                     service_pb2.ServerMetadataRequest(), timeout=_ASK_SECONDS
                 )
             if self._told is None:
                 self._cancels = calls.survives_cancelling(server.version)
-            found = tensors.facts(MessageToDict(answer.config, preserving_proto_field_name=True))
-            if not (found.generates or found.embeds):
+            answered_facts = tensors.facts(MessageToDict(answer.config, preserving_proto_field_name=True))
+            if not (answered_facts.generates or answered_facts.embeds):
                 raise Failure(500, "the served model takes no token ids", kind=SERVER)
-            self._facts = found
+            self._facts = answered_facts
         return self._facts
 
     async def ready(self) -> bool:
         """Return whether the server serves the model."""
-        asked = service_pb2.ModelReadyRequest(name=self._model)
+        request = service_pb2.ModelReadyRequest(name=self._model)
         try:
-            return bool((await self._stub.ModelReady(asked, timeout=_ASK_SECONDS)).ready)
+            return bool((await self._stub.ModelReady(request, timeout=_ASK_SECONDS)).ready)
         except grpc.RpcError:
             return False
 
@@ -112,12 +112,12 @@ class Server:
         """Return the last outputs for a request, the tokens of prompt and answer among them."""
         model = await self.facts()
         request = _message(self._model, tensors.request(model, ask))
-        found: responses.Outputs = {}
+        last: responses.Outputs = {}
         async with self._started(request, streams=model.decoupled) as call:
             while (outputs := await call.next()) is not None:
-                found = outputs
+                last = outputs
             call.whole = True
-        return found
+        return last
 
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
         """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
@@ -125,10 +125,10 @@ class Server:
         async with self._started(request, streams=False) as call:
             outputs = await call.next()
             call.whole = True
-        found = np.asarray((outputs or {}).get(tensors.VECTORS, ()))
-        if found.size == 0 or found.size % len(rows):
+        rows_of_vectors = np.asarray((outputs or {}).get(tensors.VECTORS, ()))
+        if rows_of_vectors.size == 0 or rows_of_vectors.size % len(rows):
             raise broken()
-        return found.reshape(len(rows), -1)
+        return rows_of_vectors.reshape(len(rows), -1)
 
     async def close(self) -> None:
         """End the connection, once the answers that are being computed have come, or it takes too long."""

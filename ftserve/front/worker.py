@@ -40,35 +40,35 @@ def main(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
     _limit(limits.TEXT_BYTES, limits.TEXT_SECONDS)
     _send(answers, {"template": template is not None})
     while head := requests.read(LENGTH.size):
-        asked = json.loads(requests.read(LENGTH.unpack(head)[0]))
+        request = json.loads(requests.read(LENGTH.unpack(head)[0]))
         _limit_time(limits.TEXT_SECONDS)
         try:
-            found, ids = answer(tokenizer, template, asked)
+            answer_, ids = answer(tokenizer, template, request)
         except Failure as refused:
-            found, ids = {"error": refused.message, "param": refused.param}, b""
-        _send(answers, found, ids)
+            answer_, ids = {"error": refused.message, "param": refused.param}, b""
+        _send(answers, answer_, ids)
 
 
 def answer(
-    tokenizer: Tokenizer, template: ChatTemplate | None, asked: Mapping[str, Any]
+    tokenizer: Tokenizer, template: ChatTemplate | None, request: Mapping[str, Any]
 ) -> tuple[dict[str, Any], bytes]:
     """Return the answer to one request, and its token ids as bytes.
 
     `asked` has `texts`, or `messages` for the template, and `stops`. Failure (400) where the template
     refuses, or a text takes too much.
     """
-    if "messages" in asked:
+    if "messages" in request:
         assert template is not None
         # The template has the special tokens already.
-        texts, special = [template.render(asked["messages"])], False
+        texts, special = [template.render(request["messages"])], False
     else:
-        texts, special = asked["texts"], asked.get("special", True)
-    most = asked.get("most")
+        texts, special = request["texts"], request.get("special", True)
+    most = request.get("most")
     if most is not None and (least := max(map(tokenizer.least, texts), default=0)) > most:
         return {"lengths": [least] * len(texts), "words": []}, b""
     try:
         rows = [tokenizer.encoded(text, special=special) for text in texts]
-        words = [word for stop in asked.get("stops", ()) if (word := tokenizer.word(stop))]
+        words = [word for stop in request.get("stops", ()) if (word := tokenizer.word(stop))]
     except MemoryError:
         raise Failure(400, "the text takes too much memory") from None
     except Exception as broken:  # the library raises Exception itself
@@ -147,8 +147,8 @@ def _data_bytes() -> int:
     return 0
 
 
-def _send(answers: BinaryIO, found: Mapping[str, Any], ids: bytes = b"") -> None:
-    head = json.dumps(found).encode() + b"\n"
+def _send(answers: BinaryIO, answer_: Mapping[str, Any], ids: bytes = b"") -> None:
+    head = json.dumps(answer_).encode() + b"\n"
     answers.write(LENGTH.pack(len(head) + len(ids)))
     answers.write(head)
     answers.write(ids)

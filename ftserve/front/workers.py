@@ -77,8 +77,8 @@ class Workers:
         Raises Failure (400) where they take too much time or memory.
         """
         size = sum(map(len, texts))
-        asked = {"texts": texts, "stops": stops, "most": most, "special": special}
-        return await self._ask(asked, size, param)
+        request = {"texts": texts, "stops": stops, "most": most, "special": special}
+        return await self._ask(request, size, param)
 
     async def conversation(
         self, messages: Sequence[Mapping[str, str]], *, stops: Sequence[str] = (), most: int | None = None
@@ -94,7 +94,7 @@ class Workers:
         for process in list(self._all):
             await self._end(process)
 
-    async def _ask(self, asked: Mapping[str, Any], size: int, param: str) -> Tokens:
+    async def _ask(self, request: Mapping[str, Any], size: int, param: str) -> Tokens:
         """Return what a process answers; it goes on where the client leaves, to be there for the next one."""
         long = self._long if size > limits.LARGE_TEXT else contextlib.nullcontext()
         async with long:
@@ -102,14 +102,14 @@ class Workers:
                 process = await asyncio.wait_for(self._idle.get(), limits.START_SECONDS)
             except TimeoutError:
                 raise unavailable("no process for tokenizing is there; try again later") from None
-            return await asyncio.shield(self._go_on(self._answer(process, asked, param)))
+            return await asyncio.shield(self._go_on(self._answer(process, request, param)))
 
-    async def _answer(self, process: _Process, asked: Mapping[str, Any], param: str) -> Tokens:
+    async def _answer(self, process: _Process, request: Mapping[str, Any], param: str) -> Tokens:
         """Return what a process answers; without an answer it is replaced."""
         answered = False
         try:
             async with asyncio.timeout(limits.TEXT_SECONDS):
-                head, ids = await process.ask(json.dumps(asked).encode())
+                head, ids = await process.ask(json.dumps(request).encode())
             answered = True
         except (TimeoutError, asyncio.IncompleteReadError, OSError) as ended:
             much = (
@@ -126,8 +126,8 @@ class Workers:
         if "error" in head:
             raise Failure(400, head["error"], param=param)
         lengths: list[int] = head["lengths"]
-        found = np.frombuffer(ids, np.uint32)
-        rows = np.split(found, np.cumsum(lengths)[:-1]) if found.size == sum(lengths) and lengths else []
+        flat = np.frombuffer(ids, np.uint32)
+        rows = np.split(flat, np.cumsum(lengths)[:-1]) if flat.size == sum(lengths) and lengths else []
         return Tokens(rows, lengths, head["words"])
 
     async def _add(self) -> None:
@@ -211,7 +211,7 @@ async def start(folder: Path) -> tuple[_Process, bool]:
     )
     try:
         async with asyncio.timeout(limits.START_SECONDS):
-            said, _ = await process.answer()
+            state, _ = await process.answer()
     except (TimeoutError, asyncio.IncompleteReadError, ConnectionError) as ended:
         await process.end()
         what = "time" if isinstance(ended, TimeoutError) else "memory"
@@ -223,25 +223,25 @@ async def start(folder: Path) -> tuple[_Process, bool]:
     except asyncio.CancelledError:
         await process.end()
         raise
-    if "error" in said:
+    if "error" in state:
         await process.end()
-        raise ConfigError(said["error"], where=str(folder), hint=said["hint"])
-    return process, bool(said["template"])
+        raise ConfigError(state["error"], where=str(folder), hint=state["hint"])
+    return process, bool(state["template"])
 
 
 def _environment() -> dict[str, str]:
     """Return the environment of a worker: it finds this package, and no API key."""
-    found = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
-    places = [str(Path(__file__).parents[2]), found.get("PYTHONPATH", "")]
-    return {**found, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+    variables = {name: value for name, value in os.environ.items() if name != KEY_VARIABLE}
+    places = [str(Path(__file__).parents[2]), variables.get("PYTHONPATH", "")]
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, places))}
 
 
 def has_template(folder: Path) -> bool:
     """Return whether a tokenizer comes with a chat template; ConfigError when one of them cannot be used."""
 
-    async def found() -> bool:
+    async def probe() -> bool:
         process, template = await start(folder)
         await process.end()
         return template
 
-    return asyncio.run(found())
+    return asyncio.run(probe())

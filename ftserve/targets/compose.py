@@ -123,15 +123,15 @@ def _project(deployment: Deployment) -> dict[str, Any]:
     return {"name": deployment.name, "services": services}
 
 
-def _front(deployment: Deployment, found: Front) -> dict[str, Any]:
+def _front(deployment: Deployment, front: Front) -> dict[str, Any]:
     """Return the OpenAI front, which finds the server by the name of its service."""
     assert deployment.models is not None
-    mounted = {front_options.INSIDE: deployment.models / found.tokenizer}
-    mounted |= {front_options.KEYS: found.keys} if found.keys else {}
+    mounted = {front_options.INSIDE: deployment.models / front.tokenizer}
+    mounted |= {front_options.KEYS: front.keys} if front.keys else {}
     health_url = f"http://127.0.0.1:{front_options.PORT}{front_options.HEALTH}"
     return {
-        "image": found.image,
-        "command": found.command(SERVICE, keys=found.keys is not None),
+        "image": front.image,
+        "command": front.command(SERVICE, keys=front.keys is not None),
         "restart": "unless-stopped",
         "depends_on": [SERVICE],
         "ports": [f"{deployment.ports.host}:{deployment.ports.openai}:{front_options.PORT}"],

@@ -244,8 +244,8 @@ def follow(container: Container) -> Iterator[str]:
 
 def find(client: docker.DockerClient, name: str) -> Container:
     """Return a container that `invoke serve` made; ConfigError when there is none of that name."""
-    found = _container(client, name)
-    if found is None or not _is_ours(found):
+    named = _container(client, name)
+    if named is None or not _is_ours(named):
         servers = [
             container.name
             for container in client.containers.list(all=True, filters={"label": _filter()})
@@ -255,7 +255,7 @@ def find(client: docker.DockerClient, name: str) -> Container:
             f"no server is called {name}",
             hint=f"servers here: {', '.join(sorted(servers)) or 'none'}; another one: --name",
         )
-    return found
+    return named
 
 
 def stop(container: Container) -> None:
@@ -276,15 +276,15 @@ def logs(container: Container) -> str:
 
 
 def _refuse_name(client: docker.DockerClient, name: str) -> None:
-    found = _container(client, name)
-    if found is None:
+    container = _container(client, name)
+    if container is None:
         return
-    if not _is_ours(found):
+    if not _is_ours(container):
         raise ConfigError(
             f"there is a container {name} that invoke serve did not make", hint="choose another --name"
         )
     raise ConfigError(
-        f"there is already a server {name} ({found.status})",
+        f"there is already a server {name} ({container.status})",
         hint=f"invoke serve --stop --name {name}, or another --name and other ports",
     )
 

@@ -48,8 +48,8 @@ def refuse(client: docker.DockerClient, deployment: Deployment) -> None:
 
     if deployment.front is None:
         return
-    found = client.images.list(name=deployment.front.image)
-    if not found:
+    images = client.images.list(name=deployment.front.image)
+    if not images:
         raise ConfigError(f"the image {deployment.front.image} is not here", hint=_BUILD)
     with contextlib.suppress(NotFound):
         client.containers.get(name(deployment.name))

@@ -310,10 +310,10 @@ def _alive(deployment: Deployment) -> dict[str, Any]:
     """Return what restarts a pod: only one in which a request may take forever is not asked for a token."""
     seconds = health.alive_seconds(deployment)
     if seconds is None:
-        asked = {"httpGet": {"path": triton.LIVE, "port": "http"}, "timeoutSeconds": health.SPARE_SECONDS}
+        probe = {"httpGet": {"path": triton.LIVE, "port": "http"}, "timeoutSeconds": health.SPARE_SECONDS}
     else:
-        asked = _asked(["alive", str(seconds)], seconds)
-    return {**asked, "periodSeconds": health.ALIVE_PERIOD_SECONDS, "failureThreshold": health.FAILURES}
+        probe = _asked(["alive", str(seconds)], seconds)
+    return {**probe, "periodSeconds": health.ALIVE_PERIOD_SECONDS, "failureThreshold": health.FAILURES}
 
 
 def _asked(arguments: list[str], seconds: int) -> dict[str, Any]:

@@ -13,19 +13,19 @@ _VOLUME = "api-keys"
 
 def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
     """Return the container; `secret` is the Secret with a file of API keys, None for none."""
-    found = deployment.front
-    assert found is not None
+    front = deployment.front
+    assert front is not None
     mounts = [
-        {"name": "models", "mountPath": front_options.INSIDE, "subPath": found.tokenizer, "readOnly": True}
+        {"name": "models", "mountPath": front_options.INSIDE, "subPath": front.tokenizer, "readOnly": True}
     ]
     if secret:
         mounts.append({"name": _VOLUME, "mountPath": front_options.KEYS_FOLDER, "readOnly": True})
     return {
         "name": "openai",
-        "image": found.image,
+        "image": front.image,
         "imagePullPolicy": "IfNotPresent",
         # Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar.
-        "args": [word.replace("$", "$$") for word in found.command(LOOPBACK, keys=secret is not None)],
+        "args": [word.replace("$", "$$") for word in front.command(LOOPBACK, keys=secret is not None)],
         "ports": [{"name": "openai", "containerPort": front_options.PORT}],
         "readinessProbe": {
             "httpGet": {"path": front_options.HEALTH, "port": "openai"},

@@ -31,16 +31,16 @@ class Pods:
 
     def spec(self) -> dict[str, Any]:
         """Return the part of a pod's spec; KServe takes the same of a predictor."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if self.account:
-            found["serviceAccountName"] = self.account
+            fields["serviceAccountName"] = self.account
         if self.nodes:
-            found["nodeSelector"] = dict(self.nodes)
+            fields["nodeSelector"] = dict(self.nodes)
         if self.tolerations:
-            found["tolerations"] = [dict(each) for each in self.tolerations]
+            fields["tolerations"] = [dict(each) for each in self.tolerations]
         if self.pull_secrets:
-            found["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
-        return found
+            fields["imagePullSecrets"] = [{"name": name} for name in self.pull_secrets]
+        return fields
 
     def labelled(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return a document with the labels on it, and on the pods that it describes."""
@@ -63,24 +63,24 @@ def parse(
             raise ConfigError(
                 f"{option} {name[:80]!r} is no name", hint="lower-case letters, digits, dashes, dots"
             )
-    given = _pairs("--label", labels)
-    if taken := [key for key in given if key in _OWN]:
+    pod_labels = _pairs("--label", labels)
+    if taken := [key for key in pod_labels if key in _OWN]:
         raise ConfigError(f"--label {taken[0]} is how the pods are found", hint="another key, or --name")
-    found = tuple(_toleration(text) for text in tolerations)
-    return Pods(account, _pairs("--node-selector", nodes), found, tuple(pull_secrets), given)
+    parsed = tuple(_toleration(text) for text in tolerations)
+    return Pods(account, _pairs("--node-selector", nodes), parsed, tuple(pull_secrets), pod_labels)
 
 
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in given:
+def _pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
+    by_key: dict[str, str] = {}
+    for text in pairs:
         key, equals, value = text.partition("=")
         if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise ConfigError(
                 f"{option} {text[:120]!r} is no label", hint="KEY=VALUE, as kubectl label takes it"
             )
-        if found.setdefault(key, value) != value:
-            raise ConfigError(f"{option} gives {key} two values", hint=f"{found[key]} or {value}")
-    return found
+        if by_key.setdefault(key, value) != value:
+            raise ConfigError(f"{option} gives {key} two values", hint=f"{by_key[key]} or {value}")
+    return by_key
 
 
 def _toleration(text: str) -> dict[str, str]:
