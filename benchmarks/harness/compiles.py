@@ -72,8 +72,8 @@ class Compile:
     def hits(self, *endings: str, of: Compile | None = None) -> tuple[int, int]:
         """Return ccache hits and number of the sources with these suffixes, if `of` has them too."""
         known = {source for source, _ in (of or self).sources}
-        found = [hit for source, hit in self.sources if source.endswith(endings) and source in known]
-        return sum(found), len(found)
+        in_sources = [hit for source, hit in self.sources if source.endswith(endings) and source in known]
+        return sum(in_sources), len(in_sources)
 
     def seconds(self) -> dict[str, float]:
         """Return the CPU seconds of the compiled units, by output."""
@@ -157,8 +157,8 @@ class Machine:
         """Remove its caches from BuildKit."""
         used = shell.run(["docker", "buildx", "du", "--verbose", "--filter", "type=exec.cachemount"]).stdout
         for record in used.split("\n\n"):
-            if f'-{self.name}"' in record and (found := re.search(r"^ID:\s+(\S+)", record, re.M)):
-                shell.run(["docker", "builder", "prune", "--force", "--all", "--filter", f"id={found[1]}"])
+            if f'-{self.name}"' in record and (match := re.search(r"^ID:\s+(\S+)", record, re.M)):
+                shell.run(["docker", "builder", "prune", "--force", "--all", "--filter", f"id={match[1]}"])
 
 
 @functools.cache
@@ -203,7 +203,7 @@ def read(figures: Path, log: str = "") -> Compile:
         sum(after - before for before, after in spent),
         sum(before for before, _ in spent),
         tuple(job for tree in trees for job in jobs((tree / "slots.tsv").read_text())),
-        tuple(found for tree in trees for found in outcomes((tree / "ccache.statslog").read_text())),
+        tuple(outcome for tree in trees for outcome in outcomes((tree / "ccache.statslog").read_text())),
         log,
         figures,
     )

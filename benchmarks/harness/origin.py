@@ -66,13 +66,13 @@ def checkout(root: Path) -> tuple[str, bool]:
     """Return the commit, and whether files differ from it; of a copy without git what FTBUILD_COMMIT says."""
     trusted = ("-c", f"safe.directory={root}", "-C", str(root))
     try:
-        found = git(*trusted, "rev-parse", "HEAD", check=False)
-        if found.code or not (root / ".git").exists():  # a repository around the copy is another one
+        head = git(*trusted, "rev-parse", "HEAD", check=False)
+        if head.code or not (root / ".git").exists():  # a repository around the copy is another one
             return os.environ.get(COMMIT, ""), False
         status = git(*trusted, "status", "--porcelain", "--", ".", *_WRITTEN, check=False)
     except HostError:  # no git
         return os.environ.get(COMMIT, ""), False
-    return found.stdout.strip(), bool(status.stdout.strip())
+    return head.stdout.strip(), bool(status.stdout.strip())
 
 
 def program(root: Path) -> str:

@@ -19,11 +19,11 @@ OF_NO_CELL = ("startup",)
 def renewed(folder: Path) -> list[Result]:
     """Return the records of a folder with the figures of today, and write those that change."""
     results = table.read(folder)
-    found = [again(result) for result in results]
-    for old, new in zip(results, found, strict=True):
+    fresh = [again(result) for result in results]
+    for old, new in zip(results, fresh, strict=True):
         if old != new:
             new.write(folder)
-    return found
+    return fresh
 
 
 def again(result: Result) -> Result:

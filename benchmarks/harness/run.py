@@ -53,27 +53,27 @@ class BenchOptions:
         return Workspace(config, work, self.jobs, base, tuple(self.cell), self.rounds, self.real, at_end)
 
 
-def bench(wanted: BenchOptions) -> int:
+def bench(options: BenchOptions) -> int:
     """Run the benchmarks one after the other, each even after a failure, and return the worst exit code.
 
     Results are written at once, so that Ctrl-C loses only the running benchmark.
     """
-    benchmarks = list(catalogue.chosen(wanted.only))
-    if not wanted.real:
+    benchmarks = list(catalogue.chosen(options.only))
+    if not options.real:
         demo.sample_repositories(ROOT)
     results: list[Result] = []
     codes: list[int] = []
     try:
         with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
-            workspace = wanted.workspace(Path(work), at_end)
+            workspace = options.workspace(Path(work), at_end)
             for benchmark in benchmarks:
-                codes.append(_one(benchmark, workspace, wanted.out, results))
+                codes.append(_one(benchmark, workspace, options.out, results))
     except KeyboardInterrupt:
         to_stderr("interrupted: the results so far are kept")
         codes.append(Interrupted.exit_code)
     if results:
         print(table.text(results))
-        plots.draw_if_possible(results, wanted.out)
+        plots.draw_if_possible(results, options.out)
     return worst(codes)
 
 

@@ -37,48 +37,48 @@ class Estimate:
     units: int
 
 
-def choose(every: Iterable[str], ours: Seconds, *, drawn: int = DRAWN, seed: int = SEED) -> list[str]:
+def choose(every: Iterable[str], seconds_of: Seconds, *, drawn: int = DRAWN, seed: int = SEED) -> list[str]:
     """Return the units to compile."""
-    long, strata = _divided(every, ours)
+    long, strata = _divided(every, seconds_of)
     random_ = random.Random(seed)
     return [*long, *(u for s in strata for u in sorted(random_.sample(s, min(drawn, len(s)))))]
 
 
-def estimate(every: Iterable[str], ours: Seconds, measured: Seconds) -> Estimate:
+def estimate(every: Iterable[str], seconds_of: Seconds, measured: Seconds) -> Estimate:
     """Return the total of `every`, of which `measured` are known; a complete stratum adds no error."""
-    long, strata = _divided(every, ours)
-    found = [_stratum(units, ours, measured) for units in (long, *strata) if units]
+    long, strata = _divided(every, seconds_of)
+    totals = [_stratum(units, seconds_of, measured) for units in (long, *strata) if units]
     return Estimate(
-        sum(seconds for seconds, _ in found),
-        math.sqrt(sum(variance for _, variance in found)),
+        sum(seconds for seconds, _ in totals),
+        math.sqrt(sum(variance for _, variance in totals)),
         len(measured),
         len(long) + sum(map(len, strata)),
     )
 
 
-def _divided(every: Iterable[str], ours: Seconds) -> tuple[list[str], list[list[str]]]:
+def _divided(every: Iterable[str], seconds_of: Seconds) -> tuple[list[str], list[list[str]]]:
     """Return the long units, and the strata of the rest."""
     long: list[str] = []
     strata: dict[tuple[bool, bool], list[str]] = {}
     for unit in sorted(every):
-        if ours.get(unit, 0.0) >= LONG_SECONDS or compile_order.source(unit) in _LISTED:
+        if seconds_of.get(unit, 0.0) >= LONG_SECONDS or compile_order.source(unit) in _LISTED:
             long.append(unit)
         else:
-            strata.setdefault((unit.endswith(".cu.o"), unit in ours), []).append(unit)
+            strata.setdefault((unit.endswith(".cu.o"), unit in seconds_of), []).append(unit)
     return long, [strata[key] for key in sorted(strata)]
 
 
-def _stratum(stratum: Sequence[str], ours: Seconds, measured: Seconds) -> tuple[float, float]:
+def _stratum(stratum: Sequence[str], seconds_of: Seconds, measured: Seconds) -> tuple[float, float]:
     """Return total and variance, by the ratio to our seconds or, without them, by the mean."""
     known = [u for u in stratum if u in measured]
     if not known:
         raise ValueError(f"none of {len(stratum)} units like {stratum[0]} was measured")
-    ratio = sum(measured[u] for u in known) / sum(ours.get(u, 1.0) for u in known)
-    total = ratio * sum(ours.get(u, 1.0) for u in stratum)
+    ratio = sum(measured[u] for u in known) / sum(seconds_of.get(u, 1.0) for u in known)
+    total = ratio * sum(seconds_of.get(u, 1.0) for u in stratum)
     if len(known) == len(stratum):
         return total, 0.0
     if len(known) == 1:
         raise ValueError(f"one unit is not enough for an error estimate: {known[0]}")
-    residues = [measured[u] - ratio * ours.get(u, 1.0) for u in known]
+    residues = [measured[u] - ratio * seconds_of.get(u, 1.0) for u in known]
     spread = sum(residue**2 for residue in residues) / (len(known) - 1)
     return total, len(stratum) ** 2 * (1 - len(known) / len(stratum)) / len(known) * spread

@@ -13,7 +13,7 @@ from ftbuild.gates.report import SMOKE
 def cells(folder: Path) -> tuple[Measured, ...]:
     """Return the cell whose images were tested in that folder; none if its record is not there or damaged."""
     try:
-        found = records.read(SMOKE, folder)
+        record = records.read(SMOKE, folder)
     except FtbuildError:
         return ()
-    return (Measured(found.cell, found.key, found.ids),) if found else ()
+    return (Measured(record.cell, record.key, record.ids),) if record else ()

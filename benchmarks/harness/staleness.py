@@ -62,12 +62,12 @@ def key_now(stack: str, cell: str) -> str:
     """Return the input key that the configuration gives a cell, empty if it has no such cell."""
     from ftbuild.cli import selection
 
-    found = _CELL.fullmatch(cell)
-    if not found:
+    match = _CELL.fullmatch(cell)
+    if not match:
         return ""
-    folder, base = CONFIGURATIONS[stack], found["base"]
-    sms = found["sms"].replace("_", ",")
-    chosen = selection.Selection(folder, [found["triton"]], [sms], (), [base] if base else [])
+    folder, base = CONFIGURATIONS[stack], match["base"]
+    sms = match["sms"].replace("_", ",")
+    chosen = selection.Selection(folder, [match["triton"]], [sms], (), [base] if base else [])
     try:
         (plan,) = selection.plans(_configuration(folder), chosen)
     except FtbuildError:

@@ -28,10 +28,10 @@ _ID_DIGITS = 12
 
 def read(folder: Path) -> list[Result]:
     """Read all records of a folder; ConfigError if it has none."""
-    found = [Result.read(file) for file in sorted(folder.glob("*.json"))]
-    if not found:
+    results = [Result.read(file) for file in sorted(folder.glob("*.json"))]
+    if not results:
         raise ConfigError("there are no results", where=str(folder), hint="invoke dev.bench makes them")
-    return found
+    return results
 
 
 def text(results: Sequence[Result]) -> str:
@@ -45,14 +45,14 @@ def markdown(results: Sequence[Result], plots: str, verdicts: Sequence[Verdict])
 
     The plots lie in the folder `plots`.
     """
-    found = {result.file: verdict for result, verdict in zip(results, verdicts, strict=True)}
+    verdict_of = {result.file: verdict for result, verdict in zip(results, verdicts, strict=True)}
     results = sorted(results, key=_place)
-    rows = [(*row, _CURRENT[found[result.file].current]) for result, row in _rows(results)]
+    rows = [(*row, _CURRENT[verdict_of[result.file].current]) for result, row in _rows(results)]
     details = filter(None, map(catalogue.details, results))
     drawn = [
         f"![{chart.title}]({plots}/{name})" for result in results for name, chart in result.plots.items()
     ]
-    origins = [f"{_origin(result)}{_TODAY}{_verdict(found[result.file])}" for result in results]
+    origins = [f"{_origin(result)}{_TODAY}{_verdict(verdict_of[result.file])}" for result in results]
     parts = (grid((*TITLES, CURRENT), rows), *details, "\n".join(origins), "\n".join(drawn))
     return "\n\n".join(parts)
 
@@ -62,11 +62,11 @@ def grid(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return md.table(titles, ([cell.replace("|", "\\|") for cell in row] for row in rows))
 
 
-def verdicts(results: Sequence[Result], found: Sequence[Verdict]) -> str:
+def verdicts(results: Sequence[Result], all_verdicts: Sequence[Verdict]) -> str:
     """Return for a terminal whether each record is of what the checkout is today."""
     rows = [
         (result.file, _CURRENT[verdict.current].strip("*"), verdict.why)
-        for result, verdict in zip(results, found, strict=True)
+        for result, verdict in zip(results, all_verdicts, strict=True)
     ]
     return tables.render(("Record", CURRENT, "Why"), rows)
 
@@ -108,9 +108,9 @@ def _number(value: float, unit: str) -> str:
 
 
 def _rows(results: Iterable[Result]) -> list[tuple[Result, Sequence[str]]]:
-    found = [(figure, result) for result in results for figure in result.figures]
-    found.sort(key=lambda pair: (pair[0].topic, pair[1].stack))
-    return [(result, _row(figure, result.stack)) for figure, result in found]
+    pairs = [(figure, result) for result in results for figure in result.figures]
+    pairs.sort(key=lambda pair: (pair[0].topic, pair[1].stack))
+    return [(result, _row(figure, result.stack)) for figure, result in pairs]
 
 
 def _row(figure: Figure, stack: str) -> Sequence[str]:

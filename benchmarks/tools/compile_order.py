@@ -19,11 +19,11 @@ SHORTEST_SECONDS = 4.0
 
 def sources(jobs: Iterable[Job]) -> dict[str, float]:
     """Return the longest CPU time in seconds by file name without suffixes, longest first."""
-    found: dict[str, float] = {}
+    by_source: dict[str, float] = {}
     for job in jobs:
         name = compile_order.source(job.output)
-        found[name] = max(found.get(name, 0.0), job.cpu)
-    heavy = {name: seconds for name, seconds in found.items() if seconds >= SHORTEST_SECONDS}
+        by_source[name] = max(by_source.get(name, 0.0), job.cpu)
+    heavy = {name: seconds for name, seconds in by_source.items() if seconds >= SHORTEST_SECONDS}
     return dict(sorted(heavy.items(), key=lambda item: -item[1]))
 
 
@@ -33,11 +33,11 @@ def main() -> None:
     parser.add_argument("logs", nargs="+", type=compiles.LOG, metavar="SLOTS")
     parser.add_argument("--seconds", action="store_true", help="one a line, with its seconds")
     options = parser.parse_args()
-    found = sources(job for log in options.logs for job in log)
+    times = sources(job for log in options.logs for job in log)
     if options.seconds:
-        print("\n".join(f"{seconds:7.1f}  {name}" for name, seconds in found.items()))
+        print("\n".join(f"{seconds:7.1f}  {name}" for name, seconds in times.items()))
     else:
-        for line in textwrap.wrap(" ".join(found), 98, break_long_words=False):
+        for line in textwrap.wrap(" ".join(times), 98, break_long_words=False):
             print(f'    "{line} "')
 
 

@@ -57,28 +57,28 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--streams", type=int, default=32, help="at once (%(default)s)")
     parser.add_argument("--tokens", type=int, default=200, help="of a stream (%(default)s)")
     parser.add_argument("--pause", type=float, default=0.04, help="seconds between two tokens (%(default)s)")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     with contextlib.ExitStack() as stack:
-        older = stack.enter_context(checkout(given.before))
+        older = stack.enter_context(checkout(options.before))
         bare = [sys.executable, "-m", "benchmarks.tools.bare_stream"]
         sides = {
-            given.before: stack.enter_context(fronted(older, given.pause)),
-            _OURS: stack.enter_context(fronted(ROOT, given.pause)),
-            _BARE: stack.enter_context(served(bare, given.pause)),
+            options.before: stack.enter_context(fronted(older, options.pause)),
+            _OURS: stack.enter_context(fronted(ROOT, options.pause)),
+            _BARE: stack.enter_context(served(bare, options.pause)),
         }
         runs: dict[str, list[Run]] = {name: [] for name in sides}
-        for number in range(given.rounds):
+        for number in range(options.rounds):
             for name, (port, process) in sides.items():
-                runs[name].append(measured(port, process, given.streams, given.tokens))
-                print(f"round {number + 1}, {name}: {said(runs[name][-1:])}", flush=True)
-    for name, found in runs.items():
-        print(f"{name}: {said(found)}")
-    for name in (given.before, _BARE):
-        ratios = [ours.rate / other.rate for ours, other in zip(runs[_OURS], runs[name], strict=True)]
+                runs[name].append(measured(port, process, options.streams, options.tokens))
+                print(f"round {number + 1}, {name}: {described(runs[name][-1:])}", flush=True)
+    for name, runs_of_one in runs.items():
+        print(f"{name}: {described(runs_of_one)}")
+    for name in (options.before, _BARE):
+        ratios = [run.rate / other.rate for run, other in zip(runs[_OURS], runs[name], strict=True)]
         print(f"{_OURS} / {name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})")
 
 
-def said(runs: Sequence[Run]) -> str:
+def described(runs: Sequence[Run]) -> str:
     """Return medians in words."""
     rate = statistics.median(run.rate for run in runs)
     tokens = statistics.median(run.tokens / run.cpu for run in runs)
@@ -146,20 +146,20 @@ def started(command: Sequence[str], folder: Path, port: int) -> Iterator[subproc
 def measured(port: int, process: subprocess.Popen[bytes], streams: int, tokens: int) -> Run:
     """Ask for some streams at once, after some short ones that warm up."""
 
-    async def asked() -> Run:
+    async def one_run() -> Run:
         await asyncio.gather(*[stream(port, 3) for _ in range(4)])
         before = cpu_seconds(process.pid)
         events = await asyncio.gather(*[stream(port, tokens) for _ in range(streams)])
         return Run(sum(events), streams * tokens, cpu_seconds(process.pid) - before)
 
-    return asyncio.run(asked())
+    return asyncio.run(one_run())
 
 
 async def stream(port: int, tokens: int) -> int:
     """Return the number of events of one stream."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    asked = {"model": "m", "prompt": _PROMPT, "max_tokens": tokens, "temperature": 0, "stream": True}
-    body = json.dumps(asked).encode()
+    request = {"model": "m", "prompt": _PROMPT, "max_tokens": tokens, "temperature": 0, "stream": True}
+    body = json.dumps(request).encode()
     head = ["POST /v1/completions HTTP/1.1", "Host: a", "Content-Type: application/json", "Connection: close"]
     writer.write("\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body)
     answered = await reader.read(-1)

@@ -110,7 +110,7 @@ def one_by_one(workspace: Workspace, repository: str) -> None:
 
 def measure(workspace: Workspace, rounds: int, sides: Sequence[Side]) -> list[Round]:
     """Measure all sides in turn; the order alternates."""
-    found: list[Round] = []
+    measured_rounds: list[Round] = []
     for number in range(rounds):
         seconds: dict[str, float] = {}
         for side in sides if number % 2 == 0 else reversed(sides):
@@ -119,8 +119,8 @@ def measure(workspace: Workspace, rounds: int, sides: Sequence[Side]) -> list[Ro
             side(workspace, workspace.repository(f"{side.__name__}-{number}".replace("_", "-")))
             seconds[side.__name__] = time.monotonic() - start
             to_stderr(f"round {number + 1}: {side.__name__} {seconds[side.__name__]:.1f} s")
-        found.append(seconds)
-    return found
+        measured_rounds.append(seconds)
+    return measured_rounds
 
 
 def ratios(rounds: Sequence[Round], new: Side, old: Side) -> list[float]:
@@ -130,13 +130,13 @@ def ratios(rounds: Sequence[Round], new: Side, old: Side) -> list[float]:
 
 def summary(rounds: Sequence[Round], new: Side, old: Side) -> str:
     """Return a table of rounds, medians, and the smallest and largest ratio."""
-    found = ratios(rounds, new, old)
+    factors = ratios(rounds, new, old)
     rows = [
         (str(number), f"{r[old.__name__]:.1f} s", f"{r[new.__name__]:.1f} s", f"{ratio:.2f}")
-        for number, (r, ratio) in enumerate(zip(rounds, found, strict=True), 1)
+        for number, (r, ratio) in enumerate(zip(rounds, factors, strict=True), 1)
     ]
     middle = {side: statistics.median(r[side.__name__] for r in rounds) for side in (old, new)}
-    spread = f"{statistics.median(found):.2f} ({min(found):.2f} to {max(found):.2f})"
+    spread = f"{statistics.median(factors):.2f} ({min(factors):.2f} to {max(factors):.2f})"
     rows.append(("median", f"{middle[old]:.1f} s", f"{middle[new]:.1f} s", spread))
     names = [side.__name__.replace("_", " ") for side in (old, new)]
     return tables.render(("Round", *names, f"{names[1]} / {names[0]}"), rows)

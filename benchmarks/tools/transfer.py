@@ -35,10 +35,10 @@ def send(base: str, sources: Path, recipe: Path) -> Transfer:
     words = [word for name, place in contexts.items() for word in ("--build-context", f"{name}={place}")]
     command = ["docker", "buildx", "build", "--progress", "plain", "--output", "type=cacheonly"]
     output = timed([*command, *words, str(recipe)]).done.stderr
-    found = parsed(output)
-    if found is None:
+    figures = parsed(output)
+    if figures is None:
         raise BuildError("BuildKit's output has no transferred bytes", where=output[-500:])
-    return found
+    return figures
 
 
 def parsed(output: str) -> Transfer | None:

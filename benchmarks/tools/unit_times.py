@@ -117,8 +117,8 @@ def _line(tree: str, unit: Timed) -> str:
 def measured(workspace: Workspace) -> Times:
     """Compile the workspace's cell from empty caches; BuildError with the reason if it fails."""
     plan = workspace.plan()
-    found = compiles.Machine(workspace).compile(plan, script=keeping_statements(COMPILE.read_text()))
-    trees = {tree.name: _units(tree) for tree in sorted(found.figures.iterdir())}
+    compiled = compiles.Machine(workspace).compile(plan, script=keeping_statements(COMPILE.read_text()))
+    trees = {tree.name: _units(tree) for tree in sorted(compiled.figures.iterdir())}
     machine, today = Machine.here(), datetime.now(UTC).date().isoformat()
     about = f"tree {', '.join(trees)}, {machine.cores} cores ({machine.processor}), {today}"
     return Times(about, trees, workspace.jobs, plan.cell.id, plan.key)
@@ -152,8 +152,8 @@ def in_order(units: Sequence[Timed], statements: str) -> list[Timed]:
     A unit without a statement gets the place of the first one in its folder, that of its target.
     """
     places: dict[str, int] = {}
-    for place, found in enumerate(_STATEMENT.finditer(statements)):
-        for output in found[1].split():
+    for place, match in enumerate(_STATEMENT.finditer(statements)):
+        for output in match[1].split():
             places.setdefault(output, place)
             places.setdefault(str(PurePath(output).parent), place)
 
@@ -172,8 +172,8 @@ def main() -> int:
     options = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
-            wanted = BenchOptions(real=True, cell=[options.cell], jobs=options.jobs)
-            print(write(measured(wanted.workspace(Path(work), at_end))))
+            bench_options = BenchOptions(real=True, cell=[options.cell], jobs=options.jobs)
+            print(write(measured(bench_options.workspace(Path(work), at_end))))
     except FtbuildError as failure:
         print(failure, file=sys.stderr)
         return failure.exit_code

@@ -93,7 +93,7 @@ def _ask(served: Served, queue_ms: int, clients: int) -> Point:
 
     with ThreadPoolExecutor(clients) as pool:
         start = time.monotonic()
-        taken = [each for found in pool.map(lambda n: _client(served, n), range(clients)) for each in found]
+        taken = [each for counts in pool.map(lambda n: _client(served, n), range(clients)) for each in counts]
         seconds = time.monotonic() - start
     return Point(queue_ms, clients, len(taken) * golden.LENGTH / seconds, statistics.median(taken))
 
@@ -104,13 +104,13 @@ def _client(served: Served, number: int) -> list[float]:
     from ftbuild.gates.smoke.served import prompts
     from ftbuild.models import config_pbtxt
 
-    asked = [served.dialect.request([p], golden.LENGTH, runtime_top_k=1) for p in prompts("eight")]
+    requests = [served.dialect.request([p], golden.LENGTH, runtime_top_k=1) for p in prompts("eight")]
     taken: list[float] = []
     client, end = served.connect("grpc"), time.monotonic() + SECONDS
     try:
         while time.monotonic() < end:
             begin = time.monotonic()
-            client.infer(config_pbtxt.MODEL, asked[(number + len(taken)) % len(asked)])
+            client.infer(config_pbtxt.MODEL, requests[(number + len(taken)) % len(requests)])
             taken.append(time.monotonic() - begin)
     finally:
         client.close()
@@ -123,11 +123,11 @@ def figures(points: Sequence[Point]) -> list[Figure]:
     how = f"measured, {SECONDS} s each, tiny {FAMILY} in fp16"
     alone, many = at[SHIPPED_MS, 1], at[SHIPPED_MS, max(CLIENTS)]
     gain = many.tokens_per_second / alone.tokens_per_second
-    found = [Figure(Topic.LOAD, f"tokens/s of {max(CLIENTS)} clients / of one", gain, "", None, how)]
+    gains = [Figure(Topic.LOAD, f"tokens/s of {max(CLIENTS)} clients / of one", gain, "", None, how)]
     for queue_ms in QUEUE_MS:
         what = f"one client, requests wait {queue_ms} ms for others: median latency"
-        found.append(Figure(Topic.LOAD, what, at[queue_ms, 1].latency, "s", None, how))
-    return found
+        gains.append(Figure(Topic.LOAD, what, at[queue_ms, 1].latency, "s", None, how))
+    return gains
 
 
 def chart(points: Sequence[Point]) -> Lines:

@@ -41,36 +41,36 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Measure both sides; upstream's real sources are sampled, since the whole takes hours."""
-    _, ours = compiles.cold(workspace)
+    _, compiled = compiles.cold(workspace)
     upstream = Machine(workspace)
     # For the sources that these SMs need.
     known = workspace.load().matrix.sms
     plan = workspace.plan_for(*(sm for sm in SMS if sm in known))
-    return (_sampled if workspace.real else _whole)(workspace, plan, ours, upstream)
+    return (_sampled if workspace.real else _whole)(workspace, plan, compiled, upstream)
 
 
-def _whole(workspace: Workspace, plan: Plan, ours: Compile, machine: Machine) -> Result:
+def _whole(workspace: Workspace, plan: Plan, own: Compile, machine: Machine) -> Result:
     to_stderr("upstream's recipe")
     upstream = machine.compile(plan, script=script(MAKE.format(words="")))
-    data = {"ours": ours.as_dict(), "upstream": upstream.as_dict()}
+    data = {"ours": own.as_dict(), "upstream": upstream.as_dict()}
     cells = [measured(workspace.plan())]
     return workspace.result(NAME, [whole(data)], data, cells=cells, definition=DEFINITION)
 
 
 def whole(data: Mapping[str, Any]) -> Figure:
     """Return the ratio of two whole compiles."""
-    ours, theirs = data["ours"], data["upstream"]
-    how = f"measured, both whole: {ours['compiled']} and {theirs['compiled']} units"
+    own, upstream = data["ours"], data["upstream"]
+    how = f"measured, both whole: {own['compiled']} and {upstream['compiled']} units"
     return Figure(
-        Topic.COLD, _what(ALL, ours["cpu"], theirs["cpu"]), ours["cpu"] / theirs["cpu"], "", None, how
+        Topic.COLD, _what(ALL, own["cpu"], upstream["cpu"]), own["cpu"] / upstream["cpu"], "", None, how
     )
 
 
-def _sampled(workspace: Workspace, plan: Plan, ours: Compile, machine: Machine) -> Result:
+def _sampled(workspace: Workspace, plan: Plan, own: Compile, machine: Machine) -> Result:
     to_stderr("upstream's recipe: list of units")
     listed = machine.compile(plan, script=script()).figures.glob("*/targets")
     every = [unit for file in listed for unit in objects(file.read_text())]
-    known = ours.seconds()
+    known = own.seconds()
     chosen = sampling.choose(every, known)
     to_stderr(f"upstream's recipe: {len(chosen)} of {len(every)} units")
     compiled = machine.compile(
@@ -79,16 +79,16 @@ def _sampled(workspace: Workspace, plan: Plan, ours: Compile, machine: Machine) 
     seconds = compiled.seconds()
     logs = compiled.figures.glob("*/ninja_log")
     failed = set(chosen).difference(unit.output for log in logs for unit in ninja.units(log.read_text()))
-    found = sampling.estimate(every, known, seconds)
+    estimate = sampling.estimate(every, known, seconds)
     data = {
         "trees": workspace.trees,
         "ours": known,
         "upstream": seconds,
         "every": every,
-        "units": found.units,
+        "units": estimate.units,
         "failed": sorted(failed),
-        "seconds": found.seconds,
-        "error": found.error,
+        "seconds": estimate.seconds,
+        "error": estimate.error,
     }
     cells = [measured(workspace.plan())]
     return workspace.result(NAME, [sampled(data)], data, cells=cells, definition=DEFINITION)
@@ -96,16 +96,16 @@ def _sampled(workspace: Workspace, plan: Plan, ours: Compile, machine: Machine) 
 
 def sampled(data: Mapping[str, Any]) -> Figure:
     """Return the ratio with its 95 % interval, at whose worse end the goal is judged."""
-    ours, theirs, error = sum(data["ours"].values()), data["seconds"], data["error"]
+    own, upstream, error = sum(data["ours"].values()), data["seconds"], data["error"]
     how = (
         f"sampled, tree {', '.join(data.get('trees', ('backend',)))}; "
         f"ours whole ({len(data['ours'])} units), upstream's {len(data['upstream'])} of {data['units']}: "
         f"all long ones, a random part of the rest ({len(data['failed'])} until an error for want of cuDNN); "
-        f"ratio estimate with its 95 % interval, standard error {100 * error / theirs:.1f} %"
+        f"ratio estimate with its 95 % interval, standard error {100 * error / upstream:.1f} %"
     )
-    what = _what(COMPILERS, ours, theirs)
-    least, most = (ours / (theirs + sign * NORMAL_95 * error) for sign in (1, -1))
-    return Figure(Topic.COLD, what, ours / theirs, "", RATIO, how, least=least, most=most)
+    what = _what(COMPILERS, own, upstream)
+    least, most = (own / (upstream + sign * NORMAL_95 * error) for sign in (1, -1))
+    return Figure(Topic.COLD, what, own / upstream, "", RATIO, how, least=least, most=most)
 
 
 def recomputed(result: Result) -> Result:
@@ -114,8 +114,8 @@ def recomputed(result: Result) -> Result:
     return replace(result, figures=(figure,), definition=DEFINITION)
 
 
-def _what(seconds: str, ours: float, theirs: float) -> str:
-    return f"{seconds}: one SM ({ours:.0f} s) / upstream's default SMs and all targets ({theirs:.0f} s)"
+def _what(seconds: str, own: float, upstream: float) -> str:
+    return f"{seconds}: one SM ({own:.0f} s) / upstream's default SMs and all targets ({upstream:.0f} s)"
 
 
 def script(make: str = "") -> str:

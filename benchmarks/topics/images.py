@@ -58,18 +58,18 @@ def run(workspace: Workspace) -> Result:
         workspace.invoke("build", "--cell", plan.cell.id, "--jobs", str(workspace.jobs))
     below = len(client.images.get(plan.base.serving).attrs["RootFS"]["Layers"])
     to_stderr(f"docker save {image}")
-    found = layers.read(client, image, workspace.work)
+    parts = layers.read(client, image, workspace.work)
     libraries = sum(map(int, container.run(client, image, _LIBRARIES).split()))
     contents = parsed(container.run(client, plan.base.serving, _CONTENTS, user="0"))
     data = {
-        "layers": [asdict(layer) for layer in found],
+        "layers": [asdict(layer) for layer in parts],
         "below": below,
         "libraries": libraries,
         "base": contents,
     }
-    charts = [layer_chart(plan, found), base_chart(plan, contents)]
+    charts = [layer_chart(plan, parts), base_chart(plan, contents)]
     cells = [measured(plan, {"runtime": str(client.images.get(image).id)})]
-    return workspace.result(NAME, figures(workspace, found, below, libraries), data, charts, cells=cells)
+    return workspace.result(NAME, figures(workspace, parts, below, libraries), data, charts, cells=cells)
 
 
 def built(client: docker.DockerClient, plan: Plan) -> str | None:
@@ -87,18 +87,18 @@ def parsed(listing: str) -> dict[str, int]:
     return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def figures(workspace: Workspace, found: Sequence[Layer], below: int, libraries: int) -> list[Figure]:
+def figures(workspace: Workspace, parts: Sequence[Layer], below: int, libraries: int) -> list[Figure]:
     """Return the sizes; goals are for the real libraries only, since the miniature ones are tiny."""
-    ours = sum(layer.unpacked for layer in found[below:])
-    total = sum(layer.unpacked for layer in found)
+    own = sum(layer.unpacked for layer in parts[below:])
+    total = sum(layer.unpacked for layer in parts)
     how = "measured: tars of `docker save`"
-    of_ours = f"layers over the base ({ours / 1e6:.1f} MB) / stripped libraries ({libraries / 1e6:.1f} MB)"
+    of_ours = f"layers over the base ({own / 1e6:.1f} MB) / stripped libraries ({libraries / 1e6:.1f} MB)"
     goals = (OVERHEAD, TOTAL_BYTES) if workspace.real else (None, None)
     return [
-        Figure(Topic.IMAGES, of_ours, ours / libraries, "", goals[0], how),
+        Figure(Topic.IMAGES, of_ours, own / libraries, "", goals[0], how),
         Figure(Topic.IMAGES, "base with the backend, unpacked", total, "B", goals[1], how),
-        *compressed("base with the backend", found),
-        *compressed("layers over the base", found[below:]),
+        *compressed("base with the backend", parts),
+        *compressed("layers over the base", parts[below:]),
     ]
 
 
@@ -118,9 +118,9 @@ def compressed(what: str, part: Sequence[Layer]) -> list[Figure]:
     ]
 
 
-def layer_chart(plan: Plan, found: Sequence[Layer]) -> Bars:
+def layer_chart(plan: Plan, parts: Sequence[Layer]) -> Bars:
     """Return the chart of all layers above 1 MB."""
-    shown = [layer for layer in found if layer.unpacked > 1e6]
+    shown = [layer for layer in parts if layer.unpacked > 1e6]
     series = {
         kind: tuple(getattr(layer, kind) / 1e6 for layer in shown) for kind in ("unpacked", "gzip", "zstd")
     }

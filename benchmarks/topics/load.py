@@ -33,8 +33,8 @@ def needs(workspace: Workspace) -> str | None:
     """Require that the smoke test of the cell has run on a GPU."""
     if not workspace.real:
         return "the sample's models do not compute on a GPU (--real)"
-    found = _files(workspace)
-    return None if found else f"no load of {workspace.plan().cell.id} is here: invoke smoke, on a GPU"
+    files = _files(workspace)
+    return None if files else f"no load of {workspace.plan().cell.id} is here: invoke smoke, on a GPU"
 
 
 def run(workspace: Workspace) -> Result:
@@ -56,9 +56,9 @@ def _read(file: Path) -> tuple[Path, Load]:
 
 
 def _result(
-    workspace: Workspace, found: Iterable[tuple[Path, Load]], of: str, cells: Sequence[Measured]
+    workspace: Workspace, files: Iterable[tuple[Path, Load]], of: str, cells: Sequence[Measured]
 ) -> Result:
-    loads = {f"{of} {file.stem.removeprefix(LOADS)}": load for file, load in found}
+    loads = {f"{of} {file.stem.removeprefix(LOADS)}": load for file, load in files}
     data = {name: summary(load) for name, load in loads.items()}
     return workspace.result(NAME, figures(loads), data, charts(loads), cells=cells).of_files()
 
@@ -81,19 +81,19 @@ def summary(load: Load) -> dict[str, float]:
 
 def figures(loads: Mapping[str, Load]) -> list[Figure]:
     """Return latency, wrong answers and growth of each variant."""
-    found = []
+    rates = []
     for name, load in loads.items():
         was = summary(load)
         count = f"{was['answers']:.0f} answers, {was['refusals']:.0f} refusals"
         how = f"measured, 16 clients, {was['seconds']:.0f} s: {count}"
         growth = f"{name}: most GPU memory beyond that after the first quarter"
-        found += [
+        rates += [
             Figure(Topic.LOAD, f"{name}: answers that differ from the one alone", was["wrong"], "", 0, how),
             Figure(Topic.LOAD, f"{name}: latency, median", was["p50"], "s", None, how),
             Figure(Topic.LOAD, f"{name}: latency, 99th percentile", was["p99"], "s", None, how),
             Figure(Topic.LOAD, growth, was["growth"], "B", GROWTH_BYTES, how),
         ]
-    return found
+    return rates
 
 
 def charts(loads: Mapping[str, Load]) -> list[Lines]:
@@ -112,8 +112,8 @@ def _worst(answers: Sequence[tuple[float, float]]) -> tuple[tuple[float, float],
     part = max(at for at, _ in answers) / POINTS
     by_part = groupby(sorted(answers), key=lambda answer: min(int(answer[0] / part), POINTS - 1))
     return tuple(
-        (round((number + 0.5) * part, 1), round(1000 * percentile([taken for _, taken in found], 99), 3))
-        for number, found in by_part
+        (round((number + 0.5) * part, 1), round(1000 * percentile([taken for _, taken in rate], 99), 3))
+        for number, rate in by_part
     )
 
 
@@ -128,8 +128,8 @@ def main() -> None:
     options = parser.parse_args()
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
     cells = tuple(options.cell) or smoked.cells(options.loads[0][0].parent)
-    found = _result(workspace, options.loads, options.of, cells)
-    print(found.write(options.out))
+    result = _result(workspace, options.loads, options.of, cells)
+    print(result.write(options.out))
 
 
 if __name__ == "__main__":

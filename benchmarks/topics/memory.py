@@ -72,13 +72,13 @@ def figures(cold: Compile, kills: int, workspace: Workspace) -> list[Figure]:
 
 def peaks(jobs: Sequence[Job]) -> list[Figure]:
     """Return the largest process of each kind of job."""
-    found = []
+    by_unit = []
     for kind, endings in KINDS.items():
         own = [job.memory for job in jobs if job.output.endswith(endings)]
         how = f"measured, largest resident process of {len(own)} jobs (getrusage)"
         peak, goal = max(own, default=0), cmake.MEMORY_PER_JOB_BYTES
-        found.append(Figure(Topic.MEMORY, f"peak of {kind} jobs", peak, "B", goal, how))
-    return found
+        by_unit.append(Figure(Topic.MEMORY, f"peak of {kind} jobs", peak, "B", goal, how))
+    return by_unit
 
 
 def heaviest(jobs: Sequence[Job], count: int = 10) -> dict[str, int]:
@@ -115,10 +115,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, metavar="FOLDER")
     origin.add_option(parser)
     options = parser.parse_args()
-    found = [job for log in options.logs for job in log]
+    jobs = [job for log in options.logs for job in log]
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
-    data, cells = {"heaviest": heaviest(found)}, tuple(options.cell)
-    print(workspace.result(NAME, peaks(found), data, cells=cells).of_files().write(options.out))
+    data, cells = {"heaviest": heaviest(jobs)}, tuple(options.cell)
+    print(workspace.result(NAME, peaks(jobs), data, cells=cells).of_files().write(options.out))
 
 
 if __name__ == "__main__":

@@ -68,13 +68,13 @@ def needs(workspace: Workspace) -> str | None:
 
 def run(workspace: Workspace) -> Result:
     """Replay every compile with stored times, which are those of the real sources in any case."""
-    found = [replayed(times) for times in unit_times.stored()]
-    cells = dict.fromkeys((of.times.cell, of.times.key) for of in found)
+    replays = [replayed(times) for times in unit_times.stored()]
+    cells = dict.fromkeys((of.times.cell, of.times.key) for of in replays)
     return replace(workspace, real=True).result(
         NAME,
-        every(found),
-        data(found),
-        charts(found),
+        every(replays),
+        data(replays),
+        charts(replays),
         cells=[Measured(*cell) for cell in cells],
         definition=DEFINITION,
     )
@@ -82,12 +82,12 @@ def run(workspace: Workspace) -> Result:
 
 def recomputed(result: Result) -> Result:
     """Return the record with what follows from the stored unit times today; they are its raw data."""
-    found = [replayed(times) for times in unit_times.stored()]
+    replays = [replayed(times) for times in unit_times.stored()]
     return replace(
         result,
-        figures=tuple(every(found)),
-        data=data(found),
-        charts=tuple(charts(found)),
+        figures=tuple(every(replays)),
+        data=data(replays),
+        charts=tuple(charts(replays)),
         definition=DEFINITION,
     )
 
@@ -105,31 +105,31 @@ def forest(times: Times) -> list[Tree]:
     return [replay.tasks(units) for units in times.trees.values()]
 
 
-def every(found: Sequence[Replays]) -> list[Figure]:
+def every(every_replay: Sequence[Replays]) -> list[Figure]:
     """Return the figures of all compiles."""
-    return [replace(figure, of=replays.times.cell) for replays in found for figure in figures(replays)]
+    return [replace(figure, of=replays.times.cell) for replays in every_replay for figure in figures(replays)]
 
 
-def figures(found: Replays) -> Iterator[Figure]:
+def figures(replays: Replays) -> Iterator[Figure]:
     """Yield wall time against the limit: as measured, the check of the replay, and replays with more jobs.
 
     The goal is for the build's order.
     """
-    times, jobs = found.times, found.times.jobs
+    times, jobs = replays.times, replays.times.jobs
     how = f"measured: {times.about}"
-    yield wall.figure(f"{jobs} jobs", times.wall, found.compilers, jobs, how, wall.GOAL)
-    what = f"{jobs} jobs: wall of the replay ({found.same:.0f} s) / measured ({times.wall:.0f} s)"
+    yield wall.figure(f"{jobs} jobs", times.wall, replays.compilers, jobs, how, wall.GOAL)
+    what = f"{jobs} jobs: wall of the replay ({replays.same:.0f} s) / measured ({times.wall:.0f} s)"
     how = f"simulated: list schedule of the unit times of the measured compile; {times.about}"
-    yield Figure(Topic.WALL, what, found.checked, "", None, how)
-    note = f"/ {found.checked:.3f}, which it is of the measured wall time with {jobs} jobs"
+    yield Figure(Topic.WALL, what, replays.checked, "", None, how)
+    note = f"/ {replays.checked:.3f}, which it is of the measured wall time with {jobs} jobs"
     for shown in (count for count in SHOWN if count > jobs):
         for order in (PLAIN, BUILT):
             how = f"simulated: list schedule of unit times {note}; {times.about}"
-            goal, seconds = wall.GOAL if order == BUILT else None, found.corrected(order, shown)
-            yield wall.figure(f"{shown} jobs, {order}", seconds, found.compilers, shown, how, goal)
+            goal, seconds = wall.GOAL if order == BUILT else None, replays.corrected(order, shown)
+            yield wall.figure(f"{shown} jobs, {order}", seconds, replays.compilers, shown, how, goal)
 
 
-def data(found: Sequence[Replays]) -> dict[str, Any]:
+def data(replays: Sequence[Replays]) -> dict[str, Any]:
     """Return the replays as they came out, the measured compile, and the longest units, as JSON has them."""
     return {
         of.times.name: {
@@ -142,7 +142,7 @@ def data(found: Sequence[Replays]) -> dict[str, Any]:
             },
             "longest": longest(forest(of.times)),
         }
-        for of in found
+        for of in replays
     }
 
 
@@ -152,26 +152,28 @@ def longest(trees: Sequence[Tree], count: int = 12) -> list[list[str | float]]:
     return [[task.name, task.seconds] for task in units[:count]]
 
 
-def charts(found: Sequence[Replays]) -> list[Lines]:
+def charts(replays: Sequence[Replays]) -> list[Lines]:
     """Return the charts of each compile's orders, absolute and relative to the limit."""
-    return [drawn for of in found for drawn in (chart(of), distance(of))]
+    return [drawn for of in replays for drawn in (chart(of), distance(of))]
 
 
-def curves(found: Replays) -> dict[str, dict[int, float]]:
+def curves(replay: Replays) -> dict[str, dict[int, float]]:
     """Return the seconds of each curve by jobs: the limit, the corrected replays, and the measured point."""
-    replays = {order: {jobs: found.corrected(order, jobs) for jobs in JOBS} for order in ORDERS}
-    return {LIMIT: found.limits(), **replays, MEASURED: {found.times.jobs: found.times.wall}}
+    replays = {order: {jobs: replay.corrected(order, jobs) for jobs in JOBS} for order in ORDERS}
+    return {LIMIT: replay.limits(), **replays, MEASURED: {replay.times.jobs: replay.times.wall}}
 
 
-def distance(found: Replays) -> Lines:
+def distance(replays: Replays) -> Lines:
     """Return the chart of wall time relative to the limit, against jobs."""
     series = {
-        curve: tuple((float(jobs), seconds / found.compilers.limit(jobs)) for jobs, seconds in points.items())
-        for curve, points in curves(found).items()
+        curve: tuple(
+            (float(jobs), seconds / replays.compilers.limit(jobs)) for jobs, seconds in points.items()
+        )
+        for curve, points in curves(replays).items()
     }
     return Lines(
-        f"distance-{found.times.name}",
-        f"{_title(found)}: wall time / limit",
+        f"distance-{replays.times.name}",
+        f"{_title(replays)}: wall time / limit",
         "jobs",
         "wall time / limit",
         series,
@@ -179,15 +181,15 @@ def distance(found: Replays) -> Lines:
     )
 
 
-def chart(found: Replays) -> Lines:
+def chart(replays: Replays) -> Lines:
     """Return the chart of wall time against jobs."""
     series = {
         curve: tuple((float(jobs), seconds) for jobs, seconds in points.items())
-        for curve, points in curves(found).items()
+        for curve, points in curves(replays).items()
     }
     return Lines(
-        f"schedule-{found.times.name}",
-        f"{_title(found)}: wall time",
+        f"schedule-{replays.times.name}",
+        f"{_title(replays)}: wall time",
         "jobs",
         "seconds",
         series,
@@ -196,6 +198,6 @@ def chart(found: Replays) -> Lines:
     )
 
 
-def _title(found: Replays) -> str:
-    times = found.times
+def _title(replays: Replays) -> str:
+    times = replays.times
     return f"Compiling {times.cell}, measured with {times.jobs} jobs, replayed and corrected"

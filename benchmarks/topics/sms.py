@@ -58,14 +58,14 @@ class Cost:
     @property
     def how(self) -> str:
         """Return how the seconds were taken, with every unit that was not compiled in this build."""
-        said = f"measured: build of {self.build.started[:10]}, {len(self.build.seconds)} units compiled"
+        text = f"measured: build of {self.build.started[:10]}, {len(self.build.seconds)} units compiled"
         if self.shared:
-            said += f", {self.shared} more are objects of the other tree"
+            text += f", {self.shared} more are objects of the other tree"
         if self.borrowed:
-            said += f"; {len(self.borrowed)} from ccache count as in {', '.join(self.lenders)}"
+            text += f"; {len(self.borrowed)} from ccache count as in {', '.join(self.lenders)}"
         if self.lacking:
-            said += f"; {self.lacking} from ccache count nothing, as no build here compiled them"
-        return said
+            text += f"; {self.lacking} from ccache count nothing, as no build here compiled them"
+        return text
 
 
 def needs(workspace: Workspace) -> str | None:
@@ -87,25 +87,25 @@ def _folders(workspace: Workspace) -> list[Path]:
     return [plan.folder(work_folder()) for plan in workspace.plans("*") if compiled(plan)]
 
 
-def _result(workspace: Workspace, found: Sequence[Build]) -> Result:
+def _result(workspace: Workspace, builds: Sequence[Build]) -> Result:
     return workspace.result(
         NAME,
-        list(figures(found)),
-        {"builds": [build.as_dict() for build in found]},
-        charts(found),
-        cells=[build.measured for build in found],
+        list(figures(builds)),
+        {"builds": [build.as_dict() for build in builds]},
+        charts(builds),
+        cells=[build.measured for build in builds],
     ).of_files()
 
 
 def recomputed(result: Result) -> Result:
     """Return the record with what follows from its data today."""
-    found = [Build.of(values) for values in result.data["builds"]]
-    return replace(result, figures=tuple(figures(found)), charts=tuple(charts(found)))
+    builds = [Build.of(values) for values in result.data["builds"]]
+    return replace(result, figures=tuple(figures(builds)), charts=tuple(charts(builds)))
 
 
-def costs(found: Sequence[Build]) -> list[Cost]:
+def costs(builds: Sequence[Build]) -> list[Cost]:
     """Return the cost of each build, with units that ccache had at the price of another build."""
-    return [_cost(build, [other for other in found if other is not build]) for build in found]
+    return [_cost(build, [other for other in builds if other is not build]) for build in builds]
 
 
 def _cost(build: Build, others: Sequence[Build]) -> Cost:
@@ -139,9 +139,9 @@ def _object(unit: str) -> str:
     return unit.partition("/")[2].removeprefix(FT_IN_BACKEND)
 
 
-def figures(found: Sequence[Build]) -> Iterator[Figure]:
+def figures(builds: Sequence[Build]) -> Iterator[Figure]:
     """Yield the cost of each cell, and its ratio to the first and to those of its SMs one by one."""
-    every = costs(found)
+    every = costs(builds)
     for cost in every:
         for figure in _of(cost, every):
             yield replace(figure, of=cost.build.measured.cell)
@@ -169,9 +169,9 @@ def _alone(sm: int, build: Build, every: Sequence[Cost]) -> Cost | None:
     return next((cost for cost in every if cost.build.measured.cell == cell), None)
 
 
-def charts(found: Sequence[Build]) -> list[Bars]:
+def charts(builds: Sequence[Build]) -> list[Bars]:
     """Return the chart of CPU seconds by tree and kind of source."""
-    every = costs(found)
+    every = costs(builds)
     trees = dict.fromkeys(unit.partition("/")[0] for cost in every for unit in cost.seconds)
     series = {
         f"{tree}, {kind}": tuple(round(_part(cost, tree, endings), 1) for cost in every)

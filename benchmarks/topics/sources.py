@@ -50,8 +50,8 @@ def needs(workspace: Workspace) -> str | None:
         return missing.what
     except CommandFailed as failed:
         return f"a source cannot be reached: {last_line(failed)}"
-    found = daemon.image(client, plan.base.serving)
-    return None if found else f"there is no image {plan.base.serving}: invoke base makes it"
+    builds = daemon.image(client, plan.base.serving)
+    return None if builds else f"there is no image {plan.base.serving}: invoke base makes it"
 
 
 def run(workspace: Workspace) -> Result:
@@ -76,12 +76,12 @@ def run(workspace: Workspace) -> Result:
         "context bytes": weights,
         "transfer": [vars(first), vars(second)],
     }
-    found = [
+    outcomes = [
         ratio(workspace, fetched, cloned, absent),
         *timings(staged, first, second),
         *sizes(weights),
     ]
-    return workspace.result(NAME, found, data, [chart(plan, fetched, cloned)], cells=[measured(plan)])
+    return workspace.result(NAME, outcomes, data, [chart(plan, fetched, cloned)], cells=[measured(plan)])
 
 
 def packed(folder: Path) -> int:
@@ -142,12 +142,13 @@ def ratio(
     workspace: Workspace, fetched: Mapping[str, int], cloned: Mapping[str, int], absent: Iterable[str]
 ) -> Figure:
     """Return the ratio of bytes; without a goal for the miniature repositories, which have little history."""
-    ours, theirs = sum(fetched.values()), sum(cloned.values())
+    fetching, cloning = sum(fetched.values()), sum(cloned.values())
     without = f", without {', '.join(Path(path).name for path in absent)}" if absent else ""
     return Figure(
         Topic.SOURCES,
-        f"bytes fetched ({ours / 1e6:.1f} MB) / `git clone --recursive` ({theirs / 1e6:.1f} MB{without})",
-        ours / theirs,
+        f"bytes fetched ({fetching / 1e6:.1f} MB) / `git clone --recursive` ({cloning / 1e6:.1f} MB"
+        f"{without})",
+        fetching / cloning,
         "",
         RATIO if workspace.real else None,
         "measured: packs that git received",
@@ -186,12 +187,12 @@ def sizes(weights: Mapping[str, int]) -> list[Figure]:
 
 def chart(plan: Plan, fetched: Mapping[str, int], cloned: Mapping[str, int]) -> Bars:
     """Return the chart of bytes by repository, largest first; submodules count with their parent."""
-    ours = dict.fromkeys(cloned, 0)
+    zeros = dict.fromkeys(cloned, 0)
     for source in plan.sources:
-        ours[brought_by(plan, source).repository] += fetched[source.repository]
+        zeros[brought_by(plan, source).repository] += fetched[source.repository]
     names = tuple(sorted(cloned, key=lambda name: -cloned[name]))
     series = {
-        "fetched": tuple(ours[name] / 1e6 for name in names),
+        "fetched": tuple(zeros[name] / 1e6 for name in names),
         "git clone --recursive": tuple(cloned[name] / 1e6 for name in names),
     }
     return Bars("sources", f"Bytes received for {plan.cell.id}", "MB", names, series)

@@ -50,12 +50,12 @@ def figures(seconds: Mapping[str, Mapping[str, list[float]]]) -> list[Figure]:
     how = f"measured, median of {len(seconds[BARE]['cpu'])} processes"
     bare = statistics.median(seconds[BARE]["cpu"])
     listing = statistics.median(seconds["--list"]["wall"])
-    found = [Figure(Topic.STARTUP, "`invoke --list`, wall time", listing, "s", LIST_SECONDS, how)]
+    times = [Figure(Topic.STARTUP, "`invoke --list`, wall time", listing, "s", LIST_SECONDS, how)]
     for name in ("matrix", "build --dry-run"):
         beyond = statistics.median(seconds[name]["cpu"]) - bare
         what = f"`invoke {name}`, CPU time beyond `{BARE}`"
-        found.append(Figure(Topic.STARTUP, what, beyond, "s", BEYOND_SECONDS, how))
-    return found
+        times.append(Figure(Topic.STARTUP, what, beyond, "s", BEYOND_SECONDS, how))
+    return times
 
 
 def chart(seconds: Mapping[str, Mapping[str, list[float]]]) -> Bars:

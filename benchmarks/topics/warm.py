@@ -63,9 +63,9 @@ def run(workspace: Workspace) -> Result:
         **{name: c.as_dict() for name, c in made.items()},
         "sources of the other SM": dict(made["other SM"].sources),
     }
-    found = [*figures(unchanged, made, workspace.real), of_all(data)]
+    results = [*figures(unchanged, made, workspace.real), of_all(data)]
     cells = [measured(plan), measured(other_plan)]
-    return workspace.result(NAME, found, data, cells=cells, definition=DEFINITION)
+    return workspace.result(NAME, results, data, cells=cells, definition=DEFINITION)
 
 
 def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> list[Figure]:
@@ -123,12 +123,12 @@ def figures(unchanged: list[float], made: Mapping[str, Compile], real: bool) -> 
 
 def of_all(data: Mapping[str, Any]) -> Figure:
     """Return the part of all the C++ sources of the other SM, of which some are its machine code as text."""
-    found = [hit for source, hit in data["sources of the other SM"].items() if source.endswith(HOST_SOURCES)]
-    how = f"measured, {sum(found)} of {len(found)} sources in ccache's statistics log"
+    hits = [hit for source, hit in data["sources of the other SM"].items() if source.endswith(HOST_SOURCES)]
+    how = f"measured, {sum(hits)} of {len(hits)} sources in ccache's statistics log"
     return Figure(
         Topic.WARM,
         "another SM of the release: part of all its `.cc` and `.cpp` that ccache has",
-        sum(found) / len(found),
+        sum(hits) / len(hits),
         "",
         None,
         how,

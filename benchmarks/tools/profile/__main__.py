@@ -35,11 +35,11 @@ def figures(step: Step, of: str) -> Iterator[Figure]:
     yield Figure(Topic.INFERENCE, f"{of}: calls of the CUDA runtime in a step", called, "", None, how)
 
 
-def chart(found: Mapping[str, Step], of: str) -> Bars:
+def chart(steps: Mapping[str, Step], of: str) -> Bars:
     """Return the picture: microseconds of a step by what they were spent on, as in the first trace."""
-    first = next(iter(found.values()))
+    first = next(iter(steps.values()))
     names = list(islice(first.gpu, SHOWN))
-    series = {name: tuple(_spent(step, names)) for name, step in found.items()}
+    series = {name: tuple(_spent(step, names)) for name, step in steps.items()}
     labels = (*names, "all other kernels", "GPU waits")
     return Bars(NAME, f"One step of decoding, {of}", "microseconds", labels, series)
 
@@ -83,10 +83,10 @@ def _read(trace: Path, layers: int, marker: str) -> tuple[Step, Drawn] | None:
 def _named(argument: str) -> tuple[str, Path]:
     """Parse `TRACE` or `NAME=TRACE`, for argparse."""
     name, equals, trace = argument.partition("=")
-    found = Path(trace if equals else argument)
-    if not found.is_file():
-        raise argparse.ArgumentTypeError(f"{found}: there is no such file")
-    return (name if equals else ONLY), found
+    path = Path(trace if equals else argument)
+    if not path.is_file():
+        raise argparse.ArgumentTypeError(f"{path}: there is no such file")
+    return (name if equals else ONLY), path
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -109,27 +109,27 @@ def main() -> int:
     traces = dict(options.traces)
     if len(traces) < len(options.traces):
         parser.error("each of several traces needs a name of its own, NAME=TRACE")
-    found: dict[str, Step] = {}
+    steps: dict[str, Step] = {}
     drawn: dict[str, Drawn] = {}
     for name, trace in traces.items():
         read = _read(trace, options.layers, options.marker)
         if read is None:
             print(f"error: {trace} has no two steps with {options.marker}", file=sys.stderr)
             return 2
-        found[name], drawn[name] = read
-        print("\n".join([*([] if name == ONLY else [f"{name}:"]), *text(found[name])]))
+        steps[name], drawn[name] = read
+        print("\n".join([*([] if name == ONLY else [f"{name}:"]), *text(steps[name])]))
     workspace = Workspace(options.out, options.out, jobs=1, real=True)
     result = workspace.result(
         NAME,
         [
             figure
-            for name, step in found.items()
+            for name, step in steps.items()
             for figure in figures(step, options.of if name == ONLY else f"{options.of}, {name}")
         ],
-        {name: asdict(step) for name, step in found.items()},
+        {name: asdict(step) for name, step in steps.items()},
         [
-            timeline.chart(drawn, {name: title(name, step) for name, step in found.items()}, options.of),
-            chart(found, options.of),
+            timeline.chart(drawn, {name: title(name, step) for name, step in steps.items()}, options.of),
+            chart(steps, options.of),
         ],
         cells=tuple(options.cell),
     ).of_files()

@@ -61,7 +61,7 @@ def run(workspace: Workspace) -> Result:
     access = gpu.find(client, plan.tag("runtime"))
     assert access is not None, "needs() comes first"
     place = server.Place(workspace.work / "model", server.INSIDE)
-    found = job.run(
+    outcome = job.run(
         job.Job(
             launcher=server.Image(place, plan.tag("runtime"), access.style),
             template=repository.templates(client, plan.tag("sdk"), LAYOUT)[config_pbtxt.MODEL],
@@ -71,7 +71,7 @@ def run(workspace: Workspace) -> Result:
             workload=Workload(runs=workspace.rounds),
         )
     )
-    data = report.data(found)
+    data = report.data(outcome)
     image = str(client.images.get(plan.tag("runtime")).id)
     return workspace.result(
         NAME,
@@ -88,8 +88,8 @@ def recomputed(result: Result) -> Result:
     """Return the record with the figures that follow from its data today."""
     from benchmarks.topics.inference import report
 
-    found, drawn = tuple(report.figures(result.data)), tuple(report.charts(result.data))
-    return replace(result, figures=found, charts=drawn, definition=DEFINITION)
+    figures, drawn = tuple(report.figures(result.data)), tuple(report.charts(result.data))
+    return replace(result, figures=figures, charts=drawn, definition=DEFINITION)
 
 
 def details(result: Result) -> str:

@@ -47,14 +47,14 @@ WAYS = {"plain": job.PLAIN, "compiled": job.COMPILED}
 
 def workload(options: argparse.Namespace, model: Architecture) -> Workload:
     """Return the requests that the options select; ConfigError for texts longer than `model` takes."""
-    asked = Workload(
+    mix = Workload(
         tuple(options.prompts), options.answer, tuple(options.batches), options.runs, options.warm_ups
     )
-    positions = getattr(model, "positions", asked.longest)
-    if asked.longest > positions:
-        what = f"{max(asked.prompts)} tokens with an answer of {asked.answer} are more than {positions}"
-        raise ConfigError(f"--prompts: {what}", hint=f"--positions {asked.longest}")
-    return asked
+    positions = getattr(model, "positions", mix.longest)
+    if mix.longest > positions:
+        what = f"{max(mix.prompts)} tokens with an answer of {mix.answer} are more than {positions}"
+        raise ConfigError(f"--prompts: {what}", hint=f"--positions {mix.longest}")
+    return mix
 
 
 def parser() -> argparse.ArgumentParser:
@@ -113,15 +113,17 @@ def main() -> int:
     try:
         require_packages(options)
         cells, before = list(options.cell), load_now()
-        found = job.run(described(options))
+        outcome = job.run(described(options))
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
     except KeyboardInterrupt:
         progress("interrupted before the first server was measured: there is no record")
         return Interrupted.exit_code
-    data = report.data(found)
-    cells = cells or [cell for variant in found.job.variants if (cell := found.job.launcher.cell(variant))]
+    data = report.data(outcome)
+    cells = cells or [
+        cell for variant in outcome.job.variants if (cell := outcome.job.launcher.cell(variant))
+    ]
     result = Result(
         NAME,
         "real",
@@ -134,7 +136,7 @@ def main() -> int:
         Origin.here(cells),
         data["family"],
     )
-    progress(f"record: {result.write(found.job.out)}")
+    progress(f"record: {result.write(outcome.job.out)}")
     print(table.text([result]))
     print(tables.render(*report.table(data)))
     return 0

@@ -92,9 +92,9 @@ class Vllm:
         """Return the tokens of one call with all prompts."""
         from vllm import SamplingParams
 
-        asked = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True, detokenize=False)
+        params = SamplingParams(temperature=0, max_tokens=length, ignore_eos=True, detokenize=False)
         rows = [{"prompt_token_ids": list(row)} for row in prompts]
-        answers = self._llm.generate(rows, asked, use_tqdm=False)
+        answers = self._llm.generate(rows, params, use_tqdm=False)
         return [list(answer.outputs[0].token_ids) for answer in answers]
 
 
@@ -138,12 +138,12 @@ class Ctranslate2:
                 words, beam_size=1, max_decoding_length=length, min_decoding_length=length
             )
             return [[int(word) for word in answer.hypotheses[0]] for answer in translated]
-        found = self._model.generate_batch(
+        results = self._model.generate_batch(
             words, max_length=length, min_length=length, sampling_topk=1, include_prompt_in_result=False
         )
-        return [list(answer.sequences_ids[0]) for answer in found]
+        return [list(answer.sequences_ids[0]) for answer in results]
 
-    def batch(self, prompts: Rows, lengths: Sequence[int], told: Callable[[int, int], None]) -> None:
+    def batch(self, prompts: Rows, lengths: Sequence[int], report: Callable[[int, int], None]) -> None:
         """Continue each prompt by its own number of tokens, and tell row and token as soon as there is one.
 
         A row that has all its tokens leaves the batch (`callback`).
@@ -155,7 +155,7 @@ class Ctranslate2:
             row: int = result.batch_id
             if left[row] > 0:
                 left[row] -= 1
-                told(row, result.token_id)
+                report(row, result.token_id)
             return left[row] <= 0
 
         if self._translates:
@@ -175,8 +175,8 @@ def serve(engine: Engine, requests: IO[str], replies: IO[str]) -> None:
     """Say what the engine is, then answer each line."""
     _say(replies, {"version": version(engine.package), "settings": dict(engine.settings)})
     for line in requests:
-        asked = json.loads(line)
-        _say(replies, {"tokens": engine.answer(asked["prompts"], asked["length"])})
+        request = json.loads(line)
+        _say(replies, {"tokens": engine.answer(request["prompts"], request["length"])})
 
 
 def main() -> None:
@@ -215,8 +215,8 @@ def _name_as_before() -> None:
 
 
 def _config(checkpoint: Path) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
-    return found
+    settings: Mapping[str, Any] = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))
+    return settings
 
 
 def write_tokenizer(checkpoint: Path) -> None:

@@ -115,9 +115,9 @@ def _measured(job: Job, model: Any, until: float | None) -> Found:
         progress(
             f"{first.name}: ready after {running.ready_seconds:.1f} s, cores {running.cores or 'unknown'}"
         )
-        ours = FasterTransformer(FT, running.grpc, tensors(job.shape.family))
-        compared = compare([ours, *_transformers(job, model)], job.workload, job.shape.end)
-        ours.client.close()
+        own = FasterTransformer(FT, running.grpc, tensors(job.shape.family))
+        compared = compare([own, *_transformers(job, model)], job.workload, job.shape.end)
+        own.client.close()
     session = Session(first.name, running.ready_seconds, running.cores, compared.times[FT])
     sessions: list[Session] = []
     failures: dict[str, str] = {}
@@ -136,9 +136,9 @@ def _transformers(job: Job, model: Any) -> Iterator[Side]:
 
 def tensors(family: str) -> Tensors:
     """Return the names of the tensors of a family."""
-    found = loader.load(CONFIGURATION).models.families[family].tensors
-    assert found, "each family here answers with tokens"
-    return found
+    names = loader.load(CONFIGURATION).models.families[family].tensors
+    assert names, "each family here answers with tokens"
+    return names
 
 
 def _contenders(job: Job) -> Iterator[Contender[Side]]:

@@ -111,8 +111,8 @@ def compare(sides: Sequence[Side], workload: Workload, below: int) -> Compared:
     failures: dict[str, str] = {}
     for request in workload.requests():
         prompts = request.prompts(below)
-        asked = [side for side in sides if side.prompt in (None, request.prompt)]
-        able = [side for side in asked if side.name not in failures]
+        askable = [side for side in sides if side.prompt in (None, request.prompt)]
+        able = [side for side in askable if side.name not in failures]
         for side in able:
             try:
                 answers[side.name][request.name] = _warm(side, prompts, request, workload.warm_ups)
@@ -156,7 +156,7 @@ def in_turn(
     None is started after the moment `until` of the monotonic clock, or after Ctrl-C. Returns what was
     measured and the reasons of those that failed, by name: they are left out from then on.
     """
-    found: list[T] = []
+    results: list[T] = []
     failures: dict[str, str] = {}
     for number in range(rounds):
         for contender in contenders if number % 2 == 0 else reversed(contenders):
@@ -164,20 +164,20 @@ def in_turn(
                 continue
             if until is not None and time.monotonic() > until:
                 progress(f"the time is up before start {number + 1} of {contender.name}")
-                return found, failures
+                return results, failures
             try:
                 with contender.start(logs / f"{contender.name}-{number}.log") as life:
                     progress(f"{contender.name}: ready after {life.ready_seconds:.1f} s")
-                    found.append(measured(contender, life))
+                    results.append(measured(contender, life))
             except KeyboardInterrupt:
                 progress(f"interrupted in start {number + 1} of {contender.name}: what was measured is kept")
-                return found, failures
+                return results, failures
             except Exception as failed:
                 if not contender.may_fail:
                     raise
                 failures[contender.name] = f"{type(failed).__name__}: {failed}"
                 progress(f"{contender.name} failed: {failures[contender.name]}")
-    return found, failures
+    return results, failures
 
 
 def _session(workload: Workload, below: int, contender: Contender[Side], life: Life[Side]) -> Session:
@@ -186,25 +186,25 @@ def _session(workload: Workload, below: int, contender: Contender[Side], life: L
     return Session(contender.name, life.ready_seconds, life.cores, times, life.settings, answers)
 
 
-def equal_tokens(one: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> list[int]:
+def equal_tokens(first: Sequence[Sequence[int]], other: Sequence[Sequence[int]]) -> list[int]:
     """Return the number of equal leading tokens of each row."""
-    return [_leading(a, b) for a, b in zip(one, other, strict=True)]
+    return [_leading(a, b) for a, b in zip(first, other, strict=True)]
 
 
-def _leading(one: Sequence[int], other: Sequence[int]) -> int:
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
+def _leading(first: Sequence[int], other: Sequence[int]) -> int:
+    pairs = enumerate(zip(first, other, strict=False))
+    return next((number for number, (a, b) in pairs if a != b), min(len(first), len(other)))
 
 
 def _warm(side: Side, prompts: Prompts, request: Request, warm_ups: int) -> list[list[int]]:
     """Return the answer after the warm-ups; ValueError for too few tokens, which would look fast."""
     start = time.monotonic()
     for _ in range(warm_ups):
-        found = side.answer(prompts, request.answer)
+        answers = side.answer(prompts, request.answer)
     progress(f"{request.name}, {side.name}: {warm_ups} warm-ups in {time.monotonic() - start:.1f} s")
-    if any(len(row) != request.answer for row in found):
-        raise ValueError(f"{side.name} gave {[len(row) for row in found]} tokens, not {request.answer}")
-    return found
+    if any(len(row) != request.answer for row in answers):
+        raise ValueError(f"{side.name} gave {[len(row) for row in answers]} tokens, not {request.answer}")
+    return answers
 
 
 def _timed(call: Callable[[], object]) -> float:

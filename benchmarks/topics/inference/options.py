@@ -37,11 +37,11 @@ def variant(words: Sequence[str]) -> Variant:
 
 def variants(options: argparse.Namespace) -> tuple[Variant, ...]:
     """Return the variants that the options name; ConfigError for an image where none is run."""
-    found = tuple(map(variant, options.variant or [[server.SHIPPED.name]]))
-    if not options.image and (given := [each.name for each in found if each.image]):
-        what = f"--variant {given[0]}: only --image runs images"
+    chosen = tuple(map(variant, options.variant or [[server.SHIPPED.name]]))
+    if not options.image and (names := [each.name for each in chosen if each.image]):
+        what = f"--variant {names[0]}: only --image runs images"
         raise ConfigError(what, hint="--image, or no image=")
-    return found
+    return chosen
 
 
 def launcher(options: argparse.Namespace) -> Launcher:
@@ -74,10 +74,10 @@ def shape(options: argparse.Namespace) -> Architecture:
     """Return the model that the options select; ConfigError for a number that its family lacks."""
     of = FAMILIES[options.family]
     every = set().union(*map(sizes, FAMILIES.values()))
-    given = {name: value for name in every if (value := getattr(options, name)) is not None}
-    if foreign := sorted(given.keys() - sizes(of)):
+    options_set = {name: value for name in every if (value := getattr(options, name)) is not None}
+    if foreign := sorted(options_set.keys() - sizes(of)):
         raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
-    return of(**given)
+    return of(**options_set)
 
 
 def add_run(parser: argparse.ArgumentParser, *, rounds: int, out: str, device: str, minutes: str) -> None:

@@ -102,8 +102,8 @@ def reply(name: str, lines: IO[str]) -> Mapping[str, Any]:
     """Read the next reply of the engine `name`; SmokeError if there is none."""
     if not (line := lines.readline()):
         raise SmokeError(f"{name} has ended", hint="its log is beside the record")
-    found: Mapping[str, Any] = json.loads(line)
-    return found
+    message: Mapping[str, Any] = json.loads(line)
+    return message
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -30,24 +30,24 @@ BYTES = 2  # of a number in fp16
 Data = Mapping[str, Any]
 
 
-def data(found: Found) -> dict[str, Any]:
+def data(outcome: Found) -> dict[str, Any]:
     """Return all times and the settings of the measurement."""
-    shape = found.job.shape
+    shape = outcome.job.shape
     return {
-        **found.where,
+        **outcome.where,
         "model": shape.name,
         "family": shape.family,
         "shape": asdict(shape),
         "parameters": shape.parameters,
         "parameters_of_a_step": shape.step,
-        "workload": asdict(found.job.workload),
-        "variants": {variant.name: _settings(variant) for variant in found.job.variants},
-        "first": asdict(found.first),
-        "seconds": found.compared.times,
-        "failures": {**found.compared.failures, **found.failures},
-        "equal_tokens": {side: dict(equal) for side, equal in _equal(found)},
-        "peers": list(found.job.peers),
-        "sessions": [asdict(replace(session, answers={})) for session in found.sessions],
+        "workload": asdict(outcome.job.workload),
+        "variants": {variant.name: _settings(variant) for variant in outcome.job.variants},
+        "first": asdict(outcome.first),
+        "seconds": outcome.compared.times,
+        "failures": {**outcome.compared.failures, **outcome.failures},
+        "equal_tokens": {side: dict(equal) for side, equal in _equal(outcome)},
+        "peers": list(outcome.job.peers),
+        "sessions": [asdict(replace(session, answers={})) for session in outcome.sessions],
     }
 
 
@@ -191,8 +191,8 @@ def _cell(of: Data, side: str, request: Request) -> str:
     rate, first = _side(of, side, request), replace(request, answer=1)
     seconds = request.batch / _side(of, side, first).median
     equal = of["equal_tokens"].get(side, {}).get(request.name)
-    told = f"{digits(rate.median)} ({digits(rate.least)} to {digits(rate.most)}); {digits(1000 * seconds)} ms"
-    return told if equal is None else f"{told}; {statistics.median(equal):g} equal"
+    text = f"{digits(rate.median)} ({digits(rate.least)} to {digits(rate.most)}); {digits(1000 * seconds)} ms"
+    return text if equal is None else f"{text}; {statistics.median(equal):g} equal"
 
 
 def _starts(of: Data) -> int:
@@ -221,18 +221,18 @@ def _ratios(of: Data, request: Request) -> Iterator[Figure]:
     """Yield the ratio to each other side: to a peer by the ends of both, to transformers by its median."""
     if request.batch not in AHEAD_IN:
         return
-    ours = _side(of, FT, request)
+    own = _side(of, FT, request)
     for side in _able(of):
         if side == FT or not _answered(of, side, request):
             continue
-        theirs = _side(of, side, request)
+        peer = _side(of, side, request)
         if side in of["peers"]:
             judged = f"{_how(of)}; started in turn with {_named(of, side)}; the goal judged by the ends"
         else:
-            theirs = Rate(theirs.median, theirs.median, theirs.median)
+            peer = Rate(peer.median, peer.median, peer.median)
             judged = f"{_how(of)}; the goal judged by the slowest start, of which the first took turns"
         what = f"{_size(of)}, {request.name}: {RATE} of {FT} / {side}"
-        yield ours.over(theirs).figure(Topic.INFERENCE, what, "", judged, 1.0)
+        yield own.over(peer).figure(Topic.INFERENCE, what, "", judged, 1.0)
 
 
 def _variants(of: Data) -> Iterator[Figure]:
@@ -242,9 +242,9 @@ def _variants(of: Data) -> Iterator[Figure]:
     first, *others = variants
     for name in others:
         for request in _workload(of).whole():
-            found, shipped = _together(of, name, request), _together(of, first, request)
+            rates, shipped = _together(of, name, request), _together(of, first, request)
             how = f"measured, {len(_lives(of, name, request))} servers each in turn, medians, {of['gpu']}"
-            yield found.over(shipped).figure(
+            yield rates.over(shipped).figure(
                 Topic.INFERENCE, f"{request.name}: {RATE} of {name} / {first}", "", how
             )
         ready = Rate.of(_ready(of, name)).over(Rate.of(_ready(of, first)))
@@ -262,11 +262,11 @@ def _chart(of: Data, name: str, of_what: str, series: Mapping[str, Sequence[floa
     return Bars(name, f"{_size(of)}, {of_what}, {of['gpu']}", "tokens per second", labels, bars)
 
 
-def _equal(found: Found) -> Iterator[tuple[str, Iterator[tuple[str, list[int]]]]]:
+def _equal(outcome: Found) -> Iterator[tuple[str, Iterator[tuple[str, list[int]]]]]:
     """Yield, for every other side, by request the number of leading tokens that each row shares with ours."""
-    ours = found.compared.answers[FT]
-    of_peers = {each.variant: each.answers for each in found.sessions if each.variant in found.job.peers}
-    whole = [request.name for request in found.job.workload.whole()]
-    for side, answers in {**found.compared.answers, **of_peers}.items():
+    own = outcome.compared.answers[FT]
+    of_peers = {each.variant: each.answers for each in outcome.sessions if each.variant in outcome.job.peers}
+    whole = [request.name for request in outcome.job.workload.whole()]
+    for side, answers in {**outcome.compared.answers, **of_peers}.items():
         if side != FT:
-            yield side, ((name, equal_tokens(ours[name], answers[name])) for name in whole if name in answers)
+            yield side, ((name, equal_tokens(own[name], answers[name])) for name in whole if name in answers)

@@ -215,8 +215,8 @@ class Root:
 def driver_libraries() -> Iterator[Path]:
     """Yield the libraries of this machine's driver that a CUDA program loads; none without a GPU's driver."""
     listed = subprocess.run(["ldconfig", "-p"], capture_output=True, text=True, check=False).stdout
-    found = [Path(line.rpartition("=> ")[2]) for line in listed.splitlines() if "x86-64" in line]
-    folders = dict.fromkeys([file.parent for file in found if file.name == DRIVER[0]] + [DRIVER_FOLDER])
+    libraries = [Path(line.rpartition("=> ")[2]) for line in listed.splitlines() if "x86-64" in line]
+    folders = dict.fromkeys([file.parent for file in libraries if file.name == DRIVER[0]] + [DRIVER_FOLDER])
     folder = next((each for each in folders if (each / DRIVER[0]).exists()), None)
     if folder:
         yield from (folder / name for name in DRIVER if (folder / name).exists())
@@ -296,8 +296,8 @@ def _checked_cores(variant: Variant, log: Path) -> str:
     running = dict(_mapped())
     if variant.library is None:
         return next(iter(running.values()), "")
-    wanted = f"/{BACKENDS}/{variant.name}/{BACKEND}/{LIBRARY}"
-    cores = [found for path, found in running.items() if path.endswith(wanted)]
+    path_end = f"/{BACKENDS}/{variant.name}/{BACKEND}/{LIBRARY}"
+    cores = [mapped for path, mapped in running.items() if path.endswith(path_end)]
     if running and not cores:
         raise SmokeError(f"the server does not run {variant.name} but {', '.join(running)}", where=str(log))
     return next(iter(cores), "")
@@ -334,6 +334,6 @@ def free_ports(count: int) -> list[int]:
     """Return free ports."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in sockets]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [int(each.getsockname()[1]) for each in sockets]

@@ -48,12 +48,12 @@ class FasterTransformer:
         """Send one request with all prompts."""
         import numpy as np
 
-        batch, given = prompts.shape
+        batch, prompt_length = prompts.shape
         named = self._tensors
-        values = {named.prompt_length: given, named.answer_length: length, "runtime_top_k": 1}
+        values = {named.prompt_length: prompt_length, named.answer_length: length, "runtime_top_k": 1}
         rows = {name: np.full((batch, 1), value, np.uint32) for name, value in values.items()}
         outputs = self.client.infer(MODEL, {named.prompt: prompts, **rows})
-        start = given if named.repeats_prompt else 0
+        start = prompt_length if named.repeats_prompt else 0
         tokens: list[list[int]] = outputs[ANSWER][:, 0, start : start + length].tolist()
         return tokens
 
@@ -72,7 +72,7 @@ class Transformers:
         import numpy as np
         import torch
 
-        batch, given = prompts.shape
+        batch, prompt_length = prompts.shape
         ids = torch.as_tensor(prompts.astype(np.int64), device=self.model.device)
         with torch.inference_mode():
             made = self.model.generate(
@@ -83,7 +83,7 @@ class Transformers:
                 **self._options(batch),
             )
         # An encoder's prompt is not in the answer, but the token that the decoder starts with is.
-        start = 1 if self.model.config.is_encoder_decoder else given
+        start = 1 if self.model.config.is_encoder_decoder else prompt_length
         tokens: list[list[int]] = made[:, start:].tolist()
         return tokens
 

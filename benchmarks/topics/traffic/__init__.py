@@ -35,8 +35,8 @@ def recomputed(result: Result) -> Result:
     """Return the record with the figures that follow from its data today."""
     from benchmarks.topics.traffic import report
 
-    found, drawn = tuple(report.figures(result.data)), tuple(report.charts(result.data))
-    return replace(result, figures=found, charts=drawn, definition=DEFINITION)
+    figures, drawn = tuple(report.figures(result.data)), tuple(report.charts(result.data))
+    return replace(result, figures=figures, charts=drawn, definition=DEFINITION)
 
 
 def details(result: Result) -> str:

@@ -166,9 +166,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         require_packages(options)
-        wanted = described(options)
-        record_of = _recorder(options, wanted)
-        result = record_of(job.run(wanted, lambda found: record_of(found).write(options.out)))
+        description = described(options)
+        record_of = _recorder(options, description)
+        result = record_of(job.run(description, lambda outcome: record_of(outcome).write(options.out)))
     except FtbuildError as failure:
         print(f"error: {failure}", file=sys.stderr)
         return failure.exit_code
@@ -182,10 +182,10 @@ def main() -> int:
     return 0
 
 
-def _recorder(options: argparse.Namespace, wanted: Job) -> Callable[[Found], Result]:
+def _recorder(options: argparse.Namespace, job: Job) -> Callable[[Found], Result]:
     """Return what makes a record of what was found; with --append, together with what is in --out."""
     before = load_now()
-    measured = wanted.launcher.cell(wanted.variants[0])
+    measured = job.launcher.cell(job.variants[0])
     cells = list(options.cell) or ([measured] if measured else [])
 
     def empty() -> Result:
@@ -197,14 +197,14 @@ def _recorder(options: argparse.Namespace, wanted: Job) -> Callable[[Found], Res
             Machine.here(before),
             date,
             origin=Origin.here(cells),
-            subject=wanted.shape.family,
+            subject=job.shape.family,
         )
 
     file = options.out / empty().file
     earlier = Result.read(file).data if options.append and file.exists() else None
 
-    def made(found: Found) -> Result:
-        data = record.data(found)
+    def made(outcome: Found) -> Result:
+        data = record.data(outcome)
         return record.filled(empty(), record.together(earlier, data, file) if earlier else data)
 
     return made
@@ -219,12 +219,10 @@ def _fits(plan: Plan, model: Architecture) -> None:
         raise ConfigError(what, hint=f"--positions {longest}, or --longest {positions // 2}")
 
 
-def _parts(text: str, wanted: str) -> Sequence[str]:
+def _parts(text: str, name: str) -> Sequence[str]:
     parts = text.split(":")
     if len(parts) != 3 or parts[0] not in trace.MIXES:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not {wanted}; a mix is one of {', '.join(trace.MIXES)}"
-        )
+        raise argparse.ArgumentTypeError(f"{text!r} is not {name}; a mix is one of {', '.join(trace.MIXES)}")
     return parts
 
 

@@ -50,9 +50,9 @@ class Batcher:
 
     def put(self, prompt: Sequence[int], length: int) -> Waiting:
         """Return a new request, which is computed when its turn comes."""
-        asked = Waiting(prompt, length)
-        self._waiting.put(asked)
-        return asked
+        entry = Waiting(prompt, length)
+        self._waiting.put(entry)
+        return entry
 
     def serve(self) -> None:
         """Compute batch after batch; ends with the first failure."""
@@ -69,10 +69,10 @@ class Batcher:
             except queue.Empty:
                 break
 
-        def told(row: int, token: int) -> None:
+        def emit(row: int, token: int) -> None:
             batch[row].tokens.put(token)
 
-        self._compute([each.prompt for each in batch], [each.length for each in batch], told)
+        self._compute([each.prompt for each in batch], [each.length for each in batch], emit)
         return len(batch)
 
 
@@ -86,9 +86,9 @@ def server(batcher: Batcher, port: int) -> ThreadingHTTPServer:
             self._send(b"", "text/plain")
 
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            waiting = batcher.put(asked["prompt"], asked["max_tokens"])
-            if not asked.get("stream"):
+            request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            waiting = batcher.put(request["prompt"], request["max_tokens"])
+            if not request.get("stream"):
                 self._send(_choice(list(waiting.each())), "application/json")
                 return
             self.send_response(200)

@@ -63,15 +63,15 @@ def run(side: Side, load: Load, requests: Sequence[Request], below: int) -> list
     """Send all requests, whose prompts have tokens smaller than `below`; return outcomes in their order."""
     shares = _shares(side, load, requests, below)
     if len(shares) == 1:
-        found = _send(shares[0], threading.Barrier(1))
+        outcomes = _send(shares[0], threading.Barrier(1))
     else:
         context = multiprocessing.get_context("spawn")
         with context.Manager() as shared, ProcessPoolExecutor(len(shares), context) as pool:
             together = shared.Barrier(len(shares))
             running = [pool.submit(_send, share, together) for share in shares]
-            found = [outcome for each in running for outcome in each.result()]
-    begin = min(outcome.sent for outcome in found)
-    return sorted((each.after(begin) for each in found), key=lambda outcome: outcome.number)
+            outcomes = [outcome for each in running for outcome in each.result()]
+    begin = min(outcome.sent for outcome in outcomes)
+    return sorted((each.after(begin) for each in outcomes), key=lambda outcome: outcome.number)
 
 
 def alone(side: Side, load: Load, requests: Sequence[Request], below: int) -> list[Outcome]:
@@ -143,10 +143,10 @@ def _open(share: _Share, together: threading.Barrier) -> list[Outcome]:
         for request in share.requests:
             time.sleep(max(0.0, begin + request.at - time.monotonic()))
             running.append(pool.submit(send, request, begin + request.at))
-        found = [each.result() for each in running]
+        connections = [each.result() for each in running]
     while not free.empty():
         free.get_nowait().close()
-    return found
+    return connections
 
 
 def _ask(

@@ -86,7 +86,7 @@ def run(job: Job, keep: Callable[[Found], object]) -> Found:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         where = _prepared(job)
-        found, failures = measure(
+        outcomes, failures = measure(
             list(_contenders(job)),
             job.plan,
             job.out,
@@ -94,7 +94,7 @@ def run(job: Job, keep: Callable[[Found], object]) -> Found:
             until,
             lambda sessions: keep(Found(job, where, tuple(sessions))),
         )
-        return Found(job, where, found, failures)
+        return Found(job, where, outcomes, failures)
     finally:
         if not job.kept:
             shutil.rmtree(folder, ignore_errors=True)
@@ -132,7 +132,7 @@ def _prepared(job: Job) -> dict[str, str]:
     return where
 
 
-def _made(shape: Architecture, device: str, folder: Path, wanted: tuple[str, ...]) -> dict[str, str]:
+def _made(shape: Architecture, device: str, folder: Path, parts: tuple[str, ...]) -> dict[str, str]:
     """Make the files that an earlier run did not keep; return the names of GPU and packages."""
     import torch
     import transformers
@@ -147,7 +147,7 @@ def _made(shape: Architecture, device: str, folder: Path, wanted: tuple[str, ...
         ready = []
     else:
         progress("the model is there")
-    for name in wanted:
+    for name in parts:
         if name not in ready:
             peers.prepare(name, files.checkpoint(folder))
             ready.append(name)
@@ -160,10 +160,10 @@ def _contenders(job: Job) -> Iterator[Contender[Side]]:
     """Yield all variants, then all peers, in the order in which they are first started."""
     for variant in job.variants if job.serves else ():
         yield Contender(variant.name, partial(_served, job, variant))
-    wanted = Setting(job.plan.most_tokens, job.plan.clients, job.data_type, job.device, job.streamed)
+    setting = Setting(job.plan.most_tokens, job.plan.clients, job.data_type, job.device, job.streamed)
     checkpoint = files.checkpoint(job.launcher.place.outside)
     for name in job.peers:
-        yield Contender(name, partial(peers.started, name, checkpoint, wanted), may_fail=True)
+        yield Contender(name, partial(peers.started, name, checkpoint, setting), may_fail=True)
 
 
 @contextlib.contextmanager

@@ -33,8 +33,8 @@ class Plan:
 
     def requests(self, load: Load) -> list[Request]:
         """Return the requests of a load."""
-        found = trace.drawn(load)
-        return found if self.longest is None else trace.within(found, self.longest)
+        drawn_requests = trace.drawn(load)
+        return drawn_requests if self.longest is None else trace.within(drawn_requests, self.longest)
 
     @property
     def clients(self) -> int:
@@ -100,7 +100,7 @@ def measure(
     """
     sessions: list[Session] = []
 
-    def one(contender: Contender[Side], life: Life[Side]) -> Session:
+    def one_session(contender: Contender[Side], life: Life[Side]) -> Session:
         started = Session(contender.name, life.ready_seconds, life.cores, life.settings)
         _warm(life.side, plan)
         for load in plan.loads:
@@ -116,41 +116,41 @@ def measure(
             _tell(started, load, plan)
         return started
 
-    _, failures = in_turn(contenders, one, logs, rounds, until)
+    _, failures = in_turn(contenders, one_session, logs, rounds, until)
     return sessions, failures
 
 
 def _warm(side: Side, plan: Plan) -> None:
     """Let buffers grow, and kernels and graphs be made; SmokeError if nothing is answered."""
     start, load = time.monotonic(), plan.warm_up
-    found = drive.run(side, load, plan.requests(load), plan.below)
-    if all(outcome.failure for outcome in found):
-        raise SmokeError(f"no request is answered: {found[0].failure}")
+    outcomes = drive.run(side, load, plan.requests(load), plan.below)
+    if all(outcome.failure for outcome in outcomes):
+        raise SmokeError(f"no request is answered: {outcomes[0].failure}")
     progress(f"{load.name}: {time.monotonic() - start:.1f} s")
 
 
 def _seen(side: Side, load: Load, plan: Plan) -> Seen:
     """Send a load, then some of its requests again alone; SmokeError if nothing is answered."""
     requests = plan.requests(load)
-    found = drive.run(side, load, requests, plan.below)
-    if all(outcome.failure for outcome in found):
-        raise SmokeError(f"{load.name}: no request is answered: {found[0].failure}")
+    outcomes = drive.run(side, load, requests, plan.below)
+    if all(outcome.failure for outcome in outcomes):
+        raise SmokeError(f"{load.name}: no request is answered: {outcomes[0].failure}")
     chosen = trace.sample(plan.check, requests)
     alone = drive.alone(side, load, chosen, plan.below)
-    known = all(outcome.first is not None for outcome in found if not outcome.failure)
+    known = all(outcome.first is not None for outcome in outcomes if not outcome.failure)
     return Seen(
-        [round(outcome.sent, _DIGITS) for outcome in found],
-        [round(outcome.first or outcome.done, _DIGITS) for outcome in found] if known else [],
-        [round(outcome.done, _DIGITS) for outcome in found],
-        {outcome.number: outcome.failure for outcome in found if outcome.failure},
+        [round(outcome.sent, _DIGITS) for outcome in outcomes],
+        [round(outcome.first or outcome.done, _DIGITS) for outcome in outcomes] if known else [],
+        [round(outcome.done, _DIGITS) for outcome in outcomes],
+        {outcome.number: outcome.failure for outcome in outcomes if outcome.failure},
         len(chosen),
-        unlike(found, alone),
+        unlike(outcomes, alone),
     )
 
 
-def unlike(found: Sequence[Outcome], alone: Sequence[Outcome]) -> int:
+def unlike(outcomes: Sequence[Outcome], alone: Sequence[Outcome]) -> int:
     """Return how many answers alone differ from those under load; one that is missing does."""
-    under_load = {outcome.number: outcome for outcome in found}
+    under_load = {outcome.number: outcome for outcome in outcomes}
     return sum(bool(each.failure) or each.tokens != under_load[each.number].tokens for each in alone)
 
 

@@ -37,25 +37,25 @@ class Setting:
     streamed: bool = False
 
 
-def _vllm(checkpoint: Path, wanted: Setting, port: int) -> list[str]:
+def _vllm(checkpoint: Path, setting: Setting, port: int) -> list[str]:
     """Return the command of vLLM's server: its defaults, without prefix caching, since no prompts are alike.
 
     It is told the most clients, so that it captures graphs for no larger batches.
     """
-    rows = [f"--max-num-seqs={wanted.clients}"] if wanted.clients else []
+    rows = [f"--max-num-seqs={setting.clients}"] if setting.clients else []
     return [
         *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
         *(f"--model={checkpoint}", f"--served-model-name={MODEL}", "--host=127.0.0.1", f"--port={port}"),
-        *(f"--dtype={NUMBERS[wanted.data_type]}", f"--max-model-len={wanted.tokens}", *rows),
+        *(f"--dtype={NUMBERS[setting.data_type]}", f"--max-model-len={setting.tokens}", *rows),
         *("--no-enable-prefix-caching", "--generation-config=vllm", "--disable-uvicorn-access-log"),
     ]
 
 
-def _ctranslate2(checkpoint: Path, wanted: Setting, port: int) -> list[str]:
-    rows = [f"--rows={wanted.clients}"] if wanted.clients else []
+def _ctranslate2(checkpoint: Path, setting: Setting, port: int) -> list[str]:
+    rows = [f"--rows={setting.clients}"] if setting.clients else []
     return [
         *(sys.executable, "-m", batcher.__name__, str(checkpoint), f"--port={port}", *rows),
-        *(f"--device={wanted.device}", f"--number={NUMBERS[wanted.data_type]}"),
+        *(f"--device={setting.device}", f"--number={NUMBERS[setting.data_type]}"),
     ]
 
 
@@ -72,10 +72,10 @@ def prepare(name: str, checkpoint: Path) -> None:
 
 
 @contextlib.contextmanager
-def started(name: str, checkpoint: Path, wanted: Setting, log: Path) -> Iterator[Life[Completions]]:
+def started(name: str, checkpoint: Path, setting: Setting, log: Path) -> Iterator[Life[Completions]]:
     """Start a server of the engine `name`, and end it with the block; SmokeError if it does not get ready."""
     (port,) = server.free_ports(1)
-    argv = COMMANDS[name](checkpoint, wanted, port)
+    argv = COMMANDS[name](checkpoint, setting, port)
     with log.open("wb") as sink:
         start = time.monotonic()
         process = subprocess.Popen(
@@ -91,7 +91,7 @@ def started(name: str, checkpoint: Path, wanted: Setting, log: Path) -> Iterator
             ready = time.monotonic() - start
             package = engine.ENGINES[name].package
             settings = {"version": version(package), "command": " ".join(argv[2:])}
-            yield Life(Completions(f"127.0.0.1:{port}", wanted.streamed, MODEL), ready, settings=settings)
+            yield Life(Completions(f"127.0.0.1:{port}", setting.streamed, MODEL), ready, settings=settings)
             if process.poll() is not None:
                 raise SmokeError(f"{name} has ended with code {process.returncode}", where=str(log))
         finally:

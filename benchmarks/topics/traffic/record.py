@@ -18,11 +18,11 @@ from ftbuild.errors import ConfigError
 _SAME = ("family", "shape", "data_type", "streamed", "gpu", "ours", "limits", "config")
 
 
-def data(found: Found) -> dict[str, Any]:
+def data(outcome: Found) -> dict[str, Any]:
     """Return all times and the settings of a measurement, as JSON has them."""
-    job, shape = found.job, found.job.shape
+    job, shape = outcome.job, outcome.job.shape
     about = {
-        **found.where,
+        **outcome.where,
         "model": shape.name,
         "family": shape.family,
         "shape": asdict(shape),
@@ -33,7 +33,7 @@ def data(found: Found) -> dict[str, Any]:
         "config": dict(job.parameters),
         "ours": job.variants[0].name,
     }
-    return described(about, job.plan, found.sessions, found.failures)
+    return described(about, job.plan, outcome.sessions, outcome.failures)
 
 
 def described(

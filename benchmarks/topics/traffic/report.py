@@ -45,42 +45,42 @@ def first_tokens(seen: Data, of: Data) -> list[float]:
 def line(seen: Data, of: Data) -> str:
     """Return a line about a load."""
     whole = latencies(seen, of)
-    told = [
+    texts = [
         f"{digits(rate(seen, of))} {RATE}",
         f"p50 {percentile(whole, 50):.2f} s, p99 {percentile(whole, 99):.2f} s",
     ]
     for most in trace.BANDS:
-        if found := latencies(seen, of, most):
-            told.append(f"{trace.band_name(most)}: p99 {percentile(found, 99):.2f} s")
+        if line_of_latencies := latencies(seen, of, most):
+            texts.append(f"{trace.band_name(most)}: p99 {percentile(line_of_latencies, 99):.2f} s")
     if first := first_tokens(seen, of):
-        told.append(f"first token: p50 {percentile(first, 50):.3f} s, p99 {percentile(first, 99):.3f} s")
+        texts.append(f"first token: p50 {percentile(first, 50):.3f} s, p99 {percentile(first, 99):.3f} s")
     if seen["checked"]:
-        told.append(f"{seen['unlike']} of {seen['checked']} unlike the answer alone")
+        texts.append(f"{seen['unlike']} of {seen['checked']} unlike the answer alone")
     if seen["failures"]:
-        told.append(
+        texts.append(
             f"{len(seen['failures'])} without an answer: {next(iter(seen['failures'].values()))[:200]}"
         )
-    return "; ".join(told)
+    return "; ".join(texts)
 
 
 def figures(of: Data) -> Iterator[Figure]:
     """Yield of every load our rate, the ratio to each other side, and what has a goal of its own."""
-    ours = of["ours"]
+    own = of["ours"]
     for load in of["traces"]:
-        if not _sessions(of, ours, load):
+        if not _sessions(of, own, load):
             continue
         name, how = f"{_size(of)}, {load}", _how(of, load)
-        mine = _of_all(of, ours, load, rate)
+        mine = _of_all(of, own, load, rate)
         yield mine.figure(Topic.TRAFFIC, f"{name}: {RATE}", RATE, how)
         for side in _others(of):
             if _sessions(of, side, load):
                 ratio = mine.over(_of_all(of, side, load, rate))
-                what = f"{name}: {RATE} of {ours} / {side}"
+                what = f"{name}: {RATE} of {own} / {side}"
                 judged = f"{how}; started in turn with {_named(of, side)}; the goal judged by the ends"
                 yield ratio.figure(Topic.TRAFFIC, what, "", judged, _goal(of, side))
         yield from _short(of, load, name, how)
-        if checked := sum(seen["checked"] for seen in _sessions(of, ours, load)):
-            unlike = sum(seen["unlike"] for seen in _sessions(of, ours, load))
+        if checked := sum(seen["checked"] for seen in _sessions(of, own, load)):
+            unlike = sum(seen["unlike"] for seen in _sessions(of, own, load))
             what = f"{name}: answers unlike those alone, of {checked}"
             exact = 0 if of["data_type"] == "fp32" else None
             yield Figure(Topic.TRAFFIC, what, unlike, "", exact, how)
@@ -186,9 +186,9 @@ def _size(of: Data) -> str:
 
 def _named(of: Data, side: str) -> str:
     """Return a side with its version and how often it was started."""
-    found = [session for session in of["sessions"] if session["variant"] == side]
-    version = next((each["settings"]["version"] for each in found if "version" in each["settings"]), "")
-    starts = "1 start" if len(found) == 1 else f"{len(found)} starts"
+    sessions = [session for session in of["sessions"] if session["variant"] == side]
+    version = next((each["settings"]["version"] for each in sessions if "version" in each["settings"]), "")
+    starts = "1 start" if len(sessions) == 1 else f"{len(sessions)} starts"
     return f"{side} {version}, {starts}" if version else f"{side}, {starts}"
 
 
@@ -213,14 +213,14 @@ def _short(of: Data, load: str, name: str, how: str) -> Iterator[Figure]:
 
 
 def _cells(of: Data, side: str, load: str) -> Iterator[str]:
-    found, drawn = _sessions(of, side, load), of["traces"][load]
+    sessions, drawn = _sessions(of, side, load), of["traces"][load]
     rates = _of_all(of, side, load, rate)
     yield f"{digits(rates.median)} ({digits(rates.least)} to {digits(rates.most)})"
     for percent in (50, 99):
         yield digits(_of_all(of, side, load, _p(percent)).median)
     for most in trace.BANDS:
         yield digits(_of_all(of, side, load, _p(99, most)).median) if _lengths(of, load, most) else ""
-    first = [first_tokens(seen, drawn) for seen in found]
+    first = [first_tokens(seen, drawn) for seen in sessions]
     yield (
         ", ".join(
             digits(Rate.of([percentile(each, percent) for each in first]).median) for percent in (50, 99)
@@ -228,6 +228,6 @@ def _cells(of: Data, side: str, load: str) -> Iterator[str]:
         if all(first)
         else ""
     )
-    checked = sum(seen["checked"] for seen in found)
-    yield f"{sum(seen['unlike'] for seen in found)} of {checked}" if checked else ""
-    yield str(sum(len(seen["failures"]) for seen in found))
+    checked = sum(seen["checked"] for seen in sessions)
+    yield f"{sum(seen['unlike'] for seen in sessions)} of {checked}" if checked else ""
+    yield str(sum(len(seen["failures"]) for seen in sessions))

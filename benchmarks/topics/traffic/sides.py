@@ -83,14 +83,14 @@ class _Grpc:
     def ask(self, prompt: Sequence[int], length: int) -> Answer:
         import numpy as np
 
-        named, given = self._side.tensors, len(prompt)
-        values = {named.prompt_length: given, named.answer_length: length, "runtime_top_k": 1}
+        named, prompt_length = self._side.tensors, len(prompt)
+        values = {named.prompt_length: prompt_length, named.answer_length: length, "runtime_top_k": 1}
         if self._side.never is not None:
             values["end_id"] = self._side.never
         inputs = {name: np.full((1, 1), value, np.uint32) for name, value in values.items()}
         inputs[named.prompt] = np.array([prompt], np.uint32)
         outputs, first = self._outputs(inputs)
-        start = given if named.repeats_prompt else 0
+        start = prompt_length if named.repeats_prompt else 0
         # An answer that ends early is as long as the others: its tokens are counted apart.
         until = min(int(outputs[LENGTHS].reshape(-1)[0]), start + length)
         return _whole(outputs[ANSWER].reshape(-1)[start:until].tolist(), length, first)
@@ -134,7 +134,7 @@ class _Http:
         self._connection = HTTPConnection(side.address, timeout=ANSWER_SECONDS)
 
     def ask(self, prompt: Sequence[int], length: int) -> Answer:
-        asked = {
+        body = {
             "model": self._side.model,
             "prompt": list(prompt),
             "max_tokens": length,
@@ -145,7 +145,7 @@ class _Http:
         }
         headers = {"Content-Type": "application/json"}
         try:
-            self._connection.request("POST", "/v1/completions", json.dumps(asked), headers)
+            self._connection.request("POST", "/v1/completions", json.dumps(body), headers)
             response = self._connection.getresponse()
             if response.status != 200:
                 raise SmokeError(f"status {response.status}: {response.read(500).decode('utf-8', 'replace')}")
@@ -159,9 +159,9 @@ class _Http:
             return _whole(_tokens(json.loads(response.read())), length, None)
         first, tokens = None, []
         for event in _events(response):
-            if found := _tokens(event):
+            if new_tokens := _tokens(event):
                 first = first or time.monotonic()
-                tokens += found
+                tokens += new_tokens
         return _whole(tokens, length, first)
 
     def close(self) -> None:

@@ -45,7 +45,7 @@ def real(workspace: Workspace) -> Result:
     access = gpu.find(client, plan.tag("runtime"))
     assert access is not None, "needs() comes first"
     shape = Shape()
-    wanted = Job(
+    description = Job(
         launcher=server.Image(
             server.Place(workspace.work / "model", server.INSIDE), plan.tag("runtime"), access.style
         ),
@@ -55,9 +55,9 @@ def real(workspace: Workspace) -> Result:
         shape=shape,
         plan=Plan(LOADS, shape.end),
     )
-    found = record.data(job.run(wanted, lambda _: None))
+    data = record.data(job.run(description, lambda _: None))
     image = str(client.images.get(plan.tag("runtime")).id)
-    return _result(workspace, found, measured(plan, {"runtime": image}))
+    return _result(workspace, data, measured(plan, {"runtime": image}))
 
 
 def sample(workspace: Workspace) -> Result:
@@ -68,9 +68,9 @@ def sample(workspace: Workspace) -> Result:
     workspace.invoke("build", "--cell", cell.cell.id)
     client = daemon.connect()
     template = repository.templates(client, cell.tag("sdk"), FAMILY)[config_pbtxt.MODEL]
-    found = rehearse(cell.tag("runtime"), template, workspace.work)
+    result = rehearse(cell.tag("runtime"), template, workspace.work)
     image = str(client.images.get(cell.tag("runtime")).id)
-    return _result(workspace, found, measured(cell, {"runtime": image}))
+    return _result(workspace, result, measured(cell, {"runtime": image}))
 
 
 def rehearse(image: str, template: str, work: Path) -> dict[str, Any]:
@@ -80,8 +80,8 @@ def rehearse(image: str, template: str, work: Path) -> dict[str, Any]:
     nothing.mkdir()
     config_pbtxt.write(models, filled, nothing)
     plan = Plan(REHEARSED, BYTES, CHECKED, LONGEST)
-    ours = Contender(server.SHIPPED.name, partial(_rehearsed, image, models))
-    sessions, failures = measure([ours], plan, work, 1, None, lambda _: None)
+    contender = Contender(server.SHIPPED.name, partial(_rehearsed, image, models))
+    sessions, failures = measure([contender], plan, work, 1, None, lambda _: None)
     about = {
         "gpu": "CPU",
         "model": "the sample's rule",
@@ -89,7 +89,7 @@ def rehearse(image: str, template: str, work: Path) -> dict[str, Any]:
         "parameters": 0,
         "data_type": "fp32",
         "streamed": True,
-        "ours": ours.name,
+        "ours": contender.name,
     }
     return record.described(about, plan, sessions, failures)
 

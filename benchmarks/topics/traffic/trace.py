@@ -84,12 +84,12 @@ MIXES: Mapping[str, Callable[[random.Random], int]] = {
 def drawn(load: Load) -> list[Request]:
     """Return the requests of a load, in the order in which they arrive."""
     numbers = random.Random(load.seed)
-    answer, at, found = MIXES[load.mix], 0.0, []
+    answer, at, requests = MIXES[load.mix], 0.0, []
     for number in range(load.requests):
-        found.append(Request(number, _prompt(numbers), answer(numbers), at))
+        requests.append(Request(number, _prompt(numbers), answer(numbers), at))
         if not load.clients:
             at += numbers.expovariate(load.rate)
-    return found
+    return requests
 
 
 def within(requests: Sequence[Request], longest: int) -> list[Request]:

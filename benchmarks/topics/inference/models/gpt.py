@@ -70,11 +70,11 @@ class Shape(Drawn):
             "mlp.c_proj.bias": ("mlp.dense_4h_to_h.bias", (hidden,)),
         }
         for number in range(self.layers):
-            mine, theirs = f"model.layers.{number}", f"transformer.h.{number}"
-            yield from weights.norm(f"{mine}.input_layernorm", f"{theirs}.ln_1", hidden)
-            yield from weights.norm(f"{mine}.post_attention_layernorm", f"{theirs}.ln_2", hidden)
+            mine, hf = f"model.layers.{number}", f"transformer.h.{number}"
+            yield from weights.norm(f"{mine}.input_layernorm", f"{hf}.ln_1", hidden)
+            yield from weights.norm(f"{mine}.post_attention_layernorm", f"{hf}.ln_2", hidden)
             for parameter, (file, size) in layer.items():
-                yield File(f"{mine}.{file}.bin", size, (f"{theirs}.{parameter}",))
+                yield File(f"{mine}.{file}.bin", size, (f"{hf}.{parameter}",))
         yield from weights.norm("model.final_layernorm", "transformer.ln_f", hidden)
 
     def config(self) -> dict[str, dict[str, object]]:

@@ -52,14 +52,14 @@ class Shape(Drawn):
             "mlp.fc_out.weight": ("mlp.dense_4h_to_h.weight.0", (inner, hidden)),
         }
         for number in range(self.layers):
-            mine, theirs = f"model.layers.{number}", f"transformer.h.{number}"
-            yield from weights.norm(f"{mine}.input_layernorm", f"{theirs}.ln_1", hidden)
-            sides = tuple(f"{theirs}.attn.{side}_proj.weight" for side in "qkv")
+            mine, hf = f"model.layers.{number}", f"transformer.h.{number}"
+            yield from weights.norm(f"{mine}.input_layernorm", f"{hf}.ln_1", hidden)
+            sides = tuple(f"{hf}.attn.{side}_proj.weight" for side in "qkv")
             yield File(f"{mine}.attention.query_key_value.weight.0.bin", (hidden, 3, hidden), sides, together)
             for parameter, (file, size) in layer.items():
-                yield File(f"{mine}.{file}.bin", size, (f"{theirs}.{parameter}",), turned)
-            yield File(f"{mine}.mlp.dense_h_to_4h.bias.0.bin", (inner,), (f"{theirs}.mlp.fc_in.bias",))
-            yield File(f"{mine}.mlp.dense_4h_to_h.bias.bin", (hidden,), (f"{theirs}.mlp.fc_out.bias",))
+                yield File(f"{mine}.{file}.bin", size, (f"{hf}.{parameter}",), turned)
+            yield File(f"{mine}.mlp.dense_h_to_4h.bias.0.bin", (inner,), (f"{hf}.mlp.fc_in.bias",))
+            yield File(f"{mine}.mlp.dense_4h_to_h.bias.bin", (hidden,), (f"{hf}.mlp.fc_out.bias",))
         yield from weights.norm("model.final_layernorm", "transformer.ln_f", hidden)
         yield File("model.lm_head.weight.bin", (words, hidden), (f"{HEAD}.weight",))
         yield File("model.lm_head.bias.bin", (words,), (f"{HEAD}.bias",))

@@ -59,20 +59,18 @@ class Shape(Drawn):
         }
         both = ("attention.dense.bias", "mlp.dense_4h_to_h.bias")
         for number in range(self.layers):
-            mine, theirs = f"model.layers.{number}", f"gpt_neox.layers.{number}"
+            mine, hf = f"model.layers.{number}", f"gpt_neox.layers.{number}"
             for name in ("input_layernorm", "post_attention_layernorm"):
-                yield from weights.norm(f"{mine}.{name}", f"{theirs}.{name}", hidden)
+                yield from weights.norm(f"{mine}.{name}", f"{hf}.{name}", hidden)
             for part, size in {"weight": (hidden, 3, hidden), "bias": (3, hidden)}.items():
                 name, laid = f"attention.query_key_value.{part}", partial(regrouped, heads=self.heads)
-                yield File(f"{mine}.{name}.0.bin", size, (f"{theirs}.{name}",), laid)
+                yield File(f"{mine}.{name}.0.bin", size, (f"{hf}.{name}",), laid)
             for name, size in matrices.items():
-                yield File(f"{mine}.{name}.0.bin", size, (f"{theirs}.{name}",), turned)
+                yield File(f"{mine}.{name}.0.bin", size, (f"{hf}.{name}",), turned)
             for name in both:
-                yield File(f"{mine}.{name}.bin", (hidden,), (f"{theirs}.{name}",))
-            yield File(
-                f"{mine}.mlp.dense_h_to_4h.bias.0.bin", (inner,), (f"{theirs}.mlp.dense_h_to_4h.bias",)
-            )
-            sides = tuple(f"{theirs}.{name}" for name in both)
+                yield File(f"{mine}.{name}.bin", (hidden,), (f"{hf}.{name}",))
+            yield File(f"{mine}.mlp.dense_h_to_4h.bias.0.bin", (inner,), (f"{hf}.mlp.dense_h_to_4h.bias",))
+            sides = tuple(f"{hf}.{name}" for name in both)
             yield File(f"{mine}.mlp.attention.bias.sum.bin", (hidden,), sides, added)
         yield from weights.norm("model.final_layernorm", "gpt_neox.final_layer_norm", hidden)
         yield File("model.lm_head.weight.bin", (words, hidden), (HEAD,))
@@ -104,6 +102,6 @@ def regrouped(joined: torch.Tensor, heads: int) -> torch.Tensor:
     return together.permute(2, 0, 1) if joined.dim() > 1 else together
 
 
-def added(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def added(first: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     """Return the sum of two biases, which the parallel residual adds at once."""
-    return one + other
+    return first + other
