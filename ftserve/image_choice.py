@@ -112,14 +112,14 @@ def find(
     if on_gpu and access is None and len({image.sms for image in candidates}) > 1:
         names = ", ".join(sorted(image.name for image in candidates))
         raise ConfigError(
-            f"without a GPU here, several images fit: {names}", hint="choose with --sm or --image"
+            f"without a GPU on this machine, several images fit: {names}", hint="choose with --sm or --image"
         )
     defaults = {name: release.base for name, release in config.matrix.releases.items()}
     best = equally_good(candidates, access.gpus if access else (), defaults)
     if len(best) > 1:
         others = ", ".join(image.name for image in best[1:])
         report(
-            f"{best[0].name} is taken, by fewest SMs, then by name; {others} would do, too (--sm, --image)"
+            f"{best[0].name} is taken, by fewest SMs, then by name; {others} would also do (--sm, --image)"
         )
     return best[0], access
 

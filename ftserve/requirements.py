@@ -235,7 +235,7 @@ def _place(folder: Path, model: Path, parameters: Mapping[str, str], name: str, 
         versions = [path for path in model.iterdir() if _VERSION.fullmatch(path.name)]
         version = max(versions, key=lambda path: int(path.name), default=model / config_pbtxt.VERSION)
         if not untrusted.is_file_name(name):
-            raise _elsewhere(_FILENAME, name, "which is no name of a folder", file)
+            raise _elsewhere(_FILENAME, name, "which is not the name of a folder", file)
         return version / name
     inside = PurePosixPath(written)
     if not inside.is_relative_to(triton.MODELS) or not all(map(untrusted.is_file_name, inside.parts[1:])):

@@ -32,7 +32,7 @@ def require(needs: Needs, nodes: int, device: str) -> None:
         )
     if not needs.models:
         raise ConfigError(
-            "several nodes, and nothing is known of the model that they share",
+            "several nodes serve one model, which must be known",
             hint="--model-repo DIR, a copy to read here",
         )
     names = ", ".join(weights.model for weights in needs.weights)
@@ -50,7 +50,7 @@ def require(needs: Needs, nodes: int, device: str) -> None:
         )
     if weights.gpus % nodes:
         raise ConfigError(
-            f"{weights.model}: {_split(weights)} is {weights.gpus} GPUs, no multiple of {nodes} nodes",
+            f"{weights.model}: {_split(weights)} is {weights.gpus} GPUs, not a multiple of {nodes} nodes",
             hint="invoke model-repo --pipeline with the number of nodes, and --gpus with the GPUs of one",
         )
     if weights.gpus == ONE_NODE_GPUS:

@@ -82,7 +82,7 @@ def parse(uri: str, fetcher: str | None = None, endpoint: str | None = None) -> 
     scheme, separator, place = uri.partition("://")
     if not separator or scheme not in (*BUCKETS, REGISTRY):
         raise ConfigError(
-            f"{uri[:200]!r} is no place of a model repository",
+            f"{uri[:200]!r} is not the address of a model repository",
             hint="s3://BUCKET/PATH, gs://BUCKET/PATH, oci://HOST/PATH@sha256:DIGEST",
         )
     return (
@@ -111,7 +111,8 @@ def _bucket(scheme: str, place: str, fetcher: str | None, endpoint: str | None) 
     bucket, _, path = place.partition("/")
     if not _BUCKET.fullmatch(bucket) or not _PATH.fullmatch(path) or ".." in path.split("/"):
         raise ConfigError(
-            f"{scheme}://{place[:200]} is no bucket with a path", hint=f"for instance {scheme}://models/gptj"
+            f"{scheme}://{place[:200]} is not a bucket with a path",
+            hint=f"for instance {scheme}://models/gptj",
         )
     if not fetcher:
         raise ConfigError(
@@ -123,7 +124,7 @@ def _bucket(scheme: str, place: str, fetcher: str | None, endpoint: str | None) 
         parts = urlsplit(endpoint)
         if scheme != "s3" or parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
             raise ConfigError(
-                f"--storage-endpoint {endpoint[:200]!r} is no URL of a server with S3's protocol",
+                f"--storage-endpoint {endpoint[:200]!r} is not the URL of a server with S3's protocol",
                 hint="for instance https://minio.example.com:9000",
             )
     return Stored(scheme, place.rstrip("/"), fetcher, endpoint or "")

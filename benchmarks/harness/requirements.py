@@ -6,7 +6,7 @@ import shutil
 
 
 def engine() -> str | None:
-    """Return why no Docker Engine answers, or None."""
+    """Return why the Docker Engine does not answer, or None."""
     from ftbuild.engine import daemon
     from ftbuild.errors import HostError
 

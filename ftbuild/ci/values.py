@@ -45,7 +45,7 @@ def cron(option: str, text: str) -> str:
     fields = text.split(" ")
     if len(fields) != len(_FIELDS):
         raise ConfigError(
-            f"{option}: {text!r} is no schedule",
+            f"{option}: {text!r} is not a schedule",
             hint="minute, hour, day of the month, month, day of the week, one blank between: '17 1 * * *'",
         )
     for field, (name, numbers, names) in zip(fields, _FIELDS, strict=True):

@@ -37,7 +37,9 @@ def checked(address: str, protocol: Protocol) -> str:
     bare = address.removeprefix(f"{protocol}://").removesuffix("/")
     match = _ADDRESS.fullmatch(bare)
     if match is None or not 0 < int(match[2]) < 65536:
-        tls = "; TLS is a proxy's, which this test does not ask" if address.startswith("https:") else ""
+        tls = (
+            "; TLS ends at a proxy, which this test does not speak to" if address.startswith("https:") else ""
+        )
         raise ConfigError(
             f"--{protocol} {address[:200]!r} is not an address", hint=f"host:port, the port up to 65535{tls}"
         )
@@ -116,7 +118,7 @@ class Client:
             # The server answers at once.
             while not self._unloaded(model):
                 if time.monotonic() > deadline:
-                    raise Unanswered(f"{model} is not unloaded after {self.seconds:g} s", where=self.address)
+                    raise Unanswered(f"{model} is still loaded after {self.seconds:g} s", where=self.address)
                 time.sleep(POLL_SECONDS)
 
     def _unloaded(self, model: str) -> bool:

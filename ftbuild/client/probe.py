@@ -189,7 +189,7 @@ def _ask(server: Server, model: Question) -> None:
             if _answer_count(server, model) > before:
                 return
             time.sleep(_PAUSE_SECONDS)
-    raise Failed(f"{model.name} answered nobody within {server.seconds:g} s")
+    raise Failed(f"{model.name} answered no request within {server.seconds:g} s")
 
 
 def _answer_count(server: Server, model: Question) -> int:

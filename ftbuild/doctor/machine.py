@@ -88,7 +88,7 @@ def series_used(config: Config) -> CheckResult:
     if idle:
         unused = ", ".join(f"{entry.name} ({entry.versions})" for entry in idle)
         hint = "patches.yaml: ranges are of the component's versions in sources.yaml, not of Triton's"
-        return CheckResult("patch series", State.WARN, f"no release takes {unused}", hint)
+        return CheckResult("patch series", State.WARN, f"no release uses {unused}", hint)
     return CheckResult("patch series", State.OK, "every entry is for some release")
 
 
@@ -127,7 +127,7 @@ def build_cache(keeps: int) -> CheckResult:
     if keeps >= builds.CACHE_BYTES:
         return CheckResult("build cache", State.OK, text)
     hint = (
-        f"builds want {builds.CACHE_BYTES / GIB:.0f} GiB, or compiled objects are removed, too: "
+        f"builds need {builds.CACHE_BYTES / GIB:.0f} GiB, or compiled objects are removed: "
         '"builder": {"gc": {"enabled": true, "defaultKeepStorage": "40GB"}} in /etc/docker/daemon.json'
     )
     return CheckResult("build cache", State.WARN, text, hint)
@@ -305,7 +305,7 @@ def disk(name: str, folder: Path, wanted_bytes: int) -> CheckResult:
     if free >= wanted_bytes:
         return CheckResult(name, State.OK, text)
     hint = (
-        f"a first build wants {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
+        f"a first build needs {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
         "FTBUILD_WORK moves our folder, data-root in /etc/docker/daemon.json the engine's"
     )
     return CheckResult(name, State.FAIL if free < builds.CELL_BYTES else State.WARN, text, hint)

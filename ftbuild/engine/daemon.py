@@ -56,7 +56,7 @@ def connect() -> docker.DockerClient:
             ) from silent
         named = os.environ.get("DOCKER_HOST")
         raise HostError(
-            "no Docker Engine answers",
+            "the Docker Engine does not answer",
             where=_reason(silent),
             hint=f"start the one at DOCKER_HOST={redact(named)}, or unset that variable"
             if named

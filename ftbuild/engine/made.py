@@ -53,5 +53,5 @@ def _read(cache: Path) -> dict[str, tuple[str, ...]]:
         raise ConfigError(
             f"the ids of bases are damaged: {damaged}",
             where=str(file),
-            hint="remove the file, and the images that docker image ls 'ftbuild-*' lists: they are made anew",
+            hint="remove the file, and the images that docker image ls 'ftbuild-*' lists: they are rebuilt",
         ) from damaged

@@ -27,7 +27,7 @@ def remove(client: docker.DockerClient, report: Reporter) -> None:
     for orphan in find(client):
         with suppress(APIError):  # another command removes it at the same time
             orphan.remove(force=True, v=True)
-            report(f"removed {orphan.name} ({orphan.labels[daemon.ROLE]}), which a killed command had left")
+            report(f"removed {orphan.name} ({orphan.labels[daemon.ROLE]}), left behind by a killed command")
 
 
 def remove_own(client: docker.DockerClient) -> None:

@@ -51,7 +51,7 @@ def cell(folder: Path, report: Reporter, what: str = "this cell") -> Iterator[bo
     """
     folder.mkdir(parents=True, exist_ok=True)
     marker.put(folder)
-    busy = f"another command works on {what}"
+    busy = f"another command is working on {what}"
     with ExitStack() as lock:
         try:
             waiting = f"{busy}: waiting up to {SECONDS:g} s for it"

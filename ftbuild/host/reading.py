@@ -18,7 +18,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _WRONG_PATH = {
     errno.ENOENT: "it does not exist",
     errno.ENOTDIR: "a part of its path is a file",
-    errno.ELOOP: "its links lead in a circle",
+    errno.ELOOP: "its links form a loop",
     errno.ENAMETOOLONG: "its name is too long",
     errno.EISDIR: "it is not a file",
     errno.ENXIO: "it is not a file",  # a socket

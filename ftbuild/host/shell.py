@@ -207,7 +207,7 @@ def _start(
         deferred.enter_context(signals.deferred())
         with _starting:
             if _stopped.is_set():
-                raise Interrupted(f"{argv[0]} is not run any more")
+                raise Interrupted(f"{argv[0]} is no longer started")
             try:
                 process = subprocess.Popen(
                     [*_pdeathsig(), *argv],

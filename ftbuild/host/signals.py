@@ -92,7 +92,7 @@ def _end_by_force() -> None:
     for act in _by_force:
         with contextlib.suppress(Exception):
             act()
-    _say("interrupted: not all of it ended; the same command resumes")
+    _say("interrupted: some of it may still run; the same command resumes")
     os._exit(Interrupted.exit_code)
 
 

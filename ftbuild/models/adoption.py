@@ -149,7 +149,7 @@ def _locate(folder: Path, models: ModelsConfig, gpus: int | None) -> Path:
         )
     elsewhere = _parameters(folder, folder).get(_CHECKPOINT)
     raise ConfigError(
-        "no weight files of FasterTransformer here, as model.wte.bin or shared.weight_T.bin",
+        "no weight files of FasterTransformer here, such as model.wte.bin or shared.weight_T.bin",
         where=str(folder),
         hint=f"config.pbtxt says that they are in {untrusted.plain(elsewhere)}: --adopt that folder"
         if elsewhere

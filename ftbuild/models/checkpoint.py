@@ -99,7 +99,7 @@ def family_of(folder: Path, models: ModelsConfig) -> str:
     fitting = _families_of(model_type, models)
     if not fitting:
         raise ConfigError(
-            f"the checkpoint is a {untrusted.plain(model_type)} model, which no family here has",
+            f"the checkpoint is a {untrusted.plain(model_type)} model, which no family supports",
             where=str(file),
             hint=f"families: {', '.join(models.families)}",
         )
@@ -151,7 +151,7 @@ def _read_jax(folder: Path, models: ModelsConfig, family: str, converter: Conver
         )
     if odd := [name for name in longest if not name.removesuffix(".npz").isdecimal()]:
         raise ConfigError(
-            f"{untrusted.shown(odd[0])} is no part of a checkpoint: these are 0.npz, 1.npz, ...",
+            f"{untrusted.shown(odd[0])} is not part of a checkpoint: these are 0.npz, 1.npz, ...",
             where=str(folder),
             hint=UNPACK_AGAIN,
         )

@@ -165,7 +165,7 @@ def _write_one(out: Path, dtype: str, named: tuple[str, Array]) -> None:
     with np.errstate(over="ignore"):
         numbers = contiguous(array).astype(DTYPES[dtype], copy=False)
     if not _is_finite(numbers):
-        raise SystemExit(f"{name} has values that are no number in {dtype}; --dtype fp32 may hold them")
+        raise SystemExit(f"{name} has values that are not numbers in {dtype}; --dtype fp32 may hold them")
     numbers.tofile(out / f"{name}.bin")
 
 

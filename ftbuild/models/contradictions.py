@@ -40,7 +40,7 @@ def require_none(tokenizer: Tokenizer) -> None:
     for token in itertools.chain(*(tokenizer.around or ())):
         if token not in tokenizer.held:
             raise ConfigError(
-                f"the tokenizer puts {untrusted.shown(token)} around a text, which is no token of it",
+                f"the tokenizer puts {untrusted.shown(token)} around a text, which is not one of its tokens",
                 where=str(tokenizer.folder / CONFIG),
                 hint=ANOTHER,
             )

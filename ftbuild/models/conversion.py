@@ -250,7 +250,10 @@ def _warnings(family: str, source: Checkpoint, carried: Sentence | None) -> Iter
     if tokenizer.is_in(source.folder):
         yield from fit.complaints(source.folder, fit.of_checkpoint(family, source.facts))
     for obstacle in carried.obstacles if carried else ():
-        yield f"invoke model-repo will not serve the vectors of this checkpoint without --pooling: {obstacle}"
+        yield (
+            "invoke model-repo will not serve the embeddings of this checkpoint without --pooling: "
+            f"{obstacle}"
+        )
 
 
 def convertible(config: Config, release: str, request: ConversionRequest) -> tuple[Converter, Checkpoint]:

@@ -181,7 +181,7 @@ def _write_new(file: Path, content: str, log: Path) -> None:
 
 
 def _taken(name: str, log: Path) -> ConversionError:
-    return _failed("the converter wrote a file of ours", [name], log)
+    return _failed("the converter wrote a file that ftbuild writes itself", [name], log)
 
 
 def _record(conversion: Conversion, image: str) -> dict[str, object]:

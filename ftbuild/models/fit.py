@@ -114,7 +114,10 @@ def _of_size(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
     known = max(tokenizer.held.values(), default=-1) + 1
     unused = model.vocabulary - known
     if unused >= PADDING and unused * PART > model.vocabulary:
-        yield f"the weights have {model.vocabulary} tokens, the tokenizer {known}: is it of another model?"
+        yield (
+            f"the weights have {model.vocabulary} tokens, the tokenizer {known}: does it belong to "
+            "another model?"
+        )
 
 
 def _of_around(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
@@ -125,7 +128,7 @@ def _of_around(tokenizer: Tokenizer, model: Model) -> Iterator[str]:
     ):
         if needed and not there:
             trained = f"{model.family} was trained with a token {place} every text"
-            yield f"{trained}; this tokenizer puts none there, in transformers neither"
+            yield f"{trained}; this tokenizer adds none, and neither does transformers"
 
 
 def _of_end(tokenizer: Tokenizer, model: Model, end: int) -> Iterator[str]:
@@ -137,12 +140,12 @@ def _of_end(tokenizer: Tokenizer, model: Model, end: int) -> Iterator[str]:
         yield (
             f"{model.source} ends answers at token {tokenizer.shown(end)}, the eos_token of "
             f"{_source(tokenizer, 'eos_token')} is {tokenizer.shown(named)}: the former is used, as by "
-            "transformers; answers may stop early, or run on"
+            "transformers; answers may stop early, or too late"
         )
     if named is None and not _is_special(tokenizer, end):
         yield (
             f"{model.source} ends answers at token {tokenizer.shown(end)}, which is no special token of the "
-            "tokenizer: they may stop early, or run on"
+            "tokenizer: they may stop early, or too late"
         )
 
 

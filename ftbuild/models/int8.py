@@ -35,4 +35,4 @@ def obstacles(rule: Int8, facts: Mapping[str, int], gpus: int) -> Iterator[str]:
     for fact, multiple in rule.multiples.items():
         if facts[fact] % (gpus * multiple):
             share = f", {facts[fact] / gpus:g} on each of {gpus} GPUs," if gpus > 1 else ""
-            yield f"its {fact} size {facts[fact]}{share} is no multiple of {multiple}"
+            yield f"its {fact} size {facts[fact]}{share} is not a multiple of {multiple}"

@@ -39,7 +39,7 @@ def _option(folder: Path) -> str:
 _RULES = (
     _Rule(
         ("adapter_config.json",),
-        "the weights of an adapter (LoRA and its kin), not of a model",
+        "the weights of an adapter (LoRA or similar), not of a model",
         "merge it into its base model with peft's merge_and_unload, save that with save_pretrained, then "
         "convert it",
     ),

@@ -156,7 +156,7 @@ def load_of(
         return Load(batch, beams or Load.beams, input_len, output_len or Load.output_len)
     for option, value in (("--output-len", output_len), ("--beams", beams)):
         if value is not None:
-            raise ConfigError(f"{family} answers with vectors", hint=f"leave out {option}")
+            raise ConfigError(f"{family} returns embeddings", hint=f"leave out {option}")
     return Load(batch, input_len=input_len, output_len=0)
 
 
@@ -241,7 +241,7 @@ def _rules(config: Config, family: str) -> GpuMemory:
         return memory
     able = [name for name in config.models.families if rules(config.models, name)]
     raise ConfigError(
-        f"nothing is known of the memory that {family} takes on a GPU",
+        f"the GPU memory that {family} takes is unknown",
         where=str(config.folder / "models.yaml"),
         hint=f"families: {', '.join(able)}" if able else "its backend computes on the CPU",
     )

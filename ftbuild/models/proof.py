@@ -197,7 +197,7 @@ def sizes(folder: Path, inside: Path | None = None) -> dict[str, int | str]:
             elif entry.is_symlink():
                 files[entry.name] = _through_link(Path(entry.path), inside)
             else:
-                files[entry.name] = "no plain file"
+                files[entry.name] = "not a regular file"
     return files
 
 
@@ -206,7 +206,7 @@ def _through_link(link: Path, inside: Path | None) -> int | str:
         real = link.resolve(strict=True)
         status = real.stat()
     except (OSError, RuntimeError):
-        return "a link that leads nowhere"
+        return "a dangling link"
     if inside is None or not real.is_relative_to(inside.resolve()):
         return "a link that leads out of the folder"
-    return status.st_size if stat.S_ISREG(status.st_mode) else "no plain file"
+    return status.st_size if stat.S_ISREG(status.st_mode) else "not a regular file"

@@ -52,7 +52,7 @@ EXPERTS = "0460-gpt-experts.patch"
 # The patch of the backend that computes requests from the step at which they come.
 IN_FLIGHT = "0250-in-flight-requests.patch"
 STAGES_NEVER_RUN = (
-    f"no model over more than {triton.MAX_STAGES_TOGETHER} pipeline stages was ever run on GPUs"
+    f"no model over more than {triton.MAX_STAGES_TOGETHER} pipeline stages has ever been run on GPUs"
 )
 
 
@@ -278,7 +278,7 @@ def _texts(
             return {}, [], ()
         raise ConfigError(
             f"upstream has no ensemble for {options.family} in this release",
-            hint="leave out --tokenizer: clients send and get token ids",
+            hint="leave out --tokenizer: clients send and receive token ids",
         )
     if options.tokenizer is None:
         raise ConfigError(
@@ -330,7 +330,9 @@ def _refuse_existing(out: Path) -> None:
 def _require_parent(out: Path) -> None:
     parent = out.resolve().parent
     if not parent.is_dir():
-        raise ConfigError("the folder to write into does not exist", where=str(parent), hint="make it first")
+        raise ConfigError(
+            "the parent folder of the output does not exist", where=str(parent), hint="create it first"
+        )
 
 
 def _configs(tar: bytes) -> dict[str, str]:

@@ -145,7 +145,7 @@ def _inside(root: Path, module: Mapping[str, Any]) -> Path:
     path = module.get("path") or ""
     if path != "" and not untrusted.is_file_name(path):
         raise ConfigError(
-            f"the module {untrusted.shown(path)} is no folder beside the list",
+            f"the module {untrusted.shown(path)} is not a folder beside the list",
             where=str(root / MODULES),
             hint=FETCH_AGAIN,
         )

@@ -166,7 +166,7 @@ def _vocabulary(file: Path, content: Mapping[str, Any], whole: bool) -> dict[str
     if isinstance(listed, list):  # of Unigram: pieces and their scores, whose places are the ids
         pieces = [entry[0] if isinstance(entry, list) and entry else None for entry in listed]
         if not all(isinstance(piece, str) for piece in pieces):
-            raise ConfigError("not a tokenizer: a piece is no text", where=str(file), hint=ANOTHER)
+            raise ConfigError("not a tokenizer: a piece is not text", where=str(file), hint=ANOTHER)
         return {str(piece): number for number, piece in enumerate(pieces)}
     if not isinstance(listed, dict):
         raise ConfigError("not a tokenizer: it has no vocabulary", where=str(file), hint=ANOTHER)
@@ -180,7 +180,9 @@ def _claims(folder: Path, objects: Mapping[str, Mapping[str, Any]]) -> Iterator[
     """
     listed = objects.get(WHOLE, {}).get("added_tokens") or []
     if not isinstance(listed, list):
-        raise ConfigError("not a tokenizer: added_tokens is no list", where=str(folder / WHOLE), hint=ANOTHER)
+        raise ConfigError(
+            "not a tokenizer: added_tokens is not a list", where=str(folder / WHOLE), hint=ANOTHER
+        )
     for entry in listed:
         fields = entry if isinstance(entry, dict) else {}
         text = _text(folder / WHOLE, fields.get("content"))

@@ -59,7 +59,7 @@ def json_list(file: Path, what: str, hint: str) -> list[Any]:
     """Return the JSON list in a file; ConfigError, which calls it `what`, when there is none."""
     items = _parsed(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
     if not isinstance(items, list):
-        raise ConfigError(f"not {what}: it holds no list", where=str(file), hint=hint)
+        raise ConfigError(f"not {what}: it is not a JSON list", where=str(file), hint=hint)
     return items
 
 
@@ -67,7 +67,7 @@ def parsed_object(content: bytes, file: Path, what: str, hint: str) -> dict[str,
     """Return the JSON object in bytes that came from `file`; ConfigError when it is none."""
     value = _parsed(content, file, what, hint)
     if not isinstance(value, dict):
-        raise ConfigError(f"not {what}: it holds no object", where=str(file), hint=hint)
+        raise ConfigError(f"not {what}: it is not a JSON object", where=str(file), hint=hint)
     return value
 
 
@@ -100,7 +100,7 @@ def require_inside(folder: Path, file: Path) -> Path:
     try:
         real, root = file.resolve(), folder.resolve()
     except (OSError, RuntimeError) as endless:
-        raise ConfigError(f"{shown(file.name)} is a link that leads nowhere", where=str(file)) from endless
+        raise ConfigError(f"{shown(file.name)} is a dangling link", where=str(file)) from endless
     allowed = [root]
     if root.parent.name == _SNAPSHOTS:
         allowed.append(root.parent.parent / _BLOBS)
@@ -109,7 +109,7 @@ def require_inside(folder: Path, file: Path) -> Path:
     raise ConfigError(
         f"{shown(file.name)} is a link that leads out of the folder",
         where=str(file),
-        hint="put the file itself there: a folder from elsewhere must not choose what is read here",
+        hint="copy the file itself there: links that leave a folder from elsewhere are not followed",
     )
 
 
@@ -155,7 +155,7 @@ def walk(folder: Path) -> Iterator[Path]:
         entries_seen += len(entries)
         if depth > MAX_DEPTH or entries_seen > MAX_FILES:
             raise ConfigError(
-                f"more than {MAX_FILES} files, or {MAX_DEPTH} folders in each other, are no model",
+                f"more than {MAX_FILES} files, or {MAX_DEPTH} nested folders, are not a model",
                 where=str(folder),
                 hint="name the folder of the model itself",
             )
@@ -171,4 +171,4 @@ def _kind(mode: int) -> str:
 
 
 def _no_number(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON number")
+    raise ValueError(f"{constant} is not a JSON number")

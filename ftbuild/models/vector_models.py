@@ -68,9 +68,9 @@ def served_pooling(chosen: Pooling, sentence: Sentence | None, width: int) -> tu
         )
     if sentence.obstacles and chosen.kind is None:
         raise ConfigError(
-            f"the vectors of this checkpoint are not served: {'; '.join(sentence.obstacles)}",
+            f"the embeddings of this checkpoint are not served: {'; '.join(sentence.obstacles)}",
             where="Sentence Transformers",
-            hint=f"--pooling {' or '.join(POOLINGS)} serves other vectors than those of its model card",
+            hint=f"--pooling {' or '.join(POOLINGS)} serves other embeddings than those of its model card",
         )
     warnings = [f"not served: {obstacle}" for obstacle in sentence.obstacles]
     if chosen.kind not in (None, sentence.pooling):
@@ -185,7 +185,7 @@ def _check_tables(weights: config_ini.ConvertedModel, known: Embedding, hidden: 
         size = _size(weights, table)
         if not size or size % row:
             raise ConfigError(
-                f"{table} has {size} bytes, which is no table with rows of {row}",
+                f"{table} has {size} bytes, which is not a table with rows of {row}",
                 where=str(weights.folder),
                 hint=_CONVERT,
             )

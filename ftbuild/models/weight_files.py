@@ -58,7 +58,7 @@ def find(folder: Path) -> Iterator[Path]:
         raise ConfigError("not an index of weights: it has no weight_map", where=str(index), hint=FETCH_AGAIN)
     if odd := [name for name in listed.values() if not untrusted.is_file_name(name)]:
         raise ConfigError(
-            f"not an index of weights: {untrusted.shown(odd[0])} is no name of a file beside it",
+            f"not an index of weights: {untrusted.shown(odd[0])} is not the name of a file beside it",
             where=str(index),
             hint=FETCH_AGAIN,
         )
@@ -122,7 +122,7 @@ def _require_tensors(file: Path) -> None:
         if any(name.rpartition("/")[2] == _SCRIPT for name in _zip_names(file)):
             raise _unsafe(file, "it is a TorchScript program")
     elif not begin.startswith(_PICKLES):
-        raise _truncated(file, "PyTorch writes no such file")
+        raise _truncated(file, "it is not a file that PyTorch writes")
     elif tarfile.is_tarfile(file):
         raise _unsafe(file, "it is a tar archive, from which torch loads more than tensors")
 
@@ -183,9 +183,9 @@ def _refuse_pointer(file: Path) -> None:
 
 def _unsafe(file: Path, detail: str) -> ConfigError:
     return ConfigError(
-        f"the weights are in a form that may run code: {detail}",
+        f"the weights are in a format that can run code: {detail}",
         where=str(file),
-        hint="use a checkpoint with model.safetensors, or save it as such on a machine that you can spare",
+        hint="use a checkpoint with model.safetensors, or save it as such on an isolated machine",
     )
 
 

@@ -49,7 +49,7 @@ def resolved(root: str, place: str) -> str:
     if url.scheme == "https" or (is_loopback(url.netloc or "") and is_loopback(own.netloc or "")):
         return url.url
     raise Malformed(
-        "a registry leads to another server without TLS",
+        "a registry redirects to another server without TLS",
         where=f"{_shown(root)} to {_shown(url.url)}",
         hint="nothing was sent there; ask who runs the registry",
     )
@@ -95,7 +95,7 @@ def _parsed(url: str) -> Url:
 
 
 def _unusable(url: str) -> Malformed:
-    return Malformed("a registry gives an address that cannot be used", where=_shown(url) or "an empty one")
+    return Malformed("a registry returned an invalid address", where=_shown(url) or "an empty one")
 
 
 def _shown(url: str) -> str:

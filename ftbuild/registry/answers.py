@@ -135,7 +135,7 @@ def read(kind: type[A], raw: bytes, where: str) -> A:
         return bounded_json.model(kind, raw, MAX_VALUES)
     except bounded_json.Unfit as wrong:
         raise Malformed(
-            "what the registry sent is not JSON, or not of the kind expected",
+            "the registry did not send JSON of the expected form",
             where=terminal.printable(f"{where}: {wrong}"),
         ) from None
 
@@ -144,21 +144,21 @@ def media_type(header: str) -> str:
     """Return the media type of a Content-Type header; `Malformed` if there is none."""
     name = header.partition(";")[0].strip()
     if not _MEDIA_TYPE.fullmatch(name):
-        raise Malformed("a registry answers with a media type that cannot be", where=_shown(header))
+        raise Malformed("a registry returned an invalid media type", where=_shown(header))
     return name
 
 
 def digest(header: str) -> str:
     """Return the digest in a header; `Malformed` for anything else."""
     if not DIGEST.fullmatch(header):
-        raise Malformed("a registry answers with a digest that cannot be", where=_shown(header))
+        raise Malformed("a registry returned an invalid digest", where=_shown(header))
     return header
 
 
 def length(header: str) -> int:
     """Return the number in a Content-Length header; `Malformed` for anything else."""
     if not re.fullmatch(r"[0-9]{1,15}", header, re.ASCII):
-        raise Malformed("a registry answers with a size that cannot be", where=_shown(header))
+        raise Malformed("a registry returned an invalid size", where=_shown(header))
     return int(header)
 
 

@@ -85,7 +85,7 @@ class Logins:
         answer_token = answers.read(answers.Token, answer.body, address.bare(answer.url))
         token = answer_token.token or answer_token.access_token
         if not token:
-            raise Malformed("a token server answers without a token", where=address.bare(answer.url))
+            raise Malformed("a token server returned no token", where=address.bare(answer.url))
         return Login(f"Bearer {token}", user.who if user else None)
 
     def _ask(self, scope: Scope, challenge: Mapping[str, str], user: Credentials | None) -> Answer:

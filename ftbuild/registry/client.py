@@ -216,7 +216,7 @@ class Repository:
         content = self.blob(part.digest, min(part.size, BLOB_BYTES))
         if len(content) != part.size:
             raise Malformed(
-                "what the registry sent does not have the size that the manifest states",
+                "the content that the registry sent does not have the size in the manifest",
                 where=f"{self.name}@{part.digest}, {len(content)} bytes, not {part.size}",
             )
         return content
@@ -239,7 +239,7 @@ class Repository:
                 limit=size,
             ).body
             if len(piece) != size:
-                raise Malformed("a registry sent less of a blob than it was asked for", where=part.digest)
+                raise Malformed("a registry sent fewer bytes of a blob than requested", where=part.digest)
             hasher.update(piece)
             yield piece
         if f"{algorithm}:{hasher.hexdigest()}" != part.digest:
@@ -292,7 +292,7 @@ class Repository:
             start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
             place = start.headers.get("Location", "")
             if not place:
-                raise Malformed("the registry names no place for an upload", where=self.name)
+                raise Malformed("the registry returned no location for an upload", where=self.name)
             url = f"{place}{'&' if '?' in place else '?'}digest={digest}"
             try:
                 self._request("PUT", url, actions=PUSH, headers=_BYTES, data=data, expected=(201,))
@@ -314,9 +314,9 @@ class Repository:
 
     def _changed(self, digest: str, size: int) -> Malformed:
         return Malformed(
-            "what the registry sent does not have the digest that it was asked for",
+            "the content that the registry sent does not have the requested digest",
             where=f"{self.name}@{digest}, {size} bytes",
-            hint="try again; if it stays, the registry's storage or a proxy on the way is broken",
+            hint="try again; if the error persists, the registry's storage or a proxy on the way is broken",
         )
 
 

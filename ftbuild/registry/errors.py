@@ -39,7 +39,7 @@ def refused(answer: Answer, host: str, repository: str, who: str | None = None) 
     if status in BUSY:
         hint = "the registry is busy: try again later"
     elif status == MISSING and answer.method in ("POST", "PUT"):
-        hint = "check the name; on many registries its project or repository must be made first"
+        hint = "check the name; on many registries its project or repository must be created first"
     return Refused(status, f"{registry} refused{reason or f' with HTTP {status}'}", where=where, hint=hint)
 
 

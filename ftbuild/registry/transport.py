@@ -116,7 +116,7 @@ class Transport:
                 return answer
             place = address.resolved(place, answer.headers["Location"])
             login = authorization if address.is_within(place, url) else None
-        raise Malformed("a registry leads from one address to the next without end", where=_shown(url))
+        raise Malformed("a registry redirects without end", where=_shown(url))
 
     def _answer(
         self,

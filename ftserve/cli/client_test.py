@@ -80,7 +80,8 @@ def client_test(
     if tensors is None:
         if bleu or tokenizer:
             raise ConfigError(
-                f"{model} answers token ids with vectors, not with text", hint="leave out --bleu, --tokenizer"
+                f"{model} answers token ids with embeddings, not with text",
+                hint=("leave out --bleu, --tokenizer"),
             )
         report = vectors.run(vectors.VectorOptions(addresses, batch_size, requests, expect))
     else:

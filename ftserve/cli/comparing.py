@@ -17,39 +17,41 @@ from ftbuild.cli.output import OutFile, write
 class Measured:
     """The options about the answers: how long, how often, and when they count as equal."""
 
-    length: Annotated[int, Range(1, 10_000), "tokens of an answer"] = 32
+    length: Annotated[int, Range(1, 10_000), "maximum tokens in an answer"] = 32
     requests: Annotated[int, Range(1, 1000), "timed requests for each prompt and server"] = 1
     tie: Annotated[
         float,
         Range(0, 100),
-        "logarithm of probabilities by which a server prefers its token at most where rounding decides",
+        "difference of log-probabilities up to which rounding decides between two tokens",
     ] = 0.1
     threshold: Annotated[
-        float | None, Range(0, 100), "percent of the answers that must agree, a part at a tie included"
+        float | None,
+        Range(0, 100),
+        ("percentage of answers that must agree; those that diverge at a tie count as agreeing"),
     ] = None
-    timeout: Annotated[float, Range(0.1, 86400), "seconds that one answer may take"] = 60.0
+    timeout: Annotated[float, Range(0.1, 86400), "maximum seconds for an answer"] = 60.0
 
 
 @command()
 def compare(
     old: Annotated[
         str,
-        "the server of today: host:port of Triton's gRPC, http://host:port of its HTTP, or OpenAI's base "
+        "the current server: host:port of Triton's gRPC, http://host:port of its HTTP, or OpenAI's base "
         "URL, for instance http://host:8000/v1",
     ],
-    new: Annotated[str, "the server that may follow it, by its address as for --old"],
+    new: Annotated[str, "the server to compare with it, an address as for --old"],
     prompts: Annotated[
         Path,
-        "file with a text a line, or with token ids (.jsonl, a list on each line); both get the same ids",
+        "file with one text per line, or one list of token ids per line (.jsonl); both get the same ids",
     ],
     measured: Measured,
     tokenizer: Annotated[
-        Path | None, "folder of the checkpoint, for texts and for servers that answer with text alone"
+        Path | None, "folder of the checkpoint, for texts and for servers that return only text"
     ] = None,
     old_model: Annotated[
-        str | None, "what the old server calls the model (default: fastertransformer, or OpenAI's first)"
+        str | None, "name of the model on the old server (default: fastertransformer, or OpenAI's first)"
     ] = None,
-    new_model: Annotated[str | None, "what the new one calls it"] = None,
+    new_model: Annotated[str | None, "name of the model on the new server"] = None,
     config: ConfigFolder = CONFIG,
     format: Annotated[Literal["human", "json", "md", "html"], "human, json, md or html"] = "human",  # noqa: A002
     out: OutFile = None,

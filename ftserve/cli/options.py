@@ -22,7 +22,7 @@ Gpus = Annotated[
 ]
 ModelRepository = Annotated[Path | None, "folder that invoke model-repo wrote"]
 Listen = Annotated[
-    str, "address to listen on; 0.0.0.0 opens the server, which authenticates nobody, to the network"
+    str, "address to listen on; 0.0.0.0 opens the server, which has no authentication, to the network"
 ]
 Keys = Annotated[
     Path | None, "file with API keys for the OpenAI front, one a line (default: it answers everybody)"
@@ -33,9 +33,9 @@ Keys = Annotated[
 class ImageOptions:
     """The options that choose one of the images that are built."""
 
-    image: Annotated[str | None, "image to serve with (default: the built one for the GPU that is here)"] = (
-        None
-    )
+    image: Annotated[
+        str | None, ("image to serve with (default: the local build for the GPU of this machine)")
+    ] = None
     triton: Annotated[str | None, "Triton release of the image, for instance 22.12"] = None
     sm: Annotated[str | None, "SM of the image, for instance 80 (default: by the GPU)"] = None
     base: BaseName = None
@@ -58,7 +58,7 @@ class ServerOptions:
     shm: Annotated[str, "shared memory, for instance 1g"] = "1g"
     memory: Annotated[
         str | None,
-        "most memory, for instance 32g (default: by the sizes of the models and the number of GPUs)",
+        "memory limit, for instance 32g (default: by the sizes of the models and the number of GPUs)",
     ] = None
     name: Annotated[str, "name of the server"] = "triton-ft"
 
@@ -145,10 +145,10 @@ class FrontChoice:
     openai_context: Annotated[
         int | None,
         Range(1, 2**31 - 1),
-        "most tokens of prompt and answer (default: what the weights say)",
+        "maximum tokens of prompt and answer (default: what the weights say)",
     ] = None
     openai_origin: Annotated[
-        tuple[str, ...], "origin of web pages that may ask it, such as https://chat.example.com, or *"
+        tuple[str, ...], "origin of web pages that may call it (CORS), such as https://chat.example.com, or *"
     ] = ()
 
     def options(self, config: Config, keys: Path | None = None) -> front_options.FrontOptions | None:

@@ -35,10 +35,12 @@ def serve(
     listen: Listen = LOOPBACK,
     openai_keys: Keys = None,
     detach: Annotated[bool, "leave the server running"] = False,
-    stop: Annotated[bool, "end the server of that name"] = False,
+    stop: Annotated[bool, "stop the server of that name"] = False,
     logs: Annotated[bool, "print the log of the server of that name"] = False,
     timeout: Annotated[int, Range(1), "seconds until the server must be ready"] = 900,
-    dry_run: Annotated[bool, "print the docker run line and stop; with --image it needs no engine"] = False,
+    dry_run: Annotated[
+        bool, ("print the docker run command and exit; with --image it needs no engine")
+    ] = False,
 ) -> int:
     """Serve a model repository with the image for the GPU that is here, until Ctrl-C."""
     from ftbuild.config import loader

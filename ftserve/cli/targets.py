@@ -58,9 +58,9 @@ class ClusterOptions:
     ] = None
     replicas: Annotated[int, Range(1), "pods behind the Service (with --nodes: groups of pods)"] = 1
     max_replicas: Annotated[
-        int | None, Range(1), "most pods: adds an autoscaler over the requests that wait"
+        int | None, Range(1), "maximum number of pods: adds an autoscaler over waiting requests"
     ] = None
-    pending: Annotated[int, Range(1), "waiting requests in each pod that the autoscaler aims at"] = 8
+    pending: Annotated[int, Range(1), "waiting requests per pod that the autoscaler aims at"] = 8
     network_policy: Annotated[
         bool, "close the pods to other namespaces (but for --monitoring) and to the outside"
     ] = False
@@ -134,8 +134,8 @@ def kserve(
     gpu_count: Annotated[
         int | None, Range(1, 1024), "GPUs for each pod (default: as many as the weights need)"
     ] = None,
-    replicas: Annotated[int, Range(1), "least number of pods"] = 1,
-    max_replicas: Annotated[int | None, Range(1), "most pods (default: the least)"] = None,
+    replicas: Annotated[int, Range(1), "minimum number of pods"] = 1,
+    max_replicas: Annotated[int | None, Range(1), "maximum number of pods (default: the minimum)"] = None,
     out: OutFile = None,
 ) -> int:
     """Write a ServingRuntime and an InferenceService for KServe."""

@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     option(
         "--context",
         type=_whole(1, _MAX),
-        help="most tokens of prompt and answer (default: the server decides)",
+        help="maximum tokens of prompt and answer (default: the server decides)",
     )
     option("--listen", default=settings.LOOPBACK, help="address to listen on (%(default)s)")
     option("--port", type=_whole(1, 65535), default=settings.PORT, help="port to listen on (%(default)s)")

@@ -129,7 +129,7 @@ def _config(file: Path) -> dict[str, Any]:
     except (ValueError, OSError, RecursionError) as broken:
         raise ConfigError(f"{CONFIG} cannot be read: {type(broken).__name__}", where=str(file)) from broken
     if not isinstance(content, dict):
-        raise ConfigError(f"{CONFIG} holds no object", where=str(file))
+        raise ConfigError(f"{CONFIG} is not a JSON object", where=str(file))
     return content
 
 

@@ -160,7 +160,7 @@ class Model:
             raise Failure(400, "input: a text without tokens", param="input")
         if max(lengths) > most:
             raise too_long(
-                f"{max(lengths)} tokens of an input are more than the {most} of the model's context", "input"
+                f"{max(lengths)} tokens of an input exceed the model's context length of {most}", "input"
             )
         # Texts of like length are computed together, as all of a request are padded to the longest.
         order = sorted(range(len(rows)), key=lambda number: lengths[number])
@@ -312,7 +312,10 @@ class Model:
         facts = await self._server.facts()
         if not facts.generates:
             raise Failure(
-                400, "the model makes vectors and generates no text", param="model", code="unsupported_model"
+                400,
+                "the model returns embeddings and generates no text",
+                param="model",
+                code="unsupported_model",
             )
         return facts
 
@@ -356,7 +359,7 @@ class Model:
             if wish_is_set and BAD_WORDS not in facts.inputs:
                 raise unsupported(name, f"this model has no input {BAD_WORDS}")
         if wish.least and not facts.repeats_prompt:
-            raise unsupported("min_tokens", "an encoder-decoder takes no beginning of an answer")
+            raise unsupported("min_tokens", "an encoder-decoder cannot continue the beginning of an answer")
         return [self._end_id] if wish.endless and self._end_id is not None else []
 
     def _length(self, facts: Facts, prompt: int, wish: Wish) -> int:

@@ -27,6 +27,6 @@ def read(text: str, option: str) -> str:
         or not text.isprintable()
     ):
         raise ConfigError(
-            f"{option} {text[:80]!r} is no origin", hint="such as https://chat.example.com, or *"
+            f"{option} {text[:80]!r} is not an origin", hint="such as https://chat.example.com, or *"
         )
     return whole

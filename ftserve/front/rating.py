@@ -48,7 +48,7 @@ class Rated:
 def require_ratings(facts: Facts, param: str, *, any_token: bool) -> None:
     """Raise Failure (400) unless the model can rate tokens: `any_token`, or the best ones alone."""
     if not facts.repeats_prompt:
-        raise unsupported(param, "an encoder-decoder takes no beginning of an answer")
+        raise unsupported(param, "an encoder-decoder cannot continue the beginning of an answer")
     lacking = [
         name for name in (*_NEEDED, *(_NEEDED_TO_FORCE if any_token else ())) if name not in facts.inputs
     ]
@@ -57,7 +57,10 @@ def require_ratings(facts: Facts, param: str, *, any_token: bool) -> None:
     if any_token and facts.vocabulary is None:
         raise unsupported(
             param,
-            "the model's repository does not say how many tokens there are; invoke model-repo makes it anew",
+            (
+                "the model repository does not state the size of the vocabulary; invoke model-repo writes "
+                "it again"
+            ),
         )
 
 

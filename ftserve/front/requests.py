@@ -259,7 +259,7 @@ class Embeddings(Body):
         if not 0 < len(values) <= limits.MAX_INPUTS:
             raise Failure(400, f"input: at least one, and at most {limits.MAX_INPUTS}", param="input")
         if self.dimensions is not None:
-            raise unsupported("dimensions", "the model's vectors have one length")
+            raise unsupported("dimensions", "the model's embeddings have a fixed number of dimensions")
         return values
 
 

@@ -19,7 +19,7 @@ def of_server(status: grpc.StatusCode, message: str) -> Failure:
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return late()
     if status is grpc.StatusCode.RESOURCE_EXHAUSTED:
-        return busy("the Triton server computes no more at once")
+        return busy("the Triton server computes as many requests as it can at once")
     if status in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.NOT_FOUND):
         sentence = next((sentence for words, sentence in _OVERLOADED if words in message), None)
         return Overloaded(sentence) if sentence else unavailable(_AWAY)

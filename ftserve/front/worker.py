@@ -72,7 +72,7 @@ def answer(
     except MemoryError:
         raise Failure(400, "the text takes too much memory") from None
     except Exception as broken:  # the library raises Exception itself
-        raise Failure(400, f"no tokens can be made of it: {type(broken).__name__}") from None
+        raise Failure(400, f"it cannot be tokenized: {type(broken).__name__}") from None
     if most is not None and any(len(row) > most for row in rows):
         return {"lengths": [len(row) for row in rows], "words": []}, b""
     return {"lengths": [len(row) for row in rows], "words": words}, b"".join(map(bytes, rows))

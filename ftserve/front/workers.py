@@ -101,7 +101,7 @@ class Workers:
             try:
                 process = await asyncio.wait_for(self._idle.get(), limits.START_SECONDS)
             except TimeoutError:
-                raise unavailable("no process for tokenizing is there; try again later") from None
+                raise unavailable("no tokenizer process is available; try again later") from None
             return await asyncio.shield(self._go_on(self._answer(process, request, param)))
 
     async def _answer(self, process: _Process, request: Mapping[str, Any], param: str) -> Tokens:
@@ -115,7 +115,7 @@ class Workers:
             much = (
                 f"more than {limits.TEXT_SECONDS} s" if isinstance(ended, TimeoutError) else "too much memory"
             )
-            raise Failure(400, f"{param}: making tokens of it takes {much}", param=param) from None
+            raise Failure(400, f"{param}: tokenizing it takes {much}", param=param) from None
         finally:
             if answered:
                 self._idle.put_nowait(process)
@@ -137,7 +137,7 @@ class Workers:
                 process, _ = await start(self._folder)
             except ConfigError as wrong:
                 # It worked when the service started.
-                LOG.error("a process for tokenizing does not start: %s", wrong.what)
+                LOG.error("a tokenizer process does not start: %s", wrong.what)
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
                 self._all.add(process)

@@ -83,7 +83,7 @@ class Confined:
                 raise HostError(
                     f"the engine cannot start {self.what}: {failed.explanation or failed}",
                     where=self.image,
-                    hint="`invoke serve --dry-run` prints the docker run line to try by hand",
+                    hint="`invoke serve --dry-run` prints the docker run command to try by hand",
                 ) from failed
             raise
         return container

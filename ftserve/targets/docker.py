@@ -205,7 +205,7 @@ def wait(
     except probe.Failed as silent:
         refuse_dead(container, "when it was asked for a token")
         raise SmokeError(
-            f"the server is ready, and gives no token: {silent}; its log:\n"
+            f"the server is ready, but generates no token: {silent}; its log:\n"
             f"    {triton.log_excerpt(container.logs())}",
             hint=triton.DIED_HINT,
         ) from silent

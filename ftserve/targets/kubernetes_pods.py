@@ -76,7 +76,7 @@ def _pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:
         key, equals, value = text.partition("=")
         if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise ConfigError(
-                f"{option} {text[:120]!r} is no label", hint="KEY=VALUE, as kubectl label takes it"
+                f"{option} {text[:120]!r} is not a label", hint="KEY=VALUE, as kubectl label takes it"
             )
         if by_key.setdefault(key, value) != value:
             raise ConfigError(f"{option} gives {key} two values", hint=f"{by_key[key]} or {value}")
@@ -89,7 +89,7 @@ def _toleration(text: str) -> dict[str, str]:
     key, equals, value = taint.partition("=")
     if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value) or (colon and effect not in _EFFECTS):
         raise ConfigError(
-            f"--toleration {text[:120]!r} is no taint",
+            f"--toleration {text[:120]!r} is not a taint",
             hint=f"KEY[=VALUE][:EFFECT], EFFECT of {', '.join(_EFFECTS)}",
         )
     operator = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}

@@ -57,7 +57,7 @@ def test_the_container_of_a_killed_command_is_removed_by_the_next_one(
         with container.created(client, image, "true", role="verify") as ours:
             build()
             # A command of another test may have been the next one.
-            assert about_it() in ([], [f"removed {orphan.name} (convert), which a killed command had left"])
+            assert about_it() in ([], [f"removed {orphan.name} (convert), left behind by a killed command"])
             left = client.containers.list(all=True, filters={"label": daemon.OWNER}, ignore_removed=True)
             assert orphan.id not in [each.id for each in left]
             assert ours.id in [each.id for each in left]

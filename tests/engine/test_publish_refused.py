@@ -124,7 +124,7 @@ def cut_short(at: Bench, plan: Plan, images: dict[str, str]) -> None:
         (without_verify, "there is no record of verify"),
         (without_smoke, "there is no record of smoke"),
         (failed_verify, "verify failed: machine code"),
-        (failed_smoke, "smoke failed: answers are the references"),
+        (failed_smoke, "smoke failed: answers equal the references"),
         (changed_afterwards, "verify tested another runtime and sdk image than the present one"),
         (other_inputs, "the record of smoke is about the inputs 000000000000"),
         (cut_short, "the record of smoke is damaged"),
@@ -146,7 +146,7 @@ def test_only_images_that_passed_both_gates_are_published(
     ("judge", "message"),
     [
         (without_verify, "there is no record of verify"),
-        (failed_smoke, "smoke failed: answers are the references"),
+        (failed_smoke, "smoke failed: answers equal the references"),
         (changed_afterwards, "verify tested another"),
     ],
 )

@@ -395,7 +395,7 @@ def test_content_that_does_not_have_its_digest_is_refused(faulty_registry: Regis
     assert config
     for reference, line in ((stored.digest, "manifests"), ("1", "manifests"), (config.digest, "blobs")):
         faults.answer(f"^GET .*/{line}/", 200, body=b"{}", Docker_Content_Digest=stored.digest)
-        with pytest.raises(PublishError, match="does not have the digest"):
+        with pytest.raises(PublishError, match="does not have the requested digest"):
             there.manifest(reference) if line == "manifests" else there.blob(reference)
 
 

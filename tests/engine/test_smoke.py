@@ -145,7 +145,7 @@ def test_a_patch_to_one_file_compiles_that_file_only_and_its_wrong_token_is_caug
     done = smoke(invoke, sample_copy)
     assert done.returncode == 9
     assert re.search(
-        r"fail +answers are the references +runtime(?:.*\n)+? +-> a kernel, the converter or a patch",
+        r"fail +answers equal the references +runtime(?:.*\n)+? +-> a kernel, the converter or a patch",
         done.stdout,
     ), done.stdout
     assert "token 1 is" in done.stdout

@@ -136,7 +136,7 @@ FAULTS = {
             "libnccl.so.2 => not found",
             "the base lacks a package",
         ),
-        Fault("runtime", "", "NCCL", "there is no libnccl.so.2", "the base must bring NCCL"),
+        Fault("runtime", "", "NCCL", "there is no libnccl.so.2", "the base must contain NCCL"),
         Fault(
             "sdk",
             "RUN rm /usr/lib/x86_64-linux-gnu/libcudart.so.11.0",
@@ -216,10 +216,10 @@ def test_machine_code_and_layers_are_judged_whatever_the_labels_say(
     report = verified(client, wanted, images)
     failed = {result.check: result for result in report.failed}
     assert set(failed) == {"machine code", "layers"}, report.render()
-    assert "SASS for sm_80, the cell wants sm_90" in failed["machine code"].detail
-    assert "PTX for sm_80, the cell wants sm_90" in failed["machine code"].detail
+    assert "SASS for sm_80, the cell needs sm_90" in failed["machine code"].detail
+    assert "PTX for sm_80, the cell needs sm_90" in failed["machine code"].detail
     assert "build the cell again" in failed["machine code"].hint
-    assert "does not stand on" in failed["layers"].detail
+    assert "is not built on" in failed["layers"].detail
 
 
 def test_an_image_that_does_not_exist_is_named(client: docker.DockerClient, built: Plan) -> None:

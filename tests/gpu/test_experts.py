@@ -32,7 +32,7 @@ VARIANTS = [
     (name, dtype, gpus)
     for name, example in EXAMPLES.items()
     for dtype in example.dtypes
-    for gpus in ((1,) if example.int8 else (1, 2))  # half the inner size of that one is no multiple of 64
+    for gpus in ((1,) if example.int8 else (1, 2))  # half the inner size of that one is not a multiple of 64
 ]
 # Answers until the second one is asked for with the buffers and the graphs of the first.
 ROUNDS = 3

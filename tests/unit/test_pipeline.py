@@ -117,7 +117,7 @@ def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
     (outcome,) = pipeline.build_cells(cells[:1], options, report=report)
     assert (outcome.error, len(ran)) == (None, builds)
     assert outcome.images == dict.fromkeys(PRODUCTS, 1_540_000_000)
-    (waited,) = [line for line in said if "another command works on this cell" in line]
+    (waited,) = [line for line in said if "another command is working on this cell" in line]
     assert "waiting up to 600 s for it" in waited
 
 

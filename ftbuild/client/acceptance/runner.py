@@ -25,11 +25,11 @@ def run(options: AcceptanceOptions) -> AcceptanceReport:
         _require_family(model, options.tensors)
         usable = {p: client for p, client in clients.items() if p == "grpc" or not model.decoupled}
         if not usable:
-            raise ConfigError("a model that streams its answers is asked over gRPC", hint="--grpc ADDRESS")
+            raise ConfigError("a model that streams its answers needs gRPC", hint="--grpc ADDRESS")
         session = Session(options, usable, model)
         notes = session.report.notes
         if len(usable) < len(clients):
-            notes.append("the model streams its answers: HTTP cannot ask it and was not tested")
+            notes.append("the model streams its answers, which takes gRPC: HTTP was not tested")
         identity.check(session)
         if session.any_client.ready(ensemble.ENSEMBLE):
             end_to_end.check(session)

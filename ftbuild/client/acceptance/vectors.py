@@ -71,7 +71,7 @@ def _checked(options: VectorOptions, clients: Mapping[Protocol, Client]) -> Acce
         expect(f"{len(repeats)} repeats equal over {protocol}", next(filter(None, wrong), None))
         # What comes with a text in a batch, and how it is padded, does not change its vector.
         alone = _together([_ask(client, [prompt]) for prompt in prompts])
-        expect(f"alone as in a batch over {protocol}", _difference(first, alone, tolerance))
+        expect(f"equal alone and in a batch over {protocol}", _difference(first, alone, tolerance))
         if options.expect is not None:
             _check_reference(report, client, options.expect, tolerance)
         firsts[protocol] = first
@@ -106,7 +106,7 @@ def _misshapen(vectors: Array, batch: int) -> str | None:
 
     if vectors.ndim != 2 or len(vectors) != batch or not vectors.size:
         return f"{vectors.shape}, not [{batch}, hidden]"
-    return None if np.isfinite(vectors).all() else "there are numbers that are infinite, or none"
+    return None if np.isfinite(vectors).all() else "it holds infinities or NaNs"
 
 
 def _difference(first: Array, other: Array, tolerance: float) -> str | None:

@@ -40,7 +40,7 @@ class Outcome(StrEnum):
     """What comparing two answers gave, best first.
 
     EQUAL: every token is. TIE: they part where the servers rate both tokens about the same, so that rounding
-    decides. PARTED: they part elsewhere, or it is unknown. FAILED: a server gave no answer.
+    decides. PARTED: they diverge elsewhere, or it is unknown. FAILED: a server gave no answer.
     """
 
     EQUAL = "equal"

@@ -137,7 +137,7 @@ class OpenAIServer:
                     raise Refused(refused.what, where=refused.where, hint=refused.hint) from refused
                 self._wishes.pop(0)
         if not answer.choices:
-            raise Refused("there is no choice in the answer", where=self._url)
+            raise Refused("the answer has no choices", where=self._url)
         return answer.choices[0]
 
     def _tokens(self, choice: _Choice, written: _LogProbs) -> list[int]:
@@ -149,7 +149,7 @@ class OpenAIServer:
             return numbers
         if self._tokenizer is None:
             raise ConfigError(
-                "the server answers with text alone, whose tokens are unknown",
+                "the server returns text only, without token ids",
                 where=self._url,
                 hint=_TOKENIZER_HINT,
             )

@@ -85,4 +85,4 @@ def _prompt(value: str | Sequence[int], tokenizer: Tokenizer | None, where: str)
         )
     if ids := tokenizer.encode(value).ids:
         return Prompt(tuple(ids), value)
-    raise ConfigError("the tokenizer makes no token of this text", where=where)
+    raise ConfigError("the tokenizer turns this text into no token", where=where)

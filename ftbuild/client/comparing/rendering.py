@@ -23,8 +23,8 @@ _SHOWN_ROWS = {"human": 20, "md": 200, "html": 10_000}
 _LONGEST_CELL = 32
 MEANINGS = {
     Outcome.EQUAL: "every token is the same",
-    Outcome.TIE: "they part where rounding decides",
-    Outcome.PARTED: "they part elsewhere",
+    Outcome.TIE: "they diverge where rounding decides",
+    Outcome.PARTED: "they diverge elsewhere",
     Outcome.FAILED: "a server gave no answer",
 }
 Text = Callable[[Sequence[int]], str]
@@ -79,7 +79,7 @@ def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Se
         left = len(others) - most
         sections.append(
             Section(
-                "Where they part",
+                "Where they diverge",
                 [
                     "How each server rates them: log-probability of its own token / of the other one's.",
                     *([f"{left} more are in the JSON form."] if left > 0 else []),

@@ -88,13 +88,15 @@ class ComparisonReport:
         parted = [each.parting for each in self.compared if each.parting]
         for name in ("old", "new"):
             if parted and all(getattr(parting, name).own is None for parting in parted):
-                notes.append(f"the {name} server tells no log-probabilities")
+                notes.append(f"the {name} server returns no log-probabilities")
             if numbers := sorted(self.unstable[name]):
                 listed = ", ".join(map(str, numbers[:20]))
-                notes.append(f"the {name} server gave itself different answers to the prompts {listed}")
+                notes.append(
+                    f"the {name} server gave different answers, when asked twice, to the prompts {listed}"
+                )
         if self.broken:
             notes.append(
-                f"the {self.broken.server} server answered no more at prompt {self.broken.number}: "
+                f"the {self.broken.server} server stopped answering at prompt {self.broken.number}: "
                 f"{self.broken.reason}"
             )
             missing = self.prompts - len(self.compared)
@@ -120,10 +122,10 @@ class ComparisonReport:
         """Raise SmokeError for a server that failed, or if less than `threshold` percent agree."""
         if self.broken:
             raise SmokeError(
-                f"the {self.broken.server} server answered no more at prompt {self.broken.number} of "
+                f"the {self.broken.server} server stopped answering at prompt {self.broken.number} of "
                 f"{self.prompts}: {self.broken.reason}",
                 where=self.titles[self.broken.server],
-                hint="read its log; the report has what was compared before",
+                hint="read its log; the report has what was compared until then",
             )
         if failed := [each for each in self.compared if each.wrong]:
             name, reason = next(iter(failed[0].wrong.items()))
@@ -135,7 +137,7 @@ class ComparisonReport:
         if threshold is not None and self.agreeing < threshold:
             raise SmokeError(
                 f"{self.agreeing:.4g} % of the answers agree, less than --threshold {threshold:g}",
-                hint="the report says where the others part",
+                hint="the report says where the others diverge",
             )
 
     def _compared(self, each: Compared) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class TritonServer:
         if self._model.decoupled and protocol == "http":
             self._client.close()
             raise ConfigError(
-                "a model that streams its answers is asked over gRPC",
+                "a model that streams its answers needs gRPC",
                 where=url,
                 hint="host:port of the gRPC endpoint, without http://",
             )

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 # The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
-COMPARED = "answers are the references"
+COMPARED = "answers equal the references"
 # What pytest says when a test begins or ends, in one process and in several; not of one that fails.
 _OF_EACH_TEST = re.compile(
     r"(\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"

@@ -46,7 +46,7 @@ def _cases(file: Path) -> Iterator[ElementTree.Element]:
 def _match(case: ElementTree.Element) -> re.Match[str]:
     match = _NAME.fullmatch(case.attrib["name"])
     if match is None:
-        raise SmokeError(f"pytest's report names {case.attrib['name']!r}, which is no test of the suite")
+        raise SmokeError(f"pytest's report names {case.attrib['name']!r}, which is not a test of the suite")
     return match
 
 

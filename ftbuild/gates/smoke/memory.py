@@ -16,7 +16,7 @@ def check_memory(before: int, used: int, cause: str) -> None:
     if used - before > MAX_BYTES:
         raise SmokeError(
             f"{(used - before) >> 30} GiB more of the GPU are in use after {cause}",
-            hint="a request took memory from all others, and the server keeps it: patches/backend/0203",
+            hint="a request took memory that the server has not given back: patches/backend/0203",
         )
 
 

@@ -11,7 +11,7 @@ from ftbuild.text.units import duration
 # About how many seconds a test takes, by the end of its function's name. A wrong one makes the estimate wrong
 # and the order of the servers worse, nothing else.
 SECONDS = {
-    "malformed_requests_take_the_server_from_nobody": 20.0,
+    "malformed_requests_leave_the_server_to_the_others": 20.0,
     "many_clients_get_the_answers_that_they_get_alone": 10.0,
     "requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone": 12.0,
     "requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone": 8.0,

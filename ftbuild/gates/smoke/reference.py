@@ -35,7 +35,7 @@ NEAR, NEAR_GAP = 8, 0.8
 SEEDS = 500
 # Between the log-probabilities of one answer with int8 weights and without; fp16 is off by 0.04 at most.
 MIN_INT8_EFFECT = 0.2
-# A vocabulary that is no multiple of 2, nor of the 8 that fp16 wants: FasterTransformer pads it.
+# A vocabulary that is not a multiple of 2, nor of the 8 that fp16 wants: FasterTransformer pads it.
 HIDDEN, LAYERS, HEADS, POSITIONS, VOCABULARY = 128, 2, 2, 512, 509
 START, END = 507, 508
 # The most tokens of a text whose softmax is computed (models.yaml, t5-encoder).

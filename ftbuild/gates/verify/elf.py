@@ -95,7 +95,7 @@ def unresolved(text: str) -> list[str]:
         wrong = (line for line in lines if not _RESOLVED.fullmatch(line) and not _of_driver(line))
         complaints |= {f"{name}: {' '.join(line.split())}": None for line in wrong}
         if not any(map(str.strip, lines)):
-            complaints[f"{name}: ldd said nothing"] = None
+            complaints[f"{name}: ldd printed nothing"] = None
     return list(complaints)
 
 

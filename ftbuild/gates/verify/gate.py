@@ -150,7 +150,9 @@ def _outcome(check: Check, images: Images, product: str) -> list[Verdict]:
         verdicts = list(check(images, product))
         shown = any(verdict.state is not State.SKIP for verdict in verdicts)
         return (
-            verdicts if shown else [*verdicts, Verdict(State.FAIL, "the check has shown nothing", REPORT_BUG)]
+            verdicts
+            if shown
+            else [*verdicts, Verdict(State.FAIL, "the check has proved nothing", REPORT_BUG)]
         )
     except FtbuildError as error:
         return [Verdict(State.FAIL, error.what, error.hint or REPORT_BUG)]

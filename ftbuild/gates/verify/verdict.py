@@ -10,7 +10,7 @@ from ftbuild.text.results import State
 
 SHOWN = 8
 REBUILD = "invoke build --rebuild with the options of this cell"
-REPORT_BUG = f"{REBUILD}; if it stays, the recipe is wrong: dockerfiles/triton-ft.Dockerfile"
+REPORT_BUG = f"{REBUILD}; if the error persists, the recipe is wrong: dockerfiles/triton-ft.Dockerfile"
 
 
 @dataclass(frozen=True)

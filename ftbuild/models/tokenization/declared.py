@@ -129,7 +129,7 @@ class Declared:
     def _listed(self, attribute: str, listed: bool) -> list[str]:
         text = self.text(attribute)
         if listed and text is None:
-            raise ValueError(f"{CONFIG} puts a {attribute} around each text, and there is none")
+            raise ValueError(f"{CONFIG} puts a {attribute} around each text, but there is none")
         return [text] if listed and text is not None else []
 
     def obstacle(self, whole: bool) -> str | None:
@@ -187,7 +187,7 @@ def read_object(file: Path) -> dict[str, Any]:
     """Return the JSON object in a file, an empty one where there is no such file; ValueError for another."""
     content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     if not isinstance(content, dict):
-        raise ValueError(f"{file.name} holds no object")
+        raise ValueError(f"{file.name} is not a JSON object")
     return content
 
 
@@ -205,7 +205,7 @@ def _held(folder: Path) -> list[dict[str, Any]]:
     """Return the added tokens of tokenizer.json."""
     tokens = read_object(folder / TOKENIZER).get("added_tokens") or []
     if not isinstance(tokens, list) or not all(isinstance(entry, dict) and "id" in entry for entry in tokens):
-        raise ValueError(f"{TOKENIZER}: added_tokens is no list of tokens")
+        raise ValueError(f"{TOKENIZER}: added_tokens is not a list of tokens")
     return tokens
 
 
@@ -215,7 +215,7 @@ def _token(entry: object, special: bool | None = None) -> Token:
         return Token(entry, plain=True)
     content = entry.get("content") if isinstance(entry, dict) else None
     if not isinstance(entry, dict) or not isinstance(content, str):
-        raise ValueError(f"{str(entry)[:100]!r} is no token")
+        raise ValueError(f"{str(entry)[:100]!r} is not a token")
     flags = {name: bool(entry.get(name)) for name in ("single_word", "lstrip", "rstrip")}
     is_special = bool(entry.get("special")) if special is None else special
     return Token(content, is_special, bool(entry.get("normalized", not is_special)), **flags)
@@ -264,5 +264,5 @@ def _extra(kind: str, options: Mapping[str, Any], more: object) -> list[Token]:
 
 def _items(value: object, name: str) -> Iterable[tuple[str, Any]]:
     if not isinstance(value, dict):
-        raise ValueError(f"{name} holds no object")
+        raise ValueError(f"{name} is not a JSON object")
     return value.items()

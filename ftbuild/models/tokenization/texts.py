@@ -75,7 +75,7 @@ def _require_ids(tokenizer: Tokenizer, declaration: declared.Declared) -> None:
     for number, token in declaration.added.items():
         if (actual := tokenizer.token_to_id(token.content)) != number:
             raise ValueError(
-                f"the added token {token.content!r} shall have the id {number}, and got {actual}"
+                f"the added token {token.content!r} should have the id {number}, but got {actual}"
             )
 
 

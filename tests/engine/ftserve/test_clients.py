@@ -93,7 +93,7 @@ def test_silence_is_no_answer_unless_others_get_theirs(server: Server) -> None:
             answer(server.http)
 
     with file(server, WAITING):
-        with pytest.raises(probe.Failed, match="ensemble answered nobody within 1 s"):
+        with pytest.raises(probe.Failed, match="ensemble answered no request within 1 s"):
             probed(server, seconds=1)
         thread = threading.Thread(target=others)
         thread.start()

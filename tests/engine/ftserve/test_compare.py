@@ -148,7 +148,7 @@ def test_a_server_without_log_probabilities_is_compared(
     with server_container.serve(built.tag("runtime"), models) as bare:
         report = compared(Address(bare.grpc), Address(old.grpc), [Prompt(demo.PROMPT)])
     assert outcomes(report) == ["parted"]
-    assert report.notes == ["the old server tells no log-probabilities"]
+    assert report.notes == ["the old server returns no log-probabilities"]
     assert report.compared[0].old is not None
     assert list(report.compared[0].old.tokens[: len(demo.ANSWER)]) == list(demo.ANSWER)
 
@@ -201,6 +201,6 @@ def test_a_server_that_is_killed_in_the_middle_ends_the_command_with_what_was_co
         new.container.get_wrapped_container().kill()
         _, said = process.communicate(timeout=120)
     assert process.returncode == 9, said
-    assert "error: the new server answered no more at prompt" in said
+    assert "error: the new server stopped answering at prompt" in said
     record = json.loads(out.read_text())
     assert 0 < record["outcomes"]["equal"] == len(record["answers"]) < 20_000

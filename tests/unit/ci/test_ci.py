@@ -435,7 +435,7 @@ def test_a_record_that_publishing_would_refuse_is_no_result(config: Config, tmp_
     (plan.folder(tmp_path) / VERIFY.record).write_text('{"images": []}')
     (row,) = summary.markdown((plan,), tmp_path).splitlines()[2:]
     assert "| **no result**: the record of verify is damaged: " in row
-    assert "| **no result**: smoke has not shown: answers are the references (gpt-fp32) |" in row
+    assert "| **no result**: smoke has not shown: answers equal the references (gpt-fp32) |" in row
 
 
 @pytest.mark.parametrize("one_host", [False, True])

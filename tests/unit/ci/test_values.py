@@ -102,7 +102,7 @@ def test_a_pattern_of_cells_stays_on_its_line() -> None:
 def test_a_refused_value_ends_with_2_and_leaves_the_files_alone() -> None:
     done = invoke("dev.ci", "--check", "--cron", "at night")
     assert done.returncode == 2
-    assert "--cron: 'at night' is no schedule" in done.stderr
+    assert "--cron: 'at night' is not a schedule" in done.stderr
     assert "17 1 * * *" in done.stderr
 
 

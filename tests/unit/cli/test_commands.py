@@ -117,7 +117,7 @@ def test_the_dry_run_as_json_is_json_only() -> None:
         (("matrix", "--format", "xml"), 2, "one of human, json, github"),
         (("matrix", "--config", "nowhere"), 2, "folder does not exist"),
         (("build", "--sm", "80", "--triton", "22.12", "--ca", "/nowhere.pem"), 2, "CA bundle does not exist"),
-        (("build", "--sm", "80", "--triton", "22.12"), 4, "no Docker Engine answers"),
+        (("build", "--sm", "80", "--triton", "22.12"), 4, "the Docker Engine does not answer"),
         (("build", "--sm", "80", "--triton", "22.12", "--sources", "/nowhere.tar"), 5, "/nowhere.tar"),
     ],
 )
@@ -264,8 +264,18 @@ def test_an_empty_variable_of_the_environment_counts_as_unset() -> None:
         (("build", "--dry-run"), {"SOURCE_DATE_EPOCH": "abc"}, 2, "SOURCE_DATE_EPOCH must be a number"),
         (("build", "--dry-run"), {"SOURCE_DATE_EPOCH": "9" * 30}, 2, "SOURCE_DATE_EPOCH must be a number"),
         (("build", "--dry-run"), {"FTBUILD_CONFIG": "/etc/passwd"}, 2, "folder does not exist"),
-        (("build", "--cell", "22.12-sm80"), {"DOCKER_HOST": "tcp://h:abc"}, 4, "no Docker Engine answers"),
-        (("build", "--cell", "22.12-sm80"), {"DOCKER_HOST": "nonsense://[::"}, 4, "no Docker Engine answers"),
+        (
+            ("build", "--cell", "22.12-sm80"),
+            {"DOCKER_HOST": "tcp://h:abc"},
+            4,
+            ("the Docker Engine does not answer"),
+        ),
+        (
+            ("build", "--cell", "22.12-sm80"),
+            {"DOCKER_HOST": "nonsense://[::"},
+            4,
+            ("the Docker Engine does not answer"),
+        ),
         (("patches",), {"FTBUILD_CACHE": "/etc/passwd"}, 4, "/etc/passwd"),
         (("publish", "--registry", "user:secret@h.invalid/x"), {}, 2, "--registry ***@h.invalid/x"),
         (

@@ -69,7 +69,7 @@ DRY: Mapping[str, Sequence[str]] = {
     "dev.ci": ("dev.ci",),
 }
 # Those that look at the engine, or at a registry, fail as the real run does.
-FAILS = {"nightly": (4, "no Docker Engine answers"), "publish": (4, "cannot be reached")}
+FAILS = {"nightly": (4, "the Docker Engine does not answer"), "publish": (4, "cannot be reached")}
 
 
 def test_every_command_with_a_dry_run_is_tried() -> None:

@@ -262,7 +262,7 @@ def test_a_streamed_model_is_asked_over_grpc_alone(server: Server, options: Acce
     report.require()
     assert {protocol for _, protocol, _ in server.asked} == {"grpc"}
     assert "HTTP" in report.notes[0]
-    with pytest.raises(ConfigError, match="over gRPC"):
+    with pytest.raises(ConfigError, match="needs gRPC"):
         runner.run(replace(options, addresses={"http": "h:1"}))
 
 

@@ -139,14 +139,14 @@ def test_a_server_without_log_probabilities_is_compared_and_named(compare: Compa
     report = compare(
         Completions(letters, tells="text"), Completions(parting_after(2)), QUESTIONS[:1], tokenizer
     )
-    assert report.notes == ["the old server tells no log-probabilities"]
+    assert report.notes == ["the old server returns no log-probabilities"]
     assert report.compared[0].parting is not None
     assert report.compared[0].parting.old == Side()
     assert "unknown" in rendering.render(report, "human", None)
 
 
 def test_a_server_that_tells_text_alone_needs_the_tokenizer(compare: Compare) -> None:
-    with pytest.raises(ConfigError, match="text alone") as wrong:
+    with pytest.raises(ConfigError, match="returns text only") as wrong:
         compare(Completions(letters), Completions(letters, tells="text"))
     assert "--tokenizer" in str(wrong.value)
 
@@ -163,7 +163,7 @@ def test_a_server_that_dies_leaves_what_was_compared_before(
     assert outcomes(report) == ["equal"] * (dies_after - 1)
     assert report.broken is not None
     assert (report.broken.server, report.broken.number) == (dying, dies_after)
-    with pytest.raises(SmokeError, match=f"the {dying} server answered no more at prompt {dies_after} of 4"):
+    with pytest.raises(SmokeError, match=f"the {dying} server stopped answering at prompt {dies_after} of 4"):
         report.require(None)
     for kind in ("human", "md", "html"):
         assert "prompts were not compared" in rendering.render(report, kind, None)
@@ -195,7 +195,7 @@ def test_a_server_that_changes_its_mind_is_named(compare: Compare) -> None:
         return {ord("x") if len(asked) % 2 else ord("y"): -0.1}
 
     report = compare(Completions(letters), Completions(model), QUESTIONS[:2], requests=3, length=2)
-    assert report.notes == ["the new server gave itself different answers to the prompts 1, 2"]
+    assert report.notes == ["the new server gave different answers, when asked twice, to the prompts 1, 2"]
     assert report.latencies["new"]["requests"] == 6
 
 
@@ -353,7 +353,7 @@ def test_the_command_writes_a_report_and_ends_with_9_for_a_server_that_dies(tmp_
             "--old", old.url, "--new", new.url, "--prompts", str(file), "--format", "html", "--out", str(page)
         )
         assert done.returncode == 9, done.stderr
-        assert "error: the new server answered no more at prompt 3 of 4" in done.stderr
+        assert "error: the new server stopped answering at prompt 3 of 4" in done.stderr
         assert page.read_text().startswith("<!doctype html>")
         again = run_command("--old", old.url, "--new", old.url, "--prompts", str(file))
         assert (again.returncode, again.stderr) == (0, "")

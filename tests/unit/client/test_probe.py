@@ -49,7 +49,7 @@ def ensemble(*, optional: bool) -> dict[str, Any]:
     return {"max_batch_size": 8, "input": inputs, "ensemble_scheduling": {"step": steps}}
 
 
-def values(asked: probe.Asked) -> dict[str, Any]:
+def values(asked: probe.Question) -> dict[str, Any]:
     return {tensor.name: tensor.value for tensor in asked.inputs}
 
 

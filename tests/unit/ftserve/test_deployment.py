@@ -360,7 +360,7 @@ def test_nothing_is_written_down_for_weights_that_do_not_fit(
     name: str, config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent() -> None:
-        raise HostError("no Docker Engine answers")
+        raise HostError("the Docker Engine does not answer")
 
     monkeypatch.setattr(daemon, "connect", silent)
     folder = with_weights(repository, 2)
@@ -388,14 +388,14 @@ def test_writing_down_a_named_image_needs_no_engine(
     config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent() -> None:
-        raise HostError("no Docker Engine answers")
+        raise HostError("the Docker Engine does not answer")
 
     monkeypatch.setattr(daemon, "connect", silent)
     options = Options(with_weights(repository, 2))
     found = resolve.to_write(config, ImageChoice(image="registry/x:1"), options)
     assert (found.image, found.gpus) == ("registry/x:1", (0, 1))
     assert resolve.to_write(config, ImageChoice(image="x"), Options(None, (0, 1, 2, 3))).gpus == (0, 1, 2, 3)
-    with pytest.raises(HostError, match="no Docker Engine"):
+    with pytest.raises(HostError, match="the Docker Engine does not answer"):
         resolve.to_write(config, ImageChoice(), options)
 
 

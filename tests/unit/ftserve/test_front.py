@@ -167,5 +167,5 @@ def test_pages_that_may_ask_are_named_by_their_origins(models: Path) -> None:
     command = found(models, wanted).command("a")
     assert command[-2:] == ["--origin=https://chat.example.com", "--origin=http://a:8080"]
     assert not [word for word in found(models).command("a") if word.startswith("--origin")]
-    with pytest.raises(ConfigError, match="--openai-origin 'chat' is no origin"):
+    with pytest.raises(ConfigError, match="--openai-origin 'chat' is not an origin"):
         found(models, replace(OPTIONS, origins=("chat",)))

@@ -184,7 +184,7 @@ def test_a_full_queue_is_no_failure_while_others_are_answered(
         if lives:
             assert probe.answering("alive", server) == ["fastertransformer"]
         else:
-            with pytest.raises(probe.Failed, match="answered nobody within 1 s"):
+            with pytest.raises(probe.Failed, match="answered no request within 1 s"):
                 probe.answering("alive", server)
 
 

@@ -198,14 +198,14 @@ def parameter(name: str, value: str) -> str:
         ("x" * 300_000, "more than"),
         (
             'default_model_filename: "/etc" ' + CONFIG,
-            "default_model_filename is /etc, which is no name of a folder",
+            "default_model_filename is /etc, which is not the name of a folder",
         ),
         (
             'default_model_filename: ".." ' + CONFIG,
-            "default_model_filename is .., which is no name of a folder",
+            "default_model_filename is .., which is not the name of a folder",
         ),
         ('default_model_filename: "../.." ' + CONFIG, "default_model_filename is ../.., which"),
-        (f'default_model_filename: "{"x" * 999}" ' + CONFIG, "which is no name of a folder"),
+        (f'default_model_filename: "{"x" * 999}" ' + CONFIG, "which is not the name of a folder"),
         (parameter("model_checkpoint_path", "/models/../etc"), "which the container does not have"),
         (parameter("tensor_para_size", "0"), "tensor_para_size is '0', not a number from 1 to 1024"),
         (parameter("tensor_para_size", "-1"), "tensor_para_size is '-1', not"),

@@ -366,7 +366,10 @@ def test_a_folder_of_another_name_is_where_the_configuration_says(
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('default_model_filename: "../x"\n', "default_model_filename is ../x, which is no name of a folder"),
+        (
+            'default_model_filename: "../x"\n',
+            ("default_model_filename is ../x, which is not the name of a folder"),
+        ),
         (
             pbtxt(model_checkpoint_path="/models/../x"),
             "model_checkpoint_path is /models/../x, which the container does not have: it sees the "

@@ -205,7 +205,8 @@ def test_without_a_gpu_images_for_several_sms_are_a_choice_to_make(
     with pytest.raises(ConfigError) as caught:
         find(config, [built("22.12-sm90", "90"), built("22.12-sm80", "80")], here=False)
     assert caught.value.what == (
-        "without a GPU here, several images fit: triton_with_ft:22.12-sm80, triton_with_ft:22.12-sm90"
+        "without a GPU on this machine, several images fit: triton_with_ft:22.12-sm80, "
+        "triton_with_ft:22.12-sm90"
     )
     assert caught.value.hint == "choose with --sm or --image"
 
@@ -230,7 +231,7 @@ def test_images_that_are_as_good_are_told(config: Config, monkeypatch: pytest.Mo
     assert find(config, images, said)[0].name == "triton_with_ft:22.12-sm80"
     assert said == [
         "triton_with_ft:22.12-sm80 is taken, by fewest SMs, then by name; triton_with_ft:22.12-sm70_80, "
-        "triton_with_ft:22.12-sm80_90 would do, too (--sm, --image)"
+        "triton_with_ft:22.12-sm80_90 would also do (--sm, --image)"
     ]
 
 

@@ -80,15 +80,15 @@ def test_closed_apis_stay_closed_on_several_nodes() -> None:
     ("changes", "message"),
     [
         ({"device": "cpu"}, "computes on the CPU, in one process"),
-        ({"weights": ()}, "nothing is known of the model that they share"),
+        ({"weights": ()}, "one model, which must be known"),
         (
             {"weights": (SPREAD, replace(SPREAD, model="second"))},
             "one model of FasterTransformer, not fastertransformer, second",
         ),
         ({"weights": (replace(SPREAD, instances=2),)}, "2 instances over several nodes"),
         ({"base": "open-trixie"}, "need Open MPI 4, and the base open-trixie has 5"),
-        ({"nodes": 3}, "is 16 GPUs, no multiple of 3 nodes"),
-        ({"nodes": 32}, "is 16 GPUs, no multiple of 32 nodes"),
+        ({"nodes": 3}, "is 16 GPUs, not a multiple of 3 nodes"),
+        ({"nodes": 32}, "is 16 GPUs, not a multiple of 32 nodes"),
         ({"gpus": (0, 1)}, "2 nodes with 2 GPUs each, and .* is 16"),
         ({"weights": (replace(SPREAD, tensor_para=4),)}, "is 8 GPUs, which FasterTransformer expects in one"),
     ],

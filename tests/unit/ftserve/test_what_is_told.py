@@ -60,7 +60,7 @@ def test_who_starts_a_server_is_warned_of_a_tokenizer_that_says_otherwise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def silent() -> None:
-        raise HostError("no Docker Engine answers")
+        raise HostError("the Docker Engine does not answer")
 
     monkeypatch.setattr(daemon, "connect", silent)
     monkeypatch.setattr("ftbuild.models.proof.contradictions", lambda *args, **options: ())

@@ -198,7 +198,9 @@ def test_backend_server_and_python_backend_are_asked_what_they_do_not_find(image
     ]
     images.image = contents(*seen, f"{BACKEND}/config", f"{BACKEND}-other/libx.so", "/usr/lib/liby.so")
     images.output = "".join(f"== {path}\n\tstatically linked\n" for path in seen)
-    assert only(libraries.resolve, images) == Verdict(State.OK, "7 libraries and programs find everything")
+    assert only(libraries.resolve, images) == Verdict(
+        State.OK, ("7 libraries and programs find all that they are linked with")
+    )
     (script,) = images.asked
     assert [line.split("ldd -r ")[1].split(" ")[0] for line in script.splitlines()] == seen
     images.output = f"== {seen[0]}\n\tlibx.so => not found\n"
@@ -344,8 +346,8 @@ def test_an_image_without_the_launch_mode_of_nccl_fails(
         ("", "the image runs as root"),
         ("root", "the image runs as root"),
         ("0:0", "the image runs as root"),
-        ("4242:0", "the image runs as 4242, who is not in /etc/passwd"),
-        ("ghost", "the image runs as ghost, who is not in /etc/passwd"),
+        ("4242:0", "the image runs as 4242, which is not in /etc/passwd"),
+        ("ghost", "the image runs as ghost, which is not in /etc/passwd"),
     ],
 )
 def test_the_user_must_exist_and_not_be_root(
@@ -377,7 +379,7 @@ def test_the_added_layers_are_listed_and_stand_on_the_base(images: Described) ->
     assert total.endswith(" added")
     assert [line.split("  ")[1] for line in lines] == ["x" * 80, "COPY a b", "imported"]
     images.layers = {RUNTIME: ["a", "c", "b"], BASE: ["a", "b"]}
-    assert failure(recipe.layers, images) == f"the image does not stand on {images.plan.base.serving}"
+    assert failure(recipe.layers, images) == f"the image is not built on {images.plan.base.serving}"
 
 
 def test_patches_that_are_not_in_an_image_are_skipped_by_name(

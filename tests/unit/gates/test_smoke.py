@@ -53,7 +53,7 @@ XML = """\
 <testcase classname="test_answers" name="test_several_gpus_answer_as_one[gpt-fp32-tp2]" time="0">
   <skipped type="pytest.skip" message="needs 2 GPUs, 1 is there">...</skipped>
 </testcase>
-<testcase classname="test_answers" name="test_answers_are_the_references[http-gpt-fp32-one]" time="0.1">
+<testcase classname="test_answers" name="test_answers_equal_the_references[http-gpt-fp32-one]" time="0.1">
   <properties><property name="what" value="token 1 is 4"/><property name="hint" value="look"/></properties>
   <failure message="ftbuild.errors.SmokeError: token 1 is 4 ...">...</failure>
 </testcase>
@@ -202,7 +202,7 @@ def test_a_run_is_read_from_its_junit(tmp_path: Path) -> None:
         ("many clients", State.OK),
         ("a stop word ends the answer", State.OK),
         ("several gpus answer as one", State.SKIP),
-        ("answers are the references", State.FAIL),
+        ("answers equal the references", State.FAIL),
         ("figures", State.FAIL),
     ]
     assert found[3].detail == "needs 2 GPUs, 1 is there"
@@ -223,7 +223,7 @@ def test_a_test_of_no_variant_is_read_without_one(tmp_path: Path) -> None:
     assert only.subject == "sdk"
 
 
-GREEDY = "answers are the references"
+GREEDY = "answers equal the references"
 
 
 def found(served: str, state: State, check: str = GREEDY) -> CheckResult:

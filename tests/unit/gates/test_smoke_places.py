@@ -199,7 +199,7 @@ def test_where_the_driver_tells_no_process_what_reads_the_memory_is_alone(task: 
 def test_tests_of_a_server_follow_each_other_and_the_longest_begin(task: Job, tmp_path: Path) -> None:
     names = [name for name, _ in collected(task, tmp_path)]
     first = names[0]
-    assert first == "test_malformed_requests_take_the_server_from_nobody"
+    assert first == "test_malformed_requests_leave_the_server_to_the_others"
     assert {"test_" + name for name in progress.SECONDS} <= set(names)
 
 

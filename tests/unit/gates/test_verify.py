@@ -110,7 +110,7 @@ def test_a_line_about_machine_code_that_is_not_understood_is_an_error(line: str)
         ("ldd: exited with unknown exit code (139)", "liby.so: ldd: exited with unknown exit code (139)"),
         ("symbol lookup error: oops", "liby.so: symbol lookup error: oops"),
         ("/bin/sh: 2: ldd: not found", "liby.so: /bin/sh: 2: ldd: not found"),
-        ("", "liby.so: ldd said nothing"),
+        ("", "liby.so: ldd printed nothing"),
     ],
 )
 def test_whatever_the_loader_says_but_that_it_found_something_is_a_complaint(
@@ -349,14 +349,14 @@ def test_mpi_and_nccl_must_be_linked(needed: tuple[str, ...], state: State) -> N
     ("sass", "ptx", "problem"),
     [
         ({"sm_80": 2, "sm_90": 1}, {"sm_80": 2, "sm_90": 1}, None),
-        ({"sm_80": 2}, {"sm_80": 2, "sm_90": 1}, "SASS for sm_80, the cell wants sm_80, sm_90"),
+        ({"sm_80": 2}, {"sm_80": 2, "sm_90": 1}, "SASS for sm_80, the cell needs sm_80, sm_90"),
         (
             {"sm_80": 2, "sm_90": 1, "sm_70": 1},
             {"sm_80": 2, "sm_90": 1},
-            "SASS for sm_70, sm_80, sm_90, the cell wants sm_80, sm_90",
+            "SASS for sm_70, sm_80, sm_90, the cell needs sm_80, sm_90",
         ),
-        ({"sm_80": 2, "sm_90": 1}, {"sm_80": 2}, "PTX for sm_80, the cell wants sm_80, sm_90"),
-        ({}, {}, "SASS for no SM, the cell wants sm_80, sm_90"),
+        ({"sm_80": 2, "sm_90": 1}, {"sm_80": 2}, "PTX for sm_80, the cell needs sm_80, sm_90"),
+        ({}, {}, "SASS for no SM, the cell needs sm_80, sm_90"),
     ],
 )
 def test_machine_code_is_exactly_the_cells(

@@ -187,8 +187,8 @@ def loses_the_engine(images: Any, product: str) -> Iterator[Verdict]:
 @pytest.mark.parametrize(
     ("check", "detail", "hint"),
     [
-        (yields_nothing, "the check has shown nothing", "the recipe is wrong"),
-        (only_skips, "the check has shown nothing", "the recipe is wrong"),
+        (yields_nothing, "the check has proved nothing", "the recipe is wrong"),
+        (only_skips, "the check has proved nothing", "the recipe is wrong"),
         (has_no_shell, "a script ended with code 127", "repeat it"),
         (is_refused, "the engine refused: no such container", "the recipe is wrong"),
         (loses_the_engine, "the engine refused: connection refused", "the recipe is wrong"),

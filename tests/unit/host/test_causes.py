@@ -43,7 +43,7 @@ def test_a_user_outside_the_group_is_told_of_the_group(monkeypatch: pytest.Monke
 def test_an_engine_that_is_not_there_is_to_be_started(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
     monkeypatch.setenv("DOCKER_HOST", named)
     error = silent(monkeypatch, FileNotFoundError(errno.ENOENT, "No such file or directory"))
-    assert error.what == "no Docker Engine answers"
+    assert error.what == "the Docker Engine does not answer"
     assert (named if named else "systemctl start docker") in (error.hint or "")
 
 

@@ -41,7 +41,7 @@ def test_a_command_waits_for_another_one_and_says_for_which(tmp_path: Path) -> N
     with held(tmp_path, 1.5) as other, locks.cell(tmp_path, said.append) as waited:
         assert waited
     (line,) = said
-    assert line.startswith("another command works on this cell: waiting up to 600 s for it")
+    assert line.startswith("another command is working on this cell: waiting up to 600 s for it")
     if Path("/proc/locks").exists():
         assert f"(process {other.pid}: {sys.executable} " in line
     assert "s3cret-word" not in line
@@ -54,7 +54,7 @@ def test_a_command_that_waits_in_vain_names_the_other_one(
     begun = time.monotonic()
     with held(tmp_path, 60) as other:
         waiting = locks.cell(tmp_path, lambda line: None, "base open")
-        with pytest.raises(HostError, match="another command works on base open") as late, waiting:
+        with pytest.raises(HostError, match="another command is working on base open") as late, waiting:
             pass
         if Path("/proc/locks").exists():
             assert f"process {other.pid}" in late.value.what

@@ -234,7 +234,9 @@ def test_a_number_that_fp16_cannot_hold_ends_the_conversion(config: Config, tmp_
     held["model.layers.1.mlp.up_proj.weight"][3, 5] = 2.0**17
     done = carry_out(planned(config, write(tmp_path / "hf", held), data_type="fp16"))
     assert done.returncode == 1
-    assert "model.layers.1.mlp.dense_h_to_4h_2.weight.0 has values that are no number in fp16" in done.stderr
+    assert (
+        "model.layers.1.mlp.dense_h_to_4h_2.weight.0 has values that are not numbers in fp16" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 

@@ -180,7 +180,7 @@ def test_every_part_must_be_there_and_whole(config: Config, tmp_path: Path) -> N
     for core in range(8):
         (folder / f"shard_{core}" / "notes.npz").write_bytes(whole)
         (folder / f"shard_{core}" / "1.npz").write_bytes(whole)
-    assert "'notes.npz' is no part of a checkpoint" in refused(config, folder).what
+    assert "'notes.npz' is not part of a checkpoint" in refused(config, folder).what
     shutil.rmtree(folder / "shard_0")
     (folder / "config.json").unlink()
     assert "no checkpoint here" in refused(config, folder).what

@@ -124,10 +124,10 @@ def test_a_t5_encoder_takes_one_table_of_tokens_to_each_gpu(gpus: int, config: C
 
 
 def test_an_answer_that_is_a_vector_has_neither_length_nor_beams(config: Config) -> None:
-    with pytest.raises(ConfigError, match="bert answers with vectors") as refused:
+    with pytest.raises(ConfigError, match="bert returns embeddings") as refused:
         placement.load_of(config, "bert", 1, 8, 8, None)
     assert refused.value.hint == "leave out --output-len"
-    with pytest.raises(ConfigError, match="bert answers with vectors") as refused:
+    with pytest.raises(ConfigError, match="bert returns embeddings") as refused:
         placement.load_of(config, "bert", 1, 8, None, 2)
     assert refused.value.hint == "leave out --beams"
     assert placement.load_of(config, "gpt", 1, 8, None, None) == Load(1, 1, 8, 512)
@@ -275,7 +275,7 @@ def test_a_request_that_the_model_has_no_positions_for_is_refused(config: Config
 
 def test_a_family_of_the_cpu_has_no_gpu(make: Make) -> None:
     sample = loader.load(ROOT / "buildcfg" / "sample")
-    with pytest.raises(ConfigError, match="nothing is known of the memory that gpt takes") as caught:
+    with pytest.raises(ConfigError, match="the GPU memory that gpt takes is unknown") as caught:
         placed(sample, "gpt", make("gpt"))
     assert caught.value.hint == "its backend computes on the CPU"
 
@@ -435,7 +435,7 @@ def test_mistakes_are_told_without_a_traceback(make: Make, tmp_path: Path) -> No
     assert "the folder of the checkpoint does not exist" in done.stderr
     done = invoke("--checkpoint", str(make("gpt", model_type="mamba")))
     assert done.returncode == 2
-    assert "the checkpoint is a mamba model, which no family here has" in done.stderr
+    assert "the checkpoint is a mamba model, which no family supports" in done.stderr
     assert "families: gpt, opt, bloom, mpt, gptj, codegen, gptneox, t5, llama" in done.stderr
     done = invoke("--checkpoint", str(make("gpt")), "--model", "t5")
     assert done.returncode == 2

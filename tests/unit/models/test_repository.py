@@ -187,7 +187,7 @@ def test_weights_that_contradict_themselves_are_refused(
 def test_a_repository_is_complete_and_names_no_folder_outside(options: RepositoryOptions) -> None:
     made = repository.make(TEMPLATES, replace(options, pipeline=4))
     assert made.gpus == 8
-    assert made.warnings == ("no model over more than 2 pipeline stages was ever run on GPUs",)
+    assert made.warnings == ("no model over more than 2 pipeline stages has ever been run on GPUs",)
     assert set(made.models) == {"ensemble", "preprocessing", "fastertransformer", "postprocessing"}
     files = {str(file.relative_to(made.folder)) for file in made.folder.rglob("*") if file.is_file()}
     weights = {f"fastertransformer/1/2-gpu/{file.name}" for file in options.weights.iterdir()}
@@ -254,7 +254,7 @@ def test_an_ensemble_of_a_release_without_optional_inputs_stays_without(options:
         ({"tokenizer": None}, "needs a tokenizer"),
         ({"tokenizer": Path("/nowhere")}, "no tokenizer here"),
         ({"weights": Path("/nowhere")}, "does not exist"),
-        ({"out": Path("/nowhere/models")}, "folder to write into does not exist"),
+        ({"out": Path("/nowhere/models")}, "parent folder of the output does not exist"),
     ],
 )
 def test_what_does_not_fit_is_refused_and_nothing_is_written(
@@ -398,10 +398,10 @@ def test_int8_weights_are_for_the_backend_to_make(int8: RepositoryOptions) -> No
     [
         ({}, 1, {"dtype": "fp32"}, "computed with in fp16, not in fp32"),
         ({}, 1, {"dtype": "bf16"}, "computed with in fp16, not in bf16"),
-        ({"size_per_head": 48}, 1, {}, "its hidden size 288 is no multiple of 64\n"),
-        ({"inter_size": 100}, 1, {}, "its inner size 100 is no multiple of 64\n"),
-        ({"inter_size": 32}, 1, {}, "its inner size 32 is no multiple of 64\n"),
-        ({}, 4, {}, "hidden size 384, 96 on each of 4 GPUs, is no multiple of 64\n"),
+        ({"size_per_head": 48}, 1, {}, "its hidden size 288 is not a multiple of 64\n"),
+        ({"inter_size": 100}, 1, {}, "its inner size 100 is not a multiple of 64\n"),
+        ({"inter_size": 32}, 1, {}, "its inner size 32 is not a multiple of 64\n"),
+        ({}, 4, {}, "hidden size 384, 96 on each of 4 GPUs, is not a multiple of 64\n"),
         ({}, 6, {}, None),
     ],
 )

@@ -171,10 +171,10 @@ def test_the_folder_of_the_transformer_alone_finds_its_modules(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("modules", "what"),
     [
-        ({}, "holds no list"),
+        ({}, "is not a JSON list"),
         ([], "not a list of modules"),
         ([5], "not a list of modules"),
-        ([module("Transformer"), module("Pooling", "../1_Pooling")], "is no folder beside the list"),
+        ([module("Transformer"), module("Pooling", "../1_Pooling")], "is not a folder beside the list"),
         ([module("Transformer"), module("Pooling", "3_Pooling")], "the pooling has no config.json"),
     ],
 )

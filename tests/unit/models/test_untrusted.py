@@ -107,8 +107,8 @@ def test_dimensions_that_no_model_has_are_refused(
 @pytest.mark.parametrize(
     ("name", "content", "what"),
     [
-        ("config.json", b'{"model_type": "gpt2", "eos_token_id": NaN}', "NaN is no JSON number"),
-        ("config.json", b'{"model_type": "gpt2", "n_embd": Infinity}', "Infinity is no JSON number"),
+        ("config.json", b'{"model_type": "gpt2", "eos_token_id": NaN}', "NaN is not a JSON number"),
+        ("config.json", b'{"model_type": "gpt2", "n_embd": Infinity}', "Infinity is not a JSON number"),
         ("config.json", b'{"model_type": ' + b"[" * 100_000, "nested too deeply"),
         ("config.json", b'{"model_type": "caf\xe9"}', "can't decode byte 0xe9"),
         ("config.json", b'{"n_layer": ' + b"9" * 5000 + b"}", "Exceeds the limit"),
@@ -119,12 +119,12 @@ def test_dimensions_that_no_model_has_are_refused(
         ("model.safetensors", safetensors({"w": []}), "no data_offsets for 'w'"),
         ("model.safetensors", safetensors(b"[" * 100_000), "nested too deeply"),
         ("model.safetensors", (2**63).to_bytes(8, "little") + b"{}", "its header has 9223372036854775808"),
-        (INDEX, b'{"weight_map": {"a": 5}}', "5 is no name of a file beside it"),
-        (INDEX, b'{"weight_map": {"a": null}}', "None is no name of a file beside it"),
-        (INDEX, b'{"weight_map": {"a": "/etc/passwd"}}', "'/etc/passwd' is no name of a file beside it"),
-        (INDEX, b'{"weight_map": {"a": "../x"}}', "'../x' is no name of a file beside it"),
-        (INDEX, b'{"weight_map": {"a": ".."}}', "'..' is no name of a file beside it"),
-        (INDEX, b'{"weight_map": {"a": "x\\u0000"}}', r"'x\x00' is no name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": 5}}', "5 is not the name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": null}}', "None is not the name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": "/etc/passwd"}}', "'/etc/passwd' is not the name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": "../x"}}', "'../x' is not the name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": ".."}}', "'..' is not the name of a file beside it"),
+        (INDEX, b'{"weight_map": {"a": "x\\u0000"}}', r"'x\x00' is not the name of a file beside it"),
         (INDEX, b'{"weight_map": {}}', "it names 0 files"),
         (INDEX, b'{"weight_map": []}', "it has no weight_map"),
     ],
@@ -166,10 +166,10 @@ def torchscript() -> bytes:
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (tar_of_torch(), "truncated or damaged: PyTorch writes no such file"),
-        (tar_of_torch("\udc80\x02"), "may run code: it is a tar archive"),
-        (torchscript(), "may run code: it is a TorchScript program"),
-        (pickle.dumps({}, protocol=0), "truncated or damaged: PyTorch writes no such file"),
+        (tar_of_torch(), "truncated or damaged: it is not a file that PyTorch writes"),
+        (tar_of_torch("\udc80\x02"), "can run code: it is a tar archive"),
+        (torchscript(), "can run code: it is a TorchScript program"),
+        (pickle.dumps({}, protocol=0), "truncated or damaged: it is not a file that PyTorch writes"),
     ],
 )
 def test_pickles_that_torch_would_run_code_of_are_refused(
@@ -227,7 +227,10 @@ ATTACKS: dict[str, tuple[Attack, str]] = {
     "another link": (lambda out, secret: (out / "1-gpu/notes").symlink_to(secret), "a link"),
     "a linked folder": (lambda out, secret: (out / "1-gpu/x").symlink_to(secret.parent), "a link"),
     "a named pipe": (lambda out, secret: os.mkfifo(out / "1-gpu/pipe"), "a named pipe"),
-    "a record": (lambda out, secret: (out / "conversion.json").write_text("{}"), "a file of ours"),
+    "a record": (
+        lambda out, secret: (out / "conversion.json").write_text("{}"),
+        "a file that ftbuild writes itself",
+    ),
     "a broken config.ini": (
         lambda out, secret: (out / "1-gpu/config.ini").write_text("x = 1"),
         "config.ini cannot be read",
@@ -480,7 +483,7 @@ def test_a_pipe_among_a_tokenizers_files_is_not_waited_for(tmp_path: Path) -> No
 
 def test_a_link_in_a_circle_is_refused(config: Config, checkpoint: Path) -> None:
     (checkpoint / "notes").symlink_to("notes")
-    assert "is a link that leads nowhere" in refused(config, checkpoint).what
+    assert "is a dangling link" in refused(config, checkpoint).what
 
 
 def nested(folder: Path, depth: int) -> None:
@@ -498,7 +501,7 @@ def test_folders_in_folders_without_end_are_no_model(tmp_path: Path) -> None:
     nested(tmp_path, 1200)
     try:
         for look in (untrusted.require_links_inside, lambda folder: untrusted.require_plain(folder, "x")):
-            with pytest.raises(ConfigError, match="are no model"):
+            with pytest.raises(ConfigError, match="are not a model"):
                 look(tmp_path)
         assert progress.size(tmp_path) == 0
     finally:

@@ -140,7 +140,11 @@ def test_ctrl_c_while_builders_are_given_cells_ends_the_commands_and_is_recorded
     ("failure", "outcome", "text"),
     [
         (OSError(errno.ENOSPC, "No space left", "/x/y"), (State.ERROR, Reason.MACHINE), "the disk is full"),
-        (HostError("no Docker Engine answers"), (State.ERROR, Reason.MACHINE), "no Docker Engine answers"),
+        (
+            HostError("the Docker Engine does not answer"),
+            (State.ERROR, Reason.MACHINE),
+            ("the Docker Engine does not answer"),
+        ),
         (KeyError("x"), (State.ERROR, Reason.UNEXPECTED), "KeyError: 'x'"),
     ],
 )

@@ -229,7 +229,7 @@ def test_a_manifest_that_is_an_image_and_an_index_at_once_is_refused(shelf: Shel
     assert found
     both = {**json.loads(found.raw), "manifests": [entry(ours, platform=HERE)]}
     odd = replace(found, raw=json.dumps(both).encode())
-    with pytest.raises(Malformed, match="not of the kind expected") as refused:
+    with pytest.raises(Malformed, match="JSON of the expected form") as refused:
         _ = odd.content
     assert "an image and an index at once" in str(refused.value)
 
@@ -254,7 +254,7 @@ def test_a_configuration_of_another_size_than_stated_is_refused(shelf: Shelf, ce
     config = found.image.content.config
     assert config
     assert shelf.repository.part(config)
-    with pytest.raises(Malformed, match="the size that the manifest states"):
+    with pytest.raises(Malformed, match="the size in the manifest"):
         shelf.repository.part(config.model_copy(update={"size": config.size + 1}))
 
 

@@ -198,7 +198,7 @@ def test_each_reason_not_to_publish_comes_with_a_hint(cell: Plan, tmp_path: Path
     assert "there is no record of smoke" in reason(tmp_path)
     assert "invoke smoke with the options of this cell; --allow-unsmoked" in reason(tmp_path)
     judge(tmp_path, cell, SMOKE, state=State.FAIL)
-    assert "smoke failed: answers are the references\n" in reason(tmp_path)
+    assert "smoke failed: answers equal the references\n" in reason(tmp_path)
     judge(tmp_path, cell, SMOKE, images={**IDS, "sdk": DIGEST})
     assert "smoke tested another sdk image than the present one" in reason(tmp_path)
     judge(tmp_path, replace(cell, key="0" * 12), SMOKE)

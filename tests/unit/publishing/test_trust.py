@@ -654,7 +654,7 @@ def test_two_commands_do_not_work_on_one_cell(
     with FileLock(cell.folder(shelf.work) / "lock"):
         found = only(shelf.publish(cell))
     assert (found.state, found.exit_code) == ("failed", 4)
-    assert "another command works on this cell" in str(found.error)
+    assert "another command is working on this cell" in str(found.error)
     assert "waiting" in "".join(shelf.said)
     assert only(shelf.publish(cell)).state == "published"
 
@@ -665,4 +665,4 @@ def test_an_engine_that_does_not_answer_is_not_taken_for_one_without_the_images(
     monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
     found = only(shelf.publish(cell))
     assert isinstance(found.error, PublishError)
-    assert found.error.what.startswith("no Docker Engine answers")
+    assert found.error.what.startswith("the Docker Engine does not answer")

@@ -136,7 +136,7 @@ def test_good_answers_are_understood(answers: Answers) -> None:
 @pytest.mark.parametrize("call", ["manifest", "tags", "config", "image"])
 def test_what_is_not_a_json_object_is_refused(answers: Answers, call: str, body: bytes) -> None:
     answers.give(body)
-    with pytest.raises(Malformed, match="not JSON, or not of the kind expected"):
+    with pytest.raises(Malformed, match="did not send JSON of the expected form"):
         CALLS[call](repository(answers))
 
 
@@ -158,17 +158,17 @@ def test_what_is_not_a_json_object_is_refused(answers: Answers, call: str, body:
 )
 def test_a_manifest_of_another_form_is_refused(answers: Answers, change: dict[str, Any]) -> None:
     answers.give({**INDEX, **change})
-    with pytest.raises(Malformed, match="not of the kind expected"):
+    with pytest.raises(Malformed, match="JSON of the expected form"):
         remote_image.read(repository(answers), "1")
 
 
 @pytest.mark.parametrize(
     ("headers", "message"),
     [
-        ({"Docker_Content_Digest": "nonsense\tdigest"}, "a digest that cannot be"),
-        ({"Docker_Content_Digest": "md5:" + "7" * 32}, "a digest that cannot be"),
-        ({"Docker_Content_Digest": DIGEST, "Content_Type": "\x1b[31m"}, "a media type that cannot be"),
-        ({"Docker_Content_Digest": DIGEST, "Content_Type": ""}, "a media type that cannot be"),
+        ({"Docker_Content_Digest": "nonsense\tdigest"}, "an invalid digest"),
+        ({"Docker_Content_Digest": "md5:" + "7" * 32}, "an invalid digest"),
+        ({"Docker_Content_Digest": DIGEST, "Content_Type": "\x1b[31m"}, "an invalid media type"),
+        ({"Docker_Content_Digest": DIGEST, "Content_Type": ""}, "an invalid media type"),
     ],
 )
 def test_odd_headers_are_refused(answers: Answers, headers: dict[str, str], message: str) -> None:
@@ -253,10 +253,10 @@ def test_pages_are_read_from_the_registry_only(answers: Answers, link: str) -> N
 def test_an_upload_is_not_sent_to_another_server_in_plain(answers: Answers) -> None:
     answers.where["uploads/"] = (202, {"Location": "http://elsewhere.invalid/x?y"}, b"")
     answers.give(b"", 404)
-    with pytest.raises(Malformed, match="leads to another server without TLS"):
+    with pytest.raises(Malformed, match="redirects to another server without TLS"):
         repository(answers).put_blob(b"x", "text/plain")
     answers.where["uploads/"] = (202, {}, b"")
-    with pytest.raises(Malformed, match="no place for an upload"):
+    with pytest.raises(Malformed, match="no location for an upload"):
         repository(answers).put_blob(b"x", "text/plain")
 
 

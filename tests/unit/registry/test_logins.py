@@ -171,7 +171,7 @@ def test_a_token_server_that_refuses_is_an_error(
 
 def test_a_token_server_without_a_token_is_an_error(answers: Answers, logged_in: LoggedIn) -> None:
     bearer(answers, {"expires_in": 1})
-    with pytest.raises(Malformed, match="answers without a token") as odd:
+    with pytest.raises(Malformed, match="returned no token") as odd:
         logged_in().tags()
     assert odd.value.where == f"http://{answers.host}/token"
 
@@ -203,8 +203,8 @@ def answered(status: int, method: str = "GET", body: object = None) -> Answer:
         (403, "PUT", "user ada", "r.example refuses user ada for x", "docker login r.example"),
         (429, "GET", None, "r.example refused with HTTP 429", "the registry is busy: try again later"),
         (503, "PUT", None, "r.example refused with HTTP 503", "the registry is busy: try again later"),
-        (404, "PUT", None, "r.example refused with HTTP 404", "must be made first"),
-        (404, "POST", None, "r.example refused with HTTP 404", "must be made first"),
+        (404, "PUT", None, "r.example refused with HTTP 404", "must be created first"),
+        (404, "POST", None, "r.example refused with HTTP 404", "must be created first"),
         (404, "GET", None, "r.example refused with HTTP 404", ""),
         (400, "PUT", None, "r.example refused with HTTP 400", ""),
     ],

@@ -91,7 +91,7 @@ def test_a_registry_may_leave_out_the_digest(answers: Answers, there: Repository
 def test_content_of_another_digest_is_refused(answers: Answers, there: Repository) -> None:
     answers.give(RAW, Docker_Content_Digest=OTHER)
     for call in (lambda: there.manifest("1"), lambda: there.manifest(OTHER), lambda: there.blob(OTHER)):
-        with pytest.raises(Malformed, match="does not have the digest that it was asked for") as wrong:
+        with pytest.raises(Malformed, match="does not have the requested digest") as wrong:
             call()
         assert wrong.value.where == f"{there.name}@{OTHER}, {len(RAW)} bytes"
     answers.give(RAW)

@@ -154,7 +154,7 @@ def _spoiled(chance: random.Random, served: Served) -> tuple[list[str], Arrays]:
 
 @pytest.mark.variants
 @pytest.mark.over_gpus
-def test_malformed_requests_take_the_server_from_nobody(served: Served) -> None:
+def test_malformed_requests_leave_the_server_to_the_others(served: Served) -> None:
     seed = os.environ.get(SEED, "0")
     chance = random.Random(f"{seed} {served.variant}")
     refused, before = 0, served.gpu_memory()

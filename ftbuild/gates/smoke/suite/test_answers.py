@@ -37,12 +37,12 @@ def log_prob(served: Served, prompt: Tokens) -> tuple[list[int], float]:
 
 @pytest.mark.variants(dtypes=(*DTYPES, INT8))
 @pytest.mark.parametrize("case", ["one", "eight", "long"])
-def test_answers_are_the_references(served: Served, client: Client, case: str) -> None:
+def test_answers_equal_the_references(served: Served, client: Client, case: str) -> None:
     served.check(case, served.ask(prompts(case), client=client, runtime_top_k=1))
 
 
 @pytest.mark.variants(dtypes=(BF16,))
-def test_bf16_tokens_are_the_references(served: Served) -> None:
+def test_bf16_tokens_equal_the_references(served: Served) -> None:
     served.check("eight", served.ask(prompts("eight"), runtime_top_k=1))
 
 
@@ -51,12 +51,14 @@ def test_several_gpus_answer_as_one(served: Served) -> None:
     served.check("eight", served.ask(prompts("eight"), runtime_top_k=1))
 
 
-def test_log_probabilities_are_the_references(served: Served) -> None:
+def test_log_probabilities_equal_the_references(served: Served) -> None:
     needs(served, "is_return_log_probs")
     row = served.row()
     tokens, log_probability = log_prob(served, prompts("one")[0])
     if tokens != list(row.tokens):
-        pytest.skip("the answer left the reference's within the tolerance, so its sum is another text's")
+        pytest.skip(
+            "the answer differs from the reference within the tolerance, so its sum is that of another text"
+        )
     reference = sum(row.log_probs)
     if abs(log_probability - reference) > max(served.tolerance, FP32_LOG_PROB) * len(tokens):
         raise SmokeError(
@@ -83,7 +85,7 @@ def test_int8_weights_show_in_the_log_probabilities(served: Served) -> None:
         )
 
 
-def test_the_best_beam_is_the_references(served: Served) -> None:
+def test_the_best_beam_equals_the_references(served: Served) -> None:
     if served.variant.dtype != "fp32":
         pytest.skip("beams that are close change places in fp16")
     outputs = served.outputs(prompts("beams"), beam_width=golden.BEAMS)

@@ -201,7 +201,7 @@ def test_requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone(served
 
 
 @pytest.mark.variants(dtypes=("fp32",))
-def test_who_finds_a_full_queue_is_refused_and_the_others_get_their_answers(
+def test_clients_that_find_a_full_queue_are_refused_and_the_others_get_their_answers(
     served: Served, task: Job
 ) -> None:
     limits = Limits(slots=SLOTS, slot_tokens=2 * LONG, queue=2)

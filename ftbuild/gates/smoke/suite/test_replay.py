@@ -31,7 +31,7 @@ def test_replayed_steps_are_those_launched_one_by_one(served: Served, task: Job)
         for question in questions(served):
             if answer(served, question) != answer(launched, question):
                 raise SmokeError(
-                    f"{question.what}: replayed steps answer otherwise than launched ones",
+                    f"{question.what}: replayed steps give other answers than launched ones",
                     hint="what changes from step to step, besides the length of the cache? patches/ft/0450",
                 )
     if any(NOT_CAPTURED in log for log in served.server.container.get_logs()):

@@ -27,7 +27,7 @@ def test_a_wrong_weight_file_is_named_and_its_model_not_loaded(served: Served, n
         log = b"\n".join(served.server.container.get_logs())
         if not re.search(rb"weight file \S*/%s/\S* .*bytes are needed" % name.encode(), log):
             raise SmokeError(
-                f"the model with a {name} file is refused, but not for that: {refused.what}",
+                f"the model with a {name} file is refused, but for another reason: {refused.what}",
                 hint="loading must name the file: patches/ft, 0495",
             ) from refused
     else:

@@ -24,7 +24,7 @@ Arrays = dict[str, "np.ndarray[Any, Any]"]
 
 
 @pytest.mark.parametrize("case", ["one", "eight", "long"])
-def test_answers_are_the_references(embedder: Embedder, client: Client, case: str) -> None:
+def test_answers_equal_the_references(embedder: Embedder, client: Client, case: str) -> None:
     embedder.check(case, embedder.ask(prompts(case), client=client))
 
 
@@ -37,7 +37,9 @@ def test_the_longest_text_is_answered(embedder: Embedder) -> None:
     longest = [token % embedder.expected.vocab_size for token in range(embedder.expected.max_length)]
     (row,) = embedder.ask([longest]).tolist()
     if not abs(sum(number * number for number in row) - 1) < 0.01:
-        raise SmokeError(f"{embedder.variant}: the vector of {len(longest)} tokens has not the length 1")
+        raise SmokeError(
+            f"{embedder.variant}: the vector of {len(longest)} tokens does not have the length 1"
+        )
 
 
 def unknown_token(embedder: Embedder, request: Arrays) -> Arrays:

@@ -31,7 +31,7 @@ def machine_code(images: Images, product: str) -> Iterator[Verdict]:
         "ptx": elf.architectures(library.ptx for library in libraries),
     }
     problems = [
-        f"{kind.upper()} for {_join(counts) or 'no SM'}, the cell wants {_join(codes)}"
+        f"{kind.upper()} for {_join(counts) or 'no SM'}, the cell needs {_join(codes)}"
         for kind, counts in facts.items()
         if set(counts) != codes
     ]
@@ -55,7 +55,7 @@ def resolve(images: Images, product: str) -> Iterator[Verdict]:
     missing = [f"{name} is not in {BACKEND}" for name in REQUIRED if f"{BACKEND}/{name}" not in own]
     yield judge(
         [*missing, *elf.unresolved(text)],
-        f"{len(seen)} libraries and programs find everything",
+        f"{len(seen)} libraries and programs find all that they are linked with",
         f"the base lacks a package or the image lost a file: compare it with the base, then {REBUILD}",
     )
 
@@ -77,7 +77,7 @@ def collectives(images: Images, product: str) -> Iterator[Verdict]:
     files = images.contents(images.ids[product]).files.values()
     (path, *_) = [file.path for file in files if file.kind == "f" and _NCCL.fullmatch(file.path)] or [""]
     if not path:
-        yield Verdict(State.FAIL, "there is no libnccl.so.2", "the base must bring NCCL")
+        yield Verdict(State.FAIL, "there is no libnccl.so.2", "the base must contain NCCL")
         return
     (library,) = images.inspect(product, path, f"/tmp/{Path(path).name}", str(Path(path).parent))
     codes = sorted(Sm.parse(name.rstrip("a")) for name in library.sass)

@@ -68,7 +68,7 @@ def user(images: Images, product: str) -> Iterator[Verdict]:
     if not name or uid == 0:
         problems.append("the image runs as root")
     elif uid not in users.values():
-        problems.append(f"the image runs as {name}, who is not in /etc/passwd")
+        problems.append(f"the image runs as {name}, which is not in /etc/passwd")
     yield judge(problems, configured, "the last USER of the stage must be 1000:1000")
 
 
@@ -89,9 +89,9 @@ def layers(images: Images, product: str) -> Iterator[Verdict]:
     facts = [{"bytes": step["Size"], "by": _short(step["CreatedBy"])} for step in added if step["Size"]]
     total = sum(fact["bytes"] for fact in facts)
     yield judge(
-        [] if stack[: len(below)] == below else [f"the image does not stand on {images.plan.base.serving}"],
+        [] if stack[: len(below)] == below else [f"the image is not built on {images.plan.base.serving}"],
         "\n".join([f"{size(total)} added", *(f"{size(fact['bytes'])}  {fact['by']}" for fact in facts)]),
-        f"the base was made again under the same name: {REBUILD}",
+        f"the base was rebuilt under the same name: {REBUILD}",
         {"layers": facts},
     )
 

@@ -199,7 +199,7 @@ def test_a_token_is_a_text_or_an_object_with_one(tmp_path: Path, written: object
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[]", "tokenizer_config.json holds no object"),
+        (b"[]", "tokenizer_config.json is not a JSON object"),
         (b"{", "tokenizer_config.json cannot be read: JSONDecodeError"),
         (b"\xff", "tokenizer_config.json cannot be read: UnicodeDecodeError"),
         (b"[" * 100_000, "tokenizer_config.json cannot be read: RecursionError"),

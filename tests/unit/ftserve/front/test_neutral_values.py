@@ -279,5 +279,5 @@ def test_all_answers_to_all_prompts_are_counted_together() -> None:
     assert len(read(Embeddings, input=["a"] * 2048).inputs) == 2048
     with pytest.raises(Failure, match="input: at least one, and at most 2048"):
         _ = read(Embeddings, input=[]).inputs
-    with pytest.raises(Failure, match="dimensions: the model's vectors have one length"):
+    with pytest.raises(Failure, match="dimensions: the model's embeddings have a fixed number of dimensions"):
         _ = read(Embeddings, dimensions=5).inputs

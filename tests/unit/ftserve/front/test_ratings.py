@@ -109,7 +109,7 @@ def test_a_repository_that_does_not_say_how_many_tokens_there_are_is_named(
     ):
         refused = asked.post("completions", prompt="Hi", max_tokens=1, echo=True, logprobs=1, temperature=0)
         assert (refused.status_code, refused.json()["error"]["code"]) == (400, "unsupported_parameter")
-        assert "invoke model-repo makes it anew" in refused.json()["error"]["message"]
+        assert "invoke model-repo writes it again" in refused.json()["error"]["message"]
         best = asked.post("completions", prompt="Hi", max_tokens=1, logprobs=1, temperature=0).json()
         found = best["choices"][0]["logprobs"]["token_logprobs"]
         assert found == pytest.approx([max(rates(b"Hi"))], abs=1e-3)
@@ -194,7 +194,7 @@ def test_pages_of_named_origins_may_ask_and_no_others(asked: Front) -> None:
     ],
 )
 def test_what_is_no_origin_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"--origin .* is no origin"):
+    with pytest.raises(ConfigError, match=r"--origin .* is not an origin"):
         origins.read(text, "--origin")
     assert origins.read("*", "--origin") == "*"
     assert origins.read("http://a.example:8080/", "--origin") == "http://a.example:8080"

@@ -96,7 +96,11 @@ def test_what_is_too_long_says_what_would_fit(message: str, room: int | None) ->
             "connection refused",
             "the Triton server cannot be reached, or is load",
         ),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, "secret", "the Triton server computes no more at once; try"),
+        (
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "secret",
+            ("the Triton server computes as many requests as it can at once; try"),
+        ),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "secret", "the Triton server took too long"),
         (grpc.StatusCode.INTERNAL, "secret", "the Triton server failed"),
     ],
