@@ -105,14 +105,14 @@ def vector_mismatch(
     """Return the first vector that differs from the reference's by more than `tolerance`, or None."""
     shape, right = [len(row) for row in vectors], [len(row) for row in expected]
     if shape != right:
-        return f"{len(vectors)} vectors of {sorted(set(shape))} numbers, not {len(expected)} of {right[:1]}"
+        return f"{len(vectors)} embeddings of {sorted(set(shape))} numbers, not {len(expected)} of {right[:1]}"
     for number, (row, reference) in enumerate(zip(vectors, expected, strict=True), start=1):
         # Not a number is never right.
         for place, (got, want) in enumerate(zip(row, reference, strict=True), start=1):
             if not abs(got - want) <= tolerance:
                 most = max(abs(a - b) for a, b in zip(row, reference, strict=True))
                 return (
-                    f"vector {number}: number {place} is {got:.6g}, the reference says {want:.6g}; "
+                    f"embedding {number}:  number {place} is {got:.6g}, the reference says {want:.6g}; "
                     f"the largest difference is {most:.3g}, allowed {tolerance:g}"
                 )
     return None

@@ -70,7 +70,7 @@ def served(made: Path, config: Config, out: Path, pooling: vector_models.Pooling
 
 @pytest.mark.parametrize("gpus", [1, 2, 3])
 @pytest.mark.parametrize("kind", ["bert", "bert-head"])
-def test_vectors_are_those_of_transformers(
+def test_embeddings_are_those_of_transformers(
     config: Config, worker: TorchWorker, checkpoint: Make, tmp_path: Path, kind: str, gpus: int
 ) -> None:
     made = converted(kind, config, worker, checkpoint, tmp_path / "weights", gpus)

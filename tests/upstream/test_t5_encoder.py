@@ -70,7 +70,7 @@ def served(made: Path, config: Config, out: Path, pooling: vector_models.Pooling
 @pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("release", RELEASES)
-def test_vectors_are_those_of_transformers(
+def test_embeddings_are_those_of_transformers(
     config: Config,
     worker: TorchWorker,
     checkpoint: Make,

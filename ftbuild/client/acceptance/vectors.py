@@ -122,7 +122,7 @@ def _check_reference(report: AcceptanceReport, client: Client, file: Path, toler
         wrong = {n: golden.vector_mismatch(rows, vectors[n], tolerance) for n, (_, rows) in cases.items()}
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as broken:
         raise ConfigError(
-            f"no reference vectors: {broken!r}", where=str(file), hint="invoke smoke --prepare makes them"
+            f"no reference embeddings: {broken!r}", where=str(file), hint="invoke smoke --prepare makes them"
         ) from broken
     for name, difference in wrong.items():
         report.expect(TEST, f"reference's answers to {name!r} over {client.protocol}", difference)

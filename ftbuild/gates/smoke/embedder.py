@@ -42,7 +42,7 @@ class Embedder(served.Connected):
             raise SmokeError(
                 f"{self.variant} answers {case!r} wrong: {wrong}",
                 hint="a kernel, the converter, or embedding and pooling are wrong: does it show in fp32? "
-                "Checkpoint, weights and the reference's vectors lie in the cell's work folder, in smoke/",
+                "Checkpoint, weights and the reference's embeddings lie in the cell's work folder, in smoke/",
             )
 
 

@@ -554,7 +554,7 @@ def encoder(name: str, cases: dict[str, Any]) -> tuple[transformers.PreTrainedMo
             for case, rows in references.items()
         )
         if effect < MIN_VECTOR_EFFECT:
-            raise SystemExit(f"the wrong epsilon changes the vectors by {effect:.1e} only")
+            raise SystemExit(f"the wrong epsilon changes the embeddings by {effect:.1e} only")
     return model, references
 
 

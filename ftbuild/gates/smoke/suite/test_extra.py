@@ -18,5 +18,5 @@ def test_answers_are_those_of_transformers(served: Served) -> None:
 
 
 @pytest.mark.variants(dtypes=("fp32",), extra=("*",))
-def test_vectors_are_those_of_transformers(embedder: Embedder) -> None:
+def test_embeddings_are_those_of_transformers(embedder: Embedder) -> None:
     embedder.check("eight", embedder.ask(prompts("eight")))

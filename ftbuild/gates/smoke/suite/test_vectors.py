@@ -38,7 +38,7 @@ def test_the_longest_text_is_answered(embedder: Embedder) -> None:
     (row,) = embedder.ask([longest]).tolist()
     if not abs(sum(number * number for number in row) - 1) < 0.01:
         raise SmokeError(
-            f"{embedder.variant}: the vector of {len(longest)} tokens does not have the length 1"
+            f"{embedder.variant}: the embedding of {len(longest)} tokens does not have the length 1"
         )
 
 

@@ -81,4 +81,4 @@ def table() -> list[str]:
         for name, found in results.items()
     )
     absent = (f"| {name} | | not tried: {reason} |" for name, reason in ABSENT.items())
-    return ["| client | of | asked |", "|---|---|---|", *asked, *absent]
+    return ["| client | of | tested |", "|---|---|---|", *asked, *absent]
