@@ -105,7 +105,9 @@ def vector_mismatch(
     """Return the first vector that differs from the reference's by more than `tolerance`, or None."""
     shape, right = [len(row) for row in vectors], [len(row) for row in expected]
     if shape != right:
-        return f"{len(vectors)} embeddings of {sorted(set(shape))} numbers, not {len(expected)} of {right[:1]}"
+        return (
+            f"{len(vectors)} embeddings of {sorted(set(shape))} numbers, not {len(expected)} of {right[:1]}"
+        )
     for number, (row, reference) in enumerate(zip(vectors, expected, strict=True), start=1):
         # Not a number is never right.
         for place, (got, want) in enumerate(zip(row, reference, strict=True), start=1):

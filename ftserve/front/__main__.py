@@ -52,32 +52,42 @@ def parser() -> argparse.ArgumentParser:
     )
     option("--listen", default=settings.LOOPBACK, help="address to listen on (%(default)s)")
     option("--port", type=_whole(1, 65535), default=settings.PORT, help="port to listen on (%(default)s)")
-    option("--api-key-file", type=Path, help=f"keys, one a line; also: the variable {keys.KEY_VARIABLE}")
     option(
-        "--most-bytes",
-        type=_whole(1, _MAX),
-        default=settings.MAX_BYTES,
-        help="of a request (%(default)s)",
+        "--api-key-file",
+        type=Path,
+        help=f"file with API keys, one per line; also: the variable {keys.KEY_VARIABLE}",
     )
     option(
+        "--max-bytes",
+        "--most-bytes",  # the former name, as below
+        dest="max_bytes",
+        type=_whole(1, _MAX),
+        default=settings.MAX_BYTES,
+        help="largest body of a request (%(default)s)",
+    )
+    option(
+        "--max-requests",
         "--most-requests",
+        dest="max_requests",
         type=_whole(1, _MAX),
         default=settings.MAX_REQUESTS,
-        help="at once, also those whose client left (%(default)s)",
+        help="maximum requests at once, with those whose client left (%(default)s)",
     )
     option(
         "--origin",
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="of web pages that may ask, such as https://chat.example.com; repeatable (default: none)",
+        help="origin of web pages that may call it (CORS), such as https://chat.example.com; repeatable (default: none)",
     )
     option(
         "--cancel-calls",
         choices=("yes", "no"),
-        help="of clients that leave (default: yes where the server is 2.70 or later, which our patch is for)",
+        help="cancel the calls of clients that leave (default: yes where the server is 2.70 or later, as the patch is)",
     )
-    option("--seconds", type=_seconds, default=settings.SECONDS, help="for one answer (%(default)s)")
+    option(
+        "--seconds", type=_seconds, default=settings.SECONDS, help="time limit of one answer (%(default)s)"
+    )
     return made
 
 
@@ -101,8 +111,8 @@ def main(arguments: Sequence[str]) -> int:
             keys=keys.read(options.api_key_file),
             origins=tuple(origins.read(each, "--origin") for each in options.origin),
             special=text.special,
-            most_bytes=options.most_bytes,
-            most_requests=options.most_requests,
+            max_bytes=options.max_bytes,
+            max_requests=options.max_requests,
             seconds=options.seconds,
             cancels=None if options.cancel_calls is None else options.cancel_calls == "yes",
         )

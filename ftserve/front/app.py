@@ -47,7 +47,7 @@ def make(settings: Settings) -> ASGIApp:
     counting = Metrics(settings.name)
     service = Service(settings, counting)
     created = int(time.time())
-    places, held = Places(settings.most_requests), Bodies(settings.most_bytes)
+    places, held = Places(settings.max_requests), Bodies(settings.max_bytes)
 
     async def health(request: Request) -> Response:
         if not await service.ready():
@@ -73,7 +73,7 @@ def make(settings: Settings) -> ASGIApp:
             name = settings.named(scope.get("path_params", {}).get("name") or getattr(body, "model", None))
             return await answer(receive, name, body)
 
-        return Route(path, Answering(answered, places, held, settings.most_bytes), methods=["POST"])
+        return Route(path, Answering(answered, places, held, settings.max_bytes), methods=["POST"])
 
     @asynccontextmanager
     async def running(_: Any) -> AsyncIterator[None]:
@@ -150,7 +150,7 @@ class Service:
             settings.triton,
             settings.triton_model,
             seconds=settings.seconds,
-            most=settings.most_requests,
+            most=settings.max_requests,
             cancels=settings.cancels,
         )
         self._workers = Workers(settings.folder)

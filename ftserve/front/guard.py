@@ -127,13 +127,13 @@ class Answering:
         answer: Callable[[Scope, Receive, bytes], Awaitable[Any]],
         places: Places,
         bodies: Bodies,
-        most_bytes: int,
+        max_bytes: int,
     ) -> None:
         """`answer` returns the response to a body, an ASGI application."""
         self._answer = answer
         self._places = places
         self._bodies = bodies
-        self._most_bytes = most_bytes
+        self._max_bytes = max_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; Failure (429) without a place, (413, 408) for a body too large or too slow."""
@@ -149,7 +149,7 @@ class Answering:
 
     async def _whole(self, scope: Scope, receive: Receive, held: Held) -> bytes:
         length = header(scope, b"content-length")
-        if length.isdigit() and int(length) > self._most_bytes:
+        if length.isdigit() and int(length) > self._max_bytes:
             raise self._too_big()
         body, more = bytearray(), True
         try:
@@ -159,7 +159,7 @@ class Answering:
                     if message["type"] == "http.disconnect":
                         raise Gone
                     part = message.get("body", b"")
-                    if len(body) + len(part) > self._most_bytes:
+                    if len(body) + len(part) > self._max_bytes:
                         raise self._too_big()
                     held.take(len(part))
                     body += part
@@ -169,7 +169,7 @@ class Answering:
         return bytes(body)
 
     def _too_big(self) -> Failure:
-        return Failure(413, f"the request is larger than {self._most_bytes} bytes", code="request_too_large")
+        return Failure(413, f"the request is larger than {self._max_bytes} bytes", code="request_too_large")
 
 
 def _of_router(scope: Scope, refused: HTTPException) -> Failure:

@@ -35,9 +35,9 @@ class Places:
 class Bodies:
     """The memory of bodies that are being read, and of what is made of them until it is token ids."""
 
-    def __init__(self, most_bytes: int) -> None:
-        """`most_bytes` is the size of the largest one."""
-        self.left = most_bytes * limits.MAX_BODIES
+    def __init__(self, max_bytes: int) -> None:
+        """`max_bytes` is the size of the largest one."""
+        self.left = max_bytes * limits.MAX_BODIES
 
     @contextlib.contextmanager
     def held(self) -> Iterator[Held]:

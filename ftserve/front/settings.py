@@ -39,8 +39,8 @@ class Settings:
     keys: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     special: Mapping[str, str] = field(default_factory=dict)
-    most_bytes: int = MAX_BYTES
-    most_requests: int = MAX_REQUESTS
+    max_bytes: int = MAX_BYTES
+    max_requests: int = MAX_REQUESTS
     seconds: float = SECONDS
     cancels: bool | None = None
 

@@ -27,7 +27,7 @@ NOWHERE = "127.0.0.1:9"
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
     folder = tmp_path_factory.mktemp("front")
     (folder / "keys").write_text(f"{OTHER}\n\n")
-    options = ("--api-key-file", str(folder / "keys"), "--most-bytes", "2000")
+    options = ("--api-key-file", str(folder / "keys"), "--max-bytes", "2000")
     tokenizer = bytelevel.write(folder / "tokenizer")
     with front(NOWHERE, tokenizer, folder / "log", *options, FTBUILD_OPENAI_API_KEY=KEY) as found:
         yield found
