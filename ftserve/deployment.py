@@ -139,7 +139,7 @@ class Deployment:
     """A server to start: `image` with the repository `models` on `gpus` (none: on the CPU).
 
     With several `nodes` it is one process on each, and `gpus` are those of one node.
-    `shared_memory` and `memory` are in bytes, `memory` is None where nothing is known of the models.
+    `shared_memory` and `memory` are in bytes, `memory` is None where the models are unknown.
     `request_seconds` is how long one request may take, None: without limit. `access` is how containers get
     GPUs (gpu.STYLES). There is no CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts
     them from 0; the renderer sets it where there is no such isolation (Apptainer). `front` is the OpenAI

@@ -183,7 +183,7 @@ def definition(made_of: Recipe, host: Host) -> dict[str, object]:
 
 
 def labels(made_of: Recipe) -> dict[str, str]:
-    """Return the labels: the standard ones, which would else be the base's, and a few of ours."""
+    """Return the labels: the standard ones, which would otherwise be the base's, and a few of ftbuild's."""
     plan = made_of.plan
     standard = {
         "title": f"{plan.image} {made_of.cell}",

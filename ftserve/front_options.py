@@ -1,4 +1,4 @@
-"""The OpenAI front beside a server (ftserve/front): what it is told, the same on every platform."""
+"""The OpenAI front beside a server (ftserve/front): its options, the same on every platform."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _CANCELLED_CALLS = "FTBUILD-2026-7"
 class FrontOptions:
     """A user's choices: the image, what clients call the model, a file with API keys, and the context.
 
-    That is the most tokens of prompt and answer; None: what the weights say. `origins` are those of web pages
-    that may ask.
+    The context is the maximum tokens of prompt and answer; None: what the weights say. `origins` are those of
+    web pages that may ask.
     """
 
     image: str
@@ -48,9 +48,9 @@ class FrontOptions:
 class Front:
     """A front to start: `image`, and what clients call the `model`.
 
-    `end_id` is the token that ends an answer, `context` the most tokens of prompt and answer; both None where
-    the weights do not say. `keys` is a file of this machine with API keys; None: everybody may ask, unless
-    the platform brings keys. `embeds`: the model makes vectors. `tokenizer` is where the repository has it.
+    `end_id` is the token that ends an answer, `context` the context length; both None where the weights do
+    not say. `keys` is a file of this machine with API keys; None: no authentication, unless the platform
+    brings keys. `embeds`: the model returns embeddings. `tokenizer` is where the repository has it.
     `cancels`: the calls of clients that leave are cancelled; None: the front decides by the server's version.
     """
 
@@ -86,7 +86,7 @@ class Front:
 def survives_cancelling(image: Image, holes: HolesConfig) -> bool | None:
     """Return whether cancelled calls leave an image's server alive, by the patches that it was compiled with.
 
-    None where no label names them: it is no image of ours, or is not here.
+    None where no label names them: the image was not built by ftbuild, or is not here.
     """
     hole = holes.holes.get(_CANCELLED_CALLS)
     if hole is None or image.patches is None:
@@ -143,7 +143,7 @@ def _front(options: FrontOptions, name: str, models: Path | None, needs: Needs) 
 
 
 def _smaller(context: int | None, known: int | None) -> int | None:
-    """Return the context that was asked for; ConfigError when it is more than the `known` one."""
+    """Return the requested context length; ConfigError when it is more than the `known` one."""
     if context is not None and known is not None and context > known:
         raise ConfigError(
             f"--openai-context {context} is more than the {known} tokens that the weights are for",

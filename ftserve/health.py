@@ -23,12 +23,12 @@ PATIENCE_SECONDS = 60
 
 
 def ready() -> list[str]:
-    """Return the probe's arguments for a server that shall get requests."""
+    """Return the probe's arguments that decide whether a server gets requests."""
     return ["ready", str(READY_SECONDS)]
 
 
 def alive_seconds(deployment: Deployment) -> int | None:
-    """Return the seconds of silence that count as one failure of a server which shall be restarted.
+    """Return the seconds of silence that count as one failure of a server that is to be restarted.
 
     FAILURES of them are longer than any request may take. None where a request may take forever.
     """

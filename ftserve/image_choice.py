@@ -26,7 +26,7 @@ _BUILD = "invoke build --sm <SM of the GPU>, or name an image: --image"
 
 @dataclass(frozen=True)
 class Image:
-    """A runtime image with the facts of its labels; an image that is not ours has none (`sms` None).
+    """A runtime image with the facts of its labels; a foreign image has none (`sms` None).
 
     `patches` are those that it was compiled with; None where no label says so.
     """
@@ -166,7 +166,7 @@ def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
 
 
 def _user(text: str) -> tuple[int, int]:
-    """Parse `uid:gid` of a Dockerfile's USER; a name, whose ids are unknown here, counts as ours."""
+    """Parse `uid:gid` of a Dockerfile's USER; a name, whose ids are unknown, counts as 1000."""
     uid, _, gid = text.partition(":")
     if not uid:
         return (0, 0)

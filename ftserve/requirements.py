@@ -92,7 +92,7 @@ class Needs:
         return max((weights.gpus for weights in self.weights), default=1)
 
     def stages(self, gpus: int) -> int:
-        """Return the most stages of one model that a process with so many GPUs of one node computes."""
+        """Return the maximum number of stages of a model that one process with so many GPUs computes."""
         return max((weights.stages(gpus) for weights in self.weights), default=1)
 
     @property

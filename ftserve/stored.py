@@ -1,7 +1,7 @@
 """Model repositories that no folder holds: in object storage, or in a registry (`invoke model-repo.push`).
 
 Object storage is read by rclone (rclone.org), in a container of its own before the server starts: it knows
-both clouds, their service accounts, and every server that speaks S3. Images of ours do not contain it.
+both clouds, their service accounts, and every server that speaks S3. ftbuild's images do not contain it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Stored:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The variables that tell rclone of the storage, without secrets."""
+        """The variables that configure rclone for the storage, without secrets."""
         prefix = f"RCLONE_CONFIG_{_REMOTE.upper()}_"
         variables = {f"{prefix}TYPE": BUCKETS[self.scheme], f"{prefix}ENV_AUTH": "true"}
         if self.scheme == "s3":

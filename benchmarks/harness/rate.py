@@ -11,7 +11,7 @@ from benchmarks.harness.figure import Figure
 
 @dataclass(frozen=True)
 class Rate:
-    """A rate, a ratio of two, or a time: the median with the least and the most."""
+    """A rate, a ratio of two, or a time: the median with the minimum and the maximum."""
 
     median: float
     least: float

@@ -1,7 +1,7 @@
 """Whether a record is of what the checkout is today.
 
 The rule: a record of cells is current while each of them has the input key that was measured, a record of the
-program's own start-up while no file of the program has changed. Of a record that lacks these nobody knows.
+program's own start-up while no file of the program has changed. For a record that lacks these it is unknown.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class Compilers:
         return cls(data["compilers"], data["longest compiler"])
 
     def limit(self, jobs: int) -> float:
-        """Return the seconds that so many jobs take at least."""
+        """Return the minimum seconds that so many jobs take."""
         return max(self.total / jobs, self.longest)
 
     def deciding(self, jobs: int) -> str:

@@ -1,6 +1,6 @@
 """A stream of events by FastAPI alone: `python -m benchmarks.tools.bare_stream PORT SECONDS`.
 
-What a front could reach at most that asks nobody and makes no text.
+The upper limit for a front: it asks no server and makes no text.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ app = FastAPI()
 
 @app.post("/v1/completions")
 async def completions(body: dict[str, Any]) -> StreamingResponse:
-    """Send as many events as tokens are asked for."""
+    """Send as many events as tokens are requested."""
 
     async def events() -> AsyncIterator[str]:
         loop = asyncio.get_running_loop()

@@ -189,7 +189,7 @@ def _parent(stat: Path) -> int:
 
 
 def free_port() -> int:
-    """Return a port of loopback that nobody has."""
+    """Return a free port on the loopback address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port: int = free.getsockname()[1]
         return port

@@ -125,7 +125,7 @@ def _cost(build: Build, others: Sequence[Build]) -> Cost:
 
 
 def _lender(unit: str, build: Build, others: Sequence[Build]) -> Build | None:
-    """Return the first build that tells what an object costs: one that compiled it, in either tree."""
+    """Return the first build that shows what an object costs: one that compiled it, in either tree."""
     able = (o for o in others if o.sms == build.sms or not unit.endswith(KINDS["CUDA"]))
     return next((other for other in able if _object(unit) in _objects(other)), None)
 

@@ -10,9 +10,9 @@ from ftbuild.errors import ConfigError
 
 
 def differences(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> list[str]:
-    """Return the paths that differ from `wanted`, each with the reason.
+    """Return the paths that differ from `rendered`, each with the reason.
 
-    `owned` are the paths of all variants: a file of ours that this variant lacks is left over.
+    `owned` are the paths of all variants: a file written by ftbuild that this variant lacks is left over.
     """
     differing = []
     for path, text in rendered.items():
@@ -35,7 +35,7 @@ def require_up_to_date(folder: Path, rendered: Mapping[str, str], owned: Iterabl
 
 
 def write(folder: Path, rendered: Mapping[str, str], owned: Iterable[str]) -> None:
-    """Write `wanted` and remove leftovers; raise ConfigError for a file that ftbuild did not write."""
+    """Write `rendered` and remove leftovers; raise ConfigError for a file that ftbuild did not write."""
     for path in rendered:
         if (folder / path).is_file() and not _is_ours(folder / path):
             raise ConfigError(

@@ -41,7 +41,7 @@ class Options:
 
     @property
     def substitutes(self) -> bool:
-        """Return whether anybody's signatures count, so that builds take what the registry has of theirs."""
+        """Return whether any signatures are trusted, so that builds reuse signed images of the registry."""
         return self.keyless or bool(self.trusted)
 
     @property
@@ -51,7 +51,7 @@ class Options:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables that all jobs need besides those of a cell."""
+        """Return the variables that all jobs need in addition to those of a cell."""
         trusted = {"FTBUILD_TRUSTED_KEYS": shlex.join(self.trusted)} if self.trusted else {}
         return {**({"FTBUILD_CONFIG": self.config} if self.config else {}), **trusted}
 

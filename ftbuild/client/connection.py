@@ -165,7 +165,7 @@ def _until_final(
 
 @contextlib.contextmanager
 def _refusals(address: str) -> Iterator[None]:
-    """Turn errors of the library, and of the transport below it, into ours."""
+    """Turn errors of the library, and of the transport below it, into errors of ftbuild."""
     from tritonclient.utils import InferenceServerException
 
     try:

@@ -72,7 +72,7 @@ class Failed(Exception):
 
 
 class _Overloaded(Exception):
-    """The server computes what others asked for, and takes no more."""
+    """The server is at its limit with requests of others, and refuses more."""
 
 
 class Tensor(NamedTuple):
@@ -131,7 +131,7 @@ def _answering(kind: str, server: Server) -> list[str]:
 
 
 def requests(configs: Mapping[str, Any]) -> Sequence[Question]:
-    """Return what to ask: ensembles, and the models of the backend that are in none that can be asked."""
+    """Return what to ask: ensembles, and the backend's models that are in none of them."""
     bare = {name for name, config in configs.items() if config.get("backend") == BACKEND}
     questions = []
     for name, config in configs.items():
@@ -193,7 +193,7 @@ def _ask(server: Server, model: Question) -> None:
 
 
 def _answer_count(server: Server, model: Question) -> int:
-    """Return how many requests these models have computed so far: whoever is refused is not answered."""
+    """Return how many requests these models have computed so far; refused requests do not count."""
     models = _json(server, "GET", "/v2/models/stats")["model_stats"]
     counts = [entry["inference_stats"] for entry in models if entry["name"] in model.counted]
     return sum(int(stats["success"].get("count", 0)) for stats in counts)

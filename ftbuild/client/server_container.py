@@ -73,7 +73,7 @@ def serve(
 ) -> Iterator[Server]:
     """Run a server of `image` on free ports with the model repository `models`; remove it at the end.
 
-    It listens on the loopback address where the engine is on this machine, since it authenticates nobody.
+    It listens on the loopback address where the engine is on this machine, since it has no authentication.
     The model repository is copied into the container, so that neither the image's user nor the engine's
     machine must be able to read it: meant for repositories of a few megabytes. `options` follow the server's
     command. `timeout` is in seconds. Raises SmokeError with an excerpt of the log when the server does not

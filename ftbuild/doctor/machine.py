@@ -1,7 +1,7 @@
 """Checks of this machine: what it lacks for a build, and what to do about it.
 
-Each check looks at one thing and never raises. A failure stops every build, a warning only the work that its
-hint names.
+Each check looks at one property and never raises. A failure stops every build, a warning only the work that
+its hint names.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def storage(info: EngineInfo) -> CheckResult:
 
 
 def build_cache(keeps: int) -> CheckResult:
-    """Check that a builder that keeps so many bytes keeps what makes the next build fast."""
+    """Check that a builder's cache, of so many bytes, is large enough for a fast next build."""
     text = f"{keeps / GIB:.0f} GiB are kept"
     if keeps >= builds.CACHE_BYTES:
         return CheckResult("build cache", State.OK, text)

@@ -38,10 +38,10 @@ class Machine:
 
 @dataclass(frozen=True)
 class Builder:
-    """A builder that answers. `machine` is None where neither an engine nor the driver's options tell it.
+    """A builder that answers. `machine` is None where neither an engine nor the driver's options show it.
 
     `limit` are the bytes of memory that the driver's options allow. `engine` is the id of the Docker Engine
-    that it is part of, empty for one that is apart from any. `attests`: it can fill layer caches and attest
+    that it is part of, empty for one that belongs to none. `attests`: it can fill layer caches and attest
     images, which an engine with its own store cannot (docs.docker.com/build/builders/drivers).
     """
 
@@ -98,7 +98,7 @@ def require_platform(name: str, platform: str) -> None:
 
 
 def _inspected(name: str, *, start: bool = False) -> str:
-    """Return the output of `docker buildx inspect`, which says so of a builder that it cannot reach."""
+    """Return the output of `docker buildx inspect`, which also reports that a builder cannot be reached."""
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"there can be no builder {terminal.quoted(name)}",

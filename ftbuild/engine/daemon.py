@@ -115,7 +115,8 @@ def tag(client: docker.DockerClient, image_reference: str, name: str) -> None:
 def replacing(client: docker.DockerClient, *names: str) -> Iterator[None]:
     """Let a block give names to other images; one that has lost its last name by then is removed.
 
-    It would be an image without a name, which nothing of ours finds again. One that a container uses stays.
+    It would be an image without a name, which no command of ftbuild finds again. One that a container uses
+    stays.
     """
     before = {str(tagged.id) for name in names if (tagged := image(client, name))}
     try:

@@ -73,7 +73,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Installed:
-    """A GPU of this machine as its driver lists it; `memory` in bytes, None where the driver tells none."""
+    """A GPU of this machine as its driver lists it; `memory` in bytes, None if not reported."""
 
     name: str
     sm: Sm
@@ -140,7 +140,7 @@ def installed() -> tuple[Installed, ...]:
 
 
 def listed(text: str) -> tuple[Installed, ...]:
-    """Parse the output of nvidia-smi for that query, one GPU a line; its memory is in MiB."""
+    """Parse the output of nvidia-smi for that query, one GPU per line; memory is in MiB."""
     rows = ([field.strip() for field in line.rsplit(",", 3)] for line in text.splitlines())
     return tuple(
         Installed(row[0], Sm.parse(row[1]), row[2], _mebibytes(row[3])) for row in rows if len(row) == 4
@@ -193,7 +193,7 @@ def busy(running: Container, index: int = 0) -> int | None:
 
 
 def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool:
-    """Return whether the driver tells a container the memory of its own processes.
+    """Return whether the driver shows a container the memory of its own processes.
 
     `style` is a key of STYLES; `image` needs python3.
     """
@@ -207,6 +207,6 @@ def tells_processes(client: docker.DockerClient, image: str, style: str) -> bool
 
 
 def _nvml_answer(running: Container, what: str, index: int) -> int | None:
-    """Return what NVML tells in a running container (nvml.py); None where it does not."""
+    """Return what NVML reports in a running container (nvml.py); None where it does not."""
     code, text = running.exec_run(["python3", "-c", _NVML, what, str(index)])
     return int(text) if code == 0 and isinstance(text, bytes) else None

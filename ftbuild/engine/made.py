@@ -1,7 +1,7 @@
 """Ids of the images that are made on this machine once and built on by many: systems and bases.
 
-Whoever reaches the engine can give any image their names. So the id that a name had when it was made, or when
-it was first seen, is kept in the cache, and the name is no reason to build on another one.
+Anyone who can reach the engine can give these names to any image. So the id that a name had when it was made,
+or when it was first seen, is kept in the cache, and the name is no reason to build on another one.
 """
 
 from __future__ import annotations

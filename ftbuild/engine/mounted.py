@@ -1,6 +1,7 @@
 """Containers that work on folders of this machine, without network and as the calling user.
 
-Other containers of ours mount nothing (ftbuild/engine/container.py); weights are too big to be copied twice.
+Other containers of ftbuild mount nothing (ftbuild/engine/container.py); weights are too big to be copied
+twice.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""The memory of GPUs as NVML tells it. Runs alone, inside a container: python3 nvml.py WHAT [GPU].
+"""The memory of GPUs as NVML reports it. Runs alone, inside a container: python3 nvml.py WHAT [GPU].
 
-WHAT is `all`: the bytes in use on a GPU, by whomever; `own`: those of this container's processes; `busy`: the
-percentage of the last moments that the GPU has computed; `tells`: whether the driver tells a container the
-memory of its own processes.
+WHAT is `all`: the bytes in use on a GPU, by any process; `own`: those of this container's processes; `busy`:
+the percentage of the last moments that the GPU has computed; `tells`: whether the driver tells a container
+the memory of its own processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def library() -> ctypes.CDLL:
 
 
 def of_all(nvml: ctypes.CDLL, index: int) -> int:
-    """Return the bytes in use on a GPU, by whomever; SystemExit where NVML does not know."""
+    """Return the bytes in use on a GPU, by any process; SystemExit where NVML does not know."""
     memory = Memory()
     _read(nvml, nvml.nvmlDeviceGetMemoryInfo, index, memory)
     return int(memory.used)
@@ -111,7 +111,7 @@ def tells(nvml: ctypes.CDLL, cuda: ctypes.CDLL) -> bool:
 
 
 def main(question: str, index: int = 0) -> None:
-    """Print what is asked."""
+    """Print the answer to a question of the module docstring."""
     nvml = library()
     if question == "tells":
         print(tells(nvml, ctypes.CDLL("libcuda.so.1")))

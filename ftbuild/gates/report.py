@@ -39,7 +39,7 @@ class Gate:
         return f"{self.name}.json"
 
     def discard(self, folder: Path) -> None:
-        """Remove the record of an earlier run: what begins anew has shown nothing yet."""
+        """Remove the record of an earlier run: a run that has just begun proves nothing yet."""
         (folder / self.record).unlink(missing_ok=True)
 
     @cached_property

@@ -26,7 +26,7 @@ def reported() -> Iterator[None]:
     """Raise HostError for a file or folder that cannot be used, and KeyboardInterrupt for an interrupt.
 
     An error that comes up while an interrupted command cleans up after itself takes the place of the
-    KeyboardInterrupt: whoever caught it would go on with the next piece of work.
+    KeyboardInterrupt: a caller that catches it would go on with the next piece of work.
     """
     try:
         yield

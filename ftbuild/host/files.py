@@ -1,8 +1,8 @@
 """Atomic writes: a crash leaves the old file or folder, or the whole new one.
 
 Everything is written in a folder of its own beside its place, `.<name>.<random>.partial`, brought to the disk
-and renamed. That folder is marked as ours, and the writer holds a lock on it, so that the next write of the
-same name can tell what a killed one has left, and removes it.
+and renamed. That folder carries ftbuild's mark, and the writer holds a lock on it, so that the next write of
+the same name can tell what a killed one has left, and removes it.
 """
 
 from __future__ import annotations

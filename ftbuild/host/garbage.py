@@ -1,4 +1,4 @@
-"""Things that can be removed: their sizes, and their removal unless something holds them."""
+"""Garbage: its size, and its removal unless it is in use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Garbage:
 
 @dataclass(frozen=True)
 class Removal:
-    """Outcome for one thing: `state` is "removed", "to remove", or the reason why it was left alone."""
+    """Outcome for one item: `state` is "removed", "to remove", or the reason why it was left alone."""
 
     kind: str
     name: str

@@ -1,4 +1,4 @@
-"""Calls of git, with transport from the user's settings and content from ours.
+"""Calls of git: transport follows the user's settings, content does not.
 
 `insteadOf`, proxies, credentials and CAs come from the user's configuration and environment (git-config(1)).
 Settings that would change a checked out file, a diff or the way a patch is applied are fixed, and so are

@@ -1,6 +1,6 @@
 """The mark of a folder that ftbuild has made, and may remove as a whole.
 
-A work or cache folder may be one that holds other things, too: a name alone proves nothing.
+A work or cache folder may also hold other files: a name alone proves nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Identity of a process: what other processes need to tell whether it still runs."""
+"""Identity of a process: what other processes need to find out whether it still runs."""
 
 from __future__ import annotations
 

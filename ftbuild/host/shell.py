@@ -138,7 +138,7 @@ def stream(
 def stream_terminal(
     argv: Sequence[str], *, log: Path, cwd: Path | None = None, env: Environment | None = None
 ) -> int:
-    """Run `argv` on a pseudo-terminal shown on ours, so that a program draws its own progress.
+    """Run `argv` on a pseudo-terminal shown on this one, so that a program draws its own progress.
 
     `log` gets the same text without the terminal's control codes. Both get whole lines, since a password may
     come in two parts.
@@ -197,7 +197,7 @@ def _start(
     merge: bool = False,
     tty: tuple[int, int] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a program, and end it when the block raises; `tty` are the ends of a terminal, ours and its."""
+    """Start a program, and end it when the block raises; `tty` are the ends of a terminal, the program's last."""
     out: int | IO[str] = subprocess.PIPE if tty is None else tty[1]
     error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty[1]
     which(argv[0])
@@ -292,7 +292,7 @@ def _end(*processes: subprocess.Popen[str]) -> None:
 
 
 def _drain(descriptors: Iterable[int]) -> None:
-    """Read and discard what still comes from a program, in threads: nobody else reads it any more.
+    """Read and discard what still comes from a program, in threads: no other reader is left.
 
     They have copies of the descriptors, which their owner may close.
     """

@@ -1,8 +1,8 @@
 """Signals that end a command: Ctrl-C, a terminal that is closed, a CI system that cancels.
 
-The first one is said at once and raises KeyboardInterrupt, so that a command ends its programs and cleans up.
-After Ctrl-C it has seconds for that: a thread that waits for a server, or an engine that is stuck, must not
-keep the user. What is left then is what a killed command leaves, and the next one removes.
+The first one is reported at once and raises KeyboardInterrupt, so that a command ends its programs and cleans
+up. After Ctrl-C it has seconds for that: a thread that waits for a server, or an engine that is stuck, must
+not keep the user. What is left then is what a killed command leaves, and the next one removes.
 """
 
 from __future__ import annotations

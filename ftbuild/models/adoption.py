@@ -84,9 +84,9 @@ def adopt(
 ) -> Adoption:
     """Recognise the weights in `folder`, or below it, and conclude their config.ini.
 
-    `family` is what the user says that they are served as, `options` are values of config.ini that he gives.
-    Raises ConfigError when there are no weights, or several, when something must be asked for, and when the
-    files contradict what is known.
+    `family` is what the user says that they are served as, `options` are values of config.ini from the
+    command line. Raises ConfigError when there are no weights, or several, when a value is unknown, and when
+    the files contradict what is known.
     """
     place = _locate(folder, models, gpus)
     sizes = {name: size for name, size in proof.sizes(place).items() if isinstance(size, int)}

@@ -1,7 +1,7 @@
-"""Tensors of a Hugging Face checkpoint, read when they are asked for, and weight files of FasterTransformer.
+"""Tensors of a Hugging Face checkpoint, read on demand, and weight files of FasterTransformer.
 
-What our own converters share: a module beside them, in the SDK image. Needs numpy; .bin files need torch. Of
-.bin files one is in memory at a time, of weight files a few.
+What the converters in this folder share: a module beside them, in the SDK image. Needs numpy; .bin files need
+torch. Of .bin files one is in memory at a time, of weight files a few.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def ordered(description: str | None) -> Order:
 
 
 class Tensors:
-    """The tensors of a checkpoint by Hugging Face's names, read when they are asked for; bf16 as fp32."""
+    """The tensors of a checkpoint by Hugging Face's names, read on demand; bf16 as fp32."""
 
     def __init__(self, folder: Path, files: Sequence[str]) -> None:
         self._folder = folder

@@ -76,13 +76,13 @@ class Sources:
 
 @dataclass(frozen=True)
 class Conclusion:
-    """What was concluded: keys with their values, and keys that nothing tells, with what is known of them."""
+    """What was concluded: keys with their values, and keys without a value, with what is known of them."""
 
     keys: Mapping[str, SourcedValue]
     missing: Mapping[str, str]
 
     def config(self, sources: Sources) -> dict[str, dict[str, str]]:
-        """Return the config.ini to write, by section: these keys, and what the old one has besides."""
+        """Return the config.ini to write, by section: these keys, and what else the old one has."""
         sections = {key.partition(".")[0] for key in self.keys} - {"structure"}
         made: dict[str, dict[str, str]] = {section: {} for section in sections}
         standing = {sources.section(f"{section}."): section for section in sections}
@@ -159,7 +159,7 @@ def _switches(part: LoadedPart) -> dict[str, str]:
 def _solved(
     part: LoadedPart, sizes: Mapping[str, int], gpus: int, sources: Sources, known: dict[str, SourcedValue]
 ) -> dict[str, int]:
-    """Return the facts that the files tell, and add the type of the weights to `known`."""
+    """Return the facts that follow from the files, and add the type of the weights to `known`."""
     solutions = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
     values = {**sources.values, **{key: solution.value for key, solution in known.items()}}
     if len(solutions) > 1:
@@ -246,7 +246,7 @@ def _is_needed(part: LoadedPart, key: str, known: Mapping[str, SourcedValue]) ->
 
 
 def _product(part: LoadedPart, key: str, facts: Mapping[str, int]) -> str:
-    """Return what files tell of a key that enters with another one; nothing of any other key."""
+    """Return what the files say about a key that enters with another one; nothing for any other key."""
     for fact in part.facts:
         first = loading.first_key(part, fact)
         if " * " in first and key in first.split(" * ") and fact in facts:

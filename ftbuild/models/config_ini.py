@@ -215,9 +215,9 @@ def added_context(folder: Path, settings: Mapping[str, object]) -> dict[str, dic
 
 
 def context(model: ConvertedModel) -> int | None:
-    """Return the most tokens of prompt and answer, None where the weights do not say it.
+    """Return the context length, None where the weights do not say it.
 
-    Raises ConfigError for what is no number.
+    Raises ConfigError for what is not a number.
     """
     there = (key for key in (*POSITIONS, CONTEXT) if model.values.get(key, "None") != "None")
     key = next(there, None)

@@ -156,7 +156,7 @@ def has_instances(template: str) -> bool:
 
 
 def _has_slots(limits: Limits, tensor_para: int) -> bool:
-    """Return whether a model gets slots: over several GPUs, where nobody ran them, only who asks does."""
+    """Return whether a model gets slots: over several GPUs, where they have not been run, only on request."""
     return tensor_para == 1 if limits.slots is None else limits.slots > 0
 
 
@@ -251,7 +251,7 @@ def _limit_queue(batching: ModelDynamicBatching, limits: Limits) -> None:
     """Set what the server refuses; the backend holds what it has taken to the same (patches/backend, 0270).
 
     A request's own time-out counts only where it is shorter than a model's (core r24.10
-    scheduler_utils.cc:180-185). Level 1 is the first one; who asks for none gets the last.
+    scheduler_utils.cc:180-185). Level 1 is the first one; a request without one gets the last.
     """
     policy = batching.default_queue_policy
     policy.Clear()

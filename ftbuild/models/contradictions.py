@@ -83,7 +83,7 @@ def _is_held(tokenizer: Tokenizer, token: str) -> bool:
 def _require_prefix(tokenizer: Tokenizer, prefix: bool) -> None:
     """Raise ConfigError unless tokenizer.json begins texts with a blank as tokenizer_config.json says.
 
-    With that option transformers makes the tokenizer anew from the pieces, whatever is in tokenizer.json
+    With that option transformers rebuilds the tokenizer from the pieces, whatever is in tokenizer.json
     (tokenization_llama_fast.py, tokenization_t5_fast.py).
     """
     parts = itertools.chain.from_iterable(

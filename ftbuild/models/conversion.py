@@ -257,7 +257,7 @@ def _warnings(family: str, source: Checkpoint, carried: Sentence | None) -> Iter
 
 
 def convertible(config: Config, release: str, request: ConversionRequest) -> tuple[Converter, Checkpoint]:
-    """Return the converter of a release and the checkpoint that it shall convert; nothing is loaded.
+    """Return the converter of a release and the checkpoint that it would convert; nothing is loaded.
 
     Raises ConfigError when the release converts no such model, the checkpoint is of another model or
     incomplete, or the converter would write wrong weights for it.

@@ -1,7 +1,7 @@
 """Models for text around `fastertransformer`: ensemble, preprocessing, postprocessing.
 
 Their config.pbtxt is upstream's of the release, so that clients of upstream's models find the same tensors.
-The code behind it is ours (`tokenization/`), one for all families: depending on the family, upstream's needs
+The code behind it is in `tokenization/`, one for all families: depending on the family, upstream's needs
 torch, downloads a tokenizer or ignores where an answer ends (BE v1.4
 all_models/{gpt,gptj,gptneox}/{pre,post}processing/1/model.py).
 """

@@ -47,7 +47,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Footprint:
-    """Bytes on each GPU. `loading` is what the largest weight takes besides while it is converted.
+    """Bytes on each GPU. `loading` is what the largest weight takes in addition while it is converted.
 
     `slot` is what one row takes of in-flight batching; 0: the model has no slots.
     """

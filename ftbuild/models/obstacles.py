@@ -116,7 +116,7 @@ def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) ->
 
 
 def _rotation(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iterator[str]:
-    """Yield what is said of rotary positions that no data type computes; model-repo knows the one wanted."""
+    """Yield complaints about rotary positions that no data type computes; model-repo knows the data type."""
     of = models.families[family]
     served = models.families[of.served_as or family].loading
     facts, name = checkpoint.facts, of.checkpoint.rotary

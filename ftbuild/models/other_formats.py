@@ -87,7 +87,7 @@ _RULES = (
 
 
 def describe(folder: Path) -> Format | None:
-    """Return what a folder is that is no checkpoint, or has no weights of one; None: nothing tells."""
+    """Return what a folder is that is no checkpoint, or has no weights of one; None: unknown."""
     for rule in _RULES:
         if all(_first(folder, pattern) for pattern in rule.patterns):
             return Format(rule.what, rule.hint)

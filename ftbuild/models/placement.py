@@ -44,7 +44,7 @@ class GpuKind:
 
 @dataclass(frozen=True)
 class Fit:
-    """A kind of GPU with, for each data type, the least number of them that holds the model, or why none.
+    """A kind of GPU with, for each data type, the smallest number that holds the model, or why none does.
 
     `slots` are those that a server makes on so many of them by default; none of a model without slots.
     """
@@ -216,7 +216,7 @@ def place(
 def tokens_of_a_slot(config: Config, family: str, plan: Plan, slot_tokens: int | None) -> int:
     """Return the tokens of a slot that a model of a family gets; None: by default. 0: it has no slots.
 
-    Raises ConfigError where some are wanted and there are none.
+    Raises ConfigError where some are requested and the model has none.
     """
     loading = config.models.families[config.models.template(family)].loading
     has_slots = loading is not None and loading.model_type in config_pbtxt.IN_FLIGHT_TYPES

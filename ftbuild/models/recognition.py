@@ -1,4 +1,4 @@
-"""The family of converted weights, told from the names of their files."""
+"""The family of converted weights, recognized by the names of their files."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def fits(names: Iterable[str], families: ModelsConfig) -> list[Fit]:
 
 
 def best(names: Iterable[str], families: ModelsConfig) -> list[str]:
-    """Return the families whose files are all there; of them those that explain the most of the others.
+    """Return the families whose files are all there; of these, the ones that explain most other files.
 
-    There may be none, or several that names cannot tell apart.
+    There may be none, or several with the same names.
     """
     candidates = [fit for fit in fits(names, families) if not fit.missing]
     return [fit.family for fit in candidates if len(fit.unexplained) == len(candidates[0].unexplained)]

@@ -42,12 +42,12 @@ _ORDER = ("Transformer", "Pooling", "Dense", "Normalize")
 
 @dataclass(frozen=True)
 class Sentence:
-    """What a checkpoint says of its vectors.
+    """What a checkpoint says about its embeddings.
 
     `pooling` is the way from states to a vector, by the names above, several joined by `+`; `normalized`
     whether the vector gets the length 1, `longest` the tokens of a text behind which it is cut, and `width`
-    the number of values that are pooled; None where no file tells. `obstacles` say what of it is not served,
-    `notes` what a client has to do itself.
+    the number of values that are pooled; None where no file says it. `obstacles` say what of it is not
+    served, `notes` what a client has to do itself.
     """
 
     pooling: str

@@ -1,4 +1,4 @@
-"""The keys of config.json: their values, what transformers 5 says in other words, and keys that nobody knows.
+"""The keys of config.json: their values, what transformers 5 says in other words, and unknown keys.
 
 The converters run with transformers 4, which ignores what transformers 5 says in new keys: a checkpoint that
 the latter saved is described here as the former would have. Pure.

@@ -22,7 +22,7 @@ ITEM_BYTES = (4, 2)
 
 @dataclass(frozen=True)
 class Solution:
-    """What files tell: the bytes of a value, and facts; those that they do not tell are not among them."""
+    """What follows from the files: the bytes of a value, and facts; unknown ones are missing."""
 
     item: int
     facts: Mapping[str, int]
@@ -49,7 +49,7 @@ def gpus(part: LoadedPart, names: Mapping[str, int]) -> int:
 
 
 def solve(part: LoadedPart, sizes: Mapping[str, int], known: Mapping[str, int]) -> list[Solution]:
-    """Return what the files of a part tell, for each size of a value that fits all of them: mostly one.
+    """Return what follows from a part's files, for each size of a value that fits all of them: usually one.
 
     `sizes` are bytes by name, `known` are facts that are certain, with the number of GPUs.
     """

@@ -123,7 +123,7 @@ def require_links_inside(folder: Path) -> None:
 def require_plain(folder: Path, hint: str) -> None:
     """Raise ConfigError unless there are regular files and folders only; take their setuid and setgid bits.
 
-    A link, a pipe or a device would let whoever wrote the folder decide what is read or written later.
+    A link, a pipe or a device would let the author of the folder decide what is read or written later.
     """
     for path in walk(folder):
         mode = path.lstat().st_mode

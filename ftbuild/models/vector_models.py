@@ -1,4 +1,4 @@
-"""Models around `fastertransformer` that make vectors of token ids, and their ensemble.
+"""Models around `fastertransformer` that make embeddings of token ids, and their ensemble.
 
 The backend computes an encoder alone and gives hidden states. Some begin with hidden states, too (FT v5.3
 BertTritonModelInstance.cc, convert_inputs): `embedding` makes them. Others take token ids, and the kernels
@@ -42,7 +42,7 @@ _CONVERT = "run invoke convert again"
 
 @dataclass(frozen=True)
 class Pooling:
-    """How the states of a text's tokens become one vector: their mean or the first one, and its length.
+    """How the states of a text's tokens become one embedding: their mean or the first one, and its length.
 
     None: as the checkpoint says, else the mean with the length 1. `longest` is the most tokens of a text,
     None for as many as the model takes.
@@ -54,7 +54,7 @@ class Pooling:
 
 
 def served_pooling(chosen: Pooling, sentence: Sentence | None, width: int) -> tuple[Pooling, tuple[str, ...]]:
-    """Return the pooling that a user wants, or else the checkpoint has, and warnings where they differ.
+    """Return the pooling that the options select, else the checkpoint's, and warnings where they differ.
 
     `width` is the number of values of a state. Raises ConfigError for what a checkpoint says and no model
     here computes, unless the user has chosen the pooling.
@@ -141,9 +141,9 @@ def tokenizer_places() -> tuple[str, ...]:
 
 
 def longest_text(folder: Path) -> int | None:
-    """Return the most tokens of a text that the repository in `folder` takes, None where it does not say.
+    """Return the maximum tokens of a text that the repository in `folder` takes, None where it is unknown.
 
-    Raises ConfigError when a config.pbtxt is none.
+    Raises ConfigError for an invalid config.pbtxt.
     """
     for name in FIRST:
         file = folder / name / config_pbtxt.CONFIG
@@ -156,7 +156,7 @@ def longest_text(folder: Path) -> int | None:
 
 
 def width(weights: config_ini.ConvertedModel, known: Vectors) -> int:
-    """Return the number of values of a state; ConfigError when config.ini does not tell."""
+    """Return the number of values of a state; ConfigError when config.ini does not say."""
     return _number(weights, known.hidden)
 
 

@@ -17,7 +17,7 @@ from ftbuild.text.units import GIB
 
 @dataclass(frozen=True)
 class BuilderRequest:
-    """A builder as it was asked for; `jobs` None: as many as its machine has room for."""
+    """A builder as requested; `jobs` None: as many as its machine has room for."""
 
     name: str
     jobs: int | None = None
@@ -42,7 +42,7 @@ class Share:
 
     @property
     def size(self) -> str:
-        """Return its machine in words; empty if nobody tells."""
+        """Return a description of its machine; empty if it is unknown."""
         machine = self.machine
         return f"{machine.cores} cores, {machine.memory_bytes / GIB:.0f} GiB" if machine else ""
 
@@ -77,7 +77,7 @@ def shares(
     """Return the builders of a run on the engine with that `docker info`; `jobs` and `cells` are for each.
 
     Raises HostError if one does not exist or does not answer; ConfigError if two are the same engine, if the
-    size of one is unknown, or if the images of one cannot come here for want of a registry.
+    size of one is unknown, or if the images of one cannot come here because there is no registry.
     """
     if not requested:
         machine = builders.Machine(int(info["NCPU"]), int(info["MemTotal"]))

@@ -182,7 +182,7 @@ def _build(
 def _loss(share: Share, step: Step, watched: Watch, context: RunContext) -> str:
     """Return why the builder of a failed build is gone; empty if it is not.
 
-    One that was started again meanwhile is known by what the build said.
+    One that was restarted meanwhile is recognized by the output of the build.
     """
     if not share.name or not step.code or context.stop.is_set():
         return ""

@@ -41,7 +41,7 @@ def last(work: Path) -> tuple[Path, NightlyRun] | None:
 
 
 def forget(work: Path) -> None:
-    """Delete all but the newest `KEPT` runs, but nothing that is no report of ours, or lies behind a link."""
+    """Delete all but the newest `KEPT` runs, but nothing foreign, and nothing behind a link."""
     for folder in folders(work)[:-KEPT]:
         if not folder.is_symlink() and any(_readable([folder])):
             shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""What a nightly run is asked for: its cells, and how they are run."""
+"""The request for a nightly run: its cells, and how they are run."""
 
 from __future__ import annotations
 

@@ -64,8 +64,8 @@ def configuration(work: Path, root: Path, named: Path | None) -> Path | None:
 def left(config: Config, run: NightlyRun, chosen: Matrix | None, report: Reporter) -> Left:
     """Return what is left of a run: all of its cells, or those that are `chosen`.
 
-    A cell that the configuration has no more stays as it was, which is reported. Raises NothingSelected if no
-    cell of the run is chosen.
+    A cell that is no longer in the configuration is left unchanged, which is reported. Raises NothingSelected
+    if no cell of the run is chosen.
     """
     cells, excluded = [], []
     for entry in run.cells:

@@ -23,8 +23,8 @@ class Turn:
 class Waiting:
     """The waiting cells in the order of their start; safe for threads.
 
-    Whoever takes a turn either ends it or gives it back. A free builder waits as long as another one may
-    still give a cell back.
+    A builder that takes a turn either ends it or gives it back. A free builder waits as long as another one
+    may still give a cell back.
     """
 
     def __init__(self, plans: Iterable[Plan]) -> None:
@@ -62,13 +62,13 @@ class Waiting:
             return is_new
 
     def close(self) -> bool:
-        """Give nobody any more turns; return whether that is new."""
+        """Give out no more turns; return whether that is new."""
         with self._changed:
             is_new, self._closed = not self._closed, True
             self._changed.notify_all()
             return is_new
 
     def left(self) -> tuple[Turn, ...]:
-        """Return the turns that nobody has taken, none after `close`."""
+        """Return the turns that no builder has taken, none after `close`."""
         with self._changed:
             return () if self._closed else tuple(self._turns)

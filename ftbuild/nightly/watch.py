@@ -24,7 +24,7 @@ class Watch:
 
 @contextmanager
 def over(builder: str, silence: Callable[[str], str], every: float = EVERY_SECONDS) -> Iterator[Watch]:
-    """Ask a builder whether it answers, until the end of the context; one without a name is not asked."""
+    """Ask a builder whether it answers, until the end of the context; one without a name is not probed."""
     seen, over = Watch(), Event()
 
     def look() -> None:

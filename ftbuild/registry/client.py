@@ -171,7 +171,8 @@ class Repository:
         """Store the manifest of an artifact whose `subject` is the manifest of that digest.
 
         A registry that does not say that it lists it gets the list under the tag for that (distribution-spec
-        v1.1, "Pushing Manifests with Subject"). Whoever else changes this tag at the same time may win.
+        v1.1, "Pushing Manifests with Subject"). Another client that changes this tag at the same time may
+        win.
         """
         digest = digest_of(raw)
         answer = self._put(digest, raw, _MANIFEST)
@@ -287,7 +288,7 @@ class Repository:
         return url
 
     def _upload(self, data: bytes, digest: str) -> None:
-        """Upload in one piece (distribution-spec v1.1, "POST then PUT"), anew if the connection broke."""
+        """Upload in one piece (distribution-spec v1.1, "POST then PUT"), again if the connection broke."""
         for left in reversed(range(UPLOAD_TRIES)):
             start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
             place = start.headers.get("Location", "")

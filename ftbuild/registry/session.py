@@ -39,7 +39,7 @@ class Session:
     ) -> Answer:
         """Return the answer, its status one of `expected`, its body at most `limit` bytes.
 
-        A login that was refused, for example because a token ran out meanwhile, is made anew once. Raises
+        A login that was refused, for example because a token ran out meanwhile, is renewed once. Raises
         `Refused` for any other status and HostError when nothing answers.
         """
 

@@ -1,4 +1,4 @@
-"""JSON of others: limited before it is parsed, and one line about what is wrong with it.
+"""Untrusted JSON: limited before it is parsed, with one line about what is wrong with it.
 
 A few MB of `{}` become a hundred times as much in Python, and a model that checks them collects an error for
 each. So the number of values is limited by the text: no value comes without a comma or a bracket.
@@ -28,7 +28,7 @@ class Unfit(ValueError):
 
 
 def loads(content: bytes, most: int = MAX_VALUES) -> Any:
-    """Parse JSON; TooMuch for more than `most` values, ValueError for what is none or nested too deeply."""
+    """Parse JSON; TooMuch for more than `most` values, ValueError for invalid or too deep JSON."""
     _require_few(content, most)
     try:
         return json.loads(content)

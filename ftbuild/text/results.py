@@ -26,7 +26,7 @@ _AT_THE_END = {State.WARN: 1, State.FAIL: 2}
 class CheckResult:
     """One result of one check. `hint` is the next step, `facts` are figures for the record.
 
-    `subject` is what was checked where a check is made on several things, for example a product's image.
+    `subject` is what was checked where a check applies to several subjects, for example a product's image.
     """
 
     check: str

@@ -89,7 +89,7 @@ class ServerOptions:
 
 @dataclass(frozen=True)
 class PodOptions:
-    """The options about pods: who they are, where they run, and labels of theirs."""
+    """The options about pods: their account, where they run, and their labels."""
 
     service_account: Annotated[str | None, "ServiceAccount of the pods"] = None
     node_selector: Annotated[tuple[str, ...], "KEY=VALUE that a node must have as a label (repeatable)"] = ()

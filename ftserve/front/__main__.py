@@ -78,12 +78,12 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="ORIGIN",
-        help="origin of web pages that may call it (CORS), such as https://chat.example.com; repeatable (default: none)",
+        help="origin of web pages that may call it (CORS), such as https://chat.example.com; repeatable",
     )
     option(
         "--cancel-calls",
         choices=("yes", "no"),
-        help="cancel the calls of clients that leave (default: yes where the server is 2.70 or later, as the patch is)",
+        help="cancel calls of clients that leave (default: yes for server 2.70 or later, as the patch is)",
     )
     option(
         "--seconds", type=_seconds, default=settings.SECONDS, help="time limit of one answer (%(default)s)"

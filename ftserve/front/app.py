@@ -212,7 +212,7 @@ class Service:
         return JSONResponse({"prompt": await asyncio.to_thread(self._model.text, body.tokens)})
 
     async def most_tokens(self) -> int | None:
-        """Return the most tokens of prompt and answer; None where they, or the server, are not known."""
+        """Return the context length; None where it, or the server, is unknown."""
         try:
             return await self._model.most_tokens()
         except Failure:
@@ -277,7 +277,7 @@ class Service:
     async def _rated(
         self, answer: AnswerRequest, before: Sequence[int], ids: Sequence[int], *, first: bool = True
     ) -> list[Spelled] | None:
-        """Return the ratings that a client wants of new tokens, and with the `first` of the prompt's."""
+        """Return the requested ratings of new tokens, and with the `first` those of the prompt's."""
         if answer.rates is None:
             return None
         prompt = [int(token) for token in answer.request.ask.prompt]

@@ -1,4 +1,4 @@
-"""gRPC calls that outlive whoever waits for them, where to break one off would end the server.
+"""gRPC calls that outlive their clients, where breaking one off would end the server.
 
 A server can end with a segmentation fault when a call is cancelled while its answer is on its way: one before
 2.59 (25.06) by any call (server issues 7368 and 8034, last of the fixes pull request 8220), a later one by a
@@ -70,7 +70,7 @@ class Latest:
             self._wake()
 
     def end(self, failure: Failure | None) -> None:
-        """Note that no more messages come, and why not if the call has failed."""
+        """Note the end of the messages, with the reason if the call has failed."""
         self._failure = self._failure or failure
         if not self.ended.done():
             self.ended.set_result(None)
@@ -108,7 +108,7 @@ class Latest:
 
 
 class Calls:
-    """The calls that run, also those that nobody waits for any more."""
+    """The calls that run, also those that no client waits for any longer."""
 
     def __init__(self, most: int) -> None:
         self._running: set[Latest] = set()
@@ -125,7 +125,7 @@ class Calls:
         return latest
 
     def fill(self, latest: Latest, call: Any) -> None:
-        """Take the message of a call that is answered once, whoever waits for it or leaves."""
+        """Take the message of a call that is answered once, even if its client has left."""
         filling = asyncio.create_task(latest.fill(call))
         self._filling.add(filling)
         filling.add_done_callback(self._filling.discard)

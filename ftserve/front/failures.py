@@ -78,7 +78,7 @@ def busy(message: str) -> Failure:
 
 
 def unavailable(message: str) -> Failure:
-    """Return the answer while the Triton server cannot be asked."""
+    """Return the answer while the Triton server cannot be reached."""
     return Failure(
         503,
         message,

@@ -64,7 +64,7 @@ class Completions:
         rated: Sequence[Spelled] | None = None,
         offset: int = 0,
     ) -> Iterable[dict[str, Any]]:
-        """Yield the choices that tell a piece of an answer, whose tokens begin at `offset` of all text."""
+        """Yield the choices for a piece of an answer, whose tokens begin at `offset` of all text."""
         log_probs = self.log_probs(rated, offset)
         yield {"index": index, "text": text, "logprobs": log_probs, "finish_reason": reason}
 
@@ -108,7 +108,7 @@ class Chats:
         rated: Sequence[Spelled] | None = None,
         offset: int = 0,
     ) -> Iterable[dict[str, Any]]:
-        """Yield the choices that tell a piece of an answer; the first one says whose it is."""
+        """Yield the choices for a piece of an answer; the first one has the role."""
         if first:
             yield _delta(index, {"role": "assistant", "content": ""})
         if text or rated:
@@ -163,7 +163,7 @@ class Envelope:
     def chunk(
         self, choices: Sequence[dict[str, Any]], usage: Usage | None = None, *, counted: bool = False
     ) -> dict[str, Any]:
-        """Return one event of a stream; all have `usage` where the client wants it `counted`."""
+        """Return one event of a stream; all have `usage` where the client requested it (`counted`)."""
         counts = {"usage": usage.as_dict() if usage else None} if counted else {}
         return {**self._head(self.form.chunk_kind), "choices": list(choices), **counts}
 
@@ -181,13 +181,13 @@ def _delta(index: int, delta: dict[str, str], reason: Reason | None = None) -> d
 
 
 def model(name: str, created: int, context: int | None) -> dict[str, Any]:
-    """Return the description of a model; `context` are the most tokens of prompt and answer, if known."""
+    """Return the description of a model; `context` is the context length, if known."""
     described = {"id": name, "object": "model", "created": created, "owned_by": "ftbuild"}
     return described if context is None else {**described, "max_model_len": context}
 
 
 class Stream:
-    """The server-sent events of a stream, as bytes; `counted`: with `usage`, where the client wants it.
+    """The server-sent events of a stream, as bytes; `counted`: with `usage`, where the client requested it.
 
     All are ASCII: some readers take U+0085, U+2028 and others for the end of a line, and so of an event.
     """
@@ -216,7 +216,7 @@ class Stream:
         return b"".join(event(self._envelope.chunk([each], counted=self._counted)) for each in choices)
 
     def usage(self, usage: Usage) -> bytes:
-        """Return the last event, with the counted tokens; nothing where they are not wanted."""
+        """Return the last event, with the counted tokens; nothing where they are not requested."""
         return event(self._envelope.chunk([], usage, counted=True)) if self._counted else b""
 
     def _split(self, index: int) -> tuple[str, str]:

@@ -41,7 +41,7 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Prepared:
-    """A request for the answer `index` that the model may be asked for, and the texts that end it.
+    """A valid request for the answer `index`, and the texts that end it.
 
     `fits`: its length is what should fit, as the client named none. `ends` are tokens that end it, too;
     before `least` tokens nothing does.
@@ -58,7 +58,7 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Wish:
-    """What a client wishes of an answer, besides the prompt, whose name in the request is `param`.
+    """The options of an answer; `param` is the name of the prompt in the request.
 
     `longest` is the most tokens of it; without it an answer has `default`, or less where less fits, and as
     many as fit where that is None, too. It ends with a token of `ends` as well, not before `least` tokens,
@@ -79,7 +79,7 @@ class Wish:
 class Rates:
     """Which tokens a client wants rated, by the name of its parameter: those of the prompt as well if so.
 
-    `top` is how many of the best tokens are told beside each.
+    `top` is how many of the best tokens are listed beside each.
     """
 
     param: str
@@ -101,7 +101,7 @@ class Model:
     def __init__(
         self, server: Server, workers: Workers, tokenizer: Any, end_id: int | None, context: int | None
     ) -> None:
-        """`context` is the most tokens of prompt and answer together, None where the server decides it.
+        """`context` is the context length, None where the server decides it.
 
         `tokenizer` makes text of tokens; tokens of text are the work of `workers`.
         """
@@ -225,7 +225,7 @@ class Model:
         yield Piece(index, out, seen, "stop" if early else "length", ids)
 
     async def require_ratings(self, requests: Sequence[Prepared], rates: Rates, *, any_token: bool) -> None:
-        """Raise Failure (400) unless the tokens of answers can be rated, and of prompts if they are told."""
+        """Raise Failure (400) unless tokens of answers, and of prompts if requested, can be rated."""
         require_ratings(await self._server.facts(), rates.param, any_token=any_token)
         rated = sum(
             (len(request.ask.prompt) if rates.prompt else 0) + request.ask.length for request in requests
@@ -257,7 +257,7 @@ class Model:
         return self._decoder.decode([token]) or self._tokenizer.id_to_token(token) or f"token_id:{token}"
 
     async def most_tokens(self) -> int | None:
-        """Return the most tokens of prompt and answer, None where they are not known; Failure (503)."""
+        """Return the context length, None where it is unknown; Failure (503)."""
         known = [
             most for most in (self._context, (await self._server.facts()).batch_tokens) if most is not None
         ]
@@ -266,7 +266,7 @@ class Model:
     async def _begun(
         self, request: Prepared, call: contextlib.AsyncExitStack
     ) -> tuple[Ask, NewTokens, list[int] | None]:
-        """Ask the server; return what it was asked for, and its first tokens."""
+        """Ask the server; return the request, and its first tokens."""
         if request.least:
             return await self._begun_without_end(request, call)
         ask = request.ask
@@ -284,7 +284,7 @@ class Model:
     async def _begun_without_end(
         self, request: Prepared, call: contextlib.AsyncExitStack
     ) -> tuple[Ask, NewTokens, list[int] | None]:
-        """Ask for the least tokens first, none of which may be an end, and then for what follows."""
+        """Ask for the minimum of tokens first, none of which may be an end, and then for the rest."""
         ask = request.ask
         ends = {*ask.bans, *request.ends, *([] if ask.end_id is None else [ask.end_id])}
         beginning = replace(ask, length=request.least, bans=sorted(ends), stops=())
@@ -320,7 +320,7 @@ class Model:
         return facts
 
     def _most(self, facts: Facts) -> int:
-        """Return the most tokens of a prompt, which with one token of an answer fills all room."""
+        """Return the maximum tokens of a prompt, which with one token of an answer fill the context."""
         known = [most - 1 for most in (self._context, facts.batch_tokens) if most is not None]
         return max(min([*known, limits.MAX_TOKENS]), 0)
 
@@ -354,7 +354,7 @@ class Model:
         )
 
     def _bans(self, facts: Facts, wish: Wish) -> list[int]:
-        """Return the tokens that must not come; Failure (400) where the model cannot be told so."""
+        """Return the tokens that must not come; Failure (400) where the model has no input for them."""
         for name, wish_is_set in (("ignore_eos", wish.endless), ("min_tokens", wish.least)):
             if wish_is_set and BAD_WORDS not in facts.inputs:
                 raise unsupported(name, f"this model has no input {BAD_WORDS}")
@@ -363,7 +363,7 @@ class Model:
         return [self._end_id] if wish.endless and self._end_id is not None else []
 
     def _length(self, facts: Facts, prompt: int, wish: Wish) -> int:
-        """Return the most tokens of an answer to a prompt of so many tokens."""
+        """Return the maximum tokens of an answer to a prompt of so many tokens."""
         length = 1 if wish.longest is None else wish.longest
         rooms = []
         if self._context is not None:

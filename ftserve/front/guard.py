@@ -1,6 +1,6 @@
-"""What every request passes before it is read: key, place, size, time; and what no answer may tell.
+"""What every request passes before it is read: key, place, size, time; and what no answer may reveal.
 
-A key is asked for before anything is counted or read, and a body that nobody wants is not read: an answer
+A key is checked before anything is counted or read, and an unneeded body is not read: an answer
 without it ends the connection. Nothing of a request's body is ever logged, nor of its query, so an unexpected
 error is logged by its type and place alone.
 """
@@ -30,7 +30,7 @@ _OPEN = ("/health",)
 
 
 class Guard:
-    """The application around all others: it lets nobody in without a key, and answers every error."""
+    """The application around all others: it requires a key, and answers every error."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], metrics: Metrics) -> None:
         """`keys` are accepted as bearer tokens; without any, everybody is. `metrics` counts the answers."""

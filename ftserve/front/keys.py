@@ -14,7 +14,7 @@ SHORTEST_KEY = 16
 
 
 def read(file: Path | None, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
-    """Return the API keys of a file, one a line, and of the environment; ConfigError for a weak one."""
+    """Return the API keys of a file, one per line, and of the environment; ConfigError for a weak one."""
     keys = [environment[KEY_VARIABLE]] if environment.get(KEY_VARIABLE) else []
     where = KEY_VARIABLE
     if file is not None:

@@ -25,7 +25,7 @@ class Pace:
         self._seconds = before + (seconds - before) * _WEIGHT
 
     def retry_seconds(self) -> int:
-        """Return the whole seconds, at least 1, after which who is waiting now has probably been answered."""
+        """Return the whole seconds, at least 1, after which the waiting requests are probably answered."""
         if self._seconds is None:
             return AWAY_SECONDS
         return min(max(math.ceil(self._seconds), 1), LONGEST_SECONDS)

@@ -1,11 +1,12 @@
 """Log-probabilities of tokens of a prompt or of an answer: how a model rates each after those before it.
 
-The backend returns none of a prompt's log-probabilities (FasterTransformer's GPT alone has their sum, ParallelGpt.cc:402,
-for an input that upstream's config.pbtxt lack), and of an answer's only a sum among all tokens
-(FT v5.3 sampling_topk_kernels.cu:293-300; `output_log_probs` are among those that may be drawn, so 0 for the
-best one). So each token is asked for: one token after all before it, the best one, with its log-probability.
-A token that is not the best is asked for again, where all others are banned. Its odds against the best one
-follow from the probability of that; a temperature keeps rare tokens from vanishing in it.
+The backend returns none of a prompt's log-probabilities (FasterTransformer's GPT alone has their sum,
+ParallelGpt.cc:402, for an input that upstream's config.pbtxt lack), and of an answer's only a sum among all
+tokens (FT v5.3 sampling_topk_kernels.cu:293-300; `output_log_probs` are among those that may be drawn, so 0
+for the best one). So each token is asked for: one token after all before it, the best one, with its
+log-probability. A token that is not the best is asked for again, where all others are banned. Its odds
+against the best one follow from the probability of that; a temperature keeps rare tokens from vanishing in
+it.
 """
 
 from __future__ import annotations

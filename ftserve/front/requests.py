@@ -169,7 +169,7 @@ class Generation(Body):
 
     @property
     def sampling(self) -> Sampling:
-        """How tokens are chosen: OpenAI's defaults where nothing is said."""
+        """How tokens are chosen: OpenAI's defaults for what is not given."""
         names = Sampling.__dataclass_fields__
         options = {name: value for name in names if (value := getattr(self, name)) is not None}
         return Sampling(**options)
@@ -215,7 +215,7 @@ class Completion(Generation):
     @model_validator(mode="before")
     @classmethod
     def _of_old_clients(cls, body: Any) -> Any:
-        """Leave out `logprobs` of who names no model: editors' plugins ask for them, and use none."""
+        """Ignore `logprobs` of clients that name no model: editors' plugins send it without need."""
         if isinstance(body, dict) and body.get("model") is None:
             return {name: value for name, value in body.items() if name != "logprobs"}
         return body
@@ -386,7 +386,7 @@ class Chat(Generation):
 
     @property
     def longest(self) -> int | None:
-        """The most tokens of an answer, by its newer or older name."""
+        """The maximum tokens of an answer, by its newer or older name."""
         return self.max_completion_tokens or self.max_tokens
 
 

@@ -14,7 +14,7 @@ _SEED_BITS = {"INT32": 31, "UINT64": 63}
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen, in OpenAI's words; `top_k` and `repetition_penalty` are ours by name.
+    """How tokens are chosen, in OpenAI's words; `top_k` and `repetition_penalty` are not OpenAI's.
 
     `temperature` 0, `top_p` 0 and `top_k` 1 each mean the best token. `top_k` 0: all tokens.
     """

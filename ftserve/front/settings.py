@@ -23,7 +23,7 @@ class Settings:
     `triton` is `host:port` of the gRPC endpoint, `triton_model` its model of token ids, `name` what clients
     call it. `folder` has the tokenizer, and a chat template if `has_template`. `context` is the most tokens
     of prompt and answer, None where only the server knows it. `seconds` is how long an answer may take.
-    `keys` are bearer tokens; none: everybody may ask. `origins` are those of web pages that may ask.
+    `keys` are bearer tokens; none: no authentication. `origins` are those of web pages that may call it.
     `special` are the texts of special tokens by their roles, as in tokenizer_config.json. `cancels`: the
     calls of clients that leave are cancelled; None: as the server's version allows.
     """

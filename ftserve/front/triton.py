@@ -1,7 +1,7 @@
 """The Triton server behind the service: what its model is, and answers to requests, over gRPC.
 
-When nobody waits for an answer any more, its call is cancelled where the server survives that (calls.py): it
-drops what is still in a queue, and tells the backend about the rest.
+When no client waits for an answer any longer, its call is cancelled where the server survives that
+(calls.py): it drops what is still in a queue, and notifies the backend about the rest.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Server:
     async def answer(self, ask: Ask) -> AsyncGenerator[NewTokens, None]:
         """Ask for an answer; leave the context when no more of it is wanted.
 
-        It is told by what is given: new tokens whenever there are some, all at once if the model cannot
+        It is given what follows: new tokens whenever there are some, all at once if the model cannot
         stream, and None at the end. Failure as the server's.
         """
         model = await self.facts()
@@ -120,7 +120,7 @@ class Server:
         return last
 
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
-        """Return the vectors [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
+        """Return the embeddings [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
         async with self._started(request, streams=False) as call:
             outputs = await call.next()
@@ -184,7 +184,7 @@ def _message(model: str, arrays: Mapping[str, Array]) -> Any:
 
 @contextlib.contextmanager
 def _failures() -> Iterator[None]:
-    """Turn gRPC's errors into ours."""
+    """Turn gRPC's errors into errors of this package."""
     try:
         yield
     except grpc.RpcError as failed:

@@ -91,7 +91,7 @@ class Tokenizer:
         )
 
     def least(self, text: str) -> int:
-        """Return how many tokens a text has at least, by its length alone."""
+        """Return the minimum number of tokens of a text, by its length alone."""
         return len(text) // self._longest if self._longest else 0
 
     def encoded(self, text: str, *, special: bool) -> array[int]:
@@ -131,7 +131,7 @@ def _limit(size: int, seconds: int) -> None:
 
 
 def _limit_time(seconds: int) -> None:
-    """Let this process take so many seconds of a processor more, also where nobody is left to end it."""
+    """Let this process take so many seconds of a processor more, also where no parent is left to end it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
     most = int(used.ru_utime + used.ru_stime) + seconds + 1

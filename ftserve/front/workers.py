@@ -145,7 +145,7 @@ class Workers:
                 return
 
     def _go_on(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Run something that does not end when nobody waits for it any more."""
+        """Run a task that does not end when its client leaves."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)

@@ -1,4 +1,4 @@
-"""A container of a deployment with no more rights than it needs, started or as a line of `docker run`.
+"""A container of a deployment with no more rights than it needs, started or as a `docker run` command.
 
 Its root file system and its mounts are read-only, it has no capabilities, and its processes are counted.
 """

@@ -25,7 +25,7 @@ _URI = re.compile(r"[a-z0-9]+://[^\s\"']+")
 
 @dataclass(frozen=True)
 class Service:
-    """What KServe shall run, as a `Target`: where the models are, and how many pods there may be."""
+    """What KServe is to run, as a `Target`: where the models are, and how many pods there may be."""
 
     storage: str
     least: int = 1

@@ -307,7 +307,7 @@ def _ready() -> dict[str, Any]:
 
 
 def _alive(deployment: Deployment) -> dict[str, Any]:
-    """Return what restarts a pod: only one in which a request may take forever is not asked for a token."""
+    """Return what restarts a pod: only one in which a request may take forever is not probed for a token."""
     seconds = health.alive_seconds(deployment)
     if seconds is None:
         probe = {"httpGet": {"path": triton.LIVE, "port": "http"}, "timeoutSeconds": health.SPARE_SECONDS}

@@ -33,7 +33,7 @@ def name(deployment: str) -> str:
 
 
 def secret(deployment: str, labels: Mapping[str, str], key: str) -> dict[str, Any]:
-    """Return the Secret with the key that the nodes of a group share, and nobody else in the cluster."""
+    """Return the Secret with the key that only the nodes of a group share."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -58,7 +58,7 @@ def leader(container: Mapping[str, Any], folder: str) -> dict[str, Any]:
 
 
 def worker(container: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return the container that the leader starts; it answers nobody, so nothing can probe it."""
+    """Return the container that the leader starts; it serves no clients, so nothing can probe it."""
     kept = {key: value for key, value in container.items() if key != "ports" and not key.endswith("Probe")}
     leads = ["$(LWS_LEADER_ADDRESS)", str(several_nodes.PORT), "$(LWS_WORKER_INDEX)"]
     return {**kept, "args": ["python3", f"{folder}/{several_nodes.SCRIPT_NAME}", "follow", *leads]}

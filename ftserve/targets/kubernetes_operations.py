@@ -21,7 +21,7 @@ _CALM_SECONDS = 600
 def autoscaler(
     name: str, labels: dict[str, str], scaled: Mapping[str, Any], replicas: tuple[int, int], pending: int
 ) -> dict[str, Any]:
-    """Return the HorizontalPodAutoscaler of a `scaled` document, between the least and the most `replicas`.
+    """Return the HorizontalPodAutoscaler of a `scaled` document, between minimum and maximum `replicas`.
 
     `pending` is the number of waiting requests for each pod that it aims at.
     """
@@ -65,7 +65,7 @@ def disruption_budget(name: str, labels: dict[str, str]) -> dict[str, Any]:
 def network_policy(
     name: str, labels: dict[str, str], answering: Sequence[str], metrics: str, monitoring: str | None
 ) -> dict[str, Any]:
-    """Return the NetworkPolicy of pods that answer their own namespace, and ask nobody.
+    """Return the NetworkPolicy of pods that accept connections from their own namespace, and open none.
 
     `answering` and `metrics` name ports. The metrics are for the namespace `monitoring`, without one for
     their own.

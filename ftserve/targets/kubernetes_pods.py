@@ -1,4 +1,4 @@
-"""What a cluster wants of pods: who they are, where they run, what pulls their images, further labels."""
+"""What a cluster needs to know of pods: account, place, pull secrets, further labels."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _name(row: Row) -> str:
 
 
 def _mean(parts: Iterable[Iterable[Row]], count: int) -> dict[str, float]:
-    """Return the nanoseconds a step by name, most first."""
+    """Return the nanoseconds per step by name, largest first."""
     total: Counter[str] = Counter()
     for row in itertools.chain.from_iterable(parts):
         total[_name(row)] += row.end - row.start

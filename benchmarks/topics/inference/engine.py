@@ -1,4 +1,4 @@
-"""Another engine in a process of its own: it answers requests from standard input, a line of JSON each.
+"""Another engine in a process of its own: it answers requests from standard input, one line of JSON each.
 
 python -m benchmarks.topics.inference.engine vLLM CHECKPOINT <<<'{"prompts": [[5, 6, 7]], "length": 8}'
 
@@ -23,7 +23,7 @@ Rows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Sizes:
-    """The most that is asked for: tokens of a prompt with its answer, and rows of a batch."""
+    """The limits of all requests: tokens of a prompt with its answer, and rows of a batch."""
 
     tokens: int
     rows: int
@@ -144,7 +144,7 @@ class Ctranslate2:
         return [list(answer.sequences_ids[0]) for answer in results]
 
     def batch(self, prompts: Rows, lengths: Sequence[int], report: Callable[[int, int], None]) -> None:
-        """Continue each prompt by its own number of tokens, and tell row and token as soon as there is one.
+        """Continue each prompt by its own number of tokens, and emit row and token as soon as there is one.
 
         A row that has all its tokens leaves the batch (`callback`).
         """

@@ -127,7 +127,7 @@ def _measured(job: Job, model: Any, until: float | None) -> Found:
 
 
 def _transformers(job: Job, model: Any) -> Iterator[Side]:
-    """Yield transformers in each way that is wanted."""
+    """Yield transformers in each requested way."""
     if PLAIN in job.ways:
         yield Transformers(PLAIN, model)
     if COMPILED in job.ways:

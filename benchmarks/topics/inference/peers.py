@@ -1,4 +1,4 @@
-"""Other engines beside ours, each in a process of its own: start, answers, end."""
+"""Other engines, each in a process of its own: start, answers, end."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Side(Protocol):
 
     @property
     def prompt(self) -> int | None:
-        """Return the only length of prompts that it is asked with; None: any."""
+        """Return the only length of prompts that it gets; None: any."""
         ...
 
     def answer(self, prompts: Prompts, length: int) -> list[list[int]]:

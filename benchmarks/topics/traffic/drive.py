@@ -32,7 +32,7 @@ class Outcome:
     """What became of a request: seconds after the load's begin at which it was sent and answered.
 
     In an open loop `sent` is when it arrived, also where its client was late. `first` is when its first token
-    came, None where nobody knows. `failure` is empty unless there is no answer.
+    came, None where it is unknown. `failure` is empty unless there is no answer.
     """
 
     number: int

@@ -20,7 +20,7 @@ _DIGITS = 4
 
 @dataclass(frozen=True)
 class Plan:
-    """What each contender is asked: the loads, with prompts of tokens smaller than `below`.
+    """What each contender gets: the loads, with prompts of tokens smaller than `below`.
 
     `check` answers of each load are compared with those of the same requests alone. `longest` cuts prompts
     and answers, for tiny models; None: as drawn.
@@ -38,7 +38,7 @@ class Plan:
 
     @property
     def clients(self) -> int:
-        """Return the most clients of a load; 0 where there is an open one, whose clients nobody knows."""
+        """Return the maximum clients of a load; 0 where there is an open one, whose clients are unknown."""
         counts = [load.clients for load in self.loads]
         return max(counts) if all(counts) else 0
 
@@ -63,7 +63,7 @@ class Plan:
 class Seen:
     """What a side did with a load: seconds of each request after the load's begin, and answers compared.
 
-    `first` is empty where nobody knows when the first token came. `failures` are by the request's number.
+    `first` is empty where the time of the first token is unknown. `failures` are by the request's number.
     """
 
     sent: Sequence[float]

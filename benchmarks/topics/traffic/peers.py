@@ -1,4 +1,4 @@
-"""Other engines as servers beside ours: vLLM's own of OpenAI's protocol, and a batcher before CTranslate2."""
+"""Other engines as servers: vLLM's own of OpenAI's protocol, and a batcher before CTranslate2."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Setting:
 def _vllm(checkpoint: Path, setting: Setting, port: int) -> list[str]:
     """Return the command of vLLM's server: its defaults, without prefix caching, since no prompts are alike.
 
-    It is told the most clients, so that it captures graphs for no larger batches.
+    Its limit is the number of clients, so that it captures graphs for no larger batches.
     """
     rows = [f"--max-num-seqs={setting.clients}"] if setting.clients else []
     return [

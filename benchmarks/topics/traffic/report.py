@@ -38,7 +38,7 @@ def latencies(seen: Data, of: Data, band: int | None = None) -> list[float]:
 
 
 def first_tokens(seen: Data, of: Data) -> list[float]:
-    """Return the seconds to each first token; none where nobody knows them."""
+    """Return the seconds to each first token; none where they are unknown."""
     return _seconds(seen, of, seen["first"], None) if seen["first"] else []
 
 
@@ -147,7 +147,7 @@ def _seconds(seen: Data, of: Data, ends: Sequence[float], band: int | None) -> l
 
 
 def _sides(of: Data) -> list[str]:
-    """Return the names of the variants and engines that were measured, ours first."""
+    """Return the names of the variants and engines that were measured, Triton's first."""
     return list(dict.fromkeys([of["ours"], *(session["variant"] for session in of["sessions"])]))
 
 

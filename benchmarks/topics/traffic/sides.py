@@ -46,7 +46,7 @@ class Connection(Protocol):
 
 
 class Side(Protocol):
-    """What is asked. `streamed`: each token comes on its own, so that the time of the first is known."""
+    """A request. `streamed`: each token comes on its own, so that the time of the first is known."""
 
     @property
     def streamed(self) -> bool:

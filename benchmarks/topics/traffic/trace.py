@@ -25,7 +25,7 @@ BANDS = (SHORT, 128, MAX)
 class Request:
     """A request: tokens of its prompt and of its answer, and when it arrives, in seconds after the first.
 
-    `number` is its place in the trace. In a closed loop nobody waits for `at`, which is 0.
+    `number` is its place in the trace. In a closed loop `at` is 0 and ignored.
     """
 
     number: int

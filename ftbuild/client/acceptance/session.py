@@ -62,7 +62,7 @@ class Session:
             yield self.timed(test, client, model, request)
 
     def expect_equal(self, test: str, answers: Mapping[Protocol, Arrays], names: Sequence[str]) -> None:
-        """Expect the same answer over both protocols, where both were asked."""
+        """Expect the same answer over both protocols, where both were tested."""
         if len(answers) == 2:
             wrong = difference(answers["http"], answers["grpc"], names)
             self.report.expect(test, "HTTP and gRPC equal", wrong)

@@ -51,7 +51,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Side:
-    """One server at the place where the answers part: how it rates its own token, and the other server's.
+    """One server at the place where the answers diverge: how it rates its own token, and the other server's.
 
     Natural logarithms; None where they are unknown. `bound`: the other's token is not among the best that the
     server tells, so that the number is an upper limit.
@@ -63,7 +63,7 @@ class Side:
 
     @property
     def gap(self) -> float | None:
-        """By how much it prefers its own token, at least; None where that is unknown."""
+        """The lower bound of how much it prefers its own token; None where that is unknown."""
         return None if self.own is None or self.other is None else self.own - self.other
 
 
@@ -76,7 +76,7 @@ class Parting:
     new: Side = Side()
 
     def outcome(self, tie: float) -> Outcome:
-        """Return TIE if no server prefers its own token by more than `tie`, as far as they tell.
+        """Return TIE if no server prefers its own token by more than `tie`, as far as is known.
 
         A gap that is known to be at least so large may be larger, and is none.
         """
@@ -86,9 +86,9 @@ class Parting:
 
 
 def parted_after(old: Answer, new: Answer) -> int | None:
-    """Return the number of tokens after which two answers part, None if they are equal.
+    """Return the number of tokens after which two answers diverge, None if they are equal.
 
-    An answer that the model ended is another one than an answer that goes on, or was cut off there.
+    An answer that the model ended differs from one that goes on, or was cut off there.
     """
     for step, (first, other) in enumerate(zip_longest(old.tokens, new.tokens)):
         if first != other:

@@ -1,4 +1,4 @@
-"""Files of prompts: a text a line, or JSON Lines of texts and of token ids."""
+"""Files of prompts: one text per line, or JSON Lines of texts and of token ids."""
 
 from __future__ import annotations
 

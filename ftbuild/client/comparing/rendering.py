@@ -41,7 +41,7 @@ class Section:
 
 
 def render(report: ComparisonReport, kind: Kind, text: Text | None) -> str:
-    """Return the report; `text` makes text of token ids, which are shown as numbers without it."""
+    """Return the report; `text` decodes token ids, which are shown as numbers without it."""
     sections = _sections(report, _SHOWN_ROWS[kind], text)
     if kind == "html":
         return _template().render(headline=headline(report), sections=sections) + "\n"

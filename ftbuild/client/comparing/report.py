@@ -34,7 +34,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Broken:
-    """The server that answered no more, the prompt at which, and how it showed."""
+    """The server that stopped answering, the number of the prompt, and the symptom."""
 
     server: str
     number: int

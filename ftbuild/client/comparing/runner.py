@@ -1,4 +1,4 @@
-"""The comparison as a whole: both servers asked in turn, and the places where their answers part."""
+"""The comparison as a whole: both servers asked in turn, and the places where their answers diverge."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Server(Protocol):
         """Return up to `length` tokens; raise Refused, or Unanswered when there is no server any more."""
 
     def choices(self, prompt: Prompt, answer: Answer, step: int) -> Choices:
-        """Return the best tokens at a place of its answer, as far as it tells; Unanswered as above."""
+        """Return the best tokens at a place of its answer, as far as it returns them; Unanswered as above."""
 
     def close(self) -> None:
         """End the connection."""
@@ -72,10 +72,10 @@ def connected(
 
 
 def connect(address: Address, models: ModelsConfig, tokenizer: Tokenizer | None) -> Server:
-    """Return the server at an address, which has been asked what it serves.
+    """Return the server at an address, after querying what it serves.
 
-    Raises ConfigError for what is no address, and for a model that does not generate; Refused when the server
-    does not say.
+    Raises ConfigError for what is not an address, and for a model that does not generate; Refused when the
+    server does not say.
     """
     if _OPENAI.fullmatch(address.url):
         return OpenAIServer(address.url, address.model, address.key, tokenizer, address.seconds)

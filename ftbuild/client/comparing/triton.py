@@ -76,8 +76,8 @@ class TritonServer:
 
         They are the first tokens of a beam search: those of sampling are among the tokens that may be drawn,
         which is 0 for the best (FT v5.3 sampling_topk_kernels.cu:293-300). Where that is refused, and for
-        encoders with decoders, which take no beginning of an answer, the sums of two greedy answers tell
-        about the server's own token.
+        encoders with decoders, which cannot continue the beginning of an answer, the sums of two greedy
+        answers tell about the server's own token.
         """
         best_tokens: Choices = {}
         if self._tensors.repeats_prompt and self._schema.takes("beam_width"):
@@ -103,7 +103,7 @@ class TritonServer:
 
     @staticmethod
     def _unless_refused(ask: Callable[[], Choices]) -> Choices:
-        """Return what the server tells, nothing where it refuses to; Unanswered when it is away."""
+        """Return what the server answers, nothing where it refuses; Unanswered when it is away."""
         try:
             return ask()
         except Unanswered:
@@ -112,7 +112,7 @@ class TritonServer:
             return {}
 
     def _sum(self, prompt: Tokens, length: int) -> float | None:
-        """Return the sum of the log-probabilities of a greedy answer, None if it is not told."""
+        """Return the sum of the log-probabilities of a greedy answer, None if it is not returned."""
         if length == 0:
             return 0.0
         sums = self._ask(prompt, length).get(tensors.LOG_PROB)

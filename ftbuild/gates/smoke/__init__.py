@@ -1,1 +1,1 @@
-"""The gate with a GPU: tiny models of every family, converted, served and asked."""
+"""The gate with a GPU: tiny models of every family, converted, served and queried."""

@@ -1,4 +1,4 @@
-"""A tiny model that answers with vectors, on a running server, asked and compared with its reference."""
+"""A tiny embedding model on a running server, queried and compared with its reference."""
 
 from __future__ import annotations
 

@@ -236,7 +236,7 @@ def _side_by_side(servers: int) -> str:
 
 
 def _why_alone(job: Job) -> str:
-    """Return what to say where tests of the memory can have no server beside theirs."""
+    """Return a note for the case that memory tests must run without other servers."""
     if job.style is None or job.tells_processes:
         return ""
     return "; tests of the memory come last and alone, as the driver does not tell that of each process"
@@ -261,5 +261,5 @@ def _suite(folder: Path, report: Reporter, servers: int = 1) -> None:
 
 
 def _is_news(line: str) -> bool:
-    """Return whether a line of pytest says more than that a test begins or has passed: the log has those."""
+    """Return whether to show a line of pytest: not those about a test that begins or has passed."""
     return bool(line.strip()) and not _OF_EACH_TEST.match(line)

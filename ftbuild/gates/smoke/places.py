@@ -32,7 +32,7 @@ def held(folder: Path, devices: Sequence[int], *, alone: bool) -> Iterator[None]
     """Have a place on each of these GPUs, beside others or `alone`; wait until there is one.
 
     The places are locks of the kernel's (flock) on files in `folder`, shared or exclusive, so that no killed
-    process keeps one. All take them in the same order, so that nobody waits for ever.
+    process keeps one. All take them in the same order, so that no process waits for ever.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:

@@ -374,7 +374,7 @@ MIN_VECTOR_EFFECT = 1e-3
 
 
 def make(name: str, seed: int) -> transformers.PreTrainedModel:
-    """Return a model with random weights, biases and norms among them unless transformers' own are wanted."""
+    """Return a model with random weights, norms included unless `initialised` keeps transformers'."""
     config, model, factors, _, arguments = MODELS[name]
     torch.manual_seed(seed)
     made = getattr(transformers, model)(getattr(transformers, config)(**arguments)).eval()
@@ -504,7 +504,7 @@ def all_answers(
 
 
 def vectors(model: transformers.PreTrainedModel, cases: dict[str, Any]) -> dict[str, list[list[float]]]:
-    """Return a vector for each prompt of the cases of one beam."""
+    """Return an embedding for each prompt of the cases of one beam."""
     by_case = {}
     for name, case in cases.items():
         if case["beams"] == 1:

@@ -1,4 +1,4 @@
-"""A tiny model of one family on a running server, asked and compared with its reference."""
+"""A tiny model of one family on a running server, queried and compared with its reference."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Connected:
         """Return the bytes in use on the first of its GPUs; 0 without one, or if unknown.
 
         Those of the server alone where the driver tells them, else of all processes there. Raises SmokeError
-        where the driver told them before, and does not any more.
+        where the driver told them before, but no longer does.
         """
         if not self.on_gpu:
             return 0

@@ -37,7 +37,7 @@ RUNNER = Path(__file__).with_name("runner.py")
 
 @dataclass(frozen=True)
 class Recipe:
-    """The image's inputs besides the cell's own; 22.03 tests without googletest."""
+    """The image's inputs in addition to the cell's; 22.03 tests without googletest."""
 
     tree: cmake.Tree
     googletest: PlannedSource | None

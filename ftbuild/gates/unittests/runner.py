@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
 def run(program: Path) -> list[dict[str, Any]]:
     """Return its suites: program, suite, number passed, failures (test, said), names skipped, seconds.
 
-    Each suite of googletest gets a process of its own: what crashes takes no other with it.
+    Each suite of googletest gets a process of its own: a crash ends no other suite.
     """
     if program.name != GOOGLETEST:
         return [suite(program, program.name)]

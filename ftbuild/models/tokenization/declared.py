@@ -80,8 +80,8 @@ class Token:
 class Declared:
     """What a folder's files say of its tokenizer.
 
-    `kind` is the class that transformers would take, without `Fast`, None when no file tells. `added` are the
-    tokens beside the vocabulary, by the ids that the files give them. `special` are the special tokens by
+    `kind` is the class that transformers would take, without `Fast`, None when no file says it. `added` are
+    the tokens beside the vocabulary, by the ids that the files give them. `special` are the special tokens by
     attribute, `more` those without one, `sources` the file that names an attribute, where it is no default.
     """
 

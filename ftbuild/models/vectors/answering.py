@@ -55,6 +55,6 @@ class Answering:
 
 
 def _refused(message: str) -> Any:
-    """Return the error that tells a client of its own mistake, where the server has one for that."""
+    """Return the error for a client's mistake, where the server has one for that."""
     code = getattr(pb_utils.TritonError, "INVALID_ARG", None)
     return pb_utils.TritonError(message) if code is None else pb_utils.TritonError(message, code)

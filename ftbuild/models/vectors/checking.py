@@ -1,6 +1,6 @@
 """Triton model `checking`: token ids as they are, if the encoder behind it can take them.
 
-Parameters in config.pbtxt: `vocabulary`, the number of known tokens, and `longest`, the most of a text.
+Parameters in config.pbtxt: `vocabulary`, the number of known tokens, and `longest`, the maximum of a text.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the benchmark wants to know of a model, whatever its family."""
+"""What the benchmark needs to know of a model of any family."""
 
 from __future__ import annotations
 

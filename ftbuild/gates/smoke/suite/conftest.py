@@ -148,7 +148,7 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 
 class Teller:
-    """Tells now and then how far the run is: a plugin of the process that pytest was started as."""
+    """Reports progress now and then: a plugin of pytest's main process."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.start = config, time.monotonic()

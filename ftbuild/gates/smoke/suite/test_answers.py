@@ -70,7 +70,7 @@ def test_log_probabilities_equal_the_references(served: Served) -> None:
 
 @pytest.mark.variants(dtypes=(INT8,))
 def test_int8_weights_show_in_the_log_probabilities(served: Served) -> None:
-    """Tell them from fp16 weights, which give mostly the same tokens."""
+    """Distinguish them from fp16 weights, which give mostly the same tokens."""
     needs(served, "is_return_log_probs")
     errors = []
     for prompt, row in zip(prompts("eight"), served.expected.cases["eight"], strict=True):

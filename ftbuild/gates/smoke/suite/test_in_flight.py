@@ -111,7 +111,7 @@ def settings(chance: random.Random, served: Served) -> Iterator[tuple[dict[str, 
 
 
 def questions(served: Served) -> Iterator[Question]:
-    """Yield what is asked, the same for each run."""
+    """Yield the questions, the same for each run."""
     chance = random.Random(str(served.variant))
     for _ in range(QUESTIONS_ON_GPU if served.on_gpu else QUESTIONS_ON_CPU):
         numbers = chance.sample(range(len(prompts("eight"))), chance.choice(ROWS))
@@ -179,7 +179,7 @@ def run(served: Served, answers: Sequence[tuple[Question, Outputs]], first_seed:
 
 
 def asked_alone(served: Served) -> list[tuple[Question, Outputs]]:
-    """Return the questions with their answers, asked one after the other."""
+    """Return the questions with their answers, one after the other."""
     return [(question, question.ask(served, served.clients["grpc"])) for question in questions(served)]
 
 

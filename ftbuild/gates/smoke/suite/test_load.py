@@ -117,7 +117,7 @@ class Load:
 
 
 def run_load(served: Served, alone: Mapping[int, Outputs], seeds: Sequence[int], seconds: float = 0) -> Load:
-    """Let a client for each seed ask, for `seconds` at least; return what came of it."""
+    """Run a client for each seed, for at least `seconds`; return what they measured."""
     load, start = Load(), time.monotonic()
     with ThreadPoolExecutor(len(seeds)) as pool:
         clients = [pool.submit(_one_client, served, seed, alone, load, start, seconds) for seed in seeds]

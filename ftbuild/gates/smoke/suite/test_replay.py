@@ -43,7 +43,7 @@ def test_replayed_steps_are_those_launched_one_by_one(served: Served, task: Job)
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked: its name, prompts, number of tokens, options."""
+    """A question: its name, prompts, number of tokens, options."""
 
     what: str
     prompts: list[Tokens]
@@ -59,7 +59,7 @@ def answer(served: Served, question: Question) -> tuple[list[list[int]], bytes]:
 
 
 def questions(served: Served) -> Iterator[Question]:
-    """Yield what is asked: greedily, of one prompt and of eight, by a seed, and by beams."""
+    """Yield the questions: greedy with one prompt and with eight, sampled by a seed, and with beams."""
     scored = {"is_return_log_probs": True} if served.dialect.takes("is_return_log_probs") else {}
     eight = prompts("eight")
     most = min(LONGEST, (served.expected.max_length or 2 * LONGEST) - max(map(len, eight)))

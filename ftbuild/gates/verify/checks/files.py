@@ -1,4 +1,4 @@
-"""Checks of the files that are ours: what the image adds to a base from a registry, else all of it."""
+"""Checks of the added files: what the image adds to a base from a registry, else all of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PASSWORD = re.compile(r"://[^/@\s:]+:[^/@\s]+@")
 
 
 def leftovers(images: Images, product: str) -> Iterator[Verdict]:
-    """Require nothing of the build, no build tool and no credential in what is ours."""
+    """Require no build files, no build tool and no credential among the added files."""
     image, base = _with_base(images, product)
     brought = filesystem.brought_by_base(base)
     passwords = [
@@ -31,13 +31,13 @@ def leftovers(images: Images, product: str) -> Iterator[Verdict]:
 
 
 def owners(images: Images, product: str) -> Iterator[Verdict]:
-    """Require an owner and a group with a name for every file of ours."""
+    """Require an owner and a group with a name for every added file."""
     problems = filesystem.unknown_owners(*_with_base(images, product))
     yield judge(problems, "all have a name", f"COPY with --chown, or make the user; {REPORT_BUG}")
 
 
 def rights(images: Images, product: str) -> Iterator[Verdict]:
-    """Require no setuid, setgid or capabilities of a program of ours, and no file that all may write."""
+    """Require no setuid, setgid or capabilities of an added program, and no world-writable file."""
     both = _with_base(images, product)
     known = filesystem.DEBIAN_SETUID if images.plan.base.local else {}
     problems = [
