@@ -65,7 +65,7 @@ def command(server: str | None, nodes: int = 1) -> tuple[str, ...]:
     """Return the command line of a server of this version (None: unknown), a process on each of the nodes.
 
     Where the server can, what `CLOSED` names answers only to a header whose name and value are random and
-    known to nobody. A shell makes them at each start; in backquotes, since Kubernetes takes `$(...)` for a
+    secret. A shell makes them at each start; in backquotes, since Kubernetes takes `$(...)` for a
     variable of its own. Arguments that a platform appends go to the server all the same. What a killed server
     left of its session is removed first.
     """

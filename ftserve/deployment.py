@@ -26,7 +26,7 @@ from ftserve.front_options import Front, FrontOptions
 from ftserve.image_choice import Image
 from ftserve.requirements import REQUEST_SECONDS, Needs, Weights
 
-# The servers authenticate nobody (docs/security.md).
+# The servers have no authentication (docs/security.md).
 # No machine of these servers has more; a list of indices is no reason to run out of memory.
 MAX_GPUS = 1024
 NAME = "triton-ft"
@@ -67,7 +67,7 @@ class Ports:
         except ValueError:
             raise ConfigError(
                 f"--listen {self.listen[:80]!r} is not an IP address",
-                hint=f"{LOOPBACK} for this machine alone, 0.0.0.0 for everybody who reaches it",
+                hint=f"{LOOPBACK} for this machine alone, 0.0.0.0 for everyone who can reach it",
             ) from None
         ports = [port for _, port, _ in self.published()]
         for port in ports:
@@ -143,7 +143,7 @@ class Deployment:
     `request_seconds` is how long one request may take, None: without limit. `access` is how containers get
     GPUs (gpu.STYLES). There is no CUDA_VISIBLE_DEVICES in `environment`: a container gets its GPUs and counts
     them from 0; the renderer sets it where there is no such isolation (Apptainer). `front` is the OpenAI
-    front beside the server, if there is one. `warnings` are for the user who starts it.
+    front beside the server, if there is one. `warnings` are for the user.
     """
 
     name: str

@@ -70,7 +70,7 @@ class Front:
             f"--triton={host}:{triton.GRPC_PORT}",
             f"--tokenizer={INSIDE}",
             f"--name={self.model}",
-            # In the container: the platform decides who reaches it.
+            # In the container: the platform decides about access.
             "--listen=0.0.0.0",
             f"--port={PORT}",
         ]

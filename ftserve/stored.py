@@ -21,7 +21,7 @@ REGISTRY = "oci"
 FOLDER = "models"
 # rclone takes a remote from variables of this name (its docs, "Environment Variables").
 _REMOTE = "models"
-# What rclone and the clouds' libraries read; the values come from the Secret, or from who starts Compose.
+# What rclone and the clouds' libraries read; the values come from the Secret, or from Compose's shell.
 CREDENTIALS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_SECRET_ACCESS_KEY",

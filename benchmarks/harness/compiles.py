@@ -143,7 +143,7 @@ class Machine:
         dockerfile.write_text(recipe + _FIGURES.format(copies))
         for path, text in (edited or {}).items():
             self._edited[path] = self._edited.get(path, "") + text
-        for path, text in self._edited.items():  # an edited folder has just been staged anew
+        for path, text in self._edited.items():  # an edited folder has just been staged again
             with (folder / "sources" / path).open("a") as file:
                 file.write(text)
         lines = "".join(f"{name}={value}\n" for name, value in (settings or {}).items())

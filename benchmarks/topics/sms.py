@@ -22,7 +22,7 @@ from ftbuild.plan import Plan
 
 NAME = "sms"
 WHAT = "CPU seconds of compilers"
-# Of what ccache had a part of, whose cost nothing tells.
+# Of what ccache had a part of, whose cost is unknown.
 AT_LEAST = ", at least"
 # FasterTransformer's part of the backend's build tree (FetchContent).
 FT_IN_BACKEND = "_deps/repo-ft-build/"

@@ -49,7 +49,7 @@ def output(*arguments: str) -> str:
 
 
 def renewed(text: str, name: str, part: str) -> str:
-    """Return a page's text with one part made anew; ValueError where the page lacks its marks."""
+    """Return a page's text with one part renewed; ValueError where the page lacks its marks."""
     marks = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
     if not marks.search(text):
         raise ValueError(f"no place for {name}")

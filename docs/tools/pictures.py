@@ -3,7 +3,7 @@
     python -m docs.tools.pictures [NAME...]
 
 Terminals show the real output of the commands in this checkout. `build`, `verify` and `serve` need Docker
-Engine, and the images of `invoke demo` (`build` makes them anew). `nightly` is rendered by the program itself
+Engine, and the images of `invoke demo` (`build` renews them). `nightly` is rendered by the program itself
 from a nightly run of testing/recorded_runs.py, without the texts that test its escaping; it needs Chromium
 and the extra `test`.
 """

@@ -44,7 +44,7 @@ GROUPS = {
 
 @dataclass(frozen=True)
 class Record:
-    """One fact. `images` are input keys by cell, `UNKNOWN` where nobody wrote them down.
+    """One fact. `images` are input keys by cell, `UNKNOWN` where they were not recorded.
 
     `commit` is that of the checkout, or the one with which the fact was written down. `counts` are numbers of
     tests that passed, failed or were skipped.

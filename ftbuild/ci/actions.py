@@ -28,7 +28,7 @@ REASONS = {
     "packages: read": "pull staged images from ghcr.io",
     "id-token: write": "sign with a token of this job",
 }
-# Whoever may write to the repository may start a workflow on a branch of their own. Scheduled runs are always
+# Anyone with write access may start a workflow on a branch of their own. Scheduled runs are always
 # the default branch's, and their event does not name it.
 DEFAULT_BRANCH = (
     "github.event_name == 'schedule'"

@@ -1,6 +1,6 @@
 """GitHub Actions: workflows for the tests, for nightly runs, and for one cell of a nightly run.
 
-A matrix job waits for all legs of the job before it, so one broken cell would hold up all others. Hence the
+A matrix job waits for all legs of the job before it, so one broken cell would hold up all others. So the
 chain build, smoke, publish is a workflow of its own, which the nightly workflow calls once per cell.
 """
 

@@ -1,7 +1,7 @@
 """GitLab CI: `.gitlab-ci.yml` with three jobs for each cell, written out.
 
 Legs of a `parallel:matrix` cannot need each other one by one in the versions of GitLab in use, so one broken
-cell would hold up all others. Hence every cell has jobs of its own, and a changed matrix makes the file
+cell would hold up all others. So every cell has jobs of its own, and a changed matrix makes the file
 stale, which `invoke dev.ci --check` reports.
 """
 
@@ -19,7 +19,7 @@ Data = dict[str, Any]
 PATH = ".gitlab-ci.yml"
 PATHS = (PATH,)
 IMAGE = "debian:bookworm-slim"
-# Whoever may push may run any command as root on the runner of the tests, which therefore is not the one that
+# Anyone who may push can run any command as root on the runner of the tests, so it is not the one that
 # builds and publishes: the compiler cache and the layers of its engine go into images.
 TEST = ("privileged", "test")
 CPU = ("privileged", "nightly")
@@ -164,7 +164,7 @@ def _signing(options: Options) -> Data:
 
 
 def _signer() -> dict[str, str]:
-    """Return who signs what is published, and whose signatures count."""
+    """Return the options that sign what is published, and those that name trusted signers."""
     return {
         "FTBUILD_SIGN_IDENTITY": f"$CI_PROJECT_URL//{PATH}@refs/heads/$CI_COMMIT_BRANCH",
         "FTBUILD_SIGN_ISSUER": "$CI_SERVER_URL",

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 # Night in Europe and America, and not on the full hour, when most scheduled jobs start.
 CRON = "17 1 * * *"
 STAGE = "staging"
-# Of GitHub and of GitLab: its protection rules say which branches may publish, and its secrets are theirs.
+# Of GitHub and of GitLab: its protection rules say which branches may publish, and own its secrets.
 ENVIRONMENT = "publish"
 MARK = "# Made by `invoke dev.ci"
 

@@ -12,7 +12,7 @@ _CELL = '--triton "$TRITON" --sm "$SMS" --base "$BASE"'
 _STAGED = '--registry "$REGISTRY" --stage "$STAGE"'
 
 BUILD = f"./bootstrap build {_CELL}"
-# Takes what the registry has, where it is signed by those who are trusted.
+# Takes what the registry has, where a trusted signer has signed it.
 TAKE = f'./bootstrap build --from "$REGISTRY" {_CELL}'
 PUSH = f"./bootstrap registry.stage {_STAGED} {_CELL}"
 PULL = f"./bootstrap registry.pull {_STAGED} {_CELL}"
@@ -32,7 +32,7 @@ LOGOUT = 'docker logout "${REGISTRY%%/*}"'
 VERIFY_RECORD = ".ftbuild/*/*/verify.json"
 # For the SBOM: the publishing machine does not have the images.
 INVENTORIES = ".ftbuild/*/*/inventory-*.json"
-# Which images were staged: tags may have been set by somebody else since.
+# Which images were staged: tags may have been changed since.
 PUSHED = ".ftbuild/*/*/pushed.json"
 BUILD_LOG = ".ftbuild/*/*/build.log"
 SMOKE_RECORD = ".ftbuild/*/*/smoke.json"

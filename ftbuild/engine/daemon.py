@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ANSWER_SECONDS = 10
 # Pulling or importing an operating system over a slow line.
 WORK_SECONDS = 1800
-# The label of our containers, by which they can be told from others.
+# The label of ftbuild's containers, which distinguishes them from others.
 ROLE = "io.ftbuild.role"
 # The label of those that end with the command that made them: its process.
 OWNER = "io.ftbuild.owner"

@@ -175,7 +175,7 @@ def selected(style: str, indices: Sequence[int]) -> Mapping[str, Any]:
 
 
 def memory_used(running: Container, index: int = 0) -> int | None:
-    """Return the bytes in use on a GPU of a running container, by whomever; None if that is not known."""
+    """Return the bytes in use on a GPU of a running container, by any process; None if unknown."""
     return _nvml_answer(running, "all", index)
 
 

@@ -126,7 +126,7 @@ def _unlocked(folder: Path, name: str = "*") -> Iterator[Path]:
 
 
 def _locked_folder(path: Path) -> tuple[Path, int]:
-    """Make the folder and lock it; anew if another process took it for a leftover in between."""
+    """Make the folder and lock it; again if another process took it for a leftover in between."""
     while True:
         place = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=PARTIAL, dir=path.parent))
         with contextlib.suppress(FileNotFoundError):

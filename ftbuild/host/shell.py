@@ -197,7 +197,7 @@ def _start(
     merge: bool = False,
     tty: tuple[int, int] | None = None,
 ) -> Iterator[subprocess.Popen[str]]:
-    """Start a program, and end it when the block raises; `tty` are the ends of a terminal, the program's last."""
+    """Start a program, and end it when the block raises; `tty` are the ends of a terminal, its last."""
     out: int | IO[str] = subprocess.PIPE if tty is None else tty[1]
     error = (subprocess.STDOUT if merge else subprocess.PIPE) if tty is None else tty[1]
     which(argv[0])
@@ -337,7 +337,7 @@ def _is_gone(process: subprocess.Popen[str]) -> bool:
         os.killpg(process.pid, 0)
     except ProcessLookupError:
         return True
-    # Those that nobody collects do not count: a container may have no init that does.
+    # Those that are not reaped do not count: a container may have no init that does.
     return process.returncode is not None and not any(_runs_in(stat, process.pid) for stat in _stats())
 
 

@@ -2,7 +2,7 @@
 
 FauxPilot's converter writes GPT-J's files and a section [gpt] with the keys of config.json; those of FT 5.0
 for Megatron and NeMo have the keys of these; others write no config.ini at all. The family is recognized by
-the names of the files, the rest is concluded (`concluding`). What nothing tells must be an option, and
+the names of the files, the rest is concluded (`concluding`). Unknown values must be options, and
 contradictions are refused.
 """
 

@@ -56,8 +56,8 @@ class ConvertedModel:
         """Return the value of a parameter of release 1.1's config.pbtxt for these weights.
 
         Raises ConfigError when config.ini lacks it: the server would take upstream's example value, or end
-        (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default). Likewise
-        when it is no number that a model can have.
+        (BE v1.1 libfastertransformer.cc:158-175; FT 3rdparty/INIReader.h, Get without a default). The same
+        for a number that no model can have.
         """
         low = 0 if parameter in _FROM_ZERO else 1
         for key in _KEYS[parameter]:

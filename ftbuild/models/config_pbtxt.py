@@ -119,7 +119,7 @@ def fill_template(
     if model is not None:
         parameters |= model.parameters(config.parameters)
         if model.vocab_size:
-            # For who asks the model: the backend reads it in config.ini.
+            # For clients of the model: the backend reads it in config.ini.
             parameters["vocab_size"] = str(model.vocab_size)
     if _has_slots(limits, tensor_para) and pipeline_para == 1 and generates_in_flight(template):
         parameters[_SLOTS] = "auto" if limits.slots is None else str(limits.slots)

@@ -13,7 +13,7 @@ from ftbuild.models.tokenization.declared import ADDED, CONFIG
 from ftbuild.models.tokenization.declared import TOKENIZER as WHOLE
 from ftbuild.models.tokenizer import ANOTHER, SAVE, Tokenizer, steps, template, template_ids
 
-_LIKEWISE = "transformers takes the latter, and the server likewise"
+_LIKEWISE = "transformers takes the latter, and so does the server"
 _PLACES = {"add_bos_token": "in front of", "add_eos_token": "behind"}
 
 

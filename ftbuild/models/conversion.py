@@ -158,7 +158,7 @@ class Conversion:
         if self.on_gpu is None:
             return []
         each = f"{self.on_gpu.total / 1e9:.2f} GB on each of {self.request.gpus} in fp16"
-        return [f"  GPU memory  {each}; invoke plan-model tells for which requests"]
+        return [f"  GPU memory  {each}; invoke plan-model shows for which requests"]
 
 
 def candidates(config: Config, plans: Sequence[Plan], request: ConversionRequest) -> list[Plan]:

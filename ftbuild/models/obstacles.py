@@ -16,7 +16,7 @@ from ftbuild.config.families import ModelsConfig
 from ftbuild.models import formula, rotation, settings, untrusted
 from ftbuild.models.checkpoint import Checkpoint
 
-# Says that the checkpoint has code of its own. Whoever knows that it computes the same may say so.
+# Says that the checkpoint has code of its own. Users who know that it computes the same may say so.
 CODE = "auto_map"
 _SHOWN = 8
 

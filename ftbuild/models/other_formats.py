@@ -98,7 +98,7 @@ def _below(folder: Path) -> Iterator[Format]:
     """Yield what the folder holds that --checkpoint should name, or what was converted already."""
     for pattern in ("model.wte.bin", "shared.weight_T.bin", "*-gpu/*.bin", "*/1/*-gpu/*.bin"):
         if _first(folder, pattern):
-            # Whoever wrote them: what fits is taken as it is.
+            # By any program: what fits is used as it is.
             yield Format("converted weights, no checkpoint", config_pbtxt.adopt(folder))
     if _first(folder, "modules.json") and (inside := _first(folder, f"*/{CONFIG}")):
         yield Format("the folder of a model of Sentence Transformers", _option(inside.parent))

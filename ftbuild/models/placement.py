@@ -289,7 +289,7 @@ def _sms(config: Config, release: str) -> set[Sm]:
 
 def _fit(kind: GpuKind, footprints: Mapping[tuple[int, str], Footprint], sms: Iterable[Sm]) -> Fit:
     needed = _needed(kind, footprints, sms)
-    # Over several GPUs nobody gets slots without asking (config_pbtxt).
+    # Over several GPUs there are no slots by default (config_pbtxt).
     held = {t: footprints[n, t] for t, n in needed.items() if n == 1}
     return Fit(kind, needed, {t: each.slots(kind.memory) for t, each in held.items() if each.slot})
 

@@ -152,7 +152,7 @@ def read(folder: Path) -> Tokenizer:
 
 
 def _names_class(folder: Path) -> bool:
-    """Return whether tokenizer_config.json names the class of transformers; else config.json tells it."""
+    """Return whether tokenizer_config.json names the class of transformers; else config.json does."""
     file = folder / CONFIG
     if not file.is_file():
         return False

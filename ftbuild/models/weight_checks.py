@@ -30,7 +30,7 @@ def check_rotation(weights: config_ini.ConvertedModel, family: str, models: Mode
 def check_family(weights: config_ini.ConvertedModel, family: str, models: ModelsConfig) -> None:
     """Raise ConfigError for weights of another family than asked for, by config.ini or by their files."""
     described = _loading(models, family)
-    # What nothing is known of has nothing to be told by.
+    # A family without a description cannot be recognized.
     families = recognition.best(proof.sizes(weights.folder), models) if described else ()
     if weights.family == family and (not families or family in families):
         return

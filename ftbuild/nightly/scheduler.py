@@ -104,7 +104,7 @@ def run(
         shell.interrupt()
         wait(working)
     finally:
-        # After an interrupt nobody waits for a server that the audit asks.
+        # After an interrupt the run does not wait for a server that the audit queries.
         pool.shutdown(wait=not interrupted, cancel_futures=interrupted)
     for turn in waiting.left():
         recorder.enter(_given_up(turn))

@@ -38,7 +38,7 @@ class Credentials:
 
 
 def find(host: str) -> Credentials | None:
-    """Return the user's credentials, read anew on each call since those of a helper may expire.
+    """Return the user's credentials, read on each call since those of a helper may expire.
 
     Raises PublishError when Docker's configuration, or the credential helper that it names, does not work.
     """

@@ -13,7 +13,7 @@ from ftbuild.text import terminal
 
 DENIED, MISSING = (401, 403), 404
 LONGEST_REASON = 300
-# docs.nvidia.com/ngc, NGC Private Registry User Guide, "Accessing": the same user name for everybody.
+# docs.nvidia.com/ngc, NGC Private Registry User Guide, "Accessing": the same user name for all users.
 _LOGIN_NOTES = {"nvcr.io": ", user name $oauthtoken, password an NGC API key"}
 
 

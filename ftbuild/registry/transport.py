@@ -27,7 +27,7 @@ ANSWER_SECONDS = 60.0
 CONNECTIONS = 16
 # A body that breaks off comes too late for the retries of the connection.
 BODY_TRIES = 3
-# The most that a token, an error or a confirmation may have; whoever expects more says so.
+# The maximum of a token, an error or a confirmation; callers that expect more say so.
 ANSWER_BYTES = 1 << 20
 PIECE_BYTES = 1 << 16
 REDIRECTS = 5
@@ -198,7 +198,7 @@ def _speaks_tls(host: str) -> bool:
     import ssl
 
     address = urlsplit(f"//{host}")
-    # One that trusts nobody: to load the roots would take longer than all else here.
+    # One without roots: to load them would take longer than all else here.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -206,7 +206,7 @@ def _speaks_tls(host: str) -> bool:
         with socket.create_connection((address.hostname, address.port or 443), CONNECT_SECONDS) as plain:
             context.wrap_socket(plain).close()
     except ssl.SSLError as refused:
-        return "ALERT" in (refused.reason or "")  # who sends an alert speaks TLS (RFC 8446, section 6)
+        return "ALERT" in (refused.reason or "")  # an alert is TLS (RFC 8446, section 6)
     except OSError:
         return False
     return True

@@ -25,7 +25,7 @@ Listen = Annotated[
     str, "address to listen on; 0.0.0.0 opens the server, which has no authentication, to the network"
 ]
 Keys = Annotated[
-    Path | None, "file with API keys for the OpenAI front, one a line (default: it answers everybody)"
+    Path | None, "file with API keys for the OpenAI front, one a line (default: no authentication)"
 ]
 
 

@@ -26,7 +26,7 @@ _PACKAGES = (
     "tritonclient",
     "uvicorn",
 )
-# Seconds that a connection may be kept between two requests; longer than clients keep theirs, so that no
+# Seconds that a connection may be kept between two requests; longer than clients keep them, so that no
 # request meets its end.
 _KEEP_SECONDS = 75
 _MAX = 2**31 - 1

@@ -63,7 +63,7 @@ def make(settings: Settings) -> ASGIApp:
         return JSONResponse(formats.model(name, created, await service.most_tokens()))
 
     async def tokenizer(request: Request) -> Response:
-        # Who looks for an end finds that there is none.
+        # Clients that look for an end token find that there is none.
         return JSONResponse({"eos_token": None, **settings.special})
 
     def post(path: str, form: type[B], answer: Callable[[Receive, str, B], Awaitable[ASGIApp]]) -> Route:
@@ -255,7 +255,7 @@ class Service:
             return JSONResponse(envelope.whole(whole, tokens))
         counted = bool(body.stream_options and body.stream_options.include_usage)
         events = self._events(Stream(envelope, counted=counted), answers, tokens)
-        # What the server refuses is told by the status.
+        # The status shows what the server refuses.
         first = await unless_gone(receive, anext(events))
         return Events(first, events)
 

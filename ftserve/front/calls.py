@@ -44,7 +44,7 @@ class Latest:
         self._late = False
         # Whether the answer is, so that nothing is left to break off.
         self.whole = False
-        # Whether anybody waits for them or not.
+        # With or without a client that waits.
         self.ended: asyncio.Future[None] = self._loop.create_future()
 
     async def fill(self, call: Any) -> None:

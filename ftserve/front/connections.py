@@ -1,7 +1,7 @@
 """Connections of clients, with limits of time and number that uvicorn's own protocols lack.
 
 A head that does not come, a client that does not read, more connections than files: none of them takes a
-place from anybody, since all of that is before or after a request (guard.py).
+place from others, since all of that is before or after a request (guard.py).
 """
 
 from __future__ import annotations

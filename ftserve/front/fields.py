@@ -16,7 +16,7 @@ Name = Annotated[str, Field(max_length=limits.LONGEST_NAME)]
 Text = Annotated[str, Field(max_length=limits.LONGEST_TEXT)]
 Stop = Annotated[str, Field(min_length=1, max_length=limits.LONGEST_STOP)]
 Length = Annotated[StrictInt, Field(ge=1, le=limits.LONGEST_ANSWER)]
-# None at all is a wish of those who want the prompt rated.
+# Zero tokens make sense where only the prompt is rated.
 LengthOrNone = Annotated[StrictInt, Field(ge=0, le=limits.LONGEST_ANSWER)]
 Token = Annotated[int, Field(strict=True, ge=0, lt=2**31)]
 # Every list ends with its first wrong element, and none is longer than some limit.

@@ -88,7 +88,7 @@ class Rates:
 
 
 class Spelled(NamedTuple):
-    """A token as text, its log-probability, and the best tokens at its place with theirs."""
+    """A token as text, its log-probability, and the best tokens at its place with their log-probabilities."""
 
     text: str
     log_prob: float | None
@@ -274,7 +274,7 @@ class Model:
         try:
             return ask, new_tokens, await new_tokens()
         except TooLong as refused:
-            # The server knows positions that this service has not been told of.
+            # The server knows a limit of positions that this service does not know.
             room = refused.room
             if not request.fits or not room or not 0 < room < ask.length:
                 raise

@@ -33,7 +33,7 @@ class Guard:
     """The application around all others: it requires a key, and answers every error."""
 
     def __init__(self, app: ASGIApp, keys: Sequence[str], metrics: Metrics) -> None:
-        """`keys` are accepted as bearer tokens; without any, everybody is. `metrics` counts the answers."""
+        """`keys` are accepted as bearer tokens; without any, all are. `metrics` counts the answers."""
         self._app = app
         self._keys = [key.encode() for key in keys]
         self._metrics = metrics
@@ -76,7 +76,7 @@ class Guard:
     def _authorized(self, scope: Scope) -> bool:
         sent = header(scope, b"authorization")
         kind, _, key = sent.partition(b" ")
-        # All are compared, so that the time tells nothing.
+        # All are compared, so that the time reveals nothing.
         matches = [hmac.compare_digest(key.strip(), known) for known in self._keys]
         return kind.lower() == b"bearer" and any(matches)
 
@@ -137,7 +137,7 @@ class Answering:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; Failure (429) without a place, (413, 408) for a body too large or too slow."""
-        # Before the body is read, and after it: who sends slowly takes no place.
+        # Before the body is read, and after it: a slow client takes no place.
         self._places.require()
         with self._bodies.held() as held:
             body = await self._whole(scope, receive, held)

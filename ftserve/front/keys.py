@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ftserve.front.errors import ConfigError
 
-# The variable with an API key: on a command line everybody on the machine could read it.
+# The variable with an API key: on a command line every user of the machine could read it.
 KEY_VARIABLE = "FTBUILD_OPENAI_API_KEY"
 SHORTEST_KEY = 16
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 # for a mebibyte of JSON.
 MAX_CONTAINERS, MAX_VALUES = 16_384, 262_144
 # --- Fields ---
-# Characters of names: of a model, or of who says a message.
+# Characters of names: of a model, or of a message's author.
 LONGEST_NAME = 4096
 # OpenAI's own limits of stop sequences and of texts for vectors.
 MAX_STOPS, MAX_INPUTS = 4, 2048
@@ -22,7 +22,7 @@ MAX_CHOICES, MAX_ANSWERS = 16, 64
 MAX_MESSAGES, MAX_PARTS = 2_048, 1_024
 # Tokens of one request that are rated, each by requests of its own to the server, and such requests at once.
 MAX_RATED, RATED_AT_ONCE = 4_096, 16
-# Alternatives to a token that are told: OpenAI's limits of completions and of chats.
+# Alternatives to a token in an answer: OpenAI's limits of completions and of chats.
 MAX_TOP, MAX_CHAT_TOP = 5, 20
 # Tokens that end an answer, besides the model's own.
 MAX_STOP_TOKENS = 64

@@ -6,7 +6,7 @@ import math
 
 from ftserve.front.failures import AWAY_SECONDS
 
-# OpenAI's clients wait as long as they are told up to a minute; for more they choose a time of their own
+# OpenAI's clients obey up to a minute; for more they choose a time of their own
 # (openai-python 1.0 and later, _base_client.py, _calculate_retry_timeout).
 LONGEST_SECONDS = 60
 # How much one answer counts beside those before it.

@@ -27,7 +27,7 @@ from ftserve.front.triton import Server
 # Widths of a beam search that every release computes up to the best tokens wanted
 # (FT v5.3 ParallelGptTritonModelInstance.cc:190).
 _WIDTHS = (1, 2, 3, 4, 8, 16, 32)
-# Odds of e**-40 are e**-2.5 at this temperature, which a float of 32 bits tells to 1e-5.
+# Odds of e**-40 are e**-2.5 at this temperature, which a float of 32 bits holds to 1e-5.
 _TEMPERATURE = 16.0
 # The backend bans words of this token never (FT v5.3 ban_bad_words.cu:80).
 _NEVER_BANNED = 0
@@ -39,7 +39,7 @@ _NEEDED_TO_FORCE = (tensors.BAD_WORDS, "temperature")
 
 @dataclass(frozen=True)
 class Rated:
-    """A token and its log-probability (None: nothing is before it), and the best tokens with theirs."""
+    """A token and its log-probability (None: it is the first), and the best tokens with theirs."""
 
     token: int
     log_prob: float | None

@@ -44,7 +44,7 @@ from ftserve.front.sampling import Sampling
 class StreamOptions(Body):
     """How a stream ends."""
 
-    # Padding against those who count bytes: a wish about a stream's form that answers here do not have.
+    # Padding against observers who count bytes: a wish about a stream's form that answers here do not have.
     _ignored = frozenset({"include_obfuscation"})
     _nothing: ClassVar[Mapping[str, tuple[Any, ...]]] = {"continuous_usage_stats": (False,)}
 

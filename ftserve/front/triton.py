@@ -33,7 +33,7 @@ _STREAM = "/inference.GRPCInferenceService/ModelStreamInfer"
 _FINAL = "triton_enable_empty_final_response"
 # Servers from 2.49 on end a stream with the status of the error, which its message alone does not tell.
 _STATUS = (("triton_grpc_error", "true"),)
-# Answers that nobody waits for may take so long until the connection is closed, which ends them.
+# Answers without a client may take so long until the connection is closed, which ends them.
 _DRAIN_SECONDS = 20
 
 

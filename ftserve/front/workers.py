@@ -154,7 +154,7 @@ class Workers:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            # Maybe nobody asks for it.
+            # Retrieved here, as the client may have left: asyncio would warn.
             task.exception()
 
     async def _end(self, process: _Process) -> None:

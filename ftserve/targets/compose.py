@@ -65,7 +65,7 @@ def _fetched(project: dict[str, Any], stored: Stored) -> dict[str, Any]:
     fetch = {
         "image": stored.fetcher,
         "command": list(stored.command),
-        # Those without a value are taken from whoever starts it.
+        # Those without a value are taken from the shell that starts it.
         "environment": {**stored.environment, **dict.fromkeys(CREDENTIALS)},
         "volumes": [{"type": "volume", "source": MODELS, "target": triton.MODELS}],
         "read_only": True,

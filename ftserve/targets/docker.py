@@ -92,7 +92,7 @@ def serve(
         stop(container)
         raise
     try:
-        # Whoever has read this may press Ctrl-C at once.
+        # A user may press Ctrl-C right after this line.
         report("Ctrl-C ends it; its log:")
         for line in follow(container):
             report(line)

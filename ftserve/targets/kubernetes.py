@@ -45,7 +45,7 @@ class Cluster:
     `secret` is the Secret with the API keys of the OpenAI front. With `most_replicas` an autoscaler decides
     between `replicas` and that number, by `pending` requests that wait in each pod. `isolated` closes the
     pods to other namespaces, but for the metrics to that of the `monitoring`, which gets a ServiceMonitor and
-    a dashboard. `node_key` proves to the nodes of a group that a leader is theirs. Raises ConfigError for
+    a dashboard. `node_key` proves to the nodes of a group that a leader is its own. Raises ConfigError for
     names and numbers that cannot be.
     """
 
@@ -145,7 +145,7 @@ def labels(deployment: Deployment) -> dict[str, str]:
 
 
 def _replicas(cluster: Cluster) -> dict[str, int]:
-    # Stated beside an autoscaler, the number would be set back by whoever applies the file again.
+    # Stated beside an autoscaler, applying the file again would reset the number.
     return {} if cluster.most_replicas else {"replicas": cluster.replicas}
 
 
@@ -231,7 +231,7 @@ def _fetching(cluster: Cluster) -> dict[str, Any]:
         ],
     }
     if cluster.storage_secret:
-        # One by one: a Secret shall not say what is fetched, nor by which proxy.
+        # One by one: a Secret must not decide what is fetched, nor by which proxy.
         secret = {"name": cluster.storage_secret, "optional": True}
         container["env"] += [
             {"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in CREDENTIALS

@@ -97,7 +97,7 @@ def leader_worker_set(
 
 
 def open_ways(policy: dict[str, Any]) -> None:
-    """Let the pods of a NetworkPolicy reach each other, at any port: MPI and NCCL choose theirs.
+    """Let the pods of a NetworkPolicy reach each other, at any port: MPI and NCCL choose their ports.
 
     The workers find their leader by the cluster's DNS, wherever that runs.
     """

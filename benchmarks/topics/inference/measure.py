@@ -151,7 +151,7 @@ def in_turn(
     rounds: int,
     until: float | None = None,
 ) -> tuple[list[T], dict[str, str]]:
-    """Measure every contender `rounds` times, each time started anew and alone, in alternating order.
+    """Measure every contender `rounds` times, each time restarted and alone, in alternating order.
 
     None is started after the moment `until` of the monotonic clock, or after Ctrl-C. Returns what was
     measured and the reasons of those that failed, by name: they are left out from then on.

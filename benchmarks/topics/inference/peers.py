@@ -27,7 +27,7 @@ ROOT = Path(__file__).parents[3]
 # vLLM compiles the model when it starts for the first time.
 READY_SECONDS = 600.0
 END_SECONDS = 30.0
-# Nothing is looked up on the internet, and no usage is told to anybody.
+# Nothing is looked up on the internet, and no usage is reported.
 ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "VLLM_NO_USAGE_STATS": "1",

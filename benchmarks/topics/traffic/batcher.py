@@ -2,8 +2,8 @@
 
 python -m benchmarks.topics.traffic.batcher CHECKPOINT --port 8000 --rows 32
 
-A batch is what came while the one before was computed, at most so many rows; nobody joins it. Each answer is
-sent when its own last token is there, not that of the batch.
+A batch is what came while the one before was computed, at most so many rows; no request joins it. Each answer
+is sent when its own last token is there, not that of the batch.
 """
 
 from __future__ import annotations

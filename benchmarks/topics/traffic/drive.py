@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # The threads of a process share one interpreter, which streams of a message for each token keep busy.
 STREAMS_OF_A_PROCESS = 16
-# Of an open loop with streams, in which nobody knows how many requests are under way.
+# Of an open loop with streams, in which the number of requests under way is unknown.
 OPEN_PROCESSES = 4
 # All clients of a load are connected by then.
 CONNECT_SECONDS = 120.0

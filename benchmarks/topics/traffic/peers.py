@@ -27,7 +27,7 @@ NUMBERS = {"fp16": "float16", "fp32": "float32"}
 class Setting:
     """What a peer is started for: the longest prompt with its answer, in tokens, and the most clients.
 
-    0 clients: nobody knows how many.
+    0 clients: unknown.
     """
 
     tokens: int

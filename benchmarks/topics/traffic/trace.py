@@ -17,7 +17,7 @@ PROMPT_LEAST, PROMPT_MAX = 8, 900
 LEAST, MAX = 16, 512
 EQUAL = 128
 SHORT = 32
-# The upper ends of the lengths by which answers are told apart.
+# The upper ends of the lengths by which answers are grouped.
 BANDS = (SHORT, 128, MAX)
 
 
@@ -39,7 +39,7 @@ class Load:
     """Requests of a mix: from `clients` in a closed loop, or, without clients, `rate` a second on average.
 
     A client sends its next request when the one before is answered. Arrivals at a rate are a Poisson process:
-    nobody waits for anybody. A `warm_up` has prompts of its own.
+    no client waits for another. A `warm_up` has prompts of its own.
     """
 
     mix: str

@@ -369,7 +369,7 @@ MODELS |= {
     ),
 }
 ENCODERS = ("bert", "t5-encoder", "bert-small-norms")
-# The largest difference of two vectors' numbers that tells which model gave them.
+# The largest difference of two vectors' numbers that still shows which model gave them.
 MIN_VECTOR_EFFECT = 1e-3
 
 
@@ -484,7 +484,7 @@ def with_int8_weights(model: transformers.PreTrainedModel) -> transformers.PreTr
 
 
 def told_apart(rows: list[dict[str, Any]], others: list[dict[str, Any]]) -> bool:
-    """Return whether the confidence in some answer that both give tells which one gave it."""
+    """Return whether the confidence in some answer that both give shows which one gave it."""
     return any(
         abs(sum(row["log_probs"]) - sum(other["log_probs"])) >= MIN_INT8_EFFECT
         for row, other in zip(rows, others, strict=True)

@@ -66,8 +66,8 @@ class Connected:
     def gpu_memory(self) -> int:
         """Return the bytes in use on the first of its GPUs; 0 without one, or if unknown.
 
-        Those of the server alone where the driver tells them, else of all processes there. Raises SmokeError
-        where the driver told them before, but no longer does.
+        Those of the server alone where the driver reports them, else of all processes there. Raises
+        SmokeError where the driver reported them before, but no longer does.
         """
         if not self.on_gpu:
             return 0

@@ -32,7 +32,7 @@ TEMPLATES: Mapping[str, bool] = {LLAMA: True, NEOX: False}  # and whether add_bo
 PREFIXES = (GPT2, CODEGEN, NEOX)
 # Those that take tokenizer.json as it is, but for added and special tokens.
 AS_IT_IS = ("PreTrainedTokenizer", "XLMRobertaTokenizer", "AlbertTokenizer", BLOOM, T5, MT5)
-# Those that make the tokenizer anew from a sentencepiece model when they are told add_prefix_space.
+# Those that rebuild the tokenizer from a sentencepiece model with add_prefix_space.
 FROM_PIECES = (LLAMA, T5, MT5)
 KNOWN = frozenset((*BYTE_LEVEL, *TEMPLATES, *AS_IT_IS, *BERT))
 # model_type of config.json -> class, where tokenizer_config.json names none (TOKENIZER_MAPPING_NAMES).

@@ -572,7 +572,7 @@ def test_the_dry_run_tells_the_size_of_a_known_model(config: Config, make: Make)
     assert found.on_gpu.total > found.on_gpu.weights > each
     assert gpu == (
         f"  GPU memory  {found.on_gpu.total / 1e9:.2f} GB on each of 2 in fp16; "
-        "invoke plan-model tells for which requests"
+        "invoke plan-model shows for which requests"
     )
     assert time == "  time        unknown: no converter's rate has been measured"
 

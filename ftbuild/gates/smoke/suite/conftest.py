@@ -35,7 +35,7 @@ PROGRESS = pytest.StashKey[Progress]()
 # The process of pytest-xdist that runs the tests, `gw3`, and between two lines on the progress.
 WORKER = "PYTEST_XDIST_WORKER"
 TOLD_SECONDS = 10.0
-# Tests that compare the GPU's memory in use before and after. Where the driver tells the memory of all
+# Tests that compare the GPU's memory in use before and after. Where the driver reports the memory of all
 # processes together only, nothing else may be on the GPU meanwhile.
 READ_MEMORY = (
     "test_a_model_that_is_unloaded_and_loaded_leaves_no_memory",
