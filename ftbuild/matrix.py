@@ -101,8 +101,8 @@ def select(
     releases = _releases(config, triton)
     if cells:
         chosen = _by_glob(config, table, cells, bases)
-        wanted = {_sm_set(config, text) for text in sms}
-        chosen = [c for c in chosen if c.triton in releases and (not wanted or c.sms in wanted)]
+        sm_sets = {_sm_set(config, text) for text in sms}
+        chosen = [c for c in chosen if c.triton in releases and (not sm_sets or c.sms in sm_sets)]
     else:
         groups = [_sm_set(config, text) for text in sms]
         chosen = [
@@ -223,17 +223,17 @@ def evidence(config: Config, cell: Cell) -> dict[Sm, str]:
 
 def unproven(config: Config, cells: Iterable[Cell]) -> list[str]:
     """Return a warning for each base that was never built for a release whose own base was."""
-    found: dict[tuple[str, str], str] = {}
+    warnings: dict[tuple[str, str], str] = {}
     for cell in cells:
         base, own = _base(config, cell.base), config.matrix.releases[cell.triton].base
         if base.built.get(cell.triton) or not _base(config, own).built.get(cell.triton):
             continue
         what = f", which is {base.image.format(release=cell.triton)}," if base.image else ""
-        found[cell.triton, cell.base] = (
+        warnings[cell.triton, cell.base] = (
             f"nothing on base {cell.base}{what} was ever built or tested by the authors of ftbuild; "
             f"without --base, {cell.triton} stands on {own}, which was"
         )
-    return list(found.values())
+    return list(warnings.values())
 
 
 def renamed(cells: Iterable[Cell], globs: Sequence[str]) -> list[str]:
@@ -250,13 +250,13 @@ def cuda_version(config: Config, cell: Cell) -> str:
     return _base(config, cell.base).cuda or config.matrix.releases[cell.triton].cuda
 
 
-def _releases(config: Config, wanted: Sequence[str]) -> tuple[str, ...]:
+def _releases(config: Config, names: Sequence[str]) -> tuple[str, ...]:
     """Return the releases named (none: all); ConfigError for one that is not in the matrix."""
-    for release in wanted:
+    for release in names:
         if release not in config.matrix.releases:
             known = ", ".join(config.matrix.releases)
             raise ConfigError(f"Triton release {release!r} is not in the matrix", hint=f"releases: {known}")
-    return tuple(r for r in config.matrix.releases if not wanted or r in wanted)
+    return tuple(r for r in config.matrix.releases if not names or r in names)
 
 
 def _pairs(config: Config, releases: Sequence[str], bases: Sequence[str]) -> list[tuple[str, str]]:
@@ -327,8 +327,8 @@ def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
 def _by_glob(config: Config, table: Matrix, globs: Sequence[str], bases: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
     for glob in globs:
-        if found := [c for c in table.cells if _matches(c, [glob])]:
-            chosen += found
+        if matches := [c for c in table.cells if _matches(c, [glob])]:
+            chosen += matches
         elif refused := [e for e in table.excluded if _matches(e.cell, [glob])]:
             raise _excluded(config, refused[0].cell, refused[0].reasons, table)
         elif others := _elsewhere(config, glob, bases):
@@ -347,8 +347,8 @@ def _elsewhere(config: Config, glob: str, bases: Sequence[str]) -> list[Cell]:
     names = tuple(bases) or tuple(config.bases.bases)
     everywhere = make_matrix(config, *names)
     cells = (*everywhere.cells, *(entry.cell for entry in everywhere.excluded))
-    if found := [cell for cell in cells if _matches(cell, [glob])]:
-        return found
+    if matches := [cell for cell in cells if _matches(cell, [glob])]:
+        return matches
     named = _ID.fullmatch(glob)
     if named is None or named["triton"] not in config.matrix.releases:
         return []

@@ -127,8 +127,8 @@ def _outcome(cell: CellBuild, registries: Registries) -> Outcome:
 
 def _sizes(cell: CellBuild) -> dict[str, int]:
     """Return the bytes of the images that there are, by product."""
-    found = {product: daemon.image(cell.client, cell.plan.tag(product)) for product in PRODUCTS}
-    return {product: int(image.attrs["Size"]) for product, image in found.items() if image}
+    images = {product: daemon.image(cell.client, cell.plan.tag(product)) for product in PRODUCTS}
+    return {product: int(image.attrs["Size"]) for product, image in images.items() if image}
 
 
 def _ensure_images(cell: CellBuild, registries: Registries) -> str:
@@ -168,13 +168,13 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
     What is refused, by its signature or by the gate, is reported, and no reason not to build.
     """
     plan, report, session = cell.plan, cell.report, substitutes.session()
-    found = substitution.find(session, plan, substitutes.trusted, report)
-    if not found:
+    published = substitution.find(session, plan, substitutes.trusted, report)
+    if not published:
         return False
     cell.make_base()  # which the images are compared with
     try:
         with locks.cell(cell.folder, report):
-            taken = substitution.take(session, plan, found, report)
+            taken = substitution.take(session, plan, published, report)
         _accept(cell)
     except (PublishError, VerifyError) as refused:
         substitution.drop(session, plan)

@@ -18,7 +18,7 @@ from ftbuild.plan import Plan
 NAME = "closed-plan.json"
 # Ten times the largest of today's.
 MAX_BYTES = 10_000_000
-_HINT = "a nightly run writes it anew: invoke nightly --resume"
+_HINT = "a nightly run writes it again: invoke nightly --resume"
 
 
 def place(plan: Plan, work: Path) -> Path:

@@ -35,10 +35,10 @@ class Sm(int):
     @classmethod
     def parse(cls, text: str) -> Sm:
         """Return the SM written as `86`, `8.6`, `sm_86` or `compute_86`; ConfigError for anything else."""
-        found = _ONE.fullmatch(text.strip())
-        if not found:
+        match = _ONE.fullmatch(text.strip())
+        if not match:
             raise ConfigError(f"{text!r} is not an SM", hint="for instance 86, 8.6 or sm_86")
-        return cls("".join(filter(None, found.groups())))
+        return cls("".join(filter(None, match.groups())))
 
     @classmethod
     def of_capability(cls, major: int, minor: int) -> Sm:

@@ -48,7 +48,7 @@ def draw(results: Iterable[Result], folder: Path) -> list[Path]:
                 canvas = Canvas(figsize=(_INCHES_WIDE, _height(chart)), layout="constrained")
                 title = textwrap.fill(f"{chart.title} ({result.stack} stack)", _TITLE_CHARACTERS)
                 canvas.suptitle(title, x=0.01, ha="left")
-                _spans(canvas, chart) if isinstance(chart, Spans) else _one(canvas.add_subplot(), chart)
+                _spans(canvas, chart) if isinstance(chart, Spans) else _panel(canvas.add_subplot(), chart)
                 files.append(folder / name)
                 canvas.savefig(files[-1], metadata={"Date": None})
     return files
@@ -63,7 +63,7 @@ def draw_if_possible(results: Iterable[Result], folder: Path) -> None:
         to_stderr(f"no plots: {missing}")
 
 
-def _one(axes: Axes, chart: Bars | Lines) -> None:
+def _panel(axes: Axes, chart: Bars | Lines) -> None:
     """Draw a chart that has one pair of axes."""
     _bars(axes, chart) if isinstance(chart, Bars) else _lines(axes, chart)
     if len(chart.series) > 1:

@@ -67,7 +67,7 @@ def bench(options: BenchOptions) -> int:
         with tempfile.TemporaryDirectory(prefix="ftbuild-bench-") as work, ExitStack() as at_end:
             workspace = options.workspace(Path(work), at_end)
             for benchmark in benchmarks:
-                codes.append(_one(benchmark, workspace, options.out, results))
+                codes.append(_run(benchmark, workspace, options.out, results))
     except KeyboardInterrupt:
         to_stderr("interrupted: the results so far are kept")
         codes.append(Interrupted.exit_code)
@@ -95,7 +95,7 @@ def renew(folder: Path) -> None:
     plots.draw_if_possible(results, folder)
 
 
-def _one(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Result]) -> int:
+def _run(benchmark: Benchmark, workspace: Workspace, out: Path, results: list[Result]) -> int:
     """Run a benchmark and return its exit code."""
     start = time.monotonic()
     try:

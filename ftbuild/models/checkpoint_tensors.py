@@ -29,7 +29,7 @@ DTYPES = {"fp32": np.float32, "fp16": np.float16}
 BFLOAT16 = "BF16"
 STORED = {"F32": "<f4", "F16": "<f2", BFLOAT16: "<u2"}
 TORCH_STORED = ("torch.float32", "torch.float16")
-# Exponents of fp16, all of whose bits are set in infinities and in what is no number (IEEE 754). numpy tests
+# Exponents of fp16, all of whose bits are set in infinities and in NaN (IEEE 754). numpy tests
 # integers several times faster than fp16.
 FP16_EXPONENT = np.uint16(0x7C00)
 # Tensors laid out and written side by side; numpy lets other threads run meanwhile.

@@ -140,7 +140,7 @@ def _of_beginning(tokenizer: Tokenizer) -> Iterator[str]:
     if tokenizer.around is None and declared.TEMPLATES.get(kind):
         first = untrusted.shown(tokenizer.declared.text("bos_token"))
         yield (
-            f"transformers' {kind} puts {first} in front of every text, which is no token of {WHOLE}: the "
+            f"transformers' {kind} puts {first} in front of every text, which is not a token of {WHOLE}: the "
             "latter decides what comes there"
         )
 

@@ -36,7 +36,7 @@ VOCABULARY_MULTIPLE: Mapping[str, int] = MappingProxyType({"fp16": 8})
 class Load:
     """The largest batch to be computed at once: rows of prompts, beams of each, tokens in and out.
 
-    A vector is no token: of a family that answers with vectors `output_len` is 0.
+    An embedding is not a token: `output_len` of an embedding family is 0.
     """
 
     batch: int = 1

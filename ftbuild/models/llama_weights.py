@@ -100,8 +100,8 @@ def config_of(settings: Mapping[str, Any], shape: Shape, dtype: str) -> dict[str
         "num_layer": shape.layers,
         "rotary_embedding": shape.head_size,
         "vocab_size": settings["vocab_size"],
-        "start_id": _one(settings["bos_token_id"]),
-        "end_id": _one(settings["eos_token_id"]),
+        "start_id": _single_id(settings["bos_token_id"]),
+        "end_id": _single_id(settings["eos_token_id"]),
         "use_gptj_residual": 0,
         "weight_data_type": dtype,
         "layernorm_eps": settings.get("rms_norm_eps", 1e-6),
@@ -113,7 +113,7 @@ def config_of(settings: Mapping[str, Any], shape: Shape, dtype: str) -> dict[str
     return {name: str(value) for name, value in values.items()}
 
 
-def _one(token: int | list[int]) -> int:
+def _single_id(token: int | list[int]) -> int:
     """Return a token's id, which may be the only one of a list."""
     return token if isinstance(token, int) else token[0]
 

@@ -63,7 +63,7 @@ class RepositoryOptions:
     `family` is the one that the weights are served as: GPT-J for CodeGen (models.yaml). `gpus` counts those
     that the weights are split over (tensor parallelism); `instances` compute at the same time. `int8` are the
     family's rules for int8 weights, with which they are kept so. `vectors` is what the family has in
-    models.yaml if it answers with vectors, pooled as `pooling` says. `families` says what they read; None:
+    models.yaml if it returns embeddings, pooled as `pooling` says. `families` says what they read; None:
     those of this checkout.
     """
 

@@ -250,7 +250,7 @@ class Service:
             AnswerRequest(item, prefixes[index // body.choices], rates) for index, item in enumerate(requests)
         ]
         if not body.streams:
-            whole = await unless_gone(receive, together(map(self._one, answers)))
+            whole = await unless_gone(receive, together(map(self._whole, answers)))
             self._counting.add_tokens(tokens, sum(item.tokens for item in whole))
             return JSONResponse(envelope.whole(whole, tokens))
         counted = bool(body.stream_options and body.stream_options.include_usage)
@@ -266,7 +266,7 @@ class Service:
         prompts: Any = body.prompts
         return [each if isinstance(each, str) else self._model.text(each) for each in prompts]
 
-    async def _one(self, answer: AnswerRequest) -> Whole:
+    async def _whole(self, answer: AnswerRequest) -> Whole:
         pieces = [piece async for piece in self._model.pieces(answer.request)]
         last = pieces[-1]
         assert last.reason is not None

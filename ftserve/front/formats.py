@@ -253,5 +253,5 @@ def embeddings(name: str, vectors: Sequence[Array], tokens: int, encoding: str) 
 def _encoded(vector: Array, encoding: str) -> bytes:
     if encoding == "base64":
         return b'"%b"' % base64.b64encode(vector.astype("<f4").tobytes())
-    # What is no number has no place in JSON.
+    # NaN and infinities are not JSON.
     return to_json(np.nan_to_num(vector).tolist())

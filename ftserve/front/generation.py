@@ -162,7 +162,7 @@ class Model:
             raise too_long(
                 f"{max(lengths)} tokens of an input exceed the model's context length of {most}", "input"
             )
-        # Texts of like length are computed together, as all of a request are padded to the longest.
+        # Texts of similar length form a batch, as all of a request are padded to the longest.
         order = sorted(range(len(rows)), key=lambda number: lengths[number])
         size = min(facts.most_rows, _ROWS)
         vectors: dict[int, Array] = {}

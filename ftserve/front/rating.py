@@ -80,9 +80,9 @@ class Rater:
         """
         facts = await self._server.facts()
         ids = [int(token) for token in row]
-        return await together(self._one(facts, ids, place, top) for place in range(start, len(ids)))
+        return await together(self._rate(facts, ids, place, top) for place in range(start, len(ids)))
 
-    async def _one(self, facts: Facts, ids: Sequence[int], place: int, top: int) -> Rated:
+    async def _rate(self, facts: Facts, ids: Sequence[int], place: int, top: int) -> Rated:
         token = ids[place]
         if place == 0:
             return Rated(token, None)

@@ -60,7 +60,7 @@ class Facts:
 
     @property
     def embeds(self) -> bool:
-        """Whether this is a model of token ids that answers with vectors."""
+        """Whether this is a model of token ids that returns embeddings."""
         return {"input_ids", LENGTHS} == set(self.inputs) and VECTORS in self.outputs
 
     @property

@@ -303,7 +303,7 @@ def container(deployment: Deployment) -> dict[str, Any]:
 
 
 def _ready() -> dict[str, Any]:
-    return _asked(health.ready(), health.READY_SECONDS)
+    return _command_probe(health.ready(), health.READY_SECONDS)
 
 
 def _alive(deployment: Deployment) -> dict[str, Any]:
@@ -312,11 +312,11 @@ def _alive(deployment: Deployment) -> dict[str, Any]:
     if seconds is None:
         probe = {"httpGet": {"path": triton.LIVE, "port": "http"}, "timeoutSeconds": health.SPARE_SECONDS}
     else:
-        probe = _asked(["alive", str(seconds)], seconds)
+        probe = _command_probe(["alive", str(seconds)], seconds)
     return {**probe, "periodSeconds": health.ALIVE_PERIOD_SECONDS, "failureThreshold": health.FAILURES}
 
 
-def _asked(arguments: list[str], seconds: int) -> dict[str, Any]:
+def _command_probe(arguments: list[str], seconds: int) -> dict[str, Any]:
     return {
         "exec": {"command": ["python3", f"{PROBE_FOLDER}/{PROBE}", *arguments]},
         "periodSeconds": health.PERIOD_SECONDS,

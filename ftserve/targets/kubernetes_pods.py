@@ -61,7 +61,7 @@ def parse(
     for option, name in (("--service-account", account), *(("--pull-secret", name) for name in pull_secrets)):
         if name is not None and not _NAME.fullmatch(name):
             raise ConfigError(
-                f"{option} {name[:80]!r} is no name", hint="lower-case letters, digits, dashes, dots"
+                f"{option} {name[:80]!r} is not a name", hint="lower-case letters, digits, dashes, dots"
             )
     pod_labels = _pairs("--label", labels)
     if taken := [key for key in pod_labels if key in _OWN]:

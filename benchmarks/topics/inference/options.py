@@ -76,7 +76,7 @@ def shape(options: argparse.Namespace) -> Architecture:
     every = set().union(*map(sizes, FAMILIES.values()))
     options_set = {name: value for name in every if (value := getattr(options, name)) is not None}
     if foreign := sorted(options_set.keys() - sizes(of)):
-        raise ConfigError(f"--{foreign[0].replace('_', '-')} is no number of a {of.name}")
+        raise ConfigError(f"--{foreign[0].replace('_', '-')} is not a number of a {of.name}")
     return of(**options_set)
 
 

@@ -1,4 +1,4 @@
-"""Acceptance of a server that answers with vectors: shape, repetition, company, and a reference's answers."""
+"""Acceptance of a server that returns embeddings: shape, repetition, company, and a reference's answers."""
 
 from __future__ import annotations
 

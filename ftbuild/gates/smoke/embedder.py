@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Embedder(served.Connected):
-    """A model of one family that answers with vectors, with the models around it."""
+    """An embedding model of one family, with the models around it."""
 
     expected: ExpectedVectors
 

@@ -69,8 +69,8 @@ class Variant:
 class Model:
     """A model under test: its tensors, whether its answers stream, whether bf16 and int8 weights are tested.
 
-    One that answers with vectors has none, and `vectors`. An extra model has a `family`, and only the tests
-    that ask for extra models are about it.
+    An embedding model has none of these, and `vectors` is set. An extra model has a `family`, and is used
+    only by the tests that ask for extra models.
     """
 
     tensors: Tensors | None

@@ -47,7 +47,9 @@ def load(folder: Path) -> Tokenizer:
     around = declaration.around(whole, has)
     for verb, tokens in zip(("begin", "end"), around or ()):  # noqa: B905 (Python 3.8)
         if lacking := [token for token in tokens if not has(token)]:
-            raise ValueError(f"{declared.CONFIG} lets prompts {verb} with {lacking[0]!r}, which is no token")
+            raise ValueError(
+                f"{declared.CONFIG} lets prompts {verb} with {lacking[0]!r}, which is not a token"
+            )
     there = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     tokenizer.add_tokens([_added(token) for token in declaration.to_add(there)])
     if not whole:

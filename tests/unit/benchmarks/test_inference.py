@@ -160,7 +160,7 @@ def test_the_numbers_of_a_model_are_those_of_its_family(tmp_path: Path) -> None:
     assert shape("--family", "t5", "--head-size", "64") == t5.Shape(head_size=64)
     assert shape("--layers", "3") == Shape(layers=3)
     assert shape("--family", "llama", "--kv-heads", "8") == llama.Shape(kv_heads=8)
-    with pytest.raises(ConfigError, match="--kv-heads is no number of a GPT"):
+    with pytest.raises(ConfigError, match="--kv-heads is not a number of a GPT"):
         shape("--kv-heads", "8")
 
 

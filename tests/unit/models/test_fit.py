@@ -182,7 +182,7 @@ WARNED: Mapping[str, tuple[Files, Model, tuple[str, ...]]] = {
     "LLaMA's class without its beginning": (
         {"tokenizer": whole({"a": 0, "b": 1}, {"b": 1}), "config": {"model_type": "llama"}},
         Model("gptneox", 12, None, 1, "config.ini"),
-        ("LlamaTokenizer puts '<s>' in front of every text, which is no token of tokenizer.json",),
+        ("LlamaTokenizer puts '<s>' in front of every text, which is not a token of tokenizer.json",),
     ),
     "another end in the tokenizer": (
         {"tokenizer": whole(SMALL, SPECIAL), "tokenizer_config": {**NAMED, "eos_token": "<s>"}},

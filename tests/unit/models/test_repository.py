@@ -616,7 +616,7 @@ def test_prompts_begin_with_opts_token_but_words_do_not(
     settings.write_text(json.dumps({"add_bos_token": False, "bos_token": token}))
     assert texts.prompts(texts.load(tmp_path), rows("$#"), 0)[0].tolist() == [[1, 0]]
     settings.write_text(json.dumps({"add_bos_token": True, "bos_token": "<s>"}))
-    with pytest.raises(ValueError, match="begin with '<s>', which is no token"):
+    with pytest.raises(ValueError, match="begin with '<s>', which is not a token"):
         texts.load(tmp_path)
 
 

@@ -74,11 +74,11 @@ def spoil_length(chance: random.Random, served: Served, request: Arrays) -> Arra
 
 
 def spoil_integer(chance: random.Random, served: Served, request: Arrays) -> Arrays:
-    return _option(served, request, _one(chance, served, INTEGER_OPTIONS), chance.choice(INTEGERS))
+    return _option(served, request, _known_option(chance, served, INTEGER_OPTIONS), chance.choice(INTEGERS))
 
 
 def spoil_float(chance: random.Random, served: Served, request: Arrays) -> Arrays:
-    changed = _option(served, request, _one(chance, served, FLOAT_OPTIONS), chance.choice(FLOATS))
+    changed = _option(served, request, _known_option(chance, served, FLOAT_OPTIONS), chance.choice(FLOATS))
     return _option(served, changed, "beam_width", chance.choice([1, 1, 2, 4]))
 
 
@@ -131,7 +131,7 @@ SPOILS: tuple[Spoil, ...] = (
 LAST = (spoil_shape, spoil_inputs)
 
 
-def _one(chance: random.Random, served: Served, names: tuple[str, ...]) -> str:
+def _known_option(chance: random.Random, served: Served, names: tuple[str, ...]) -> str:
     return chance.choice([name for name in names if served.dialect.takes(name)])
 
 
