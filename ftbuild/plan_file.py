@@ -34,7 +34,7 @@ def write(plan: Plan, file: Path) -> None:
 def read(file: Path) -> Plan:
     """Return the plan of a file; ConfigError for one that is none, or that was changed."""
     try:
-        plan = TypeAdapter(Plan).validate_json(reading.read_bytes(file, most=MAX_BYTES))
+        plan = TypeAdapter(Plan).validate_json(reading.read_bytes(file, max_bytes=MAX_BYTES))
     except FtbuildError as unusable:
         raise ConfigError(f"the plan file cannot be read: {unusable.what}", where=str(file)) from unusable
     except ValidationError as invalid:

@@ -186,7 +186,7 @@ def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights
         folder=str(place.relative_to(folder)),
         exists=place.is_dir(),
         split=tuple(sorted(_split(place.parent))),
-        request_seconds=_number(parameters, "max_request_seconds", file, REQUEST_SECONDS, most=MAX_SECONDS),
+        request_seconds=_number(parameters, "max_request_seconds", file, REQUEST_SECONDS, high=MAX_SECONDS),
         named=_named(parameters, named, tensor_para),
         defects=tuple(
             proof.contradictions(
@@ -216,13 +216,13 @@ def _number(
     default: int,
     *,
     low: int = 0,
-    most: int = MAX_GPUS,
+    high: int = MAX_GPUS,
 ) -> int:
     text = parameters.get(name) or str(default)
-    if _NUMBER.fullmatch(text) and low <= int(text) <= most:
+    if _NUMBER.fullmatch(text) and low <= int(text) <= high:
         return int(text)
     raise ConfigError(
-        f"{name} is {untrusted.shown(text)}, not a number from {low} to {most}",
+        f"{name} is {untrusted.shown(text)}, not a number from {low} to {high}",
         where=str(file),
         hint=MAKE_AGAIN,
     )

@@ -15,7 +15,7 @@ def at_least_zero(text: str) -> int:
     return _from(0, text)
 
 
-def _from(least: int, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) >= least):
-        raise argparse.ArgumentTypeError(f"must be a number from {least}, not {text!r}")
+def _from(lower: int, text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and int(text) >= lower):
+        raise argparse.ArgumentTypeError(f"must be a number from {lower}, not {text!r}")
     return int(text)

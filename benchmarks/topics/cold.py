@@ -104,8 +104,8 @@ def sampled(data: Mapping[str, Any]) -> Figure:
         f"ratio estimate with its 95 % interval, standard error {100 * error / upstream:.1f} %"
     )
     what = _what(COMPILERS, own, upstream)
-    least, most = (own / (upstream + sign * NORMAL_95 * error) for sign in (1, -1))
-    return Figure(Topic.COLD, what, own / upstream, "", RATIO, how, least=least, most=most)
+    low, high = (own / (upstream + sign * NORMAL_95 * error) for sign in (1, -1))
+    return Figure(Topic.COLD, what, own / upstream, "", RATIO, how, least=low, most=high)
 
 
 def recomputed(result: Result) -> Result:

@@ -109,7 +109,7 @@ def of_sbom(file: Path) -> Contents:
     Raises ConfigError when it is no SPDX 2 document in JSON.
     """
     try:
-        document = bounded_json.loads(reading.read_bytes(file, most=MAX_BYTES), MAX_VALUES)
+        document = bounded_json.loads(reading.read_bytes(file, max_bytes=MAX_BYTES), MAX_VALUES)
         if not str(document["spdxVersion"]).startswith("SPDX-2."):
             raise ValueError("its version is another one")
         return _listed(document, file)

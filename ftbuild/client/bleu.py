@@ -28,7 +28,7 @@ def sentences(file: Path) -> list[str]:
     Upstream's test.en and test.de (tools/t5_utils) hold sentencepiece's pieces, words beginning with U+2581.
     """
     try:
-        text = reading.read_bytes(file, most=_MAX_BYTES).decode("utf-8-sig")
+        text = reading.read_bytes(file, max_bytes=_MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as broken:
         raise ConfigError("not UTF-8 text", where=str(file), hint="save the file as UTF-8") from broken
     return [_plain(line) for line in text.splitlines()]

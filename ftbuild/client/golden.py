@@ -112,10 +112,10 @@ def vector_mismatch(
         # Not a number is never right.
         for place, (got, want) in enumerate(zip(row, reference, strict=True), start=1):
             if not abs(got - want) <= tolerance:
-                most = max(abs(a - b) for a, b in zip(row, reference, strict=True))
+                difference = max(abs(a - b) for a, b in zip(row, reference, strict=True))
                 return (
                     f"embedding {number}:  number {place} is {got:.6g}, the reference says {want:.6g}; "
-                    f"the largest difference is {most:.3g}, allowed {tolerance:g}"
+                    f"the largest difference is {difference:.3g}, allowed {tolerance:g}"
                 )
     return None
 

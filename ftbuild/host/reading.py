@@ -25,7 +25,7 @@ _WRONG_PATH = {
 }
 
 
-def read_bytes(file: Path, *, most: int = MAX_BYTES) -> bytes:
+def read_bytes(file: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file.
 
     Raises ConfigError when there is none or it has more than `most` bytes, HostError when it cannot be read.
@@ -36,24 +36,24 @@ def read_bytes(file: Path, *, most: int = MAX_BYTES) -> bytes:
         with os.fdopen(descriptor, "rb") as stream:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _unusable(file, "it is not a file")
-            content = stream.read(most + 1)
+            content = stream.read(max_bytes + 1)
     except OSError as refused:
         if refused.errno in _WRONG_PATH:
             raise _unusable(file, _WRONG_PATH[refused.errno]) from refused
         raise HostError(f"{file.name} cannot be read: {refused.strerror}", where=str(file)) from refused
     except ValueError as broken:  # a NUL in the path
         raise _unusable(file, str(broken)) from broken
-    if len(content) > most:
-        raise _unusable(file, f"it has more than {most / 1e6:g} MB")
+    if len(content) > max_bytes:
+        raise _unusable(file, f"it has more than {max_bytes / 1e6:g} MB")
     return content
 
 
-def read_text(file: Path, *, most: int = MAX_BYTES) -> str:
+def read_text(file: Path, *, max_bytes: int = MAX_BYTES) -> str:
     """Return the text of a regular file, which is UTF-8 (with or without byte order mark).
 
     Raises ConfigError, with the line, for other encodings and control characters; errors as `read_bytes`.
     """
-    content = read_bytes(file, most=most)
+    content = read_bytes(file, max_bytes=max_bytes)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as broken:

@@ -265,7 +265,7 @@ def number(text: str) -> int:
 
 
 def _parsed(file: Path) -> configparser.ConfigParser:
-    content = reading.read_text(file, most=untrusted.SETTINGS_BYTES)
+    content = reading.read_text(file, max_bytes=untrusted.SETTINGS_BYTES)
     config = _parser()
     try:
         config.read_string(content, str(file))

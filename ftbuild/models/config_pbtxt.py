@@ -276,7 +276,7 @@ def parse(text: str) -> ModelConfig:
 
 def read(file: Path) -> ModelConfig:
     """Return the message in the config.pbtxt of a model repository; ConfigError, which names it, without."""
-    content = reading.read_text(file, most=untrusted.SETTINGS_BYTES)
+    content = reading.read_text(file, max_bytes=untrusted.SETTINGS_BYTES)
     try:
         return parse(content)
     except ConfigError as broken:

@@ -201,9 +201,12 @@ def expected(part: LoadedPart, known: Numbers, item_type: str) -> list[Files]:
     tables = list(_tables(part, known))
     total = sum(len(layers) * (gpus if GPUS in _COUNTER.findall(name) else 1) for name, _, layers in tables)
     if total > MAX_FILES:
-        most = max(len(layers) for *_, layers in tables)
+        layer_count = max(len(layers) for *_, layers in tables)
         raise ConfigError(
-            f"{most} layers on {gpus} GPUs: {total} weight files, more than the {MAX_FILES} of any model",
+            (
+                f"{layer_count} layers on {gpus} GPUs: {total} weight files, more than the {MAX_FILES} of "
+                "any model"
+            ),
             hint=f"check the numbers in {config_ini.FILE}",
         )
     types = {name: kind for other in part.instead for name, kind in other.types.items()}

@@ -166,7 +166,7 @@ def place(
     family: str,
     folder: Path,
     load: Load,
-    most: int,
+    max_gpus: int,
     here: Sequence[GpuKind],
     ignored: Sequence[str] = (),
     slot_tokens: int = 0,
@@ -185,7 +185,7 @@ def place(
     _require_positions(source, load, vectors.longest if vectors else None)
     reasons = {
         n: conversion.reasons_against(config, release, replace(request, gpus=n), source)
-        for n in range(1, most + 1)
+        for n in range(1, max_gpus + 1)
     }
     backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
     types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
@@ -305,8 +305,8 @@ def _needed(
         if not able or kind.sm < FIRST.get(data_type, 0):
             gpus_needed[data_type] = NO_TYPE
             continue
-        most = kind.count or max(gpus for gpus, _ in able)
-        fitting = [gpus for gpus, total in able if total <= kind.memory and gpus <= most]
+        gpus_at_most = kind.count or max(gpus for gpus, _ in able)
+        fitting = [gpus for gpus, total in able if total <= kind.memory and gpus <= gpus_at_most]
         gpus_needed[data_type] = min(fitting, default=TOO_BIG)
     return gpus_needed
 

@@ -108,7 +108,7 @@ def files(folder: Path) -> list[Path]:
                 paths.append(model)
             for file in paths:
                 untrusted.require_inside(folder, file)
-                reading.read_bytes(file, most=untrusted.JSON_BYTES)
+                reading.read_bytes(file, max_bytes=untrusted.JSON_BYTES)
             return paths
     raise ConfigError(
         "no tokenizer here: neither " + " nor ".join(" with ".join(names) for names in TOKENIZERS),

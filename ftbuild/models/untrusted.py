@@ -52,12 +52,12 @@ def is_file_name(name: object) -> bool:
 
 def json_object(file: Path, what: str, hint: str) -> dict[str, Any]:
     """Return the JSON object in a file; ConfigError, which calls it `what`, when there is none."""
-    return parsed_object(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
+    return parsed_object(reading.read_bytes(file, max_bytes=JSON_BYTES), file, what, hint)
 
 
 def json_list(file: Path, what: str, hint: str) -> list[Any]:
     """Return the JSON list in a file; ConfigError, which calls it `what`, when there is none."""
-    items = _parsed(reading.read_bytes(file, most=JSON_BYTES), file, what, hint)
+    items = _parsed(reading.read_bytes(file, max_bytes=JSON_BYTES), file, what, hint)
     if not isinstance(items, list):
         raise ConfigError(f"not {what}: it is not a JSON list", where=str(file), hint=hint)
     return items

@@ -188,7 +188,7 @@ def _entries(name: str, tag: str, manifest: Manifest) -> Iterator[Entry]:
 def from_file(file: Path) -> tuple[Entry, ...]:
     """Read an index.json; ConfigError if it cannot be read."""
     try:
-        return from_json(reading.read_text(file, most=MAX_BYTES))
+        return from_json(reading.read_text(file, max_bytes=MAX_BYTES))
     except (FtbuildError, bounded_json.Unfit) as wrong:
         why = wrong.what if isinstance(wrong, FtbuildError) else wrong
         raise ConfigError(

@@ -41,7 +41,7 @@ _STORED: TypeAdapter[StoredInventory] = TypeAdapter(StoredInventory)
 def read(folder: Path, product: str, ids: Collection[str]) -> Inventory | None:
     """Return the inventory in a cell's folder if it is about the image with these ids, else None."""
     try:
-        content = reading.read_bytes(_file(folder, product), most=MAX_BYTES)
+        content = reading.read_bytes(_file(folder, product), max_bytes=MAX_BYTES)
         found = bounded_json.adapted(_STORED, content, MAX_VALUES)
     except (FtbuildError, bounded_json.Unfit):
         return None

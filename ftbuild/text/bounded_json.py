@@ -27,19 +27,19 @@ class Unfit(ValueError):
     """A text is not what was expected; the message is one printable line: where in it, and why."""
 
 
-def loads(content: bytes, most: int = MAX_VALUES) -> Any:
+def loads(content: bytes, max_values: int = MAX_VALUES) -> Any:
     """Parse JSON; TooMuch for more than `most` values, ValueError for invalid or too deep JSON."""
-    _require_few(content, most)
+    _require_few(content, max_values)
     try:
         return json.loads(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def model(kind: type[M], content: bytes, most: int = MAX_VALUES) -> M:
+def model(kind: type[M], content: bytes, max_values: int = MAX_VALUES) -> M:
     """Return JSON as a model; Unfit for anything else, and for more than `most` values."""
     try:
-        _require_few(content, most)
+        _require_few(content, max_values)
         return kind.model_validate_json(content)
     except ValidationError as wrong:
         raise Unfit(explained(wrong)) from None
@@ -47,10 +47,10 @@ def model(kind: type[M], content: bytes, most: int = MAX_VALUES) -> M:
         raise Unfit(str(large)) from None
 
 
-def adapted(kind: TypeAdapter[T], content: bytes, most: int = MAX_VALUES) -> T:
+def adapted(kind: TypeAdapter[T], content: bytes, max_values: int = MAX_VALUES) -> T:
     """Return JSON as what an adapter is for; errors as `model`."""
     try:
-        _require_few(content, most)
+        _require_few(content, max_values)
         return kind.validate_json(content)
     except ValidationError as wrong:
         raise Unfit(explained(wrong)) from None
@@ -65,6 +65,6 @@ def explained(wrong: ValidationError) -> str:
     return terminal.printable(f"{place or 'the whole'}: {first['msg'][:200]}")
 
 
-def _require_few(content: bytes, most: int) -> None:
-    if content.count(b",") + content.count(b"[") + content.count(b"{") > most:
-        raise TooMuch(f"it has more than {most} values")
+def _require_few(content: bytes, max_values: int) -> None:
+    if content.count(b",") + content.count(b"[") + content.count(b"{") > max_values:
+        raise TooMuch(f"it has more than {max_values} values")

@@ -82,7 +82,7 @@ class ClusterOptions:
             claim=self.pvc,
             replicas=self.replicas,
             secret=self.openai_secret,
-            most_replicas=self.max_replicas,
+            max_replicas=self.max_replicas,
             pending=self.pending,
             isolated=self.network_policy,
             monitoring=self.monitoring,
@@ -143,8 +143,8 @@ def kserve(
 
     gpus = tuple(range(gpu_count)) if gpu_count else None
     deployed = decided(image, server, model_repo, gpus)
-    most = replicas if max_replicas is None else max_replicas
-    service = Service(storage_uri, replicas, most, pods.pods())
+    maximum = replicas if max_replicas is None else max_replicas
+    service = Service(storage_uri, replicas, maximum, pods.pods())
     return _written(service.files(deployed), out)
 
 

@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
         app.make(decided),
         host=options.listen,
         port=options.port,
-        http=connections.protocol(connections.most_connections()),
+        http=connections.protocol(connections.max_connections()),
         ws="none",
         proxy_headers=False,
         server_header=False,

@@ -55,12 +55,12 @@ def make(settings: Settings) -> ASGIApp:
         return JSONResponse({"status": "ok"})
 
     async def models(request: Request) -> Response:
-        entry = formats.model(settings.name, created, await service.most_tokens())
+        entry = formats.model(settings.name, created, await service.context_length())
         return JSONResponse({"object": "list", "data": [entry]})
 
     async def described(request: Request) -> Response:
         name = settings.named(request.path_params["name"])
-        return JSONResponse(formats.model(name, created, await service.most_tokens()))
+        return JSONResponse(formats.model(name, created, await service.context_length()))
 
     async def tokenizer(request: Request) -> Response:
         # Clients that look for an end token find that there is none.
@@ -150,7 +150,7 @@ class Service:
             settings.triton,
             settings.triton_model,
             seconds=settings.seconds,
-            most=settings.max_requests,
+            max_calls=settings.max_requests,
             cancels=settings.cancels,
         )
         self._workers = Workers(settings.folder)
@@ -195,26 +195,26 @@ class Service:
         if body.messages is not None:
             self._require_template(name)
             messages = [message.for_template() for message in body.messages]
-            asking = self._workers.conversation(messages, most=limits.MAX_TOKENS)
+            asking = self._workers.conversation(messages, limit=limits.MAX_TOKENS)
         else:
             special = body.add_special_tokens is not False
-            texts, most = [body.prompt or ""], limits.MAX_TOKENS
-            asking = self._workers.texts(texts, "prompt", special=special, most=most)
+            texts, limit = [body.prompt or ""], limits.MAX_TOKENS
+            asking = self._workers.texts(texts, "prompt", special=special, limit=limit)
         encoding = await unless_gone(receive, asking)
         if max(encoding.lengths, default=0) > limits.MAX_TOKENS:
             raise too_long(f"more than {limits.MAX_TOKENS} tokens", "prompt")
         tokens = [int(token) for row in encoding.rows for token in row]
-        context = await self.most_tokens()
+        context = await self.context_length()
         return JSONResponse({"count": len(tokens), "max_model_len": context, "tokens": tokens})
 
     async def detokenize(self, receive: Receive, name: str, body: Detokenize) -> ASGIApp:
         """Return the text of token ids."""
         return JSONResponse({"prompt": await asyncio.to_thread(self._model.text, body.tokens)})
 
-    async def most_tokens(self) -> int | None:
+    async def context_length(self) -> int | None:
         """Return the context length; None where it, or the server, is unknown."""
         try:
-            return await self._model.most_tokens()
+            return await self._model.context_length()
         except Failure:
             return self._settings.context
 

@@ -58,15 +58,15 @@ def parsed(body: bytes) -> Any:
         raise Failure(400, "the body is not valid JSON") from None
 
 
-def _require_few(body: bytes, signs: bytes, most: int, what: str) -> None:
+def _require_few(body: bytes, signs: bytes, limit: int, what: str) -> None:
     """Raise Failure when more than `most` of the signs are outside of texts."""
     count = sum(body.count(bytes([sign])) for sign in signs)
-    if count > most:
+    if count > limit:
         # Only then: few bodies need the second look.
         bare = _TEXT.sub(b"", body)
         count = sum(bare.count(bytes([sign])) for sign in signs)
-    if count > most:
-        raise Failure(400, f"the body has more than {most} {what}", code="request_too_large")
+    if count > limit:
+        raise Failure(400, f"the body has more than {limit} {what}", code="request_too_large")
 
 
 def _malformed(wrong: ValidationError) -> Failure:

@@ -110,15 +110,15 @@ class Latest:
 class Calls:
     """The calls that run, also those that no client waits for any longer."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, limit: int) -> None:
         self._running: set[Latest] = set()
         self._filling: set[asyncio.Task[None]] = set()
-        self._most = most
+        self._limit = limit
 
     def begin(self, take: Callable[[Any], Any]) -> Latest:
         """Return what takes the messages of a new call; Failure (429) when that would be too many."""
-        if len(self._running) >= self._most:
-            raise busy(f"{self._most} answers are being computed")
+        if len(self._running) >= self._limit:
+            raise busy(f"{self._limit} answers are being computed")
         latest = Latest(take)
         self._running.add(latest)
         latest.ended.add_done_callback(lambda _: self._running.discard(latest))

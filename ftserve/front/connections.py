@@ -25,7 +25,7 @@ MAX_CONNECTIONS = 4096
 _STEP_BYTES = 32 << 10
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return how many connections the process may have; before that it takes all files that it may open."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = MAX_CONNECTIONS + limits.OTHER_FILES
@@ -36,11 +36,11 @@ def most_connections() -> int:
     return MAX_CONNECTIONS
 
 
-def protocol(most: int) -> type[asyncio.Protocol]:
+def protocol(limit: int) -> type[asyncio.Protocol]:
     """Return the protocol for a server that has at most so many connections."""
 
     class Own(_HttpTools if HttpToolsProtocol else _H11):  # type: ignore[misc]
-        most_connections = most
+        max_connections = limit
         waiting: dict[_Bounded, None] = {}  # noqa: RUF012 (it belongs to all connections)
 
     return Own
@@ -49,7 +49,7 @@ def protocol(most: int) -> type[asyncio.Protocol]:
 class _Bounded(asyncio.Protocol):
     """What is added to a protocol of uvicorn's."""
 
-    most_connections: int
+    max_connections: int
     # Connections whose client has to send the head of a request, the one that waits longest first.
     waiting: dict[_Bounded, None]
 
@@ -67,7 +67,7 @@ class _Bounded(asyncio.Protocol):
             transport.max_size = _STEP_BYTES
         super().connection_made(transport)
         self._expect_head()
-        if len(self.connections) > self.most_connections:  # type: ignore[attr-defined]
+        if len(self.connections) > self.max_connections:  # type: ignore[attr-defined]
             next(iter(self.waiting)).abort()
 
     def connection_lost(self, exc: Exception | None) -> None:

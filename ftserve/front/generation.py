@@ -44,7 +44,7 @@ class Prepared:
     """A valid request for the answer `index`, and the texts that end it.
 
     `fits`: its length is what should fit, as the client named none. `ends` are tokens that end it, too;
-    before `least` tokens nothing does.
+    before `min_tokens` nothing does.
     """
 
     ask: Ask
@@ -53,15 +53,15 @@ class Prepared:
     fits: bool = False
     index: int = 0
     ends: frozenset[int] = frozenset()
-    least: int = 0
+    min_tokens: int = 0
 
 
 @dataclass(frozen=True)
 class Wish:
     """The options of an answer; `param` is the name of the prompt in the request.
 
-    `longest` is the most tokens of it; without it an answer has `default`, or less where less fits, and as
-    many as fit where that is None, too. It ends with a token of `ends` as well, not before `least` tokens,
+    `longest` is its maximum of tokens; without it an answer has `default`, or less where less fits, and as
+    many as fit where that is None, too. It ends with a token of `ends` as well, not before `min_tokens`,
     and by its length alone if it is `endless`.
     """
 
@@ -71,7 +71,7 @@ class Wish:
     stops: Sequence[str]
     default: int | None = None
     ends: Sequence[int] = ()
-    least: int = 0
+    min_tokens: int = 0
     endless: bool = False
 
 
@@ -116,17 +116,17 @@ class Model:
     async def of_texts(self, prompts: Sequence[str], wish: Wish) -> list[Prepared]:
         """Return the requests for answers to texts; Failure as `of_rows`."""
         facts = await self._generating()
-        most = self._most(facts)
-        encoding = await self._workers.texts(prompts, wish.param, stops=wish.stops, most=most)
-        self._require_room(encoding.lengths, most, wish.param)
+        limit = self._max_prompt(facts)
+        encoding = await self._workers.texts(prompts, wish.param, stops=wish.stops, limit=limit)
+        self._require_room(encoding.lengths, limit, wish.param)
         return [self._prepared(facts, row, wish, encoding.words) for row in encoding.rows]
 
     async def of_messages(self, messages: Sequence[Mapping[str, str]], wish: Wish) -> list[Prepared]:
         """Return the request for the answer to a conversation; Failure as `of_texts`."""
         facts = await self._generating()
-        most = self._most(facts)
-        encoding = await self._workers.conversation(messages, stops=wish.stops, most=most)
-        self._require_room(encoding.lengths, most, wish.param)
+        limit = self._max_prompt(facts)
+        encoding = await self._workers.conversation(messages, stops=wish.stops, limit=limit)
+        self._require_room(encoding.lengths, limit, wish.param)
         return [self._prepared(facts, row, wish, encoding.words) for row in encoding.rows]
 
     async def of_rows(self, rows: Sequence[Sequence[int]], wish: Wish) -> list[Prepared]:
@@ -135,7 +135,7 @@ class Model:
         Raises Failure (400) when the model cannot honour the wish, (503) when it is not there.
         """
         facts = await self._generating()
-        self._require_room(list(map(len, rows)), self._most(facts), wish.param)
+        self._require_room(list(map(len, rows)), self._max_prompt(facts), wish.param)
         words = (await self._workers.texts([], wish.param, stops=wish.stops)).words if wish.stops else []
         return [self._prepared(facts, row, wish, words) for row in rows]
 
@@ -150,21 +150,21 @@ class Model:
                 400, "the model generates text and has no embeddings", param="model", code="unsupported_model"
             )
         rows: Sequence[Sequence[int] | Array] = inputs  # type: ignore[assignment]
-        most = min(self._context or limits.MAX_TOKENS, limits.MAX_TOKENS)
+        limit = min(self._context or limits.MAX_TOKENS, limits.MAX_TOKENS)
         if isinstance(inputs[0], str):
-            encoding = await self._workers.texts(inputs, "input", most=most)  # type: ignore[arg-type]
+            encoding = await self._workers.texts(inputs, "input", limit=limit)  # type: ignore[arg-type]
             lengths, rows = encoding.lengths, encoding.rows
         else:
             lengths = list(map(len, rows))
         if not all(lengths):
             raise Failure(400, "input: a text without tokens", param="input")
-        if max(lengths) > most:
+        if max(lengths) > limit:
             raise too_long(
-                f"{max(lengths)} tokens of an input exceed the model's context length of {most}", "input"
+                f"{max(lengths)} tokens of an input exceed the model's context length of {limit}", "input"
             )
         # Texts of similar length form a batch, as all of a request are padded to the longest.
         order = sorted(range(len(rows)), key=lambda number: lengths[number])
-        size = min(facts.most_rows, _ROWS)
+        size = min(facts.max_rows, _ROWS)
         vectors: dict[int, Array] = {}
         for start in range(0, len(order), size):
             part = order[start : start + size]
@@ -206,7 +206,7 @@ class Model:
                     for at, token in enumerate(tokens[:-1] if ended else tokens):
                         seen += 1
                         new = text.push([token])
-                        out += finder.push(new) if seen > request.least else new
+                        out += finder.push(new) if seen > request.min_tokens else new
                         if finder.found:
                             ids = ids[: len(ids) - len(tokens) + at + 1]
                             yield Piece(index, out, seen, "stop", ids)
@@ -256,10 +256,10 @@ class Model:
         """Return the text of one token, by its name if it is a special one, or none of the tokenizer's."""
         return self._decoder.decode([token]) or self._tokenizer.id_to_token(token) or f"token_id:{token}"
 
-    async def most_tokens(self) -> int | None:
+    async def context_length(self) -> int | None:
         """Return the context length, None where it is unknown; Failure (503)."""
         known = [
-            most for most in (self._context, (await self._server.facts()).batch_tokens) if most is not None
+            limit for limit in (self._context, (await self._server.facts()).batch_tokens) if limit is not None
         ]
         return min(known, default=None)
 
@@ -267,7 +267,7 @@ class Model:
         self, request: Prepared, call: contextlib.AsyncExitStack
     ) -> tuple[Ask, NewTokens, list[int] | None]:
         """Ask the server; return the request, and its first tokens."""
-        if request.least:
+        if request.min_tokens:
             return await self._begun_without_end(request, call)
         ask = request.ask
         new_tokens = await call.enter_async_context(self._server.answer(ask))
@@ -287,7 +287,7 @@ class Model:
         """Ask for the minimum of tokens first, none of which may be an end, and then for the rest."""
         ask = request.ask
         ends = {*ask.bans, *request.ends, *([] if ask.end_id is None else [ask.end_id])}
-        beginning = replace(ask, length=request.least, bans=sorted(ends), stops=())
+        beginning = replace(ask, length=request.min_tokens, bans=sorted(ends), stops=())
         new_tokens = await call.enter_async_context(self._server.answer(beginning))
         first = await new_tokens()
         ids = list(first or ())
@@ -319,16 +319,16 @@ class Model:
             )
         return facts
 
-    def _most(self, facts: Facts) -> int:
+    def _max_prompt(self, facts: Facts) -> int:
         """Return the maximum tokens of a prompt, which with one token of an answer fill the context."""
-        known = [most - 1 for most in (self._context, facts.batch_tokens) if most is not None]
+        known = [limit - 1 for limit in (self._context, facts.batch_tokens) if limit is not None]
         return max(min([*known, limits.MAX_TOKENS]), 0)
 
-    def _require_room(self, lengths: Sequence[int], most: int, param: str) -> None:
+    def _require_room(self, lengths: Sequence[int], limit: int, param: str) -> None:
         longest = max(lengths, default=0)
-        if longest > most:
+        if longest > limit:
             raise too_long(
-                f"{longest} tokens of the prompt and 1 of the answer are more than the {most + 1} of the "
+                f"{longest} tokens of the prompt and 1 of the answer are more than the {limit + 1} of the "
                 "model's context",
                 param,
             )
@@ -343,22 +343,22 @@ class Model:
         words = [*words, *([token] for token in wish.ends)] if STOP_WORDS in facts.inputs else ()
         bans = self._bans(facts, wish)
         ask = Ask(prompt, length, self._end_id, options, words, bans)
-        least = min(wish.least, length)
+        min_tokens = min(wish.min_tokens, length)
         return Prepared(
             ask,
             wish.stops,
             facts.repeats_prompt,
             fits=wish.longest is None,
             ends=frozenset(wish.ends),
-            least=least,
+            min_tokens=min_tokens,
         )
 
     def _bans(self, facts: Facts, wish: Wish) -> list[int]:
         """Return the tokens that must not come; Failure (400) where the model has no input for them."""
-        for name, wish_is_set in (("ignore_eos", wish.endless), ("min_tokens", wish.least)):
+        for name, wish_is_set in (("ignore_eos", wish.endless), ("min_tokens", wish.min_tokens)):
             if wish_is_set and BAD_WORDS not in facts.inputs:
                 raise unsupported(name, f"this model has no input {BAD_WORDS}")
-        if wish.least and not facts.repeats_prompt:
+        if wish.min_tokens and not facts.repeats_prompt:
             raise unsupported("min_tokens", "an encoder-decoder cannot continue the beginning of an answer")
         return [self._end_id] if wish.endless and self._end_id is not None else []
 
@@ -392,5 +392,7 @@ class Model:
 
 def _to_end(tokens: list[int], request: Prepared, seen: int) -> list[int]:
     """Return the tokens up to the first that ends the answer, if `seen` and these are enough."""
-    ends = (at for at, token in enumerate(tokens) if token in request.ends and seen + at >= request.least)
+    ends = (
+        at for at, token in enumerate(tokens) if token in request.ends and seen + at >= request.min_tokens
+    )
     return tokens[: next(ends, len(tokens)) + 1]

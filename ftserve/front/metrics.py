@@ -61,8 +61,8 @@ class Metrics:
         named = path if path in _PATHS else _OTHER
         self._requests[named, status] += 1
         within = self._within.setdefault(named, [0] * (len(_SECONDS) + 1))
-        for at, most in enumerate(_SECONDS):
-            within[at] += seconds <= most
+        for at, bound in enumerate(_SECONDS):
+            within[at] += seconds <= bound
         within[-1] += 1
         self._took[named] = self._took.get(named, 0.0) + seconds
 
@@ -87,8 +87,8 @@ class Metrics:
         yield from _head(name, "histogram", "from a request's head to the end of its answer")
         for path, within in sorted(self._within.items()):
             labels = f'{model},path="{path}"'
-            for most, count in zip((*map(str, _SECONDS), "+Inf"), within, strict=True):
-                yield f'ftbuild_front_{name}_bucket{{{labels},le="{most}"}} {count}'
+            for bound, count in zip((*map(str, _SECONDS), "+Inf"), within, strict=True):
+                yield f'ftbuild_front_{name}_bucket{{{labels},le="{bound}"}} {count}'
             yield f"ftbuild_front_{name}_sum{{{labels}}} {self._took[path]:.6f}"
             yield f"ftbuild_front_{name}_count{{{labels}}} {within[-1]}"
 

@@ -12,14 +12,14 @@ from ftserve.front.failures import busy
 class Places:
     """The places of requests that are being answered."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
         self._taken = 0
 
     def require(self) -> None:
         """Raise Failure (429) when none is free."""
-        if self._taken >= self._most:
-            raise busy(f"{self._most} answers are being computed")
+        if self._taken >= self._limit:
+            raise busy(f"{self._limit} answers are being computed")
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:

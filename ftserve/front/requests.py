@@ -139,12 +139,12 @@ class Generation(Body):
 
     def wish(self, param: str, longest: int | None, default: int | None = None) -> Wish:
         """Return what is wished of an answer to `param`; Failure (400) for wishes that exclude another."""
-        least = self.min_tokens or 0
-        if longest is not None and least > longest:
+        minimum = self.min_tokens or 0
+        if longest is not None and minimum > longest:
             raise Failure(400, "min_tokens: more than max_tokens", param="min_tokens")
         ends = tuple(self.stop_token_ids or ())
         return Wish(
-            param, longest, self.sampling, self.stops, default, ends, least, endless=bool(self.ignore_eos)
+            param, longest, self.sampling, self.stops, default, ends, minimum, endless=bool(self.ignore_eos)
         )
 
     @property

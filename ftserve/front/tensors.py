@@ -44,7 +44,7 @@ class Facts:
     """A served model by its config.pbtxt: data types of its inputs, those a request must have, outputs.
 
     `decoupled`: it answers token by token. `longest_answer` is its limit of one answer in tokens, if it has
-    one. Encoder-decoder models (T5) name their lengths otherwise and do not repeat the prompt. `most_rows`
+    one. Encoder-decoder models (T5) name their lengths otherwise and do not repeat the prompt. `max_rows`
     are computed in one request, and so are `batch_tokens` of prompt and answer. `vocabulary` is the number of
     tokens that the model rates, where its repository says so.
     """
@@ -54,7 +54,7 @@ class Facts:
     outputs: frozenset[str]
     decoupled: bool
     longest_answer: int | None = None
-    most_rows: int = 1
+    max_rows: int = 1
     batch_tokens: int | None = None
     vocabulary: int | None = None
 
@@ -110,7 +110,7 @@ def facts(config: Mapping[str, Any]) -> Facts:
         outputs=frozenset(t["name"] for t in config["output"]),
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
         longest_answer=number("max_output_len"),
-        most_rows=max(int(config.get("max_batch_size", 0)), 1),
+        max_rows=max(int(config.get("max_batch_size", 0)), 1),
         batch_tokens=number("max_batch_tokens"),
         vocabulary=number("vocab_size"),
     )

@@ -41,7 +41,7 @@ class Server:
     """A connection to the gRPC endpoint `address`, and its model of token ids."""
 
     def __init__(
-        self, address: str, model: str, *, seconds: float, most: int, cancels: bool | None = None
+        self, address: str, model: str, *, seconds: float, max_calls: int, cancels: bool | None = None
     ) -> None:
         """`seconds` is how long one answer may take, `most` are computed at once.
 
@@ -57,7 +57,7 @@ class Server:
         self._seconds = seconds
         self._facts: Facts | None = None
         self._told, self._cancels = cancels, bool(cancels)
-        self._calls = Calls(most)
+        self._calls = Calls(max_calls)
         self._pace = Pace()
 
     async def facts(self) -> Facts:
@@ -120,7 +120,7 @@ class Server:
         return last
 
     async def vectors(self, rows: Sequence[Sequence[int] | Array]) -> Array:
-        """Return the embeddings [rows, hidden] of rows of token ids, at most as many as `Facts.most_rows`."""
+        """Return the embeddings [rows, hidden] of rows of token ids, at most as many as `Facts.max_rows`."""
         request = _message(self._model, tensors.vector_request(await self.facts(), rows))
         async with self._started(request, streams=False) as call:
             outputs = await call.next()

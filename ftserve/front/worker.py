@@ -5,7 +5,7 @@ and memory is bounded from outside, by the limits of a process. It reads request
 answers on its standard output, each as four bytes of length and then so many bytes; it ends with its input.
 
 An answer is `{"error": ...}` or `{"lengths": [...], "words": [...]}`, a line end, and the token ids of all
-texts, one after the other, as 32 bits each. There are none where a text has more than the request's `most`.
+texts, one after the other, as 32 bits each. There are none where a text exceeds the request's `max_tokens`.
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def answer(
         texts, special = [template.render(request["messages"])], False
     else:
         texts, special = request["texts"], request.get("special", True)
-    most = request.get("most")
-    if most is not None and (least := max(map(tokenizer.least, texts), default=0)) > most:
-        return {"lengths": [least] * len(texts), "words": []}, b""
+    limit = request.get("max_tokens")
+    if limit is not None and (shortest := max(map(tokenizer.least, texts), default=0)) > limit:
+        return {"lengths": [shortest] * len(texts), "words": []}, b""
     try:
         rows = [tokenizer.encoded(text, special=special) for text in texts]
         words = [word for stop in request.get("stops", ()) if (word := tokenizer.word(stop))]
@@ -73,7 +73,7 @@ def answer(
         raise Failure(400, "the text takes too much memory") from None
     except Exception as broken:  # the library raises Exception itself
         raise Failure(400, f"it cannot be tokenized: {type(broken).__name__}") from None
-    if most is not None and any(len(row) > most for row in rows):
+    if limit is not None and any(len(row) > limit for row in rows):
         return {"lengths": [len(row) for row in rows], "words": []}, b""
     return {"lengths": [len(row) for row in rows], "words": words}, b"".join(map(bytes, rows))
 
@@ -123,10 +123,10 @@ def _load(folder: Path) -> Any:
 def _limit(size: int, seconds: int) -> None:
     """Let this process take so many bytes and seconds more (RLIMIT_DATA is of Linux 4.7 and later)."""
     _limit_time(seconds)
-    most = _data_bytes() + size
+    limit = _data_bytes() + size
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(
-        resource.RLIMIT_DATA, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+        resource.RLIMIT_DATA, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
     )
 
 
@@ -134,9 +134,9 @@ def _limit_time(seconds: int) -> None:
     """Let this process take so many seconds of a processor more, also where no parent is left to end it."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     _, hard = resource.getrlimit(resource.RLIMIT_CPU)
-    most = int(used.ru_utime + used.ru_stime) + seconds + 1
+    limit = int(used.ru_utime + used.ru_stime) + seconds + 1
     resource.setrlimit(
-        resource.RLIMIT_CPU, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard)
+        resource.RLIMIT_CPU, (limit if hard == resource.RLIM_INFINITY else min(limit, hard), hard)
     )
 
 

@@ -69,7 +69,7 @@ class Workers:
         param: str,
         *,
         stops: Sequence[str] = (),
-        most: int | None = None,
+        limit: int | None = None,
         special: bool = True,
     ) -> Tokens:
         """Return the tokens of texts, with those that the tokenizer adds if `special`.
@@ -77,15 +77,15 @@ class Workers:
         Raises Failure (400) where they take too much time or memory.
         """
         size = sum(map(len, texts))
-        request = {"texts": texts, "stops": stops, "most": most, "special": special}
+        request = {"texts": texts, "stops": stops, "max_tokens": limit, "special": special}
         return await self._ask(request, size, param)
 
     async def conversation(
-        self, messages: Sequence[Mapping[str, str]], *, stops: Sequence[str] = (), most: int | None = None
+        self, messages: Sequence[Mapping[str, str]], *, stops: Sequence[str] = (), limit: int | None = None
     ) -> Tokens:
         """Return the tokens of the prompt that the chat template makes of messages; Failure as `texts`."""
         size = sum(len(message["content"]) for message in messages)
-        return await self._ask({"messages": messages, "stops": stops, "most": most}, size, "messages")
+        return await self._ask({"messages": messages, "stops": stops, "max_tokens": limit}, size, "messages")
 
     async def close(self) -> None:
         """End all processes, and what they do."""

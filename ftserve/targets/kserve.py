@@ -28,8 +28,8 @@ class Service:
     """What KServe is to run, as a `Target`: where the models are, and how many pods there may be."""
 
     storage: str
-    least: int = 1
-    most: int = 1
+    min_replicas: int = 1
+    max_replicas: int = 1
     pods: Pods = field(default_factory=Pods)
     name: ClassVar[str] = "kserve"
 
@@ -41,9 +41,9 @@ class Service:
             )
         if self.storage.startswith("oci://"):
             stored.parse(self.storage)
-        if not 1 <= self.least <= self.most:
+        if not 1 <= self.min_replicas <= self.max_replicas:
             raise ConfigError(
-                f"no number of pods is between {self.least} and {self.most}",
+                f"no number of pods is from {self.min_replicas} to {self.max_replicas}",
                 hint="--replicas of at least 1, and --max-replicas not below it",
             )
 
@@ -98,8 +98,8 @@ def _service(deployment: Deployment, labels: dict[str, str], service: Service) -
         },
         "spec": {
             "predictor": {
-                "minReplicas": service.least,
-                "maxReplicas": service.most,
+                "minReplicas": service.min_replicas,
+                "maxReplicas": service.max_replicas,
                 "automountServiceAccountToken": False,
                 **service.pods.spec(),
                 "model": {

@@ -42,7 +42,7 @@ class Cluster:
 
     The repository comes from a PersistentVolumeClaim, or from where it is `stored`, with the credentials of
     the Secret `storage_secret`, or without either from the same folder on every node.
-    `secret` is the Secret with the API keys of the OpenAI front. With `most_replicas` an autoscaler decides
+    `secret` is the Secret with the API keys of the OpenAI front. With `max_replicas` an autoscaler decides
     between `replicas` and that number, by `pending` requests that wait in each pod. `isolated` closes the
     pods to other namespaces, but for the metrics to that of the `monitoring`, which gets a ServiceMonitor and
     a dashboard. `node_key` proves to the nodes of a group that a leader is its own. Raises ConfigError for
@@ -52,7 +52,7 @@ class Cluster:
     claim: str | None = None
     replicas: int = 1
     secret: str | None = None
-    most_replicas: int | None = None
+    max_replicas: int | None = None
     pending: int = kubernetes_operations.PENDING
     isolated: bool = False
     monitoring: str | None = None
@@ -80,9 +80,9 @@ class Cluster:
             raise ConfigError(
                 f"the number of replicas must be at least 1, not {self.replicas}", hint="check --replicas"
             )
-        if self.most_replicas is not None and self.most_replicas < self.replicas:
+        if self.max_replicas is not None and self.max_replicas < self.replicas:
             raise ConfigError(
-                f"--max-replicas {self.most_replicas} is less than --replicas {self.replicas}",
+                f"--max-replicas {self.max_replicas} is less than --replicas {self.replicas}",
                 hint="an autoscaler starts from --replicas",
             )
 
@@ -93,7 +93,7 @@ class Cluster:
     @property
     def several(self) -> bool:
         """Whether there may be more than one pod."""
-        return max(self.replicas, self.most_replicas or 0) > 1
+        return max(self.replicas, self.max_replicas or 0) > 1
 
 
 def render(deployment: Deployment, cluster: Cluster | None = None) -> str:
@@ -113,8 +113,8 @@ def _documents(deployment: Deployment, cluster: Cluster) -> Iterator[dict[str, A
     yield probe(deployment)
     if deployment.nodes > 1:
         yield kubernetes_nodes.secret(deployment.name, selected, cluster.node_key)
-    if cluster.most_replicas is not None:
-        limits = (cluster.replicas, cluster.most_replicas)
+    if cluster.max_replicas is not None:
+        limits = (cluster.replicas, cluster.max_replicas)
         yield kubernetes_operations.autoscaler(deployment.name, selected, pods, limits, cluster.pending)
     if cluster.several:
         yield kubernetes_operations.disruption_budget(deployment.name, selected)
@@ -146,7 +146,7 @@ def labels(deployment: Deployment) -> dict[str, str]:
 
 def _replicas(cluster: Cluster) -> dict[str, int]:
     # Stated beside an autoscaler, applying the file again would reset the number.
-    return {} if cluster.most_replicas else {"replicas": cluster.replicas}
+    return {} if cluster.max_replicas else {"replicas": cluster.replicas}
 
 
 def _groups(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:

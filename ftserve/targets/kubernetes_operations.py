@@ -25,7 +25,7 @@ def autoscaler(
 
     `pending` is the number of waiting requests for each pod that it aims at.
     """
-    least, most = replicas
+    low, high = replicas
     return {
         "apiVersion": "autoscaling/v2",
         "kind": "HorizontalPodAutoscaler",
@@ -36,8 +36,8 @@ def autoscaler(
                 "kind": scaled["kind"],
                 "name": scaled["metadata"]["name"],
             },
-            "minReplicas": least,
-            "maxReplicas": most,
+            "minReplicas": low,
+            "maxReplicas": high,
             "metrics": [
                 {
                     "type": "Pods",

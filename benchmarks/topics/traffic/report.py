@@ -49,9 +49,9 @@ def line(seen: Data, of: Data) -> str:
         f"{digits(rate(seen, of))} {RATE}",
         f"p50 {percentile(whole, 50):.2f} s, p99 {percentile(whole, 99):.2f} s",
     ]
-    for most in trace.BANDS:
-        if line_of_latencies := latencies(seen, of, most):
-            texts.append(f"{trace.band_name(most)}: p99 {percentile(line_of_latencies, 99):.2f} s")
+    for band in trace.BANDS:
+        if line_of_latencies := latencies(seen, of, band):
+            texts.append(f"{trace.band_name(band)}: p99 {percentile(line_of_latencies, 99):.2f} s")
     if first := first_tokens(seen, of):
         texts.append(f"first token: p50 {percentile(first, 50):.3f} s, p99 {percentile(first, 99):.3f} s")
     if seen["checked"]:
@@ -88,7 +88,7 @@ def figures(of: Data) -> Iterator[Figure]:
 
 def table(of: Data) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return titles and rows: of every load and side rate, seconds by percentile and length, and mistakes."""
-    bands = [f"{trace.band_name(most)}, p99 s" for most in trace.BANDS]
+    bands = [f"{trace.band_name(band)}, p99 s" for band in trace.BANDS]
     titles = (
         *("load", "side", RATE, "p50 s", "p99 s", *bands),
         *("first token, p50 and p99 s", "unlike alone", "not answered"),
@@ -115,12 +115,12 @@ def charts(of: Data) -> list[Bars | Lines]:
         return []
     family = of["family"]
     rates = {side: tuple(_of_all(of, side, load, rate).median for load in loads) for side in _sides(of)}
-    rows = [(load, most) for load in loads for most in trace.BANDS if _lengths(of, load, most)]
+    rows = [(load, band) for load in loads for band in trace.BANDS if _lengths(of, load, band)]
     slow = {
-        side: tuple(_of_all(of, side, load, _p(99, most)).median for load, most in rows)
+        side: tuple(_of_all(of, side, load, _p(99, band)).median for load, band in rows)
         for side in _sides(of)
     }
-    labels = tuple(f"{load}:\n{trace.band_name(most)}" for load, most in rows)
+    labels = tuple(f"{load}:\n{trace.band_name(band)}" for load, band in rows)
     about = f"{_size(of)}, {of['gpu']}"
     drawn: list[Bars | Lines] = [
         Bars(f"traffic-{family}-rate", f"Traffic: {about}", "tokens per second", tuple(loads), rates),
@@ -218,8 +218,8 @@ def _cells(of: Data, side: str, load: str) -> Iterator[str]:
     yield f"{digits(rates.median)} ({digits(rates.least)} to {digits(rates.most)})"
     for percent in (50, 99):
         yield digits(_of_all(of, side, load, _p(percent)).median)
-    for most in trace.BANDS:
-        yield digits(_of_all(of, side, load, _p(99, most)).median) if _lengths(of, load, most) else ""
+    for band in trace.BANDS:
+        yield digits(_of_all(of, side, load, _p(99, band)).median) if _lengths(of, load, band) else ""
     first = [first_tokens(seen, drawn) for seen in sessions]
     yield (
         ", ".join(

@@ -106,13 +106,13 @@ def tokens(load: Load, request: Request, below: int) -> list[int]:
 
 def band(answer: int) -> int:
     """Return the upper end of the band of an answer's length; a longer one counts to the last band."""
-    return next((most for most in BANDS if answer <= most), BANDS[-1])
+    return next((limit for limit in BANDS if answer <= limit), BANDS[-1])
 
 
-def band_name(most: int) -> str:
+def band_name(limit: int) -> str:
     """Return what a band is called."""
-    below = [end for end in BANDS if end < most]
-    return f"answers of {below[-1] + 1} to {most}" if below else f"answers of up to {most}"
+    below = [end for end in BANDS if end < limit]
+    return f"answers of {below[-1] + 1} to {limit}" if below else f"answers of up to {limit}"
 
 
 def sample(count: int, of: Sequence[Request]) -> list[Request]:

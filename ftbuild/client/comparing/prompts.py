@@ -51,7 +51,7 @@ def read(file: Path, tokenizer: Tokenizer | None) -> list[Prompt]:
     a file without prompts.
     """
     prompts = []
-    for number, line in enumerate(reading.read_text(file, most=MAX_BYTES).split("\n"), start=1):
+    for number, line in enumerate(reading.read_text(file, max_bytes=MAX_BYTES).split("\n"), start=1):
         if not line.strip():
             continue
         where = f"{file}:{number}"

@@ -57,7 +57,7 @@ def headline(report: ComparisonReport) -> str:
     return f"{agreeing} of {report.prompts} answers agree, {counts[Outcome.EQUAL]} in every token"
 
 
-def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Section]:
+def _sections(report: ComparisonReport, max_rows: int, text: Text | None) -> list[Section]:
     counts = report.counts
     meanings = {**MEANINGS, Outcome.TIE: f"{MEANINGS[Outcome.TIE]}: both tokens within {report.tie:g}"}
     sections = [
@@ -76,7 +76,7 @@ def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Se
     if others:
         order = (Outcome.FAILED, Outcome.PARTED, Outcome.TIE)
         others.sort(key=lambda each: order.index(each.outcome(report.tie)))
-        left = len(others) - most
+        left = len(others) - max_rows
         sections.append(
             Section(
                 "Where they diverge",
@@ -85,7 +85,7 @@ def _sections(report: ComparisonReport, most: int, text: Text | None) -> list[Se
                     *([f"{left} more are in the JSON form."] if left > 0 else []),
                 ],
                 ("Prompt", "Outcome", "Equal tokens", "Old goes on", "New goes on", "Old rates", "New rates"),
-                [_row(each, report.tie, text) for each in others[:most]],
+                [_row(each, report.tie, text) for each in others[:max_rows]],
             )
         )
     if report.latencies:

@@ -146,8 +146,8 @@ def _make(config: Config, subject: Subject, sdk: str, name: str, family: str, fo
     files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
     inside.produce(f"the {name} reference", script, made, files, folder)
 
-    most = config.models.gpus(name)
-    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA if gpus <= most]
+    gpu_limit = config.models.gpus(name)
+    planned = [_planned(config, subject, family, folder, gpus) for gpus in TENSOR_PARA if gpus <= gpu_limit]
     _convert(inside, planned, folder)
 
 

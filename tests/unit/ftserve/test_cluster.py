@@ -46,7 +46,7 @@ def test_nothing_is_added_that_was_not_asked_for(deployment: Deployment) -> None
 
 def test_kubernetes_schema_accepts_all_of_it(deployment: Deployment) -> None:
     validate = needs.package("kubernetes_validate")
-    found = documents(deployment, most_replicas=4, isolated=True, monitoring="monitoring")
+    found = documents(deployment, max_replicas=4, isolated=True, monitoring="monitoring")
     own = found.pop("ServiceMonitor")
     assert own["apiVersion"] == "monitoring.coreos.com/v1"
     for document in found.values():
@@ -54,7 +54,7 @@ def test_kubernetes_schema_accepts_all_of_it(deployment: Deployment) -> None:
 
 
 def test_an_autoscaler_owns_the_number_of_pods(deployment: Deployment) -> None:
-    found = documents(deployment, replicas=2, most_replicas=6, pending=3)
+    found = documents(deployment, replicas=2, max_replicas=6, pending=3)
     assert "replicas" not in found["Deployment"]["spec"]
     spec = found["HorizontalPodAutoscaler"]["spec"]
     assert (spec["minReplicas"], spec["maxReplicas"]) == (2, 6)
@@ -64,7 +64,7 @@ def test_an_autoscaler_owns_the_number_of_pods(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "there"), [({}, False), ({"replicas": 2}, True), ({"most_replicas": 2}, True)]
+    ("options", "there"), [({}, False), ({"replicas": 2}, True), ({"max_replicas": 2}, True)]
 )
 def test_a_drained_node_takes_one_pod_of_several(
     deployment: Deployment, options: dict[str, int], there: bool
@@ -122,7 +122,7 @@ def test_the_panels_of_the_dashboard_lie_beside_each_other() -> None:
     ("options", "message"),
     [
         ({"replicas": 0}, "at least 1, not 0"),
-        ({"replicas": 3, "most_replicas": 2}, "--max-replicas 2 is less than --replicas 3"),
+        ({"replicas": 3, "max_replicas": 2}, "--max-replicas 2 is less than --replicas 3"),
         ({"monitoring": "No Name"}, "--monitoring 'No Name' is not the name of a namespace"),
         ({"claim": "-"}, "--pvc '-' is not the name of a claim"),
     ],
@@ -162,8 +162,8 @@ def test_kserve_runs_the_same_server_on_its_own_folder(deployment: Deployment) -
         ("models/gpt", 1, 1, "is not a storage URI"),
         ("pvc://a b", 1, 1, "is not a storage URI"),
         ("", 1, 1, "is not a storage URI"),
-        ("pvc://a", 0, 1, "no number of pods is between 0 and 1"),
-        ("pvc://a", 3, 2, "no number of pods is between 3 and 2"),
+        ("pvc://a", 0, 1, "no number of pods is from 0 to 1"),
+        ("pvc://a", 3, 2, "no number of pods is from 3 to 2"),
     ],
 )
 def test_what_kserve_cannot_run_is_refused(storage: str, least: int, most: int, message: str) -> None:

@@ -93,7 +93,7 @@ def shared(mebibytes: int, gpus: int) -> object:
         (lambda length: Cluster(secret="a" * length), 253, 254, "is not the name of a Secret", "RFC 1123"),
         (lambda count: Cluster(replicas=count), 1, 0, "must be at least 1, not 0", "check --replicas"),
         (
-            lambda most: Cluster(replicas=3, most_replicas=most),
+            lambda most: Cluster(replicas=3, max_replicas=most),
             3,
             2,
             "--max-replicas 2 is less than --replicas 3",
@@ -103,7 +103,7 @@ def shared(mebibytes: int, gpus: int) -> object:
             lambda most: kserve.Service("pvc://a", 3, most),
             3,
             2,
-            "no number of pods is between 3 and 2",
+            "no number of pods is from 3 to 2",
             "--max-replicas not below it",
         ),
         (
@@ -168,7 +168,7 @@ def test_defaults_are_those_of_the_documentation() -> None:
     assert (options.shared_memory, options.name, options.nodes) == (GIB, "triton-ft", 1)
     assert (Cluster().replicas, Cluster().pending, Cluster().isolated) == (1, 8, False)
     service = kserve.Service("pvc://a")
-    assert (service.least, service.most) == (1, 1)
+    assert (service.min_replicas, service.max_replicas) == (1, 1)
     assert (Needs().gpus, Needs().stages(4), Needs().size) == (1, 1, 0)
 
 

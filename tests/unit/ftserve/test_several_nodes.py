@@ -121,7 +121,7 @@ def test_one_node_is_what_it_was() -> None:
 def test_kubernetes_schema_accepts_the_pods_and_what_is_beside_them(group: Deployment) -> None:
     """The schema of a LeaderWorkerSet is none of Kubernetes' own; its pods are those of any workload."""
     validate = needs.package("kubernetes_validate")
-    found = documents(group, replicas=2, most_replicas=4, isolated=True, monitoring="monitoring")
+    found = documents(group, replicas=2, max_replicas=4, isolated=True, monitoring="monitoring")
     found.pop("ServiceMonitor")
     pods = found.pop("LeaderWorkerSet")
     template = pods["spec"]["leaderWorkerTemplate"]
@@ -204,7 +204,7 @@ def test_the_front_is_beside_the_leader(group: Deployment) -> None:
 
 
 def test_an_autoscaler_scales_groups(group: Deployment) -> None:
-    found = documents(group, most_replicas=4)
+    found = documents(group, max_replicas=4)
     assert "replicas" not in found["LeaderWorkerSet"]["spec"]
     target = found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]
     assert target == {

@@ -62,10 +62,10 @@ def questions(served: Served) -> Iterator[Question]:
     """Yield the questions: greedy with one prompt and with eight, sampled by a seed, and with beams."""
     scored = {"is_return_log_probs": True} if served.dialect.takes("is_return_log_probs") else {}
     eight = prompts("eight")
-    most = min(LONGEST, (served.expected.max_length or 2 * LONGEST) - max(map(len, eight)))
-    yield Question("one prompt", prompts("one"), most, {"runtime_top_k": 1, **scored})
-    yield Question("eight prompts", eight, most, {"runtime_top_k": 1, **scored})
+    max_length = min(LONGEST, (served.expected.max_length or 2 * LONGEST) - max(map(len, eight)))
+    yield Question("one prompt", prompts("one"), max_length, {"runtime_top_k": 1, **scored})
+    yield Question("eight prompts", eight, max_length, {"runtime_top_k": 1, **scored})
     if served.dialect.takes("random_seed"):
-        yield Question("samples", eight, most, {"runtime_top_k": 8, "random_seed": SEED, **scored})
+        yield Question("samples", eight, max_length, {"runtime_top_k": 8, "random_seed": SEED, **scored})
     if served.dialect.takes("beam_width"):
-        yield Question("beams", eight, min(BEAM_LENGTH, most), {"beam_width": golden.BEAMS})
+        yield Question("beams", eight, min(BEAM_LENGTH, max_length), {"beam_width": golden.BEAMS})

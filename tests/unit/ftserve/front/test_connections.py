@@ -40,7 +40,7 @@ async def endless(scope: Any, receive: Any, send: Any) -> None:
 @contextmanager
 def serving(app: Any, protocol: str, most: int = 100) -> Iterator[Callable[[], socket.socket]]:
     """Serve an application in a thread; yield what connects to it."""
-    made = type("Own", (getattr(connections, protocol),), {"most_connections": most, "waiting": {}})
+    made = type("Own", (getattr(connections, protocol),), {"max_connections": most, "waiting": {}})
     config = uvicorn.Config(app, http=made, ws="none", lifespan="off", log_level="warning", port=0)
     server = uvicorn.Server(config)
     listening = socket.create_server(("127.0.0.1", 0))
@@ -148,7 +148,7 @@ def test_files_that_may_be_opened_are_more_than_connections() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
-        most = connections.most_connections()
+        most = connections.max_connections()
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= most + limits.OTHER_FILES
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -137,7 +137,7 @@ def test_tokens_are_rated_only_where_a_client_says_so() -> None:
 
 def test_ends_of_answers_are_wishes() -> None:
     wish = completion(stop_token_ids=[5], min_tokens=2, ignore_eos=True).wish("prompt", 3)
-    assert (wish.ends, wish.least, wish.endless) == ((5,), 2, True)
+    assert (wish.ends, wish.min_tokens, wish.endless) == ((5,), 2, True)
     with pytest.raises(Failure, match="more than max_tokens"):
         completion(min_tokens=4).wish("prompt", 3)
 

@@ -51,7 +51,7 @@ def test_a_models_configuration_is_read() -> None:
         outputs=frozenset({"output_ids", "sequence_length"}),
         decoupled=True,
         longest_answer=512,
-        most_rows=8,
+        max_rows=8,
         batch_tokens=1024,
     )
     assert (found.seed_type, found.generates, found.embeds, found.repeats_prompt) == (
@@ -64,14 +64,14 @@ def test_a_models_configuration_is_read() -> None:
 
 def test_what_a_configuration_leaves_out_is_no_limit_and_one_row() -> None:
     found = facts(GPT)
-    assert (found.decoupled, found.longest_answer, found.batch_tokens, found.most_rows) == (
+    assert (found.decoupled, found.longest_answer, found.batch_tokens, found.max_rows) == (
         False,
         None,
         None,
         1,
     )
     assert found.seed_type == ""
-    assert facts(GPT, max_batch_size=1).most_rows == 1
+    assert facts(GPT, max_batch_size=1).max_rows == 1
 
 
 @pytest.mark.parametrize("written", ["", "many", "-5", "1.5", "\u0663", "12345678901"])

@@ -97,7 +97,7 @@ def test_texts_rows_and_stop_words_come_together(tmp_path: Path) -> None:
 
 def test_of_texts_that_are_too_long_only_the_lengths_come(tmp_path: Path) -> None:
     async def work(made: Any) -> Any:
-        return await made.texts(["ab", "abc"], "prompt", most=2)
+        return await made.texts(["ab", "abc"], "prompt", limit=2)
 
     found = run(folder(tmp_path, None), work)
     assert (list(found.rows), found.lengths) == ([], [2, 3])
