@@ -28,7 +28,7 @@ _ERROR_LINES = 8
 
 
 def images(client: docker.DockerClient, plan: Plan, folder: Path) -> dict[str, Image]:
-    """Return the images of a cell by kind, with the tags under which they were published."""
+    """Return the images of a cell by product, with the tags under which they were published."""
     published: Mapping[str, Mapping[str, str]] = _read(folder / RECORD)
     images_by_product = {}
     for product in PRODUCTS:

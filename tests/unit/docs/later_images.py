@@ -63,7 +63,7 @@ def _critical(config: Config, server: str) -> int:
 def table(config: Config) -> str:
     """Return the images in Markdown, with whether our libraries could be layered on them."""
     lines = [
-        "| NVIDIA's image | server | its libcublas | critical holes | our libraries |",
+        "| NVIDIA's image | server | its libcublas | critical vulnerabilities | our libraries |",
         "|---|---|---|---|---|",
     ]
     for each in images(config):

@@ -106,7 +106,7 @@ def test_what_is_known_of_each_release(config: Config) -> None:
                     "Triton": release,
                     "base": name,
                     "server": server,
-                    "its critical holes": str(sum(hole.critical for hole in found.open())),
+                    "its critical vulnerabilities": str(sum(hole.critical for hole in found.open())),
                     "CUDA": base.cuda or described.cuda,
                     "Python": base.python,
                     "SMs built and verified": " ".join(map(str, base.built.get(release, ()))) or "none",
