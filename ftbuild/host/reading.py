@@ -28,7 +28,8 @@ _WRONG_PATH = {
 def read_bytes(file: Path, *, max_bytes: int = MAX_BYTES) -> bytes:
     """Return the content of a regular file.
 
-    Raises ConfigError when there is none or it has more than `most` bytes, HostError when it cannot be read.
+    Raises ConfigError when there is none or it has more than `max_bytes` bytes, HostError when it cannot be
+    read.
     """
     try:
         # Opening a pipe without this flag waits for its writer.

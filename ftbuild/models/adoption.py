@@ -1,4 +1,4 @@
-"""Weights that another program converted: recognised, proven, and with a config.ini that serves them.
+"""Weights that another program converted: recognized, proven, and with a config.ini that serves them.
 
 FauxPilot's converter writes GPT-J's files and a section [gpt] with the keys of config.json; those of FT 5.0
 for Megatron and NeMo have the keys of these; others write no config.ini at all. The family is recognized by
@@ -54,7 +54,7 @@ class Adoption:
     because: str
 
     def render(self) -> str:
-        """Describe what was concluded from what, for people."""
+        """Describe for people what was concluded, and from what."""
         shown = {f"{key} = {untrusted.plain(value.value)}": value for key, value in self.concluded.items()}
         width = min(max(map(len, shown), default=0), 60)
         head = f"{self.folder}: {self.family}, split for {self.gpus} GPUs, by the {self.because}"
@@ -82,7 +82,7 @@ def adopt(
     gpus: int | None = None,
     options: Mapping[str, str] | None = None,
 ) -> Adoption:
-    """Recognise the weights in `folder`, or below it, and conclude their config.ini.
+    """Recognize the weights in `folder`, or below it, and conclude their config.ini.
 
     `family` is what the user says that they are served as, `options` are values of config.ini from the
     command line. Raises ConfigError when there are no weights, or several, when a value is unknown, and when

@@ -36,7 +36,7 @@ class Checkpoint:
     """A checkpoint whose files are complete; `files` are its weights.
 
     `settings` is its config.json as transformers 4 has it; where the folder has none, or another one, it is
-    not `configured`. `facts` and `reals` are its numbers by our names (models.yaml), `odd` what the
+    not `configured`. `facts` and `reals` are its numbers by the names of models.yaml, `odd` what the
     checkpoint says that no model of FasterTransformer can have.
     """
 
@@ -89,7 +89,7 @@ def format_of(folder: Path) -> CheckpointFormat:
 
 
 def family_of(folder: Path, models: ModelsConfig) -> str:
-    """Return the family of the checkpoint in `folder`; ConfigError when there is none that we know."""
+    """Return the family of the checkpoint in `folder`; ConfigError when there is none, or it is unknown."""
     kind = format_of(folder)
     if kind != "huggingface":
         return next(n for n, f in models.families.items() if any(c.format == kind for c in f.converters))

@@ -55,7 +55,7 @@ class Order:
 
 
 def ordered(description: str | None) -> Order:
-    """Return what the command line asks for."""
+    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("folder", type=Path)
     parser.add_argument("target", type=Path)

@@ -127,7 +127,7 @@ def conclude(
 def fitting(
     described: Loading, sizes: Mapping[str, int], gpus: int, concluded: Mapping[str, SourcedValue]
 ) -> list[str]:
-    """Return `key=value` of what the files say otherwise; none where they contradict each other."""
+    """Return `key=value` where the files contradict; none where they contradict each other."""
     sentences = []
     for part in described.parts:
         solutions = solving.solve(part, sizes, {GPUS: gpus, **dict(solving.absent_switches(part, sizes))})
@@ -180,7 +180,7 @@ def _solved(
 def _open_questions(
     part: LoadedPart, facts: Mapping[str, int], known: Mapping[str, SourcedValue], *, undescribed: bool
 ) -> Iterator[tuple[str, str]]:
-    """Yield keys that have a default which is no guess, with what is known of them."""
+    """Yield keys whose default is not a guess, with what is known of them."""
     numbers = loading.numbers(part, {key: value.value for key, value in known.items()}, 1)
     numbers.overrides = {**numbers.overrides, loading.UNDESCRIBED: int(undescribed)}
     for key, condition in part.asks.items():

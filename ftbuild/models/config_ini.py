@@ -85,7 +85,7 @@ class ConvertedModel:
         return {name: str(self.number(name)) for name in names if name in _KEYS}
 
     def fact(self, name: str) -> int:
-        """Return a number of the model by our name of it: `hidden` or `inner`; ConfigError as `number`."""
+        """Return a number by its name in models.yaml: `hidden` or `inner`; ConfigError as `number`."""
         return math.prod(self.number(parameter) for parameter in _FACTS[name])
 
     def at_least_one(self, key: str) -> int:
@@ -302,7 +302,7 @@ def check_pipeline(model: ConvertedModel, pipeline_para: int) -> None:
 
 
 def _tensor_para(folder: Path, values: Mapping[str, str]) -> int:
-    """Return the GPUs in the folder's name, which the backend looks for; config.ini must not disagree."""
+    """Return the GPUs in the folder's name, which the backend looks for; config.ini must agree."""
     named = _FOLDER.fullmatch(folder.resolve().name)
     if named is None:
         raise ConfigError(

@@ -303,7 +303,7 @@ def write(folder: Path, config: str, weights: Path) -> None:
 
 
 def link(source: str | Path, target: str | Path) -> None:
-    """Make a file be in two places: a hard link, or a copy where the file system has none."""
+    """Put a file into two places: a hard link, or a copy where the file system has none."""
     try:
         os.link(source, target, follow_symlinks=False)
     except OSError:  # another file system, or one without hard links

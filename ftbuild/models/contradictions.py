@@ -1,4 +1,4 @@
-"""What the files of one tokenizer say in two ways: refused, or what transformers v4.46.3 takes of it."""
+"""Contradictions among the files of a tokenizer: refused, or decided as transformers v4.46.3 does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PLACES = {"add_bos_token": "in front of", "add_eos_token": "behind"}
 
 
 def require_none(tokenizer: Tokenizer) -> None:
-    """Raise ConfigError for files of which no tokenizer can be made that is surely the model's."""
+    """Raise ConfigError for files from which the model's tokenizer cannot be made with certainty."""
     _require_unique(tokenizer)
     for claim in tokenizer.claims:
         number = tokenizer.ids.get(claim.token)
@@ -50,7 +50,7 @@ def require_none(tokenizer: Tokenizer) -> None:
 
 
 def warnings(tokenizer: Tokenizer) -> Iterator[str]:
-    """Yield a sentence for each contradiction of which transformers takes a side."""
+    """Yield a sentence for each contradiction that transformers decides."""
     yield from _of_ids(tokenizer)
     yield from _of_class(tokenizer)
     yield from _of_named(tokenizer)

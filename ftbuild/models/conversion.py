@@ -78,7 +78,7 @@ class Conversion:
 
     @property
     def scripts(self) -> tuple[Path, ...]:
-        """The scripts of our own among the commands, and what they import."""
+        """The project's scripts among the commands, and what they import."""
         candidates = (self.relayout_script, self.own_script, *self.own_modules)
         return tuple(script for script in candidates if script)
 

@@ -82,7 +82,7 @@ def command_line(
 ) -> list[str]:
     """Return the converter's command line inside the SDK image; it writes `out`/<tensor_para>-gpu.
 
-    A script of our own is in the folder `scripts`, and gets the names of the weight `files`.
+    A script of the project is in the folder `scripts`, and gets the names of the weight `files`.
     """
     values = {
         "checkpoint": checkpoint,

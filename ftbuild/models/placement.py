@@ -171,7 +171,7 @@ def place(
     ignored: Sequence[str] = (),
     slot_tokens: int = 0,
 ) -> Placement:
-    """Return where the checkpoint in `folder` fits, over at most `most` GPUs; `here` are this machine's.
+    """Return where the checkpoint in `folder` fits, over at most `max_gpus` GPUs; `here` are this machine's.
 
     `ignored` are keys of its config.json that change nothing. `slot_tokens` are the tokens of a slot, see
     `tokens_of_a_slot`; slots have no more than the model has positions. Raises ConfigError as

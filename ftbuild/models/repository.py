@@ -178,7 +178,7 @@ def templates(client: docker.DockerClient, image: str, family: str) -> dict[str,
 
 
 def make(templates: Mapping[str, str], options: RepositoryOptions) -> ModelRepository:
-    """Write the repository from `found`, the templates by model; all checks come before the first write.
+    """Write the repository from `templates`, by model; all checks come before the first write.
 
     Raises ConfigError when the options do not fit the weights, the release or what is in `options.out`.
     """

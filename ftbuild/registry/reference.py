@@ -57,7 +57,7 @@ class Rule:
         return self.fewest <= parts <= (self.most or parts)
 
 
-# A Harbor or GitLab of one's own has any host name and cannot be recognised by it.
+# A Harbor or GitLab of one's own has any host name and cannot be recognized by it.
 RULES = {
     DOCKER_HUB: Rule(2, 2, "docker.io/USER", "docs.docker.com/docker-hub/repos/create"),
     "nvcr.io": Rule(

@@ -28,7 +28,7 @@ class Unfit(ValueError):
 
 
 def loads(content: bytes, max_values: int = MAX_VALUES) -> Any:
-    """Parse JSON; TooMuch for more than `most` values, ValueError for invalid or too deep JSON."""
+    """Parse JSON; TooMuch for more than `max_values` values, ValueError for invalid or too deep JSON."""
     _require_few(content, max_values)
     try:
         return json.loads(content)
@@ -37,7 +37,7 @@ def loads(content: bytes, max_values: int = MAX_VALUES) -> Any:
 
 
 def model(kind: type[M], content: bytes, max_values: int = MAX_VALUES) -> M:
-    """Return JSON as a model; Unfit for anything else, and for more than `most` values."""
+    """Return JSON as a model; Unfit for anything else, and for more than `max_values` values."""
     try:
         _require_few(content, max_values)
         return kind.model_validate_json(content)

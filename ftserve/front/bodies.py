@@ -59,7 +59,7 @@ def parsed(body: bytes) -> Any:
 
 
 def _require_few(body: bytes, signs: bytes, limit: int, what: str) -> None:
-    """Raise Failure when more than `most` of the signs are outside of texts."""
+    """Raise Failure when more than `limit` of the signs are outside of texts."""
     count = sum(body.count(bytes([sign])) for sign in signs)
     if count > limit:
         # Only then: few bodies need the second look.

@@ -81,16 +81,16 @@ class StopFinder:
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = [stop for stop in stops if stop]
         self._held = ""
-        self.found = False
+        self.has_match = False
 
     def push(self, text: str) -> str:
-        """Return what can be given out, nothing once a sequence is `found`."""
-        if self.found:
+        """Return what can be given out, nothing once there is a match (`has_match`)."""
+        if self.has_match:
             return ""
         self._held += text
         places = [place for stop in self._stops if (place := self._held.find(stop)) >= 0]
         if places:
-            self.found = True
+            self.has_match = True
             out, self._held = self._held[: min(places)], ""
             return out
         keep = self._maybe()

@@ -207,7 +207,7 @@ class Model:
                         seen += 1
                         new = text.push([token])
                         out += finder.push(new) if seen > request.min_tokens else new
-                        if finder.found:
+                        if finder.has_match:
                             ids = ids[: len(ids) - len(tokens) + at + 1]
                             yield Piece(index, out, seen, "stop", ids)
                             return
@@ -219,9 +219,9 @@ class Model:
         out = text.finish()
         if finder is not None:
             out = finder.push(out)
-            out += "" if finder.found else finder.finish()
+            out += "" if finder.has_match else finder.finish()
         # The server ends an answer early for its end or for a stop sequence alone.
-        early = ended or (finder is not None and finder.found) or seen < ask.length
+        early = ended or (finder is not None and finder.has_match) or seen < ask.length
         yield Piece(index, out, seen, "stop" if early else "length", ids)
 
     async def require_ratings(self, requests: Sequence[Prepared], rates: Rates, *, any_token: bool) -> None:

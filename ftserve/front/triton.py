@@ -43,7 +43,7 @@ class Server:
     def __init__(
         self, address: str, model: str, *, seconds: float, max_calls: int, cancels: bool | None = None
     ) -> None:
-        """`seconds` is how long one answer may take, `most` are computed at once.
+        """`seconds` is how long one answer may take, `max_calls` are computed at once.
 
         `cancels` says whether calls are cancelled; None: as the server's version allows. Nothing is asked
         yet; needs a running event loop.
@@ -56,7 +56,7 @@ class Server:
         self._model = model
         self._seconds = seconds
         self._facts: Facts | None = None
-        self._told, self._cancels = cancels, bool(cancels)
+        self._cancel_option, self._cancels = cancels, bool(cancels)
         self._calls = Calls(max_calls)
         self._pace = Pace()
 
@@ -69,7 +69,7 @@ class Server:
                 server = await self._stub.ServerMetadata(
                     service_pb2.ServerMetadataRequest(), timeout=_ASK_SECONDS
                 )
-            if self._told is None:
+            if self._cancel_option is None:
                 self._cancels = calls.survives_cancelling(server.version)
             answered_facts = tensors.facts(MessageToDict(answer.config, preserving_proto_field_name=True))
             if not (answered_facts.generates or answered_facts.embeds):

@@ -54,7 +54,7 @@ def answer(
 ) -> tuple[dict[str, Any], bytes]:
     """Return the answer to one request, and its token ids as bytes.
 
-    `asked` has `texts`, or `messages` for the template, and `stops`. Failure (400) where the template
+    `request` has `texts`, or `messages` for the template, and `stops`. Failure (400) where the template
     refuses, or a text takes too much.
     """
     if "messages" in request:

@@ -64,12 +64,14 @@ def room(file: Path) -> str:
 
 
 def names(text: str) -> Iterator[str]:
-    """Yield every name that a module gives: to variables, parameters, functions and classes."""
+    """Yield every name that a module gives: to variables, attributes, parameters, functions and classes."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
             yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.name
 
@@ -124,4 +126,4 @@ def test_names_of_all_kinds_are_seen() -> None:
     text = (
         "def told(given, *, said): return [one for one in given]\nclass ours: wanted: int = 1\n(found := 2)"
     )
-    assert {*names(text)} >= {"told", "given", "said", "one", "ours", "wanted", "found"}
+    assert {*names(text)} >= {"told", "given", "said", "one", "ours", "wanted", "found", "theirs"}

@@ -34,7 +34,7 @@ STAGE = pytest.StashKey[ExitStack]()
 PROGRESS = pytest.StashKey[Progress]()
 # The process of pytest-xdist that runs the tests, `gw3`, and between two lines on the progress.
 WORKER = "PYTEST_XDIST_WORKER"
-TOLD_SECONDS = 10.0
+REPORT_SECONDS = 10.0
 # Tests that compare the GPU's memory in use before and after. Where the driver reports the memory of all
 # processes together only, nothing else may be on the GPU meanwhile.
 READ_MEMORY = (
@@ -152,7 +152,7 @@ class Teller:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.start = config, time.monotonic()
-        self.told = self.start
+        self.reported = self.start
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count a test that has ended."""
@@ -161,8 +161,8 @@ class Teller:
             return
         known.finish(report.nodeid)
         terminal = self.config.pluginmanager.get_plugin("terminalreporter")
-        if terminal and now - self.told >= TOLD_SECONDS:
-            self.told = now
+        if terminal and now - self.reported >= REPORT_SECONDS:
+            self.reported = now
             terminal.ensure_newline()
             terminal.write_line(known.line(now - self.start))
 

@@ -61,14 +61,14 @@ def test_a_text_ends_before_its_first_stop_sequence_however_it_is_cut(
     finder = StopFinder(stops)
     out = ""
     for part in parts:
-        if finder.found:
+        if finder.has_match:
             break
         out += finder.push(part)
         # Nothing that a stop sequence might begin with is told too early.
         assert not any(stop in out for stop in stops)
     whole = "".join(parts)
     found = [place for stop in stops if (place := whole.find(stop)) >= 0]
-    assert finder.found == bool(found)
+    assert finder.has_match == bool(found)
     if found:
         assert finder.push("more") == ""
         assert whole.startswith(out)
@@ -78,7 +78,7 @@ def test_a_text_ends_before_its_first_stop_sequence_however_it_is_cut(
 
 def test_the_first_of_several_stop_sequences_counts() -> None:
     finder = StopFinder(["c d", "bc"])
-    assert (finder.push("ab"), finder.push("bc d"), finder.found) == ("a", "b", True)
+    assert (finder.push("ab"), finder.push("bc d"), finder.has_match) == ("a", "b", True)
 
 
 class Counting(SentencePiece):
@@ -134,7 +134,7 @@ def test_what_may_begin_a_stop_sequence_is_held_back_and_no_more() -> None:
         "abz",
         "",
     ]
-    assert (finder.found, finder.finish(), finder.finish()) == (False, "ab", "")
+    assert (finder.has_match, finder.finish(), finder.finish()) == (False, "ab", "")
     none = StopFinder([])
     assert (none.push("abc"), none.found, none.finish()) == ("abc", False, "")
     one = StopFinder(["a"])
@@ -150,4 +150,4 @@ def test_what_may_begin_a_stop_sequence_is_held_back_and_no_more() -> None:
 def test_stop_sequences_end_a_text_wherever_they_are_cut() -> None:
     finder = StopFinder(["aa"])
     assert [finder.push("a"), finder.push("b"), finder.push("a")] == ["", "ab", ""]
-    assert (finder.push("a"), finder.found) == ("", True)
+    assert (finder.push("a"), finder.has_match) == ("", True)
