@@ -136,9 +136,9 @@ def test_what_may_begin_a_stop_sequence_is_held_back_and_no_more() -> None:
     ]
     assert (finder.has_match, finder.finish(), finder.finish()) == (False, "ab", "")
     none = StopFinder([])
-    assert (none.push("abc"), none.found, none.finish()) == ("abc", False, "")
+    assert (none.push("abc"), none.has_match, none.finish()) == ("abc", False, "")
     one = StopFinder(["a"])
-    assert (one.push("bb"), one.push("ba"), one.found, one.finish(), one.push("b")) == (
+    assert (one.push("bb"), one.push("ba"), one.has_match, one.finish(), one.push("b")) == (
         "bb",
         "b",
         True,
