@@ -123,7 +123,6 @@ def test_a_turn_is_seen_across_lines_and_letters(text: str, instead: str) -> Non
 
 
 def test_names_of_all_kinds_are_seen() -> None:
-    text = (
-        "def told(given, *, said): return [one for one in given]\nclass ours: wanted: int = 1\n(found := 2)\nx.theirs = 1"
-    )
+    text = "def told(given, *, said): return [one for one in given]\nclass ours: wanted: int = 1"
+    text += "\n(found := 2)\nx.theirs = 1"
     assert {*names(text)} >= {"told", "given", "said", "one", "ours", "wanted", "found", "theirs"}
