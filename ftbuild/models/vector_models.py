@@ -82,7 +82,7 @@ def served_pooling(chosen: Pooling, sentence: Sentence | None, width: int) -> tu
     if sentence.normalized not in (None, normalized):
         lengths = {True: "of length 1", False: "of any length"}
         warnings.append(
-            f"the checkpoint has embeddings {lengths[not normalized]}, the options ask for vectors "
+            f"the checkpoint has embeddings {lengths[not normalized]}, the options ask for embeddings "
             f"{lengths[normalized]}: the latter are served"
         )
     kind = chosen.kind or next(kind for kind in POOLINGS if kind == sentence.pooling)

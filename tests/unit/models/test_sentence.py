@@ -133,7 +133,7 @@ def test_a_choice_that_contradicts_the_checkpoint_is_served_with_a_warning_that_
     found, (pooling, length) = served_pooling(Pooling("cls", normalized=False), MEAN, WIDTH)
     assert found == Pooling("cls", normalized=False)
     assert pooling == "the checkpoint has the pooling mean, --pooling is cls: the latter is served"
-    assert "vectors of length 1, the options ask for vectors of any length" in length
+    assert "embeddings of length 1, the options ask for embeddings of any length" in length
     assert served_pooling(Pooling("mean", normalized=True), MEAN, WIDTH)[1] == ()
 
 
