@@ -39,6 +39,7 @@ namespace = program.Namespace(
             nightly.nightly,
             sources.audit,
             sources.audit_holes,
+            sources.audit_feed,
             sources.patches,
             sources.lock,
             sources.bundle,

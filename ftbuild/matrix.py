@@ -192,7 +192,10 @@ def entry(config: Config, triton: str, sms: Iterable[int], base: str) -> Cell | 
 def as_json(config: Config, table: Matrix) -> str:
     """Return the matrix for programs: `cells` with what is known of them, and `excluded` with reasons."""
     excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
-    cells = [{**_record(cell), "evidence": evidence(config, cell)} for cell in table.cells]
+    cells = [
+        {**_record(cell), "evidence": evidence(config, cell), "support_end": support_end(config, cell)}
+        for cell in table.cells
+    ]
     return json.dumps({"cells": cells, "excluded": excluded}, indent=2)
 
 
@@ -219,6 +222,15 @@ def evidence(config: Config, cell: Cell) -> dict[Sm, str]:
     base = _base(config, cell.base)
     built, ran = base.built.get(cell.triton, ()), base.tried.get(cell.triton, {})
     return {sm: ran.get(sm) or (NEVER if sm in built else NEVER_BUILT) for sm in cell.sms}
+
+
+def support_end(config: Config, cell: Cell) -> str:
+    """Return the last day on which the cell's images get fixes; "" where none is promised.
+
+    None is for a base of somebody else's, whose packages are not ours to renew.
+    """
+    local = _base(config, cell.base).local is not None
+    return (config.matrix.releases[cell.triton].support_end or "") if local else ""
 
 
 def unproven(config: Config, cells: Iterable[Cell]) -> list[str]:

@@ -26,6 +26,8 @@ from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 BASE = "ftbuild-base-"
 LABELS = "io.ftbuild"
 HOLES_LABELS = (f"{LABELS}.holes", f"{LABELS}.holes-known")
+# The OCI has no key of its own for it, and reserves its prefix (image-spec v1.1, annotations.md, "Rules").
+SUPPORT_LABEL = f"{LABELS}.support-end"
 PRODUCTS = ("runtime", "sdk")
 # The roles of wheels that stay in images; those of the others compile.
 IN_IMAGES = ("server", *PRODUCTS)
@@ -120,6 +122,8 @@ class Plan:
     holes: Known = field(default_factory=Known)
     # The objects that the lock has, `repository@digest`; no part of the key, as compiling gives the same.
     objects: str = ""
+    # The last day on which such images get fixes; "": none is promised, as on a base of somebody else's.
+    support_end: str = ""
     key: str = ""
 
     def tag(self, product: str, *, moving: bool = False) -> str:
@@ -180,6 +184,7 @@ class Plan:
             f"{self.cell.id}: Triton Inference Server {self.server} with the FasterTransformer backend "
             f"{self.source('backend').version}, for GPUs of SM {sm_list(self.cell.sms)}, CUDA {self.cuda}, "
             f"driver {self.driver} or later"
+            + (f"; fixes until {self.support_end}" if self.support_end else "")
         )
 
     def labels(self, product: str) -> dict[str, str]:
@@ -232,6 +237,7 @@ class Plan:
                 dict(zip(self.patch_names(), (patch.origin for patch in self.patches), strict=True))
             ),
             **self.holes_labels(),
+            SUPPORT_LABEL: self.support_end,
             f"{LABELS}.upstream": "FasterTransformer and its backend are unmaintained since October 2023",
         }
 
@@ -251,6 +257,7 @@ class Plan:
             "cuda": self.cuda,
             "driver": self.driver,
             "tried": self.tried,
+            "support_end": self.support_end,
             "sms": list(self.cell.sms),
             "families": list(self.families),
             "base": {

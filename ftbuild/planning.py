@@ -60,6 +60,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         wheel_options=requirements.pip_options(base),
         revision=revision,
         objects=config.lock.objects.get(cell.id, ""),
+        support_end=matrix.support_end(config, cell),
     )
     known = holes.known(
         config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()

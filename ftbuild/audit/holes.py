@@ -142,11 +142,13 @@ def _findings(entry: Entry, component: Component) -> Iterator[Finding]:
 
 
 def _ids(record: Mapping[str, Any]) -> list[str]:
-    """Return the CVE ids that a record stands for, else its own id."""
+    """Return the CVE ids that a record stands for, else its own id, or what a local id is an alias of."""
     upstream = [str(name) for name in record.get("upstream") or ()]
     aliases = [str(name) for name in (record["id"], *(record.get("aliases") or ()))]
     cves = [name for name in aliases if name.startswith("CVE-")][:1] or upstream
-    return [name for name in dict.fromkeys(cves) if name.startswith("CVE-")] or [str(record["id"])]
+    # An id of a database that osv.dev does not know (x_...) says less than the name that it stands for.
+    others = sorted(aliases[:2], key=lambda name: name.startswith("x_"))
+    return [name for name in dict.fromkeys(cves) if name.startswith("CVE-")] or others[:1]
 
 
 def _joined(*findings: Finding) -> Finding:

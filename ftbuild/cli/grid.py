@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ftbuild.config.schema import Config
-from ftbuild.matrix import NEVER, NEVER_BUILT, Cell, Matrix, evidence
+from ftbuild.matrix import NEVER, NEVER_BUILT, Cell, Matrix, evidence, support_end
 from ftbuild.sm import sm_set_id
 from ftbuild.text.tables import render
 
@@ -17,7 +17,7 @@ _LEGEND = {
 
 
 def matrix(config: Config, table: Matrix) -> str:
-    """Releases and bases by SMs, the meaning of the letters, and the GPUs on which images ran."""
+    """Releases and bases by SMs, the letters, the GPUs on which images ran, and how long there are fixes."""
     letters = {cell: _letter(config, cell) for cell in table.cells}
     letters |= {entry.cell: _IMPOSSIBLE for entry in table.excluded}
     places = {(cell.triton, cell.base, cell.sms): letter for cell, letter in letters.items()}
@@ -36,7 +36,7 @@ def matrix(config: Config, table: Matrix) -> str:
     titles = ("Triton", "Base", *map(sm_set_id, columns))
     # Titles of tabulate are wider than a letter: with the first row as any other a terminal has room.
     grid = render((), [titles, *rows], header=False)
-    return "\n".join([grid, "", "; ".join(shown), *_ran(config, table)])
+    return "\n".join([grid, "", "; ".join(shown), *_ran(config, table), *_supported(config, table)])
 
 
 def reasons(table: Matrix) -> str:
@@ -75,4 +75,18 @@ def _ran(config: Config, table: Matrix) -> list[str]:
     return [
         f"{release} on {base}: {', '.join(codes)} ran on {gpu}"
         for (release, base, gpu), codes in found.items()
+    ]
+
+
+def _supported(config: Config, table: Matrix) -> list[str]:
+    """Return until when there are fixes, releases of one day together, and the bases without a promise."""
+    ends: dict[str, list[str]] = {}
+    for cell in table.cells:
+        end = support_end(config, cell)
+        names = ends.setdefault(end, [])
+        name = cell.triton if end else f"{cell.triton} on {cell.base}"
+        names.extend([name] if name not in names else [])
+    return [
+        f"fixes until {end}: {', '.join(names)}" if end else f"no fixes are promised: {', '.join(names)}"
+        for end, names in sorted(ends.items(), key=lambda item: (not item[0], item[0]))
     ]

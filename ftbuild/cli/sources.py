@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from ftbuild.cli.command import command
-from ftbuild.cli.options import CONFIG, CaBundle, ConfigFolder, Format, Releases
+from ftbuild.cli.options import CONFIG, CaBundle, ConfigFolder, Format, Releases, work_folder
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
 
@@ -115,6 +115,39 @@ def audit(config: ConfigFolder = CONFIG, format: Format = "human") -> int:  # no
     found = job.audit(loader.load(config), cache_folder(), report=reporter.to_stderr)
     screen.show(job.render(found, format))
     return job.exit_code(found)
+
+
+@command("audit.feed")
+def audit_feed(
+    config: ConfigFolder = CONFIG,
+    registry: Annotated[
+        str | None, "where the images are published (host and path), for their package URLs"
+    ] = None,
+    out: Annotated[Path | None, "folder to write (default: advisories in the work folder)"] = None,
+) -> int:
+    """Write holes.yaml as advisories in OSV's format, for those who ship the images.
+
+    A record that says what it said before keeps its time; one whose hole is gone is withdrawn.
+    """
+    from ftbuild import matrix
+    from ftbuild.audit import feed
+    from ftbuild.cli.selection import revision
+    from ftbuild.config import loader
+    from ftbuild.planning import make_plan
+    from ftbuild.publishing import names
+
+    loaded, checkout = loader.load(config), revision()
+    cells = {(c.triton, c.base): c for c in matrix.make_matrix(loaded, *loaded.bases.bases).cells}
+    image = loaded.matrix.image
+    repository = names.resolve(registry, None, image).repository if registry else image
+    folder = out or work_folder() / "advisories"
+    planned = [make_plan(loaded, cell, checkout) for cell in cells.values()]
+    made = feed.records(planned, loaded.holes, repository, checkout.time)
+    old = feed.read(folder)
+    new = feed.renewed(old, made, checkout.time)
+    feed.write(folder, new)
+    print(feed.summary(old, new, folder))
+    return 0
 
 
 @command("audit.holes", beside={name: ["sbom"] for name in ("triton", "sm", "cell", "base")})

@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import date
 from typing import Annotated, Literal
 
 from packageurl import PackageURL
 from packaging.version import Version
 from pydantic import Field
 
-from ftbuild.config.types import Model, Name, Shape, Text, VersionText
+from ftbuild.config.types import Day, Model, Name, Shape, Text, VersionText
 
 FILE = "holes.yaml"
 CRITICAL = 9.0  # CVSS v3.1, 5: the qualitative scale
@@ -38,9 +37,6 @@ def _purl(text: str) -> None:
 
 
 HoleId = Annotated[str, Shape(r"[A-Z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)+", "an id such as CVE-2025-23310", 60)]
-Day = Annotated[
-    str, Shape(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-01-31", check=date.fromisoformat)
-]
 PatchPath = Annotated[
     str, Shape(r"[a-z-]+/[0-9]{4}-[A-Za-z0-9.-]+", "a patch such as server/0120-body-limit.patch", 200)
 ]

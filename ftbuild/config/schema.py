@@ -18,6 +18,7 @@ from ftbuild.config.families import ModelsConfig
 from ftbuild.config.holes import HolesConfig
 from ftbuild.config.types import (
     Commit,
+    Day,
     EntryName,
     EntryPath,
     FilePath,
@@ -87,6 +88,10 @@ class ReleaseConfig(Model):
     source: Text
     base: Name = Field(description="base of its cells where no other is asked for: one that was built here")
     default_sms: tuple[SmNumber, ...] = Field(min_length=1, description="built when no SM is asked for")
+    support_end: Day | None = Field(
+        default=None,
+        description="last day on which its images on a base built here get fixes; null: none is promised",
+    )
     sms: ReleaseSms
 
 

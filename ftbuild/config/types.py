@@ -11,6 +11,7 @@ import re
 import string
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import date
 from typing import Annotated, Any
 from urllib.parse import urlsplit
 
@@ -101,6 +102,9 @@ _CLAUSE = rf" *(?:==|!=|<=|>=|<|>|~=) *{_VERSION}(?:\.\*)? *"
 Text = Annotated[str, Shape(r"[^\x00-\x1f\x7f]+", "one line of text", most=1000)]
 Name = Annotated[str, Shape(_PLAIN, "lower case letters and digits, between them '.', '_' or '-'", most=60)]
 Release = Annotated[str, Shape(r"[0-9]{2}\.[0-9]{2}", "a release such as 22.12")]
+Day = Annotated[
+    str, Shape(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", "a day such as 2026-01-31", check=date.fromisoformat)
+]
 VersionText = Annotated[str, Shape(_VERSION, "a version such as 11.8", most=40, check=Version)]
 Manylinux = Annotated[str, Shape(r"2\.(?:[5-9]|[1-9][0-9])", "a version of glibc such as 2.17")]
 SpecifierText = Annotated[

@@ -198,6 +198,7 @@ def test_json_holds_cells_and_reasons(config: Config) -> None:
     data = json.loads(as_json(config, make_matrix(config)))
     ran = {"90": H100}
     cell = {"id": "22.12-sm90", "triton": "22.12", "sms": [90], "base": "open", "evidence": ran}
+    cell["support_end"] = "2028-06-30"
     assert cell in data["cells"]
     assert next(e for e in data["excluded"] if e["id"] == "22.03-sm89")["reasons"]
 

@@ -72,6 +72,7 @@ def test_the_labels_of_an_image_tell_where_it_is_from(config: Config, debian: Pl
         "io.ftbuild.ft": debian.source("ft").commit,
         "io.ftbuild.backend": debian.source("backend").commit,
         "io.ftbuild.holes-known": config.holes.known,
+        "io.ftbuild.support-end": "2028-06-30",
         "io.ftbuild.upstream": "FasterTransformer and its backend are unmaintained since October 2023",
     }
 
@@ -81,6 +82,19 @@ def test_the_image_for_use_has_a_title_without_a_product(ngc: Plan) -> None:
     assert labels[f"{OCI}.title"] == "triton_with_ft 22.12-sm80-ngc"
     assert labels[f"{OCI}.ref.name"] == f"22.12-sm80-ngc-{ngc.key}"
     assert labels["io.ftbuild.snapshot"] == ""
+    # It would inherit another's, and nobody here renews what NVIDIA's image brings along.
+    assert labels["io.ftbuild.support-end"] == ""
+
+
+def test_the_end_of_support_is_told_and_changes_no_image(config: Config, debian: Plan, ngc: Plan) -> None:
+    release = config.matrix.releases["22.12"].model_copy(update={"support_end": "2027-01-31"})
+    matrix = config.matrix.model_copy(update={"releases": {**config.matrix.releases, "22.12": release}})
+    other = plan_of(replace(config, matrix=matrix), sm="80,86", base="open")
+    assert other.key == debian.key
+    assert other.labels("runtime")["io.ftbuild.support-end"] == "2027-01-31"
+    assert other.about().endswith(", driver 525 or later; fixes until 2027-01-31")
+    assert other.as_dict()["support_end"] == "2027-01-31"
+    assert ngc.about().endswith("driver 520 or later")
 
 
 def test_a_base_with_a_locked_digest_is_taken_by_it(config: Config) -> None:
@@ -160,6 +174,7 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "server": "2.51.0",
         "cuda": "11.8",
         "driver": "525",
+        "support_end": "2028-06-30",
         "tried": "built, never run",
         "sms": [80, 86],
         "families": [

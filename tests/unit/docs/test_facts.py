@@ -53,6 +53,24 @@ def test_the_grid_has_the_cells_of_invoke_matrix(base: str) -> None:
     assert written == built
 
 
+# The end of the LTS of Debian's releases (wiki.debian.org/LTS), from which the packages of a base come.
+LTS_ENDS = {"bookworm": "2028-06-30", "trixie": "2030-06-30"}
+
+
+def test_no_release_promises_fixes_that_debian_has_not_promised(config: Config) -> None:
+    for name, release in config.matrix.releases.items():
+        base = config.bases.bases[release.base]
+        assert base.local
+        assert release.support_end
+        assert release.support_end <= LTS_ENDS[base.local.debian.suite], name
+
+
+def test_the_support_period_is_told_as_the_matrix_has_it(config: Config) -> None:
+    rows = table((ROOT / "SECURITY.md").read_text(), "| images of | fixes until |")
+    written = {release: row["fixes until"] for row in rows for release in row["images of"].split(", ")}
+    assert written == {name: release.support_end for name, release in config.matrix.releases.items()}
+
+
 def patches_of(config: Config, release: str) -> tuple[str, ...]:
     """The patches of a release's images on its first base that compiles the server; none for the others."""
     bases = [

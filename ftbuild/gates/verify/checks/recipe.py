@@ -10,17 +10,18 @@ from ftbuild.engine import container
 from ftbuild.gates.verify import sources
 from ftbuild.gates.verify.images import Images
 from ftbuild.gates.verify.verdict import REBUILD, REPORT_BUG, Verdict, judge
-from ftbuild.plan import HOLES_LABELS
+from ftbuild.plan import HOLES_LABELS, SUPPORT_LABEL
 from ftbuild.text.results import State
 from ftbuild.text.units import size
 
-# They depend on the checkout, not on what is built (plan.Revision, plan.Plan.holes).
+# They depend on the checkout, not on what is built (plan.Revision, plan.Plan.holes and support_end).
 CHECKOUT_LABELS = (
     *(
         f"org.opencontainers.image.{name}"
         for name in ("created", "revision", "source", "url", "documentation")
     ),
     *HOLES_LABELS,
+    SUPPORT_LABEL,
 )
 _STEP = re.compile(r"^(?:RUN (?:\|\d+ .*? )?/bin/sh -c |/bin/sh -c (?:#\(nop\) )?)", re.S)
 
