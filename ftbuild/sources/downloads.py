@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event
+from threading import Event, Lock
 from urllib.parse import urlsplit
 
 from filelock import FileLock, Timeout
@@ -35,6 +35,8 @@ CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 60.0
 # A body that breaks off is continued where it ended.
 TRIES = 4
 REPORT_SECONDS = 10.0
+# A base has some 300 files, most of them small: of more than a few, only large ones have a line of their own.
+FEW, LARGE_BYTES = 10, 20_000_000
 # A build that has looked for its files needs them for hours at most.
 KEPT_SECONDS = 86400.0
 _CHUNK = 1 << 16
@@ -71,7 +73,8 @@ def fetch_all(
     no URL gives the bytes that a sha256 names, HostError when the store cannot be written.
     """
     wanted = {download.sha256: download for download in downloads}
-    fetcher = _Fetcher(cache, report, ca)
+    absent = [download for download in wanted.values() if not place(download.sha256, cache).exists()]
+    fetcher = _Fetcher(cache, report, ca, absent)
     with _writable(cache), fetcher.http, ThreadPoolExecutor(AT_ONCE) as pool:
         try:
             running = {sha256: pool.submit(fetcher.fetch, download) for sha256, download in wanted.items()}
@@ -183,10 +186,34 @@ class _BrokenOff(Exception):
     """An answer ended too early; what came is kept."""
 
 
+class _Progress:
+    """What is told of many files together: how many there are, and now and then how many have come."""
+
+    def __init__(self, report: Reporter, absent: Collection[Download]) -> None:
+        self._report, self._count, self._done = report, len(absent), 0
+        self._lock, self._last = Lock(), time.monotonic()
+        if self._count > FEW:
+            sizes = [download.size for download in absent]
+            about = f", {units.size(sum(filter(None, sizes)))}" if None not in sizes else ""
+            report(f"fetching {self._count} files{about}")
+
+    def is_told(self, size: int) -> bool:
+        """Return whether a file of this size has a line of its own."""
+        return self._count <= FEW or size >= LARGE_BYTES
+
+    def fetched(self) -> None:
+        """Count a file that came."""
+        with self._lock:
+            self._done += 1
+            if self._count > FEW and time.monotonic() - self._last > REPORT_SECONDS:
+                self._last = time.monotonic()
+                self._report(f"fetched {self._done} of {self._count} files")
+
+
 class _Fetcher:
     """One run of downloads: connections, trust, and the event that ends it early."""
 
-    def __init__(self, cache: Path, report: Reporter, ca: Path | None) -> None:
+    def __init__(self, cache: Path, report: Reporter, ca: Path | None, absent: Collection[Download]) -> None:
         import requests
         from requests.adapters import HTTPAdapter
         from urllib3.util.retry import Retry
@@ -194,6 +221,7 @@ class _Fetcher:
         self.cache = cache
         self.report = report
         self.stopped = Event()
+        self.progress = _Progress(report, absent)
         # With True, REQUESTS_CA_BUNDLE and CURL_CA_BUNDLE decide; any other value comes before them.
         self.verify = str(ca) if ca else os.environ.get("SSL_CERT_FILE") or True
         self.http = requests.Session()
@@ -216,6 +244,7 @@ class _Fetcher:
         with _alone(download.name, to, self.report):
             if not held(download.sha256, self.cache):
                 self._from_any(download, to)
+        self.progress.fetched()
         return to
 
     def _from_any(self, download: Download, to: Path) -> None:
@@ -272,7 +301,8 @@ class _Fetcher:
             continued = answer.status_code == _PARTIAL
             total = _stated(answer.headers.get("Content-Length")) + (have if continued else 0)
             about = f" {units.size(total)}" if total else ""
-            self.report(f"{download.name}: fetching{about} from {urlsplit(url).hostname}")
+            if self.progress.is_told(total):
+                self.report(f"{download.name}: fetching{about} from {urlsplit(url).hostname}")
             digest = _digest(partial) if continued else hashlib.sha256()
             with partial.open("ab" if continued else "wb") as file:
                 last = time.monotonic()

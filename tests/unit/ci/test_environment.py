@@ -19,6 +19,8 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from ftbuild.build import base, run
+from ftbuild.text.units import GIB
 from testing import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -95,6 +97,62 @@ def test_bootstrap_takes_the_pythons_that_the_lock_is_for() -> None:
     text = (ROOT / "bootstrap").read_text()
     assert f"{first} <= sys.version_info[:2] <= {last}" in text
     assert all(f"--python-version={VERSIONS[0]} " in (ROOT / lock).read_text()[:400] for lock in LOCKS)
+
+
+def with_room(
+    tmp_path: Path, gib: int, *arguments: str, engine: bool = False
+) -> subprocess.CompletedProcess[str]:
+    """Run the check of bootstrap that comes before anything is installed, on a disk with so much room."""
+    programs = {"df": f"printf 'Avail\\n {gib}\\n'", **({"dockerd": "true"} if engine else {})}
+    for name, line in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    for name in ("bash", "tail", "dirname", "readlink"):
+        (tmp_path / name).symlink_to(shutil.which(name) or "")
+    script = (
+        f'source {ROOT}/bootstrap && if needs_engine "$@"; then require_room "${{1-}}"; fi && echo went on'
+    )
+    return subprocess.run(
+        ["bash", "-c", script, "bootstrap", *arguments],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize("task", ["demo", "build", "nightly", "test"])
+def test_a_bare_machine_without_room_for_the_base_is_told_before_anything_is_installed(
+    tmp_path: Path, task: str
+) -> None:
+    done = with_room(tmp_path, 15, task)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "needs 16 GiB of disk, 15 GiB are free" in done.stderr
+    assert "nothing has been installed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("gib", "arguments", "engine"),
+    [
+        (16, ["demo"], False),
+        (15, ["demo"], True),  # the base may be there
+        (15, ["matrix"], False),
+        (15, ["build", "--dry-run"], False),
+        (15, [], False),
+    ],
+)
+def test_what_has_room_or_needs_none_goes_on(
+    tmp_path: Path, gib: int, arguments: list[str], engine: bool
+) -> None:
+    done = with_room(tmp_path, gib, *arguments, engine=engine)
+    assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
+
+
+def test_bootstrap_asks_for_as_much_as_a_base_does() -> None:
+    text = (ROOT / "bootstrap").read_text()
+    assert f"readonly BASE_GIB={base.LOCAL_BASE_BYTES // GIB} " in text
+    readme = (ROOT / "README.md").read_text()
+    assert f"{(base.LOCAL_BASE_BYTES + run.CELL_BYTES) // GIB} GiB of free disk" in readme
 
 
 BACKEND = """

@@ -50,6 +50,44 @@ def test_a_file_is_fetched_once_and_then_without_network(web: Web, tmp_path: Pat
     assert len(web.seen) == len(said) == 1
 
 
+@pytest.mark.parametrize("sizes", [True, False])
+def test_many_small_files_are_told_together(web: Web, tmp_path: Path, sizes: bool) -> None:
+    contents = [b"x" * 1000 + bytes([number]) for number in range(30)]
+    wanted = [
+        Download(
+            f"{number}.deb",
+            hashlib.sha256(content).hexdigest(),
+            (web.add(f"/{number}.deb", content),),
+            len(content) if sizes else None,
+        )
+        for number, content in enumerate(contents)
+    ]
+    said: list[str] = []
+    fetch_all(wanted[:1], tmp_path, quiet)
+    fetch_all(wanted, tmp_path, said.append)
+    assert said == ["fetching 29 files, 29 kB" if sizes else "fetching 29 files"]
+    fetch_all(wanted, tmp_path, said.append)
+    assert len(said) == 1
+
+
+def test_of_many_files_a_large_one_and_the_count_are_told(
+    web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(downloads, "LARGE_BYTES", len(CONTENT))
+    contents = [CONTENT, *(b"x" * 1000 + bytes([number]) for number in range(12))]
+    wanted = [
+        Download(f"{number}.deb", hashlib.sha256(content).hexdigest(), (web.add(f"/{number}", content),))
+        for number, content in enumerate(contents)
+    ]
+    said: list[str] = []
+    fetch_all(wanted, tmp_path, said.append)
+    assert said[0] == "fetching 13 files"
+    assert "0.deb: fetching 3 MB from 127.0.0.1" in said
+    assert not [line for line in said if line.startswith("1.deb: fetching")]
+    assert "fetched 13 of 13 files" in said
+
+
 def test_other_bytes_than_the_pinned_ones_are_refused(web: Web, tmp_path: Path) -> None:
     wanted = Download("a.whl", SHA256, (web.add("/a.whl", OTHER),))
     with pytest.raises(PinError, match="other content") as refused:
