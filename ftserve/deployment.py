@@ -19,6 +19,7 @@ from ftbuild.models import config_pbtxt
 from ftbuild.models.weights import folder_name
 from ftbuild.registry import reference
 from ftbuild.sm import FIRST, sm_codes
+from ftbuild.text import units
 from ftbuild.text.units import GIB, MIB
 from ftserve import front_options, several_nodes
 from ftserve.front.settings import LOOPBACK
@@ -190,7 +191,7 @@ def chosen_gpus(options: Options, needs: Needs, device: str) -> tuple[int, ...]:
     if device == "gpu":
         if needs.gpus > MAX_GPUS:
             raise ConfigError(
-                f"config.pbtxt asks for {needs.gpus} GPUs, more than {MAX_GPUS}",
+                f"config.pbtxt asks for {units.gpus(needs.gpus)}, more than {MAX_GPUS}",
                 hint="tensor_para_size x pipeline_para_size",
             )
         return options.gpus or tuple(range(needs.gpus // options.nodes))
@@ -299,7 +300,7 @@ def _refuse_count(weights: Weights, gpus: int) -> None:
     if gpus < weights.gpus:
         indices = ",".join(map(str, range(weights.gpus)))
         raise ConfigError(
-            f"{weights.model}: weights for {weights.gpus} GPUs ({split}) on {gpus}",
+            f"{weights.model}: weights for {units.gpus(weights.gpus)} ({split}) on {gpus}",
             hint=f"--gpus {indices}, or invoke convert --gpus {gpus} and invoke model-repo",
         )
     raise ConfigError(

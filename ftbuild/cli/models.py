@@ -11,6 +11,7 @@ from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.model_artifacts import SignKey, SignLog, publish
 from ftbuild.cli.selection import Selection, plans
+from ftbuild.text import units
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -305,7 +306,7 @@ def model_repo(
     made = repository.adopt(found, options, adopted) if adopted else repository.make(found, options)
     for warning in made.warnings:
         print(f"warning: {warning}", file=sys.stderr)
-    print(f"{made.folder}: {', '.join(sorted(made.models))}, for {made.gpus} GPUs")
+    print(f"{made.folder}: {', '.join(sorted(made.models))}, for {units.gpus(made.gpus)}")
     if push:
         publish(made.folder, push, sign_key, sign_log)
     else:

@@ -30,6 +30,7 @@ from ftbuild.models import (
     weights,
 )
 from ftbuild.models.concluding import OPTION, Conclusion, SourcedValue, Sources
+from ftbuild.text import units
 
 # FOLDER may be a repository: model, version, <n>-gpu.
 _DEPTH = 3
@@ -57,7 +58,7 @@ class Adoption:
         """Describe for people what was concluded, and from what."""
         shown = {f"{key} = {untrusted.plain(value.value)}": value for key, value in self.concluded.items()}
         width = min(max(map(len, shown), default=0), 60)
-        head = f"{self.folder}: {self.family}, split for {self.gpus} GPUs, by the {self.because}"
+        head = f"{self.folder}: {self.family}, split for {units.gpus(self.gpus)}, by the {self.because}"
         return "\n".join([head, *(f"  {text.ljust(width)}  {value.source}" for text, value in shown.items())])
 
 
@@ -141,7 +142,7 @@ def _locate(folder: Path, models: ModelsConfig, gpus: int | None) -> Path:
         return fitting[0]
     if folders:
         names = ", ".join(str(place.relative_to(folder)) for place in folders[:5])
-        of_gpus = f"{len(fitting)} of them for {gpus} GPUs" if gpus else "which?"
+        of_gpus = f"{len(fitting)} of them for {units.gpus(gpus)}" if gpus else "which?"
         raise ConfigError(
             f"there are {len(folders)} folders of weights, {of_gpus}: {names}",
             where=str(folder),

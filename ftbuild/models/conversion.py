@@ -32,6 +32,7 @@ from ftbuild.models.gpu_memory import Footprint
 from ftbuild.models.sentence import Sentence
 from ftbuild.plan import LABELS, Plan
 from ftbuild.registry import reference
+from ftbuild.text import units
 
 if TYPE_CHECKING:
     import docker
@@ -142,7 +143,8 @@ class Conversion:
         facts = ", ".join(f"{name} {value}" for name, value in self.checkpoint.facts.items())
         return "\n".join(
             [
-                f"{request.family} for {request.gpus} GPUs as {self.data_type}, release {self.release}",
+                f"{request.family} for {units.gpus(request.gpus)} as {self.data_type}, "
+                f"release {self.release}",
                 f"  checkpoint  {request.checkpoint} ({self.checkpoint.size / 1e9:.2f} GB; {facts})",
                 *(f"  run         {shlex.join(argv)}" for argv in self.commands()),
                 f"  write       {request.out / weights.folder_name(request.gpus)}: {len(self.files)} files, "
@@ -290,7 +292,9 @@ def _refuse_obstacles(config: Config, release: str, request: ConversionRequest, 
     ]
     options = converters.other_release(config, release, others)
     raise ConfigError(
-        "\n    ".join([f"{release} cannot convert this checkpoint for {request.gpus} GPUs:", *reasons]),
+        "\n    ".join(
+            [f"{release} cannot convert this checkpoint for {units.gpus(request.gpus)}:", *reasons]
+        ),
         where=str(request.checkpoint),
         hint=f"{options} can" if options else "another number of GPUs, or another checkpoint",
     )

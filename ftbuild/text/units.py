@@ -26,3 +26,8 @@ def size(count: float) -> str:
             return f"{count:.3g} {unit}"
         count /= 1000
     return f"{count:.3g} TB"
+
+
+def gpus(count: int) -> str:
+    """Return a number of GPUs: `1 GPU`, `2 GPUs`."""
+    return f"{count} GPU" if count == 1 else f"{count} GPUs"

@@ -31,6 +31,7 @@ from ftbuild.models import config_ini, config_pbtxt, conversion, conversion_run,
 from ftbuild.models.conversion import Conversion, ConversionRequest
 from ftbuild.models.converters import find_converter
 from ftbuild.plan import Plan
+from ftbuild.text import units
 
 if TYPE_CHECKING:
     import docker
@@ -179,7 +180,9 @@ def _convert(inside: _Sdk, planned: Sequence[Conversion], folder: Path) -> None:
             config_ini.add(made, added)
         lost = next(weights.complaints(made, each.converter, facts, gpus, each.data_type), None)
         if lost:
-            raise SmokeError(f"{each.converter.name} for {gpus} GPUs: {lost}", where=each.request.family)
+            raise SmokeError(
+                f"{each.converter.name} for {units.gpus(gpus)}: {lost}", where=each.request.family
+            )
 
 
 @dataclass(frozen=True)

@@ -71,7 +71,7 @@ def records(config: Config, plans: Sequence[Plan]) -> Mapping[str, feed.Record]:
     return feed.records(plans, config.holes, "registry.example.com/team/triton_with_ft", TIME)
 
 
-def image(record: feed.Record, release: str, base: str) -> Mapping[str, Any]:
+def image(record: feed.Record, release: str, base: str) -> Any:
     (found,) = (
         each
         for each in record["database_specific"]["images"]

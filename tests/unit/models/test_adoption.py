@@ -95,7 +95,7 @@ def test_fauxpilots_folder_is_a_gptj(tmp_path: Path, gpus: int, data_type: str, 
 
 def test_what_was_concluded_from_what_is_said(tmp_path: Path) -> None:
     text = adopted(foreign_weights.fauxpilot(tmp_path / "m")).render()
-    assert "m/fastertransformer/1/1-gpu: gptj, split for 1 GPUs, by the names of the files\n" in text
+    assert "m/fastertransformer/1/1-gpu: gptj, split for 1 GPU, by the names of the files\n" in text
     assert re.search(r"gptj.head_num = 4 +config.ini, \[gpt\] n_head = 4\n", text)
     assert re.search(r"gptj.size_per_head = 16 +sizes of the files, and gptj.head_num\n", text)
     assert re.search(r"gptj.inter_size = 256 +sizes of the files\n", text)

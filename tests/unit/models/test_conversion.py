@@ -325,7 +325,7 @@ def test_what_a_converter_would_get_wrong_is_refused(
 def test_what_a_converter_assumes_is_told(config: Config, make: Make) -> None:
     error = refused(config, "gpt", make("gpt", activation_function="relu", tie_word_embeddings=False))
     assert error.what.splitlines() == [
-        "22.12 cannot convert this checkpoint for 1 GPUs:",
+        "22.12 cannot convert this checkpoint for 1 GPU:",
         "    activation_function is 'relu'; the converter and FasterTransformer assume "
         "gelu_new or gelu or gelu_fast or gelu_pytorch_tanh",
         "    tie_word_embeddings is False; the converter and FasterTransformer assume True",
