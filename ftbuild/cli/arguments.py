@@ -75,7 +75,8 @@ class Option:
     def parse(self, text: str) -> Any:
         """Return the value of a text; ConfigError when it does not fit the type."""
         if not text:
-            raise ConfigError(f"{self.flag} needs a value", hint=f"leave {self.flag} out for its default")
+            hint = None if self.required else f"leave {self.flag} out for its default"
+            raise ConfigError(f"{self.flag} needs a value", hint=hint)
         if self.choices and text not in self.choices:
             raise ConfigError(
                 f"{self.flag}: {terminal.quoted(text)} is unknown", hint=f"one of {', '.join(self.choices)}"

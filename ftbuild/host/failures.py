@@ -19,6 +19,8 @@ _FILE_SYSTEM = {
     )
 }  # fmt: skip
 _WRITABLE = "change its rights, or use another place (FTBUILD_WORK and FTBUILD_CACHE name our own folders)"
+_FULL = "the disk is full to which a file or the output of this command is written"
+_ROOM = "free some space there (df -h), or write to another place"
 
 
 @contextmanager
@@ -41,7 +43,8 @@ def reported() -> Iterator[None]:
 def _unusable(failure: OSError) -> HostError:
     where = None if failure.filename is None else str(failure.filename)
     if disk.is_full(failure):
-        return disk.full(Path(where or "."))
+        # A write has no name: what the output goes to may be full, on another disk than any folder of ours.
+        return disk.full(Path(where)) if where else HostError(_FULL, hint=_ROOM)
     hint = _WRITABLE if failure.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else None
     return HostError(f"cannot use a file or folder: {failure.strerror}", where=where, hint=hint)
 

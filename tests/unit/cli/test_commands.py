@@ -250,6 +250,13 @@ def test_wrong_usage_ends_with_2_and_a_message(arguments: tuple[str, ...], messa
     assert len(done.stderr) < 1000
 
 
+def test_what_is_required_cannot_be_left_out() -> None:
+    for arguments in (("rebuild", ""), ("compare", "--old", "", "--new", "x", "--prompts", "y")):
+        done = invoke(*arguments)
+        assert (done.returncode, "needs a value" in done.stderr) == (2, True), done.stderr
+        assert "leave" not in done.stderr
+
+
 def test_an_empty_variable_of_the_environment_counts_as_unset() -> None:
     done = invoke("matrix", "--format", "json", FTBUILD_CONFIG="", FTBUILD_REGISTRY="", FTBUILD_WORK="")
     assert done.returncode == 0, done.stderr

@@ -26,6 +26,13 @@ def test_a_full_disk_is_an_environment_error_that_names_the_folder() -> None:
     assert failed.value.where == "/tmp"
 
 
+def test_a_full_place_without_a_name_is_not_said_to_be_the_folder_that_is_here() -> None:
+    with pytest.raises(HostError, match="the disk is full to which") as failed, failures.reported():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    assert failed.value.where is None
+    assert " MB are free" not in str(failed.value)
+
+
 def test_other_failures_stay_what_they_are() -> None:
     with pytest.raises(PinError), failures.reported():
         raise PinError("not pinned")
