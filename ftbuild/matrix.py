@@ -227,7 +227,7 @@ def evidence(config: Config, cell: Cell) -> dict[Sm, str]:
 def support_end(config: Config, cell: Cell) -> str:
     """Return the last day on which the cell's images get fixes; "" where none is promised.
 
-    None is for a base of somebody else's, whose packages are not ours to renew.
+    None is for a base of another publisher, whose packages are not ours to renew.
     """
     local = _base(config, cell.base).local is not None
     return (config.matrix.releases[cell.triton].support_end or "") if local else ""

@@ -122,7 +122,7 @@ class Plan:
     holes: Known = field(default_factory=Known)
     # The objects that the lock has, `repository@digest`; no part of the key, as compiling gives the same.
     objects: str = ""
-    # The last day on which such images get fixes; "": none is promised, as on a base of somebody else's.
+    # The last day on which such images get fixes; "": none is promised, as on a base of another publisher.
     support_end: str = ""
     key: str = ""
 

@@ -106,7 +106,7 @@ def publish(
     Writes `digests.json`, `index.json` and `INDEX.md` into `published/<host>/<path>` of the work folder.
     """
     from ftbuild.config import loader
-    from ftbuild.errors import worst
+    from ftbuild.errors import ConfigError, worst
     from ftbuild.publishing import outcomes, preview
     from ftbuild.publishing import publish as publishing
     from ftbuild.publishing.session import Options
@@ -116,11 +116,16 @@ def publish(
     config = loader.load(selection.config)
     planned = plans(config, selection, plan)
     names = target.names(config)
+    own = signer(signing.sign_key, signing.sign_log)
+    if signing.attest and own is None:
+        raise ConfigError(
+            "--attest signs, and no key is named", hint="--sign-key KEY, or what the variables of signing say"
+        )
     options = Options(
         names,
         work_folder(),
         signing.allow_unsmoked,
-        signer(signing.sign_key, signing.sign_log),
+        own,
         signing.force,
         signing.allow_shared_cache,
         signing.allow_dirty,

@@ -144,6 +144,9 @@ class KeylessSigner(Identity, Signer):
         return ()
 
 
+_SCHEME = re.compile(r"[a-z][a-z0-9+-]+:", re.I)
+
+
 def signer(key: str | None, public_log: bool) -> Signer | None:
     """Return a signer with `key` or what the variables name; None if there is none.
 
@@ -153,6 +156,11 @@ def signer(key: str | None, public_log: bool) -> Signer | None:
     identity = os.environ.get(IDENTITY_VARIABLE)
     if not chosen and not identity:
         return None
+    # Said before a build or a push, not after it. A key of a KMS or a token has a scheme.
+    if chosen and not _SCHEME.match(chosen) and not Path(chosen).is_file():
+        raise ConfigError(
+            f"there is no key {chosen}", hint=f"--sign-key or {KEY_VARIABLE} is a file or a KMS address"
+        )
     found = KeySigner(chosen, public_log) if chosen else _keyless(identity or "", public_log)
     shell.which("cosign")
     return found

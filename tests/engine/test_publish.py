@@ -398,7 +398,7 @@ def test_without_cosign_nothing_is_signed_and_nothing_published(
         found = shutil.which(program)
         assert found
         (programs / program).symlink_to(found)
-    done = fresh_bench.publish(open_registry, "--sign-key", "cosign.key", PATH=str(programs))
+    done = fresh_bench.publish(open_registry, "--sign-key", "env://KEY", PATH=str(programs))
     assert done.returncode == 4
     assert "cosign is not installed" in done.stderr
     assert fresh_bench.repository(open_registry).tags() == []

@@ -204,6 +204,7 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("build", "--triton", "--cell", "22.12-*", "--dry-run"), "--triton needs a value"),
         (("publish", "--registry", ""), "--registry needs a value"),
         (("which", "--index", ""), "--index needs a value"),
+        (("publish", "--registry", "127.0.0.1:9/x", "--attest"), "--attest signs, and no key is named"),
         (("build", "--jobs", "0"), "--jobs must be between 1 and 1000, not 0"),
         (("build", "--jobs", "-1"), "--jobs must be between 1 and 1000, not -1"),
         (("build", "--jobs", "abc"), "--jobs must be a whole number, not 'abc'"),

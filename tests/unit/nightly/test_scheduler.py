@@ -370,7 +370,7 @@ def test_with_a_key_only_what_is_signed_is_left_alone(
     monkeypatch.setattr(shell, "which", lambda program: program)
     night.commands.published = {(HERE, cell) for cell in CELLS}
     night.commands.signed = {(HERE, "x")} if signed else set()
-    done = night.run(sign_key="cosign.key")
+    done = night.run(sign_key="env://KEY")
     expected = (State.SKIPPED, Reason.PUBLISHED) if signed else PASSED
     assert outcomes(done) == dict.fromkeys(CELLS, expected)
     assert all("--sign-key" in line for line in night.commands.lines if line[0] == "publish")
@@ -416,7 +416,7 @@ def test_a_pair_of_which_one_image_is_signed_is_not_left_alone(
     night.commands.published = {(HERE, cell) for cell in CELLS}
     answers = cycle([True, False])
     monkeypatch.setattr(signing.KeySigner, "has_signed", lambda *_: next(answers))
-    assert outcomes(night.run(sign_key="cosign.key")) == dict.fromkeys(CELLS, PASSED)
+    assert outcomes(night.run(sign_key="env://KEY")) == dict.fromkeys(CELLS, PASSED)
 
 
 def test_what_passed_for_the_same_registry_stays_as_it_is(night: Night) -> None:

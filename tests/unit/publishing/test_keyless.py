@@ -42,7 +42,7 @@ def test_cosign_takes_the_token_of_the_job() -> None:
 
 def test_a_key_goes_before_the_token() -> None:
     needs.program("cosign")
-    assert signing.signer("cosign.key", public_log=True) == KeySigner("cosign.key")
+    assert signing.signer("env://KEY", public_log=True) == KeySigner("env://KEY")
 
 
 @pytest.mark.parametrize(

@@ -458,8 +458,18 @@ def test_nothing_is_signed_without_a_key(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_key_without_cosign_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv(signing.KEY_VARIABLE, "cosign.key")
+    monkeypatch.setenv(signing.KEY_VARIABLE, "env://KEY")
     with pytest.raises(HostError, match="cosign is not installed"):
+        signing.signer(None, public_log=True)
+
+
+def test_a_key_that_is_not_there_is_told_before_anything_is_built_or_pushed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=r"there is no key .*nowhere\.key"):
+        signing.signer(str(tmp_path / "nowhere.key"), public_log=True)
+    monkeypatch.setenv(signing.KEY_VARIABLE, str(tmp_path))
+    with pytest.raises(ConfigError, match="there is no key"):
         signing.signer(None, public_log=True)
 
 
@@ -478,7 +488,7 @@ def test_a_signature_that_arrived_is_not_made_again(monkeypatch: pytest.MonkeyPa
     (tmp_path / "verified").write_text('[{"critical": {"type": "cosign container image signature"}}]')
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     reports: list[str] = []
-    found = signing.signer("cosign.key", public_log=True)
+    found = signing.signer("env://KEY", public_log=True)
     assert found
     found.sign(f"registry.example.com/x@{DIGEST}", reports.append)
     assert (tmp_path / "calls").read_text().split() == ["sign", "public-key", "verify"]
