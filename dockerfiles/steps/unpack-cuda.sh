@@ -29,7 +29,7 @@ if [ -d nvidia/cu13 ]; then
         ln -s "$plain" "/devel$toolkit/lib/${plain%%.so.*}.so"
     done
     # What server and backend link. The sample stack does without the mathematics.
-    for name in cublas cublasLt cudart curand; do
+    for name in cublas cublasLt cudart; do
         for library in "/devel$toolkit/lib/lib$name".so.*; do
             [ ! -e "$library" ] || mv "$library" "/out$toolkit/lib/"
         done

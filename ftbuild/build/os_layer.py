@@ -13,6 +13,7 @@ import platform
 import shutil
 import tarfile
 from collections.abc import Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -63,6 +64,8 @@ def name(locked: LockedDebian) -> str:
     packages = [package.sha256 for package in locked.packages("os")]
     # The components are in the system's sources.list.
     content = [RECIPE, locked.snapshot, locked.requested.components, packages]
+    # dpkg's configuration leaves them out of every later package, too.
+    content += [locked.requested.without_files] if locked.requested.without_files else []
     return f"{NAME}:{locked.requested.suite}-{digest_of(content)}"
 
 
@@ -158,6 +161,8 @@ def _layer(locked: LockedDebian, architecture: Architecture, cache: Path, scratc
     settings = root / "etc/dpkg/dpkg.cfg.d"
     settings.mkdir(parents=True)
     (settings / "image").write_text("force-unsafe-io\n")
+    if patterns := locked.requested.without_files:
+        (settings / "without").write_text("".join(f"path-exclude={pattern}\n" for pattern in patterns))
     epoch = int(locked.time.timestamp())
     environment = {"SOURCE_DATE_EPOCH": str(epoch), "LC_ALL": "C.UTF-8", "DEBIAN_FRONTEND": "noninteractive"}
     options = ["--variant=minbase", "--no-check-gpg", f"--arch={architecture}"]
@@ -170,6 +175,7 @@ def _layer(locked: LockedDebian, architecture: Architecture, cache: Path, scratc
     except CommandFailed as failed:
         raise BuildError(f"debootstrap failed: {failed.what}", where=failed.where) from failed
     _compare(locked, root)
+    _leave_out(locked, root)
     _neutral(locked, root)
     layer = scratch / "layer.tar"
     fixed = ["--sort=name", f"--mtime=@{epoch}", "--clamp-mtime", "--numeric-owner", "--format=gnu"]
@@ -216,6 +222,18 @@ def _compare(locked: LockedDebian, root: Path) -> None:
 def _difference(lacking: Sequence[str], more: Sequence[str]) -> str:
     parts = [("lacking", lacking), ("in addition", more)]
     return "; ".join(f"{what}: {', '.join(lines)}" for what, lines in parts if lines)
+
+
+def _leave_out(locked: LockedDebian, root: Path) -> None:
+    """Remove the files that the system does without: debootstrap unpacks packages before dpkg runs.
+
+    The `*` of a pattern matches `/` as well, as in dpkg (fnmatch(3) without flags).
+    """
+    for path in root.rglob("*"):
+        if path.is_dir() and not path.is_symlink():
+            continue
+        if any(fnmatchcase(f"/{path.relative_to(root)}", each) for each in locked.requested.without_files):
+            path.unlink()
 
 
 def _neutral(locked: LockedDebian, root: Path) -> None:

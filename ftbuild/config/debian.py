@@ -37,6 +37,11 @@ Snapshot = Annotated[
     ),
 ]
 Suite = Annotated[str, Shape(r"[a-z]+", "the name of a Debian release, such as bookworm")]
+PackageVersion = Annotated[str, Shape(_VERSION, "the version of a Debian package")]
+# dpkg's configuration takes one in a line.
+PathPattern = Annotated[
+    str, Shape(r"/[^\s/][^\s]*", "a pattern of absolute paths, as --path-exclude of dpkg(1) takes it")
+]
 # One text for each of hundreds of packages, since the lock is read with every configuration.
 PackageLine = Annotated[
     str,
@@ -57,6 +62,14 @@ class DebianPackages(Model):
     packages: Mapping[RequestedSet, tuple[PackageName, ...]] = Field(
         description="names alone: versions are in the lock. unpack: to unpack wheels; compile: to compile "
         "the server; neither is in an image"
+    )
+    without: tuple[PackageName, ...] = Field(
+        default=(),
+        description="packages that others depend on and nothing here loads: images have an empty package "
+        "that provides their names",
+    )
+    without_files: tuple[PathPattern, ...] = Field(
+        default=(), description="files of packages that images do without (--path-exclude of dpkg(1))"
     )
 
 
@@ -95,6 +108,9 @@ class LockedDebian(Model):
     requested: DebianPackages = Field(description="what bases.yaml asked for")
     sets: Mapping[PackageSet, tuple[PackageLine, ...]] = Field(
         description="os: the system itself; each set without what it is installed on"
+    )
+    without: Mapping[PackageName, PackageVersion] = Field(
+        default={}, description="the packages that images do without, and the version each would have"
     )
 
     @property

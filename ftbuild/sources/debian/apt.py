@@ -71,12 +71,23 @@ class Apt:
             if fields:
                 yield fields
 
-    def resolve(self, names: Collection[str]) -> dict[str, LockedPackage]:
-        """Return the packages that an empty system gets with `names`, by name.
+    def version(self, name: str) -> str:
+        """Return the version of a package that apt would install; PinError where the indexes lack it."""
+        try:
+            shown = self.run("apt-cache", "show", "--no-all-versions", name)
+        except CommandFailed as refused:
+            raise PinError(f"Debian's indexes have no package {name}") from refused
+        return next(line.removeprefix("Version: ") for line in shown.splitlines() if line[:9] == "Version: ")
 
-        Raises PinError where apt finds no solution.
+    def resolve(self, names: Collection[str], installed: str = "") -> dict[str, LockedPackage]:
+        """Return the packages that a system gets with `names`, by name.
+
+        It is empty but for `installed`, entries of dpkg's status file. Raises PinError where apt finds no
+        solution.
         """
-        options = ["-qq", "--no-install-recommends", "--print-uris"]
+        status = self._folder / "installed"
+        status.write_text(installed)
+        options = ["-qq", "--no-install-recommends", "--print-uris", "-o", f"Dir::State::status={status}"]
         try:
             listed = self.run("apt-get", *options, "install", *sorted(names))
             found = [_package(line) for line in listed.splitlines() if line.startswith("'")]

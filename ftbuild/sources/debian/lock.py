@@ -12,7 +12,7 @@ from ftbuild.config.debian import SETS, DebianLock, DebianPackages, LockedDebian
 from ftbuild.config.schema import Config
 from ftbuild.host.files import write_atomic
 from ftbuild.sources import downloads
-from ftbuild.sources.debian import apt, archive, pinned
+from ftbuild.sources.debian import apt, archive, left_out, pinned
 from ftbuild.sources.debian.apt import Apt
 from ftbuild.sources.debian.pinned import locked, requested
 from ftbuild.sources.downloads import Download
@@ -56,17 +56,37 @@ def resolve(wanted: DebianPackages, architecture: Architecture, report: Reporter
     time = archive.now()
     names: Mapping[str, tuple[str, ...]] = {str(name): found for name, found in wanted.packages.items()}
     with apt.indexes(wanted, architecture, report=report) as index:
-        whole: dict[PackageSet, dict[str, LockedPackage]] = {"os": index.resolve(_system(index))}
+        system = index.resolve(_system(index))
+        without = _without(wanted, index, {*system, *names.get("serving", ())}, report)
+        stand_in = left_out.status(without)
+        whole: dict[PackageSet, dict[str, LockedPackage]] = {"os": system}
         for name, below in SETS.items():
             if below:
-                whole[name] = index.resolve({*whole[below], *names.get(name, ())})
+                installed = stand_in if name in left_out.SETS else ""
+                whole[name] = index.resolve({*whole[below], *names.get(name, ())}, installed)
     sets = {
         name: tuple(str(p) for p in found.values() if not (below := SETS[name]) or p.name not in whole[below])
         for name, found in whole.items()
     }
     return LockedDebian(
-        snapshot=time, requested=wanted, sets={name: found for name, found in sets.items() if found}
+        snapshot=time,
+        requested=wanted,
+        sets={name: found for name, found in sets.items() if found},
+        without=without,
     )
+
+
+def _without(
+    wanted: DebianPackages, index: Apt, serving: Collection[str], report: Reporter
+) -> dict[str, str]:
+    """Return those of the packages to do without that images would get, and the version of each."""
+    if not wanted.without:
+        return {}
+    drawn = index.resolve(serving)
+    for name in wanted.without:
+        if name not in drawn:
+            report(f"Debian {wanted.suite}: nothing in the image depends on {name}, which it does without")
+    return {name: index.version(name) for name in sorted(wanted.without) if name in drawn}
 
 
 def fetch_bases(
@@ -99,7 +119,11 @@ def text(lock: DebianLock) -> str:
 
 
 def _base(name: str, base: LockedDebian) -> str:
-    head = {"snapshot": base.snapshot, "requested": base.requested.model_dump(mode="json")}
+    head = {
+        "snapshot": base.snapshot,
+        "requested": base.requested.model_dump(mode="json"),
+        **({"without": dict(base.without)} if base.without else {}),
+    }
     lines = [f"  {name}:", *(f"    {line}" for line in yaml.safe_dump(head, sort_keys=False).splitlines())]
     lines.append("    sets:")
     for set_name in filter(base.sets.get, SETS):

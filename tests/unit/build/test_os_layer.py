@@ -125,6 +125,22 @@ def test_the_image_names_the_archive_and_no_day_of_its_own(
     ]
 
 
+def test_files_that_images_do_without_are_in_no_layer(
+    locked: LockedDebian, cache: Path, tmp_path: Path
+) -> None:
+    requested = locked.requested.model_copy(update={"without_files": ("/usr/*/bash", "/nowhere/*")})
+    less = locked.model_copy(update={"requested": requested})
+    made(less, cache, tmp_path / "image")
+    with tarfile.open(tmp_path / "image/layer.tar") as layer:
+        names = layer.getnames()
+        settings = layer.extractfile("./etc/dpkg/dpkg.cfg.d/without")
+        assert settings is not None
+        assert settings.read().decode() == "path-exclude=/usr/*/bash\npath-exclude=/nowhere/*\n"
+    assert "./usr/share/bash" not in names
+    assert "./usr/share/libc" in names
+    assert os_layer.name(less) != os_layer.name(locked)
+
+
 def test_another_package_than_the_locked_ones_is_refused(
     locked: LockedDebian, cache: Path, tmp_path: Path
 ) -> None:
@@ -205,3 +221,20 @@ def test_the_context_has_the_files_of_each_set_and_what_is_installed_afterwards(
     both = "bash 5.2-1 amd64\nlibc 1:2.36-9+deb12u1 amd64\n"
     assert (tmp_path / "debian/devel/installed.txt").read_text() == both
     assert (tmp_path / "debian/unpack/installed.txt").read_text() == "libc 1:2.36-9+deb12u1 amd64\n"
+
+
+def test_the_context_stands_for_what_images_do_without_and_what_is_made_on_them(
+    locked: LockedDebian, cache: Path, tmp_path: Path
+) -> None:
+    bash, libc = locked.sets["os"]
+    update = {"sets": {"os": (libc,), "serving": (bash,)}, "without": {"viewer": "2:5.0-1"}}
+    packages.stage(locked.model_copy(update=update), cache, tmp_path / "debian")
+    (control,) = (tmp_path / "debian").glob("*/*.control")
+    assert control == tmp_path / "debian/serving/without.control"
+    assert "Provides: viewer (= 2:5.0-1)" in control.read_text().splitlines()
+    lists = {file.parent.name: file.read_text() for file in (tmp_path / "debian").glob("*/installed.txt")}
+    having = {name for name, text in lists.items() if "ftbuild-without 1 all\n" in text}
+    assert having == {"serving", "devel"}
+    # A run that found nothing to do without leaves none of an earlier one.
+    packages.stage(locked.model_copy(update={"sets": {"os": (libc,)}}), cache, tmp_path / "debian")
+    assert not list((tmp_path / "debian").glob("*/*.control"))

@@ -18,8 +18,8 @@ from ftbuild.errors import ConfigError, HostError, PinError
 from ftbuild.host import shell
 from ftbuild.host.shell import CommandFailed
 from ftbuild.sources import downloads
-from ftbuild.sources.debian import apt, archive, lock, pinned
-from testing import debian
+from ftbuild.sources.debian import apt, archive, left_out, lock, pinned
+from testing import ROOT, debian
 from testing import web as server
 from testing.debian import Archive
 
@@ -92,6 +92,52 @@ def test_each_set_is_what_apt_adds_to_the_one_below_with_security_updates(
         "apt", "libc", "shell", "library", "server", "compiler",
     ]  # fmt: skip
     assert datetime.now(UTC) - locked.time < timedelta(minutes=5)
+
+
+def test_images_do_without_packages_and_what_only_those_need(mirror: Archive, folder: Path) -> None:
+    mirror.add("viewer", "2:5.0-1", "Depends: toolkit")
+    mirror.add("toolkit", "6.0", "Depends: libc")
+    mirror.add("server", "4.0", "Depends: library, viewer (>= 2:5)")
+    mirror.add("compiler", "12.0", "Depends: server (= 4.0), libc")
+    mirror.publish()
+    reported: list[str] = []
+    wanted = WANTED.model_copy(update={"without": ("viewer", "editor")})
+    lock.write(configured(folder, wanted), report=reported.append)
+    locked = pinned.locked(configured(folder, wanted), "open")
+    assert versions(locked) == {
+        "os": {"apt": "2.0", "libc": "1:2.0-1", "shell": "1.0"},
+        "serving": {"library": "1.0-1+deb12u1", "server": "4.0"},
+        "devel": {"compiler": "12.0"},
+    }
+    assert locked.without == {"viewer": "2:5.0-1"}
+    assert any("nothing in the image depends on editor" in line for line in reported)
+    with pytest.raises(PinError, match=r"locked for other Debian packages than bases\.yaml names"):
+        pinned.locked(configured(folder), "open")
+
+
+def test_dpkg_takes_the_package_that_stands_for_those_left_out(tmp_path: Path) -> None:
+    if lacking := debian.missing():
+        pytest.skip(f"needs {', '.join(lacking)}")
+    control = tmp_path / "without/DEBIAN/control"
+    control.parent.mkdir(parents=True)
+    control.write_text(left_out.control({"viewer": "2:5.0-1", "editor": "9.0"}))
+    shell.run(["dpkg-deb", "--build", str(tmp_path / "without"), str(tmp_path / "without.deb")])
+    provides = shell.run(["dpkg-deb", "--field", str(tmp_path / "without.deb"), "Provides"]).stdout
+    assert provides == "editor (= 9.0), viewer (= 2:5.0-1)\n"
+    assert left_out.status({}) == ""
+
+
+# Compressed, in bytes. What is larger is named in bases.yaml, or one of these.
+LARGE = 2_500_000
+LARGE_DEPENDENCIES = {"coreutils", "libc6", "libgrpc29t64", "libssl3t64"}
+
+
+@pytest.mark.parametrize("name", sorted(load(ROOT / "buildcfg").debian_lock.bases))
+def test_no_large_package_comes_into_an_image_that_nobody_has_asked_for(name: str) -> None:
+    locked = load(ROOT / "buildcfg").debian_lock.bases[name]
+    large = {package.name for package in locked.installed("serving") if package.size > LARGE}
+    assert large <= {*locked.requested.packages["serving"], *LARGE_DEPENDENCIES}
+    assert {*locked.without} == {*locked.requested.without}
 
 
 GUARDS = ("APT::Get::Download-Only", "Dir::Bin::dpkg", "DPkg::Chroot-Directory")
