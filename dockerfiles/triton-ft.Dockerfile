@@ -31,6 +31,8 @@ ARG PYT_TARGETS="th_transformer"
 ARG UNITTEST_TARGETS="unittest"
 # Folders of site-packages/nvidia/ whose headers and libraries the pyt tree needs and toolchain-base lacks.
 ARG PYT_WHEEL_LIBS=""
+# Patterns (find -path) of what is installed for the SDK image and that it does without.
+ARG SDK_WITHOUT=""
 # apt packages that a serving image must not contain.
 ARG RUNTIME_PURGE="openssh-server"
 # What the images say of themselves: cell, versions, GPUs.
@@ -193,6 +195,7 @@ CMD ["ftbuild-image"]
 
 
 FROM toolchain AS sdk-python
+ARG SDK_WITHOUT
 RUN --network=none \
     --mount=type=bind,from=pip-steps,target=/steps \
     --mount=type=bind,from=recipe,source=sdk.txt,target=/recipe/sdk.txt \
@@ -200,6 +203,13 @@ RUN --network=none \
     /steps/pip-install.sh /recipe/sdk.txt /python && \
     # An assembler for torch.compile, whose compiler is not installed.
     rm -f /python/usr/local/lib/python3*/dist-packages/torch/bin/ptxas
+RUN --network=none <<'EOF'
+set -euf
+for pattern in $SDK_WITHOUT; do
+    found=$(find /python -path "/python$pattern" -prune -print -exec rm -r {} +)
+    [ -n "$found" ] || { echo "ftbuild: bases.yaml: sdk_without: nothing is $pattern" >&2; exit 1; }
+done
+EOF
 
 
 # The contents of runtime and more, in another order: the gigabytes of packages lie below the layers that change.

@@ -101,8 +101,8 @@ def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> t
         OMPI_SKIP_MPICXX is set; FT uses the C interface only, and the libraries would ask for MPI::* symbols.
     CMAKE_INSTALL_RPATH, CMAKE_BUILD_WITH_INSTALL_RPATH: the libraries are copied, not installed, and find
         each other in one folder; BE v1.4 CMakeLists.txt:193 sets $ORIGIN for an installed backend only.
-    CMAKE_SHARED_LINKER_FLAGS: FT v5.3 CMakeLists.txt:470 links cuRAND, of which only headers are used; an image
-        needs what a library asks for (also patches/backend/0290).
+    CMAKE_SHARED_LINKER_FLAGS: FT v5.3 CMakeLists.txt:470 links cuRAND, of which only headers are used; an
+        image needs what a library asks for (also patches/backend/0290).
     CUDA_HOST_COMPILER, CMAKE_CUDA_HOST_COMPILER: FindCUDA and language CUDA, see `Toolchain`.
     """
     ft_version, backend_version = Version(ft), Version(backend)

@@ -33,7 +33,7 @@ def input_key(draft: Plan) -> str:
                 [t.name, t.source, [[o.name, o.value] for o in t.options], t.targets] for t in draft.trees
             ],
             "environment": dict(draft.toolchain.environment()),
-            "packages": [draft.toolchain_packages, draft.wheel_libraries],
+            "packages": [draft.toolchain_packages, draft.wheel_libraries, draft.sdk_without],
             "files": [[f.role, f.sha256] for f in draft.files],
         }
     )

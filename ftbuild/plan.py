@@ -8,6 +8,7 @@ with the same input key give the same image.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -111,6 +112,7 @@ class Plan:
     toolchain: cmake.Toolchain
     toolchain_packages: tuple[str, ...]
     wheel_libraries: tuple[str, ...]
+    sdk_without: tuple[str, ...]
     families: tuple[str, ...]
     trees: tuple[cmake.Tree, cmake.Tree]
     files: tuple[RecipeFile, ...]
@@ -120,6 +122,8 @@ class Plan:
     revision: Revision
     # Like the revision, no part of the input key: what is learnt of an image does not change it.
     holes: Known = field(default_factory=Known)
+    # By product, what its image may weigh, unpacked; verify compares it.
+    most_bytes: Mapping[str, int] = field(default_factory=dict)
     # The objects that the lock has, `repository@digest`; no part of the key, as compiling gives the same.
     objects: str = ""
     # The last day on which such images get fixes; "": none is promised, as on a base of another publisher.
@@ -175,6 +179,7 @@ class Plan:
             "BACKEND_TARGETS": " ".join(backend.targets),
             "PYT_TARGETS": " ".join(pyt.targets),
             "PYT_WHEEL_LIBS": " ".join(self.wheel_libraries),
+            "SDK_WITHOUT": " ".join(self.sdk_without),
             "ABOUT": self.about(),
         }
 
@@ -269,6 +274,7 @@ class Plan:
             "trees": [asdict(t) for t in self.trees],
             "environment": dict(self.toolchain.environment()),
             "arguments": self.arguments(),
+            "most_bytes": dict(self.most_bytes),
             "labels": {p: self.labels(p) for p in PRODUCTS},
             "files": {f.role: {"path": str(f.path), "sha256": f.sha256} for f in self.files},
             "wheels": [asdict(w) for w in self.wheels],

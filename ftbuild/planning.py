@@ -53,12 +53,14 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         toolchain=toolchain,
         toolchain_packages=base.toolchain_packages,
         wheel_libraries=base.wheel_libraries,
+        sdk_without=base.sdk_without,
         families=config.models.served(versions["ft"] or ""),
         trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
         files=files,
         wheels=tuple(_wheels(base, files)),
         wheel_options=requirements.pip_options(base),
         revision=revision,
+        most_bytes=_most_bytes(base, cell),
         objects=config.lock.objects.get(cell.id, ""),
         support_end=matrix.support_end(config, cell),
     )
@@ -66,6 +68,12 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()
     )
     return replace(draft, holes=known, key=input_key(draft))
+
+
+def _most_bytes(base: BaseConfig, cell: Cell) -> dict[str, int]:
+    """Return the limits of a cell of one SM; each further one adds its machine code."""
+    limits = base.most_megabytes.get(cell.triton, {}) if len(cell.sms) == 1 else {}
+    return {str(product): 10**6 * most for product, most in limits.items()}
 
 
 def _contents(draft: Plan) -> dict[str, str]:

@@ -6,13 +6,13 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ftbuild.architecture import DEFAULT, Architecture
 from ftbuild.config import debian, holes
-from ftbuild.config.debian import DebianLock, DebianPackages
+from ftbuild.config.debian import DebianLock, DebianPackages, PathPattern
 from ftbuild.config.document import Document
 from ftbuild.config.families import ModelsConfig
 from ftbuild.config.holes import HolesConfig
@@ -43,6 +43,7 @@ from ftbuild.config.types import (
 )
 from ftbuild.sm import Sm
 
+ImageKind = Literal["runtime", "sdk"]
 LOCK_FILE = "sources.lock.yaml"
 # A folder without them has locked nothing.
 LOCKS = (LOCK_FILE, debian.LOCK_FILE)
@@ -236,6 +237,16 @@ class BaseConfig(Model):
     )
     wheel_libraries: tuple[Identifier, ...] = Field(
         default=(), description="folders of site-packages/nvidia that the pyt tree compiles against"
+    )
+    sdk_without: tuple[PathPattern, ...] = Field(
+        default=(),
+        description="files and folders of Python packages that the SDK image does without (find -path); "
+        "each must be there",
+    )
+    most_megabytes: Mapping[Release, Mapping[ImageKind, Annotated[int, Field(gt=0)]]] = Field(
+        default={},
+        description="what the images of a cell of one SM may weigh, unpacked, in MB (10^6 bytes); verify "
+        "compares it",
     )
     python: VersionText = Field(default="3.11", description="its Python, for which wheels are locked")
     manylinux: Manylinux = Field(

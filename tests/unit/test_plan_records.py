@@ -130,7 +130,9 @@ def test_a_build_gets_compiler_packages_targets_and_libraries(ngc: Plan, debian:
         "BACKEND_TARGETS": "transformer-shared triton-fastertransformer-backend",
         "PYT_TARGETS": "th_transformer",
         "PYT_WHEEL_LIBS": "cudnn",
+        "SDK_WITHOUT": "",
     }
+    assert "/usr/local/bin/perf_client" in debian.arguments()["SDK_WITHOUT"].split()
     several = replace(debian, wheel_libraries=("cudnn", "nccl")).arguments()
     assert (several["HOST_CC"], several["HOST_CXX"]) == ("gcc-11", "g++-11")
     assert several["PYT_WHEEL_LIBS"] == "cudnn nccl"
@@ -176,6 +178,7 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "driver": "525",
         "support_end": "2028-06-30",
         "tried": "built, never run",
+        "most_bytes": {},
         "sms": [80, 86],
         "families": [
             "gpt",
@@ -284,3 +287,10 @@ def test_a_backport_without_a_pin_fails_the_plan(config: Config) -> None:
     lock = config.lock.model_copy(update={"backports": {}})
     with pytest.raises(PinError, match=r"0100-custom-ar-threshold\.backport"):
         plan_of(replace(config, lock=lock))
+
+
+def test_only_a_cell_of_one_sm_has_limits_of_size(config: Config) -> None:
+    one, two = (plan_of(config, base="open", sm=sm).most_bytes for sm in ("90", "80,90"))
+    limits = config.bases.bases["open"].most_megabytes["22.12"]
+    assert one == {"runtime": limits["runtime"] * 10**6, "sdk": limits["sdk"] * 10**6}
+    assert two == {}

@@ -28,6 +28,12 @@ _RESOLVED = re.compile(
     r"\t(?:\S+ => )?\S+ \(0x[0-9a-f]+\)|\tstatically linked|.*: no version information available .*|\s*"
 )
 _HEAD = "== "
+# Lists what libraries anywhere need, below a line of each. ldd fails for a file that is no library.
+SEARCH = """\
+{ find / -xdev -type f -name '*.so*' -exec ldd {} + 2> /dev/null || true; } |
+    grep -e '^/' -e 'not found' || true
+"""
+_ABSENT = re.compile(r"\t(?P<name>\S+) => not found")
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,22 @@ def resolution(paths: Iterable[str]) -> str:
     """Return a script for the image itself, whose output `unresolved` parses."""
     quoted = [(shlex.quote(f"{_HEAD}{path}"), shlex.quote(path)) for path in paths]
     return "\n".join(f"echo {head}; ldd -r {path} 2>&1 || true" for head, path in quoted)
+
+
+def absent(text: str) -> list[str]:
+    """Return what libraries need and do not find by the output of SEARCH, as `file needs name`.
+
+    Raises VerifyError where it names no library at all.
+    """
+    found, path = [], ""
+    for line in text.splitlines():
+        if line.startswith("/"):
+            path = line.rstrip(":")
+        elif (match := _ABSENT.fullmatch(line)) and match["name"] not in DRIVER_LIBRARIES:
+            found.append(f"{path} needs {match['name']}")
+    if not path:
+        raise VerifyError("the image lists no library", hint="find, ldd and grep must be there")
+    return found
 
 
 def unresolved(text: str) -> list[str]:

@@ -1,8 +1,8 @@
 """The package of ours that provides the names of packages that images do without.
 
-apt and dpkg would hold a system for broken in which a dependency is not met, and install nothing more in it. An
-empty package with `Provides: NAME (= VERSION)` meets it (Debian Policy, 7.5), and what is not there is not listed
-either. Whoever wants one of the packages installs it all the same.
+apt and dpkg would hold a system for broken in which a dependency is not met, and install nothing more in it.
+An empty package with `Provides: NAME (= VERSION)` meets it (Debian Policy, 7.5), and what is not there is not
+listed either. Whoever wants one of the packages installs it all the same.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SETS: tuple[PackageSet, ...] = ("serving", "devel")
 
 
 def control(without: Mapping[str, str]) -> str:
-    """Return its control file (deb-control(5)), for packages by name with the version that each would have."""
+    """Return its control file (deb-control(5)), for packages by name with the version each would have."""
     provided = ", ".join(f"{name} (= {version})" for name, version in sorted(without.items()))
     return (
         f"Package: {NAME}\nVersion: {VERSION}\nArchitecture: {ARCHITECTURE}\nMaintainer: ftbuild\n"

@@ -14,7 +14,7 @@ import pytest
 from ftbuild.errors import VerifyError
 from ftbuild.gates.report import VERIFY, GateReport
 from ftbuild.gates.verify import elf, filesystem
-from ftbuild.gates.verify.checks import files, libraries
+from ftbuild.gates.verify.checks import files, libraries, recipe
 from ftbuild.gates.verify.images import BACKEND
 from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult, State
@@ -327,6 +327,61 @@ def test_search_paths_stay_inside_the_image(search: str, files: tuple[str, ...],
     (verdict,) = libraries.search_paths(images, "runtime")
     assert verdict.state is (State.FAIL if problem else State.OK)
     assert problem is None or problem in verdict.detail
+
+
+NEEDED_ANYWHERE = """\
+/usr/lib/libone.so.1:
+\tlibc.so.6 => not found
+\tlibcuda.so.1 => not found
+/usr/lib/libtwo.so:
+"""
+
+
+def test_what_a_library_anywhere_needs_must_be_there_but_for_the_driver() -> None:
+    assert elf.absent(NEEDED_ANYWHERE) == ["/usr/lib/libone.so.1 needs libc.so.6"]
+    with pytest.raises(VerifyError, match="the image lists no library"):
+        elf.absent("")
+
+
+@pytest.mark.parametrize(
+    ("path", "foreign"),
+    [
+        ("/usr/lib/x86_64-linux-gnu/libLLVM-17.so.1", True),
+        ("/usr/lib/x86_64-linux-gnu/libamd_comgr.so.2.6.0", True),
+        ("/usr/lib/x86_64-linux-gnu/ucx/libuct_rocm.so.0.0.0", True),
+        ("/usr/lib/aarch64-linux-gnu/libX11.so.6.4.0", True),
+        ("/usr/lib/x86_64-linux-gnu/libze_loader.so.1", True),
+        ("/usr/lib/x86_64-linux-gnu/libhwloc.so.15.6.0", False),
+        ("/usr/lib/x86_64-linux-gnu/libglib-2.0.so.0", False),
+        ("/usr/local/cuda/lib/libcublasLt.so.13", False),
+    ],
+)
+@pytest.mark.parametrize("local", [True, False])
+def test_a_library_for_another_vendor_is_refused_on_a_base_of_our_own(
+    path: str, foreign: bool, local: bool
+) -> None:
+    image, _ = beyond(f"file f 644 0 0 {path}")
+    images: Any = SimpleNamespace(
+        ids={"runtime": "id"},
+        contents=lambda image_id: image,
+        run=lambda product, script: "/usr/lib/libtwo.so:\n",
+        plan=SimpleNamespace(base=SimpleNamespace(local=object() if local else None)),
+    )
+    (verdict,) = libraries.whole(images, "runtime")
+    assert verdict.state is (State.FAIL if foreign and local else State.OK)
+
+
+@pytest.mark.parametrize(("most", "state"), [(3000, State.OK), (2999, State.FAIL), (None, State.OK)])
+def test_all_layers_of_an_image_together_are_within_its_limit(most: int | None, state: State) -> None:
+    image = SimpleNamespace(history=lambda: [{"Size": 1000}, {"Size": 0}, {"Size": 2000}])
+    images: Any = SimpleNamespace(
+        ids={"sdk": "id"},
+        client=SimpleNamespace(images=SimpleNamespace(get=lambda image_id: image)),
+        plan=SimpleNamespace(most_bytes={"sdk": most} if most else {}),
+    )
+    (verdict,) = recipe.weight(images, "sdk")
+    assert verdict.state is state
+    assert verdict.facts["bytes"] == 3000
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,10 @@ REQUIRED = ("libtriton_fastertransformer.so", "libtransformer-shared.so", "batch
 MULTI_GPU = ("libmpi.so", "libnccl.so")
 # FT v5.3 CMakeLists.txt:295 adds it wherever it builds; only root can put anything there.
 UPSTREAM_SEARCH = ("/usr/local/mpi/lib",)
+# What Debian's packages bring for GPUs of others and for screens.
+FOREIGN = re.compile(
+    r".*/lib(?:amd|hip|hsa|rocm|rocr|LLVM|ze_|OpenCL|sycl|X11|xcb|XNVCtrl|GL|uct_rocm|ucm_rocm)[^/]*\.so[^/]*"
+)
 _NCCL = re.compile(r".*/libnccl\.so\.[\d.]+")
 
 
@@ -57,6 +61,22 @@ def resolve(images: Images, product: str) -> Iterator[Verdict]:
         [*missing, *elf.unresolved(text)],
         f"{len(seen)} libraries and programs find all that they are linked with",
         f"the base lacks a package or the image lost a file: compare it with the base, then {REBUILD}",
+    )
+
+
+def whole(images: Images, product: str) -> Iterator[Verdict]:
+    """Require on a base of our own that all libraries find those that they need, and none is foreign."""
+    if images.plan.base.local is None:
+        yield Verdict(State.OK, "the base is a registry's")
+        return
+    absent = elf.absent(images.run(product, elf.SEARCH))
+    files = images.contents(images.ids[product]).files
+    found = filter(FOREIGN.fullmatch, files)
+    foreign = [f"{path} is for another vendor's GPU or a screen" for path in found]
+    yield judge(
+        [*absent, *foreign],
+        "each finds what it needs, none is foreign",
+        "bases.yaml: `without` leaves out a package too many, or lacks one",
     )
 
 

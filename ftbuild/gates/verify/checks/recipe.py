@@ -97,6 +97,19 @@ def layers(images: Images, product: str) -> Iterator[Verdict]:
     )
 
 
+def weight(images: Images, product: str) -> Iterator[Verdict]:
+    """Require that the image, all of its layers unpacked, is within the limit of its release and base."""
+    total = sum(step["Size"] for step in images.client.images.get(images.ids[product]).history())
+    most = images.plan.most_bytes.get(product)
+    limit = f"at most {size(most)}" if most else "without a limit"
+    yield judge(
+        [f"{size(total)} unpacked, {limit}"] if most and total > most else [],
+        f"{size(total)} unpacked, {limit}",
+        "the check `layers` lists what was added; raise most_megabytes in bases.yaml for what is worth it",
+        {"bytes": total, **({"most": most} if most else {})},
+    )
+
+
 def _short(step: str) -> str:
     """Return a build step on one line, without the shell and the arguments around it."""
     line = " ".join(_STEP.sub("", step).split()).removesuffix(" # buildkit")
