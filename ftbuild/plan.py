@@ -123,7 +123,7 @@ class Plan:
     # Like the revision, no part of the input key: what is learnt of an image does not change it.
     holes: Known = field(default_factory=Known)
     # By product, what its image may weigh, unpacked; verify compares it.
-    most_bytes: Mapping[str, int] = field(default_factory=dict)
+    max_bytes: Mapping[str, int] = field(default_factory=dict)
     # The objects that the lock has, `repository@digest`; no part of the key, as compiling gives the same.
     objects: str = ""
     # The last day on which such images get fixes; "": none is promised, as on a base of another publisher.
@@ -274,7 +274,7 @@ class Plan:
             "trees": [asdict(t) for t in self.trees],
             "environment": dict(self.toolchain.environment()),
             "arguments": self.arguments(),
-            "most_bytes": dict(self.most_bytes),
+            "max_bytes": dict(self.max_bytes),
             "labels": {p: self.labels(p) for p in PRODUCTS},
             "files": {f.role: {"path": str(f.path), "sha256": f.sha256} for f in self.files},
             "wheels": [asdict(w) for w in self.wheels],

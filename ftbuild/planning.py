@@ -60,7 +60,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         wheels=tuple(_wheels(base, files)),
         wheel_options=requirements.pip_options(base),
         revision=revision,
-        most_bytes=_most_bytes(base, cell),
+        max_bytes=_max_bytes(base, cell),
         objects=config.lock.objects.get(cell.id, ""),
         support_end=matrix.support_end(config, cell),
     )
@@ -70,10 +70,10 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     return replace(draft, holes=known, key=input_key(draft))
 
 
-def _most_bytes(base: BaseConfig, cell: Cell) -> dict[str, int]:
+def _max_bytes(base: BaseConfig, cell: Cell) -> dict[str, int]:
     """Return the limits of a cell of one SM; each further one adds its machine code."""
-    limits = base.most_megabytes.get(cell.triton, {}) if len(cell.sms) == 1 else {}
-    return {str(product): 10**6 * most for product, most in limits.items()}
+    limits = base.max_megabytes.get(cell.triton, {}) if len(cell.sms) == 1 else {}
+    return {str(product): 10**6 * megabytes for product, megabytes in limits.items()}
 
 
 def _contents(draft: Plan) -> dict[str, str]:

@@ -243,7 +243,7 @@ class BaseConfig(Model):
         description="files and folders of Python packages that the SDK image does without (find -path); "
         "each must be there",
     )
-    most_megabytes: Mapping[Release, Mapping[ImageKind, Annotated[int, Field(gt=0)]]] = Field(
+    max_megabytes: Mapping[Release, Mapping[ImageKind, Annotated[int, Field(gt=0)]]] = Field(
         default={},
         description="what the images of a cell of one SM may weigh, unpacked, in MB (10^6 bytes); verify "
         "compares it",

@@ -96,7 +96,7 @@ NOT_IN_THE_KEY = {
     "families": "decides what the smoke test compares",
     "revision": "describes the checkout",
     "tried": "tells of other images",
-    "most_bytes": "decides what verify refuses",
+    "max_bytes": "decides what verify refuses",
     "objects": "give what compiling gives",
     "toolchain.cuda": "is that of the plan",
     "holes": "what is learnt of an image does not change it",

@@ -178,7 +178,7 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "driver": "525",
         "support_end": "2028-06-30",
         "tried": "built, never run",
-        "most_bytes": {},
+        "max_bytes": {},
         "sms": [80, 86],
         "families": [
             "gpt",
@@ -290,7 +290,7 @@ def test_a_backport_without_a_pin_fails_the_plan(config: Config) -> None:
 
 
 def test_only_a_cell_of_one_sm_has_limits_of_size(config: Config) -> None:
-    one, two = (plan_of(config, base="open", sm=sm).most_bytes for sm in ("90", "80,90"))
-    limits = config.bases.bases["open"].most_megabytes["22.12"]
+    one, two = (plan_of(config, base="open", sm=sm).max_bytes for sm in ("90", "80,90"))
+    limits = config.bases.bases["open"].max_megabytes["22.12"]
     assert one == {"runtime": limits["runtime"] * 10**6, "sdk": limits["sdk"] * 10**6}
     assert two == {}

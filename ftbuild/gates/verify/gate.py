@@ -32,7 +32,7 @@ RUNTIME, SDK = (("runtime",), ("sdk",))
 CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
     ("machine code", PRODUCTS, libraries.machine_code),
     ("libraries resolve", RUNTIME, libraries.resolve),
-    ("all libraries", RUNTIME, libraries.whole),
+    ("all libraries", RUNTIME, libraries.complete),
     ("multi GPU", RUNTIME, libraries.multi_gpu),
     ("NCCL", RUNTIME, libraries.collectives),
     ("search paths", PRODUCTS, libraries.search_paths),
@@ -47,7 +47,7 @@ CHECKS: tuple[tuple[str, Sequence[str], Check], ...] = (
     ("user", PRODUCTS, recipe.user),
     ("environment", PRODUCTS, recipe.environment),
     ("layers", PRODUCTS, recipe.layers),
-    ("size", PRODUCTS, recipe.weight),
+    ("size", PRODUCTS, recipe.unpacked_size),
 )
 
 

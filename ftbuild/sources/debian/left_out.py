@@ -2,7 +2,7 @@
 
 apt and dpkg would hold a system for broken in which a dependency is not met, and install nothing more in it.
 An empty package with `Provides: NAME (= VERSION)` meets it (Debian Policy, 7.5), and what is not there is not
-listed either. Whoever wants one of the packages installs it all the same.
+listed either. A user who wants one of the packages installs it all the same.
 """
 
 from __future__ import annotations

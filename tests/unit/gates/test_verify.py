@@ -367,7 +367,7 @@ def test_a_library_for_another_vendor_is_refused_on_a_base_of_our_own(
         run=lambda product, script: "/usr/lib/libtwo.so:\n",
         plan=SimpleNamespace(base=SimpleNamespace(local=object() if local else None)),
     )
-    (verdict,) = libraries.whole(images, "runtime")
+    (verdict,) = libraries.complete(images, "runtime")
     assert verdict.state is (State.FAIL if foreign and local else State.OK)
 
 
@@ -377,9 +377,9 @@ def test_all_layers_of_an_image_together_are_within_its_limit(most: int | None, 
     images: Any = SimpleNamespace(
         ids={"sdk": "id"},
         client=SimpleNamespace(images=SimpleNamespace(get=lambda image_id: image)),
-        plan=SimpleNamespace(most_bytes={"sdk": most} if most else {}),
+        plan=SimpleNamespace(max_bytes={"sdk": most} if most else {}),
     )
-    (verdict,) = recipe.weight(images, "sdk")
+    (verdict,) = recipe.unpacked_size(images, "sdk")
     assert verdict.state is state
     assert verdict.facts["bytes"] == 3000
 

@@ -133,7 +133,7 @@ LARGE_DEPENDENCIES = {"coreutils", "libc6", "libgrpc29t64", "libssl3t64"}
 
 
 @pytest.mark.parametrize("name", sorted(load(ROOT / "buildcfg").debian_lock.bases))
-def test_no_large_package_comes_into_an_image_that_nobody_has_asked_for(name: str) -> None:
+def test_no_large_package_comes_into_an_image_without_being_asked_for(name: str) -> None:
     locked = load(ROOT / "buildcfg").debian_lock.bases[name]
     large = {package.name for package in locked.installed("serving") if package.size > LARGE}
     assert large <= {*locked.requested.packages["serving"], *LARGE_DEPENDENCIES}

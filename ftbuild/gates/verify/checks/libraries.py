@@ -64,7 +64,7 @@ def resolve(images: Images, product: str) -> Iterator[Verdict]:
     )
 
 
-def whole(images: Images, product: str) -> Iterator[Verdict]:
+def complete(images: Images, product: str) -> Iterator[Verdict]:
     """Require on a base of our own that all libraries find those that they need, and none is foreign."""
     if images.plan.base.local is None:
         yield Verdict(State.OK, "the base is a registry's")

@@ -97,16 +97,16 @@ def layers(images: Images, product: str) -> Iterator[Verdict]:
     )
 
 
-def weight(images: Images, product: str) -> Iterator[Verdict]:
+def unpacked_size(images: Images, product: str) -> Iterator[Verdict]:
     """Require that the image, all of its layers unpacked, is within the limit of its release and base."""
     total = sum(step["Size"] for step in images.client.images.get(images.ids[product]).history())
-    most = images.plan.most_bytes.get(product)
-    limit = f"at most {size(most)}" if most else "without a limit"
+    limit = images.plan.max_bytes.get(product)
+    allowed = f"at most {size(limit)}" if limit else "without a limit"
     yield judge(
-        [f"{size(total)} unpacked, {limit}"] if most and total > most else [],
-        f"{size(total)} unpacked, {limit}",
-        "the check `layers` lists what was added; raise most_megabytes in bases.yaml for what is worth it",
-        {"bytes": total, **({"most": most} if most else {})},
+        [f"{size(total)} unpacked, {allowed}"] if limit and total > limit else [],
+        f"{size(total)} unpacked, {allowed}",
+        "the check `layers` lists what was added; raise max_megabytes in bases.yaml for what is worth it",
+        {"bytes": total, **({"limit": limit} if limit else {})},
     )
 
 
