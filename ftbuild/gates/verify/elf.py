@@ -94,15 +94,15 @@ def absent(text: str) -> list[str]:
 
     Raises VerifyError where it names no library at all.
     """
-    found, path = [], ""
+    needs, path = [], ""
     for line in text.splitlines():
         if line.startswith("/"):
             path = line.rstrip(":")
         elif (match := _ABSENT.fullmatch(line)) and match["name"] not in DRIVER_LIBRARIES:
-            found.append(f"{path} needs {match['name']}")
+            needs.append(f"{path} needs {match['name']}")
     if not path:
         raise VerifyError("the image lists no library", hint="find, ldd and grep must be there")
-    return found
+    return needs
 
 
 def unresolved(text: str) -> list[str]:

@@ -71,8 +71,7 @@ def complete(images: Images, product: str) -> Iterator[Verdict]:
         return
     absent = elf.absent(images.run(product, elf.SEARCH))
     files = images.contents(images.ids[product]).files
-    found = filter(FOREIGN.fullmatch, files)
-    foreign = [f"{path} is for another vendor's GPU or a screen" for path in found]
+    foreign = [f"{p} is for another vendor's GPU or a screen" for p in files if FOREIGN.fullmatch(p)]
     yield judge(
         [*absent, *foreign],
         "each finds what it needs, none is foreign",
