@@ -226,12 +226,12 @@ def new_source() -> str:
 
 
 def new_to_every_cache() -> str:
-    """Return a diff that makes a build compile every source of FasterTransformer."""
+    """Return a diff that makes a build compile every source of FasterTransformer for the backend."""
     before = "set(CMAKE_POSITION_INDEPENDENT_CODE ON)"
     after = "set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)"
     # ccache hashes the preprocessor's output, which an unused macro does not change.
     seed = f'string(APPEND CMAKE_CXX_FLAGS " -frandom-seed={time.time_ns()}-${{SM}}")'
-    return _in_cmake(before, after, seed)
+    return _in_cmake(before, after, "if(NOT BUILD_PYT)", f"  {seed}", "endif()")
 
 
 def linked_with(*lines: str) -> str:

@@ -231,7 +231,7 @@ def compilers(story: Story, cell: str) -> list[Compiler]:
     """Return start and end in milliseconds since 1970, and slot, of each compiler of a cell's build."""
     info = story.place.work / cell / story.bad.cell(cell).key / "info"
     rows = [line.split("\t") for log in info.glob("*/slots.tsv") for line in log.read_text().splitlines()]
-    assert len(rows) > 10, "it was to compile everything"
+    assert len(rows) > 5, "it was to compile all that the backend is made of"
     return [(int(start), int(end), int(slot)) for start, end, slot, *_ in rows]
 
 
