@@ -41,7 +41,11 @@ def running(shared: Path, client: docker.DockerClient, base: str, credentials: P
             raise
         return json.dumps([number, host])
 
-    with once.made(shared, "base-registry", make, lambda made: _stop(*json.loads(made), folder)) as made:
+    def stop(made: str) -> None:
+        number, host = json.loads(made)
+        _stop(number, host, folder)
+
+    with once.made(shared, "base-registry", make, stop) as made:
         registry = Registry(json.loads(made)[1], credentials)
         registry.logout()
         yield registry

@@ -225,13 +225,14 @@ def new_source() -> str:
     return f"--- a/{DECODING}\n+++ b/{DECODING}\n@@ -1,1 +1,2 @@\n+{line}\n {first}\n"
 
 
-def new_to_every_cache() -> str:
-    """Return a diff that makes a build compile every source of FasterTransformer for the backend."""
+def new_to_every_cache(*, only_backend: bool = False) -> str:
+    """Return a diff that makes a build compile every source of FasterTransformer, or those of the backend."""
     before = "set(CMAKE_POSITION_INDEPENDENT_CODE ON)"
     after = "set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)"
     # ccache hashes the preprocessor's output, which an unused macro does not change.
     seed = f'string(APPEND CMAKE_CXX_FLAGS " -frandom-seed={time.time_ns()}-${{SM}}")'
-    return _in_cmake(before, after, "if(NOT BUILD_PYT)", f"  {seed}", "endif()")
+    lines = ("if(NOT BUILD_PYT)", f"  {seed}", "endif()") if only_backend else (seed,)
+    return _in_cmake(before, after, *lines)
 
 
 def linked_with(*lines: str) -> str:

@@ -112,7 +112,7 @@ def story(base_registry: Registry, cache: Path, tmp_path_factory: pytest.TempPat
     folder = tmp_path_factory.mktemp("story")
     here = place(base_registry, cache, folder, *BAD, *QUIET, *GOOD)
     patch(here.config, "==5.3", "9000-hungry.patch", linked_with(*HUNGRY, f"# {time.time()}"))
-    patch(here.config, "==5.2", "9010-new.patch", new_to_every_cache())
+    patch(here.config, "==5.2", "9010-new.patch", new_to_every_cache(only_backend=True))
     with serving(Hook()) as hook:
         first = here.only("22.12-sm80").run("--jobs", "1", "--notify", hook.url)
         shutil.copytree(here.config, folder / "good" / "buildcfg")
