@@ -24,6 +24,27 @@ if TYPE_CHECKING:
     import docker
 
 
+# Prints the number of a program that goes on after this process, and ends it once the test run is no more: an
+# interrupted run gives its processes no time to remove what they share.
+GUARDED = """
+(
+    "$@" 3>&- &
+    server=$!
+    echo $server >&3
+    exec 3>&-
+    (while kill -0 $TEST_RUN && sleep 1; do :; done; kill $server) &
+    guard=$!
+    wait $server
+    kill $guard
+) 3>&1 >"$0" 2>&1 </dev/null &
+"""
+
+
+def run_number() -> int:
+    """Return the number of the process of the whole test run: of pytest-xdist's, which started this one."""
+    return os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+
+
 @contextmanager
 def running(shared: Path, client: docker.DockerClient, base: str, credentials: Path) -> Iterator[Registry]:
     """Have the registry run during the block; the first process starts it, the last one stops it.
@@ -56,8 +77,8 @@ def _start(folder: Path) -> tuple[int, str]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     argv, host = registries.configured(folder, registries.on_disk_below(folder))
-    script = '"$@" >"$0" 2>&1 </dev/null & echo $!'
-    number = int(shell.run(["sh", "-c", script, str(folder / LOG), *argv]).stdout)
+    environment = {"TEST_RUN": str(run_number())}
+    number = int(shell.run(["sh", "-c", GUARDED, str(folder / LOG), *argv], env=environment).stdout)
     if not until(lambda: registries.answers(host)):
         os.kill(number, signal.SIGKILL)
         raise AssertionError((folder / LOG).read_text())
