@@ -95,7 +95,12 @@ class Place:
 
     def end(self, process: subprocess.Popen[str], before: str = "") -> Ended:
         """Wait for the end of a run, and read what it leaves; `before` is its output so far."""
-        output = before + process.communicate(timeout=900)[0]
+        try:
+            output = before + process.communicate(timeout=900)[0]
+        finally:
+            if process.poll() is None:  # the test is interrupted, or its time is over
+                process.terminate()
+                process.wait(GONE_SECONDS)
         assert "Traceback" not in output, output[-5000:]
         found = history.last(self.work)
         assert found is not None, output[-5000:]
