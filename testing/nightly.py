@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ftbuild.gates.smoke.gate import COMPARED
 from ftbuild.nightly import history
 from ftbuild.nightly.record import CellRecord, NightlyRun
 from ftbuild.nightly.report.write import RENDERERS
+from ftbuild.plan import LABELS
 from ftbuild.registry.client import Repository
-from testing import ROOT
-from testing.registries import named
+from testing import ROOT, built_images
+from testing.registries import Registry, named
 from testing.sample import add_patch, command, copy_of_sample, environment, only_gpt, use_small_base
 from testing.waiting import until
 
-# A name of its own: nightly runs move tags, and other tests have images under the sample's name.
-IMAGE = "triton_with_ft_sample_night"
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+NEW_SOURCE = "9000-new-source.patch"
+# Of the smoke test what a record must show: that answers were compared. The rest takes six times as long,
+# and is shown once, in tests/engine/test_smoke.py.
+SHORT_SMOKE = {"PYTEST_ADDOPTS": f"-k test_{COMPARED.replace(' ', '_')}"}
 # Time for the processes of a killed run to end; BuildKit's client alone may take ten seconds.
 GONE_SECONDS = 40.0
 DECODING = "src/fastertransformer/kernels/decoding_kernels.cu"
@@ -48,14 +59,17 @@ class Ended:
 
 @dataclass(frozen=True)
 class Place:
-    """The place of nightly runs: a configuration, a work folder, a registry, their cells and their images."""
+    """The place of nightly runs: a configuration, a work folder, a registry, their cells and their images.
+
+    The name of the images is one of each file of tests, since nightly runs move tags.
+    """
 
     config: Path
     work: Path
     registry: str
     variables: Mapping[str, str]
     cells: tuple[str, ...]
-    image: str = IMAGE
+    image: str
 
     def only(self, *cells: str) -> Place:
         """Return the same place for other cells."""
@@ -81,7 +95,12 @@ class Place:
 
     def end(self, process: subprocess.Popen[str], before: str = "") -> Ended:
         """Wait for the end of a run, and read what it leaves; `before` is its output so far."""
-        output = before + process.communicate(timeout=900)[0]
+        try:
+            output = before + process.communicate(timeout=900)[0]
+        finally:
+            if process.poll() is None:  # the test is interrupted, or its time is over
+                process.terminate()
+                process.wait(GONE_SECONDS)
         assert "Traceback" not in output, output[-5000:]
         found = history.last(self.work)
         assert found is not None, output[-5000:]
@@ -130,7 +149,59 @@ def output_until(process: subprocess.Popen[str], shows: str) -> str:
     raise AssertionError(f"{shows!r} never showed: {output[-5000:]}")
 
 
-def copied(parent: Path, image: str = IMAGE) -> Path:
+def place(registry: Registry, cache: Path, folder: Path, image: str, *cells: str) -> Place:
+    """Return a new place below `folder` for runs over `cells`, which publish below the folder's name.
+
+    Runs with the same cache exclude each other, so each file of tests has one (FTBUILD_CACHE).
+    """
+    variables = {
+        **registry.environment,
+        "NO_PROXY": "127.0.0.1",
+        # The user's git may serve commits that a test wants to be gone.
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "FTBUILD_CACHE": str(cache),
+        **SHORT_SMOKE,
+    }
+    prefix = f"{registry.host}/{folder.name.lower()}"
+    return Place(copied(folder, image), folder / "work", prefix, variables, cells, image)
+
+
+@contextmanager
+def tidy(client: docker.DockerClient, image: str) -> Iterator[None]:
+    """Remove the images of nightly runs and their containers at the end."""
+    try:
+        yield
+    finally:
+        for container in left_containers(client, image):
+            container.remove(force=True)
+        built_images.remove(client, image)
+
+
+def left_containers(client: docker.DockerClient, image: str) -> list[Container]:
+    """Return the containers that nightly runs have made of images with this name."""
+    ours = client.containers.list(all=True, filters={"label": f"{LABELS}.role"}, ignore_removed=True)
+    return [
+        one for one in ours if one.labels.get("org.opencontainers.image.title", "").split(" ")[0] == image
+    ]
+
+
+def published(ended: Ended) -> set[str]:
+    """Return the tags that a user may pull."""
+    return {tag for tag in ended.tags if not tag.startswith("staging-")}
+
+
+def tags_of(ended: Ended, *cells: str) -> set[str]:
+    """Return the immutable and the moving tags of both images of cells."""
+    names = (name for cell in cells for name in (cell, f"{cell}-{ended.cell(cell).key}"))
+    return {f"{name}{suffix}" for name in names for suffix in ("", "-sdk")}
+
+
+def is_good(ended: Ended) -> bool:
+    """Return whether every cell is published, by this run or before it was resumed."""
+    return set(ended.outcomes.values()) <= {("passed", ""), ("skipped", "already-published")}
+
+
+def copied(parent: Path, image: str) -> Path:
     """Copy the sample configuration below `parent`, with its patches, one model family and a small base."""
     folder = copy_of_sample(parent, image)
     use_small_base(folder)
@@ -160,13 +231,14 @@ def new_source() -> str:
     return f"--- a/{DECODING}\n+++ b/{DECODING}\n@@ -1,1 +1,2 @@\n+{line}\n {first}\n"
 
 
-def new_to_every_cache() -> str:
-    """Return a diff that makes a build compile every source of FasterTransformer."""
+def new_to_every_cache(*, only_backend: bool = False) -> str:
+    """Return a diff that makes a build compile every source of FasterTransformer, or those of the backend."""
     before = "set(CMAKE_POSITION_INDEPENDENT_CODE ON)"
     after = "set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib)"
     # ccache hashes the preprocessor's output, which an unused macro does not change.
     seed = f'string(APPEND CMAKE_CXX_FLAGS " -frandom-seed={time.time_ns()}-${{SM}}")'
-    return _in_cmake(before, after, seed)
+    lines = ("if(NOT BUILD_PYT)", f"  {seed}", "endif()") if only_backend else (seed,)
+    return _in_cmake(before, after, *lines)
 
 
 def linked_with(*lines: str) -> str:

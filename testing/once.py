@@ -13,12 +13,14 @@ from filelock import FileLock
 @contextmanager
 def made(
     folder: Path, name: str, make: Callable[[], str | None], remove: Callable[[str], None] | None = None
-) -> Iterator[None]:
+) -> Iterator[str]:
     """Have `name` made and in use during the block; `folder` is one that all processes of the run share.
 
+    Yields what `make` returned, in whichever process that was.
+
     A process that comes while another one makes it waits. What could not be made is not tried again.
-    `remove` gets what `make` returned, in whichever process that was: what was there before is known only to
-    who made the rest, since others may look while things are made or removed.
+    `remove` gets what `make` returned, too: what was there before is known only to who made the rest, since
+    others may look while things are made or removed.
     """
     ready, failed, users = (folder / f"{name}.{kind}" for kind in ("ready", "failed", "users"))
     lock, user = FileLock(folder / f"{name}.lock"), users / str(os.getpid())
@@ -32,13 +34,13 @@ def made(
                 failed.write_text(f"{error}")
                 raise
         user.touch()
+        made = ready.read_text()
     try:
-        yield
+        yield made
     finally:
         with lock:
             user.unlink()
             if not any(users.iterdir()):
-                known = ready.read_text()
                 ready.unlink()
                 if remove:
-                    remove(known)
+                    remove(made)

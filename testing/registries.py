@@ -31,6 +31,7 @@ _MEMORY: dict[str, Any] = {"inmemory": {}}
 _DELETING = {"delete": {"enabled": True}}
 USER, PASSWORD, IDENTITY_TOKEN = "ada", "correct horse", "identity-of-ada"
 LOOPBACK = "127.0.0.1"
+LOG = "registry.log"
 
 
 @dataclass(frozen=True)
@@ -97,11 +98,15 @@ def identity(token: str = IDENTITY_TOKEN) -> dict[str, str]:
 def plain(folder: Path, *, on_disk: bool = False) -> Iterator[Registry]:
     """Start a registry with HTTP and without authentication; `on_disk` for images of real size."""
     (folder / "docker").mkdir(parents=True)
-    disk = {"filesystem": {"rootdirectory": str(folder / "storage")}}
-    with _running(folder, {"storage": {**(disk if on_disk else _MEMORY), **_DELETING}}) as host:
+    with _running(folder, on_disk_below(folder) if on_disk else {}) as host:
         registry = Registry(host, folder / "docker")
         registry.logout()
         yield registry
+
+
+def on_disk_below(folder: Path) -> dict[str, Any]:
+    """Return the settings of a registry that keeps its blobs in files."""
+    return {"storage": {"filesystem": {"rootdirectory": str(folder / "storage")}, **_DELETING}}
 
 
 @contextmanager
@@ -216,7 +221,23 @@ def _tls(ca: trustme.CA, folder: Path, name: str) -> dict[str, Any]:
 
 @contextmanager
 def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) -> Iterator[str]:
-    """Start the distribution project's registry, as Debian packages it, on a port of `name`."""
+    """Start a registry on a port of `name`, and stop it at the end."""
+    argv, host = configured(folder, settings, name)
+    with (folder / LOG).open("w") as log:
+        server = subprocess.Popen(argv, stdout=log, stderr=log)
+    try:
+        until_up(server, lambda: answers(host), folder / LOG)
+        yield host
+    finally:
+        server.terminate()
+        server.wait(100)
+
+
+def configured(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) -> tuple[list[str], str]:
+    """Return the command of a registry with these settings, and the port of `name` on which it will answer.
+
+    It is that of the project "distribution", as Debian packages it.
+    """
     program = needs.program("docker-registry")
     address, port = socket.gethostbyname(name), free_port()
     file = folder / "registry.yml"
@@ -224,11 +245,10 @@ def _running(folder: Path, settings: Mapping[str, Any], name: str = LOOPBACK) ->
     http = {"addr": f"{address}:{port}", **settings.get("http", {})}
     whole = {"version": "0.1", "log": {"level": "error"}, "storage": storage, **settings, "http": http}
     file.write_text(json.dumps(whole))  # JSON is YAML
-    with (folder / "registry.log").open("w") as log:
-        server = subprocess.Popen([program, "serve", str(file)], stdout=log, stderr=log)
-    try:
-        until_up(server, lambda: listens(address, port), folder / "registry.log")
-        yield f"{name}:{port}"
-    finally:
-        server.terminate()
-        server.wait(100)
+    return [program, "serve", str(file)], f"{name}:{port}"
+
+
+def answers(host: str) -> bool:
+    """Return whether a registry, or another server, accepts connections at `NAME:PORT`."""
+    name, _, port = host.rpartition(":")
+    return listens(name, int(port))

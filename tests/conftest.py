@@ -13,11 +13,25 @@ import pytest
 pytest_plugins = ["testing.skips", "testing.tidiness", "testing.costs"]
 
 ENGINE = Path(__file__).parent / "engine"
-# They last longest, so they begin first.
-LONGEST = ("test_build.py", "test_nightly.py")
-# Where the engine's tests stand on the way through the others: those that make what they need, and those that
-# need the built images, which a bare machine has after minutes.
-MAKE, NEED = (0.0, 0.6), (0.4, 0.9)
+# What makes the images for all, and the longest file, begin first.
+FIRST = ("test_build.py", "test_nightly.py")
+# Those that take a minute or more, the longest first: the end of a run names them.
+LONGEST = (
+    "test_builders.py",
+    "test_smoke.py",
+    "test_nightly_kill.py",
+    "ftserve/test_hostile.py",
+    "test_elsewhere.py",
+    "ftserve/test_front.py",
+    "test_nightly_stopped.py",
+    "ftserve/test_serve.py",
+    "test_model_repo.py",
+    "test_promotion_kill.py",
+)
+# Where the engine's tests stand on the way through the others: the longest, those that make what they need,
+# and those that need the built images, which a bare machine has after minutes. The last files of a run are
+# short, so that all processes end at about the same time.
+LONG, MAKE, NEED = (0.0, 0.4), (0.1, 0.6), (0.3, 0.8)
 
 # A shell starts what runs in the background with SIGINT ignored. Children inherit that, and Python then never
 # raises KeyboardInterrupt.
@@ -29,11 +43,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return one more than there are processors: builds and registries are waited for most of the time.
+    """Return two more than there are processors: builds and registries are waited for most of the time.
 
     The variable is that of xdist.
     """
-    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or len(os.sched_getaffinity(0)) + 1)
+    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or len(os.sched_getaffinity(0)) + 2)
 
 
 @pytest.hookimpl(trylast=True)
@@ -45,12 +59,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def order(files: Iterable[Path], need_images: Set[Path]) -> dict[Path, float]:
-    """Return the place of each file: the longest below 0, the others from 0 to 1, each kind in its order."""
-    first = [ENGINE / name for name in LONGEST]
-    others = [file for file in files if file not in first]
+    """Return the place of each file: the first below 0, the others from 0 to 1, each kind in its order."""
+    first, longest = ([ENGINE / name for name in names] for names in (FIRST, LONGEST))
+    found = [file for file in files if file not in first]
+    long = [file for file in longest if file in found]
+    others = [file for file in found if file not in long]
     ours = [file for file in others if ENGINE in file.parents]
     return {
         **{file: number - len(first) for number, file in enumerate(first)},
+        **dict(_spread(long, LONG)),
         **dict(_spread([file for file in others if file not in ours], (0.0, 1.0))),
         **dict(_spread([file for file in ours if file not in need_images], MAKE)),
         **dict(_spread([file for file in ours if file in need_images], NEED)),

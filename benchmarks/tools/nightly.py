@@ -38,7 +38,7 @@ from ftbuild.sm import sm_list
 from ftbuild.text import tables
 from ftbuild.text.reporter import to_stderr
 from testing import ROOT, built_images, registries
-from testing.nightly import IMAGE, copied, new_to_every_cache, patch, repatch
+from testing.nightly import copied, new_to_every_cache, patch, repatch
 from testing.sample import command, copy_of_real, environment
 
 CELLS = ("22.07-sm80", "22.12-sm80", "22.12-sm86")
@@ -52,6 +52,7 @@ REAL_CELLS = (
     "22.03-sm75-open",
 )
 REAL_BASE = "open"
+IMAGE = "triton_with_ft_sample_benchmark"
 # The user's own images of the same cells stay as they are.
 REAL_IMAGE = "triton_with_ft_benchmark"
 PATCH = "9000-new-to-every-cache.patch"
@@ -163,7 +164,7 @@ def prepared(cells: Sequence[str], jobs: int | None) -> Iterator[Workspace]:
     folder = Path(tempfile.mkdtemp(prefix="ftbuild-benchmark-"))
     try:
         with registries.plain(folder / "registry") as registry:
-            config = copied(folder)
+            config = copied(folder, IMAGE)
             patch(config, ">=5.2", PATCH, new_to_every_cache())
             table = matrix.select(loader.load(config), cells=cells)
             count = jobs or int(client.info()["NCPU"])

@@ -24,7 +24,9 @@ from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
 from ftbuild.sources import downloads
 from testing import ROOT, built_images, forked, needs, once
+from testing import base_registry as one_registry
 from testing.registries import (  # noqa: F401  fixtures
+    Registry,
     basic_registry,
     faulty_registry,
     named_registry,
@@ -181,6 +183,17 @@ def small_base(client: docker.DockerClient, base: None, shared: Path, work: Path
 
     with once.made(shared, "small-base", make):
         yield
+
+
+@pytest.fixture(scope="session")
+def base_registry(
+    client: docker.DockerClient, small_base: None, shared: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Registry]:
+    """A registry that has the layers of the small base; a test publishes below a name of its own."""
+    base = sample_plan(shared / "small-base" / "buildcfg").base.serving
+    credentials = tmp_path_factory.mktemp("credentials")
+    with one_registry.running(shared, client, base, credentials) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

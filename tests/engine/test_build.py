@@ -122,12 +122,10 @@ def test_the_server_answers_as_the_sample_model_must(
 
 
 def test_building_again_compiles_nothing_and_says_so(invoke: Invoke, built: Plan) -> None:
-    start = time.monotonic()
     done = invoke(*build_arguments(SAMPLE))
     assert done.returncode == 0, done.stderr
     assert "already built from these inputs" in done.stdout
     assert "Building" not in done.stdout
-    assert time.monotonic() - start < 10
 
 
 def test_the_script_beside_the_log_repeats_the_build(work: Path, built: Plan) -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from ftbuild.registry.client import Repository
-from testing import built_images, registries
+from testing import nightly
 from testing.engines import Engine, engine
-from testing.nightly import GONE_SECONDS, Ended, Place, copied
+from testing.nightly import GONE_SECONDS, Ended, Place
 from testing.registries import Registry
 from testing.waiting import until
 
@@ -48,13 +47,15 @@ class Night:
 @pytest.fixture(scope="module")
 def registry(
     client: docker.DockerClient,
-    small_base: None,
+    base_registry: Registry,
     sample_repositories: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Registry]:
-    with registries.plain(tmp_path_factory.mktemp("builders-registry"), on_disk=True) as running:
-        yield running
-    built_images.remove(client, IMAGE)
+    """The registry, with a configuration of Docker that knows the other engine."""
+    ours = replace(base_registry, config=tmp_path_factory.mktemp("builders"))
+    ours.logout()
+    with nightly.tidy(client, IMAGE):
+        yield ours
 
 
 @pytest.fixture(scope="module")
@@ -66,15 +67,8 @@ def far(registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 @pytest.fixture(scope="module")
 def place(registry: Registry, far: Engine, tmp_path_factory: pytest.TempPathFactory) -> Place:
-    folder = tmp_path_factory.mktemp("night")
-    variables = {
-        **registry.environment,
-        "NO_PROXY": "127.0.0.1",
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        # Nights with one cache exclude each other.
-        "FTBUILD_CACHE": str(new_cache(folder)),
-    }
-    return Place(copied(folder, IMAGE), folder / "work", registry.prefix, variables, CELLS, IMAGE)
+    folder = tmp_path_factory.mktemp("builders-night")
+    return nightly.place(registry, new_cache(folder), folder, IMAGE, *CELLS)
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,12 @@ def copy(sample_repositories: Path, tmp_path: Path) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache that has the sources once the first test has staged a plan."""
+    return tmp_path_factory.mktemp("cache")
+
+
 def planned(root: Path) -> Plan:
     folder = root / "buildcfg" / "sample"
     (plan,) = plans(loader.load(folder), Selection(folder, ["22.12"], ["80"]))
@@ -102,10 +108,10 @@ EDITS: dict[str, Callable[[Path], None]] = {
 
 @pytest.mark.parametrize("edit", EDITS)
 def test_what_is_edited_between_planning_and_staging_changes_nothing(
-    copy: Path, tmp_path: Path, edit: str
+    copy: Path, filled: Path, tmp_path: Path, edit: str
 ) -> None:
-    plan, cache = planned(copy), tmp_path / "cache"
-    before = staged(plan, cache, tmp_path / "before")
+    plan = planned(copy)
+    before = staged(plan, filled, tmp_path / "before")
     assert any(name.startswith("sources/ft/") for name in before)
     EDITS[edit](copy)
     # With an empty cache, too: places are in the plan.
@@ -119,11 +125,11 @@ def test_an_edit_is_in_the_next_plan(copy: Path, edit: str) -> None:
     assert planned(copy).key != before
 
 
-def test_what_verify_compares_with_is_that_of_the_plan(copy: Path, tmp_path: Path) -> None:
-    plan, cache = planned(copy), tmp_path / "cache"
-    before = taking.diffs(plan.patches, cache, report=lambda line: None)
+def test_what_verify_compares_with_is_that_of_the_plan(copy: Path, filled: Path) -> None:
+    plan = planned(copy)
+    before = taking.diffs(plan.patches, filled, report=lambda line: None)
     EDITS["everything"](copy)
-    assert taking.diffs(plan.patches, cache, report=lambda line: None) == before
+    assert taking.diffs(plan.patches, filled, report=lambda line: None) == before
 
 
 def test_the_record_of_a_plan_has_neither_addresses_nor_diffs(copy: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from ftbuild.registry.client import Repository
 from ftbuild.sources.lock import write_objects
 from testing import built_images, needs
 from testing.publishing import Bench, Done, tar
-from testing.registries import PASSWORD, Registry, plain
+from testing.registries import PASSWORD, Registry
 from testing.sample import add_patch, copy_of_sample, use_small_base, wrong_token
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def key_pair(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def elsewhere(
     client: docker.DockerClient,
-    small_base: None,
+    base_registry: Registry,
     sample_repositories: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Elsewhere]:
@@ -87,15 +87,14 @@ def elsewhere(
     there = Bench(client, config, folder / "there", image)
     plan = there.plan(*CELL)
     try:
-        with plain(folder / "registry", on_disk=True) as running:
-            made = there.run(running, "build", *CELL)
-            assert made.returncode == 0, made.stdout + made.stderr
-            images = {product: daemon.require_image(client, plan.tag(product)) for product in PRODUCTS}
-            there.judge(plan, images, SMOKE)
-            signing = ("--sign-key", str(keys / "cosign.key"), "--no-sign-log")
-            done = there.publish(running, *signing, cell=CELL, COSIGN_PASSWORD=PASSWORD)
-            assert done.returncode == 0, done.stderr
-            yield Elsewhere(replace(there, work=folder / "here"), there, running, plan, keys)
+        made = there.run(base_registry, "build", *CELL)
+        assert made.returncode == 0, made.stdout + made.stderr
+        images = {product: daemon.require_image(client, plan.tag(product)) for product in PRODUCTS}
+        there.judge(plan, images, SMOKE)
+        signing = ("--sign-key", str(keys / "cosign.key"), "--no-sign-log")
+        done = there.publish(base_registry, *signing, cell=CELL, COSIGN_PASSWORD=PASSWORD)
+        assert done.returncode == 0, done.stderr
+        yield Elsewhere(replace(there, work=folder / "here"), there, base_registry, plan, keys)
     finally:
         built_images.remove(client, image)
 

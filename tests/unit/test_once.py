@@ -8,7 +8,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 from testing import once
-from testing.waiting import until
+from testing.waiting import SECONDS, until
 
 
 def _use(folder: Path, go_on: Event, slow: float) -> None:
@@ -28,7 +28,7 @@ def _use(folder: Path, go_on: Event, slow: float) -> None:
                 time.sleep(slow)
 
     with once.made(folder, "things", make, remove):
-        go_on.wait(30)
+        go_on.wait(SECONDS)
 
 
 def test_who_comes_while_the_last_one_removes_leaves_only_what_was_there_before(tmp_path: Path) -> None:
@@ -38,14 +38,14 @@ def test_who_comes_while_the_last_one_removes_leaves_only_what_was_there_before(
     go_on = [fork.Event(), fork.Event()]
     first, second = (fork.Process(target=_use, args=(tmp_path, event, 0.3)) for event in go_on)
     first.start()
-    assert until(lambda: (things / "b").exists(), 10)
+    assert until(lambda: (things / "b").exists())
     go_on[0].set()
-    assert until(lambda: not (things / "a").exists(), 10)
+    assert until(lambda: not (things / "a").exists())
     second.start()  # now half of it is removed
-    first.join(10)
-    assert until(lambda: (things / "a").exists(), 10)
+    first.join(SECONDS)
+    assert until(lambda: (things / "a").exists())
     go_on[1].set()
-    second.join(10)
+    second.join(SECONDS)
     assert [one.name for one in things.iterdir()] == ["old"]
 
 
