@@ -103,7 +103,7 @@ def parse(without: Iterable[str], head_sizes: Iterable[str]) -> LeftOut:
 
 
 def of_labels(labels: Mapping[str, str], prefix: str) -> LeftOut:
-    """Return what labels say that an image leaves out, be it known here or not."""
+    """Return what labels say that an image leaves out; features that are not known here count, too."""
     without = labels.get(f"{prefix}.without", "").split(",")
     sizes = labels.get(f"{prefix}.head-sizes", "").split(",")
     return LeftOut(
@@ -127,8 +127,8 @@ def split_id(text: str) -> tuple[str, LeftOut]:
     The order in which an id names features is free, as that of SMs.
     """
     for position in sorted({text.find("-without-"), text.find("-heads-")} - {-1}):
-        if found := _SUFFIX.fullmatch(text[position:]):
-            without, heads = found["without"], found["heads"]
+        if suffix := _SUFFIX.fullmatch(text[position:]):
+            without, heads = suffix["without"], suffix["heads"]
             return text[:position], parse(
                 without.split("_") if without else (), heads.split("_") if heads else ()
             )

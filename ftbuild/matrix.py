@@ -51,8 +51,8 @@ class Cell:
 
     def record(self) -> dict[str, object]:
         """Return what names it, for programs."""
-        said = {"id": self.id, "triton": self.triton, "sms": list(self.sms), "base": self.base}
-        return {**said, **self.left_out.record()}
+        names = {"id": self.id, "triton": self.triton, "sms": list(self.sms), "base": self.base}
+        return {**names, **self.left_out.record()}
 
     @property
     def _short_id(self) -> str:

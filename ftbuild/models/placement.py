@@ -288,9 +288,11 @@ def _require_beams(load: Load, left_out: LeftOut) -> None:
         )
 
 
-def _lacking(config: Config, family: str, found: checkpoint.Checkpoint, left_out: LeftOut) -> tuple[str, ...]:
+def _lacking(
+    config: Config, family: str, source: checkpoint.Checkpoint, left_out: LeftOut
+) -> tuple[str, ...]:
     """Return why an image that leaves this out cannot serve the checkpoint."""
-    size = obstacles.head_size(found.facts) if config.models.families[family].checkpoint.head_sizes else None
+    size = obstacles.head_size(source.facts) if config.models.families[family].checkpoint.head_sizes else None
     return tuple(lacks.refusals(left_out, lacks.Needed(head_size=size)))
 
 

@@ -156,8 +156,8 @@ def check_left_out(
 
     The SDK image tells of its runtime image; one that is not here, or not ours, leaves nothing out.
     """
-    found = daemon.image(client, image)
-    if found is not None and (lacks := features.of_labels(found.labels, LABELS)):
+    here = daemon.image(client, image)
+    if here is not None and (lacks := features.of_labels(here.labels, LABELS)):
         model = config_ini.find(weights, gpus)
         needed = left_out.of_weights(model, int8=int8)
         left_out.require(lacks, needed, image, str(model.folder / config_ini.FILE))
