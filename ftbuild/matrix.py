@@ -188,12 +188,12 @@ def _narrowed(
     candidates = dict.fromkeys(whole if not cells else ())
     for text in cells:
         glob, lacking = features.split_id(text)
-        found = [cell for cell in whole if _matches(cell, [glob])] or [
+        matches = [cell for cell in whole if _matches(cell, [glob])] or [
             cell
             for cell in _elsewhere(config, glob, bases)
             if cell.triton in _releases(config, triton) and (not sms or cell.sms in groups)
         ]
-        candidates |= dict.fromkeys(replace(cell, left_out=lacking) for cell in found)
+        candidates |= dict.fromkeys(replace(cell, left_out=lacking) for cell in matches)
     named = [_leaving_out(cell, left_out) for cell in candidates]
     reasons = {cell: tuple(_reasons(config, cell)) for cell in named}
     possible = tuple(cell for cell in named if not reasons[cell])
