@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from packaging.version import Version
 
+from ftbuild.features import NOTHING, LeftOut
 from ftbuild.sm import Sm, sm_list
 from ftbuild.text.units import GIB
 
@@ -77,7 +78,9 @@ def jobs(cores: int, memory_bytes: int) -> int:
     return max(1, min(cores, memory_bytes // MEMORY_PER_JOB_BYTES))
 
 
-def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> tuple[Tree, Tree]:
+def trees(
+    sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain, left_out: LeftOut = NOTHING
+) -> tuple[Tree, Tree]:
     """Return the backend tree and the pyt tree of FasterTransformer `ft` and its backend `backend`.
 
     Pure. Options:
@@ -104,9 +107,10 @@ def trees(sms: tuple[Sm, ...], ft: str, backend: str, toolchain: Toolchain) -> t
     CMAKE_SHARED_LINKER_FLAGS: FT v5.3 CMakeLists.txt:470 links cuRAND, of which only headers are used; an
         image needs what a library asks for (also patches/backend/0290).
     CUDA_HOST_COMPILER, CMAKE_CUDA_HOST_COMPILER: FindCUDA and language CUDA, see `Toolchain`.
+    FT_WITHOUT, FT_HEAD_SIZES: what a lean cell leaves out, patches/ft/0600 to 0620 and patches/backend/0300.
     """
     ft_version, backend_version = Version(ft), Version(backend)
-    common = (*_toolchain(toolchain), *_ft(sms, ft_version))
+    common = (*_toolchain(toolchain), *_ft(sms, ft_version), *_left_out(left_out))
     return (
         Tree(
             name="backend",
@@ -168,6 +172,16 @@ def _ft(sms: tuple[Sm, ...], ft: Version) -> Iterator[Option]:
     yield Option("USE_NVTX", "OFF", "FT v5.0 CMakeLists.txt:78; v5.3 CMakeLists.txt:127")
     if ft >= Version("5.2"):
         yield Option("GIT_AUTOCLONE_CUTLASS", "OFF", "FT v5.2 CMakeLists.txt:40")
+
+
+def _left_out(left_out: LeftOut) -> Iterator[Option]:
+    if left_out.features:
+        yield Option(
+            "FT_WITHOUT", ";".join(left_out.features), "patches/ft/0600 and 0610; patches/backend/0300"
+        )
+    if left_out.head_sizes:
+        sizes = ";".join(map(str, left_out.head_sizes))
+        yield Option("FT_HEAD_SIZES", sizes, "patches/ft/0620; patches/backend/0300")
 
 
 def _backend(backend: Version, toolchain: Toolchain) -> Iterator[Option]:

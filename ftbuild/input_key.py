@@ -6,6 +6,7 @@ import hashlib
 import json
 from dataclasses import asdict
 
+from ftbuild.matrix import Cell
 from ftbuild.plan import Plan
 from ftbuild.sources.inputs import PlannedPatch, PlannedSource
 
@@ -24,7 +25,7 @@ def input_key(draft: Plan) -> str:
     return digest_of(
         {
             "recipe": RECIPE,
-            "cell": asdict(draft.cell),
+            "cell": cell_key(draft.cell),
             "versions": [draft.server, draft.cuda, draft.driver],
             "base": [base.name, base.serving, base.devel, base.digest, *base.other_architecture],
             "sources": [source_key(source) for source in draft.sources],
@@ -37,6 +38,12 @@ def input_key(draft: Plan) -> str:
             "files": [[f.role, f.sha256] for f in draft.files],
         }
     )
+
+
+def cell_key(cell: Cell) -> dict[str, object]:
+    """Return what of a cell decides an image; one that leaves nothing out need not say so."""
+    data = asdict(cell)
+    return data if cell.left_out else {name: value for name, value in data.items() if name != "left_out"}
 
 
 def source_key(source: PlannedSource) -> list[object]:

@@ -10,38 +10,49 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from packaging.version import Version
 
+from ftbuild import features
 from ftbuild.config.schema import BaseConfig, Config, ReleaseConfig
 from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.features import NOTHING, LeftOut
 from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id, stand_ins
 
 _ID = re.compile(r"(?P<triton>[^-]+)-sm(?P<sms>\d+(?:_\d+)*)(?:-(?P<base>.+))?")
-NEVER = "built, never run"
-NEVER_BUILT = "never built"
+# With a key and `-sdk` it is a tag: OCI distribution-spec v1.1, "Pulling manifests".
+LONGEST_ID = 128 - len("-0123456789ab-sdk")
 
 
 @dataclass(frozen=True, order=True)
 class Cell:
-    """One image to build: a Triton release, the SMs compiled into it, its base."""
+    """One image to build: a Triton release, the SMs compiled into it, its base, what it leaves out."""
 
     triton: str
     sms: tuple[Sm, ...]
     base: str
     is_default_base: bool
+    left_out: LeftOut = NOTHING
 
     @property
     def id(self) -> str:
-        """`22.12-sm80`, `22.12-sm80_86`; another base than the release's is named: `22.12-sm80-ngc`."""
-        return self._short_id if self.is_default_base else self.full_id
+        """`22.12-sm80`, `22.12-sm80_86`; another base than the release's is named: `22.12-sm80-ngc`.
+
+        What it leaves out comes last: `22.12-sm80-without-beams_int8`.
+        """
+        return f"{self._short_id}{self.left_out.suffix}" if self.is_default_base else self.full_id
 
     @property
     def full_id(self) -> str:
         """The id with the base, whichever it is: `22.12-sm80-open`."""
-        return f"{self._short_id}-{self.base}"
+        return f"{self._short_id}-{self.base}{self.left_out.suffix}"
+
+    def record(self) -> dict[str, object]:
+        """Return what names it, for programs."""
+        names = {"id": self.id, "triton": self.triton, "sms": list(self.sms), "base": self.base}
+        return {**names, **self.left_out.record()}
 
     @property
     def _short_id(self) -> str:
@@ -87,6 +98,7 @@ def select(
     sms: Sequence[str] = (),
     cells: Sequence[str] = (),
     bases: Sequence[str] = (),
+    left_out: LeftOut = NOTHING,
 ) -> tuple[Cell, ...]:
     """Return the cells that the options select.
 
@@ -94,8 +106,9 @@ def select(
     (none: all), `sms` holds one value per image, either an SM (`80`) or several in one image (`80,86`); none
     means the default SMs of each release. `cells` are globs on cell ids, with or without the base in them,
     and select among all possible single-SM cells. One that matches none of them selects among those of every
-    base, if none is named, and as an id any cell. Raises ConfigError for a value that does not exist or that
-    names an excluded cell (with the reasons and the valid ones), NothingSelected when no cell is left.
+    base, if none is named, and as an id any cell. `left_out` is what all leave out, which ids may say, too.
+    Raises ConfigError for a value that does not exist or that names an excluded cell (with the reasons and
+    the valid ones), NothingSelected when no cell is left.
     """
     table = make_matrix(config, *bases)
     releases = _releases(config, triton)
@@ -113,7 +126,7 @@ def select(
         ]
     if not chosen:
         raise _nothing()
-    for cell in chosen:
+    for cell in (chosen := [_leaving_out(cell, left_out) for cell in chosen]):
         _refuse_excluded(config, cell, table, by_default=not sms and not cells)
     return tuple(dict.fromkeys(chosen))
 
@@ -125,13 +138,14 @@ def select_with_excluded(
     sms: Sequence[str] = (),
     cells: Sequence[str] = (),
     bases: Sequence[str] = (),
+    left_out: LeftOut = NOTHING,
 ) -> Matrix:
     """Return every cell within the options, with those that cannot exist as excluded; no options: all.
 
     Raises ConfigError for a base, a release or an SM that does not exist, NothingSelected when no cell is
     left.
     """
-    table = _narrowed(config, triton, sms, cells, bases)
+    table = _narrowed(config, triton, sms, cells, bases, left_out)
     if not table.cells:
         raise _nothing()
     return table
@@ -144,59 +158,59 @@ def overview(
     sms: Sequence[str] = (),
     cells: Sequence[str] = (),
     bases: Sequence[str] = (),
+    left_out: LeftOut = NOTHING,
 ) -> Matrix:
     """Return every cell within the options, with those that cannot exist as excluded; no base: on each.
 
     Raises as `select_with_excluded`, but what has cells that cannot exist alone is a table, too.
     """
-    table = _narrowed(config, triton, sms, cells, bases or tuple(config.bases.bases))
+    table = _narrowed(config, triton, sms, cells, bases or tuple(config.bases.bases), left_out)
     if not (table.cells or table.excluded):
         raise _nothing()
     return table
 
 
 def _narrowed(
-    config: Config, triton: Sequence[str], sms: Sequence[str], cells: Sequence[str], bases: Sequence[str]
+    config: Config,
+    triton: Sequence[str],
+    sms: Sequence[str],
+    cells: Sequence[str],
+    bases: Sequence[str],
+    left_out: LeftOut,
 ) -> Matrix:
     groups = [_sm_set(config, text) for text in sms] or [(sm,) for sm in config.matrix.sms]
-    candidates = dict.fromkeys(
-        cell
+    whole = [
+        _cell(config, release, group, base)
         for (release, base), group in itertools.product(
             _pairs(config, _releases(config, triton), bases), groups
         )
-        if _matches(cell := _cell(config, release, group, base), cells)
-    )
-    missing = [glob for glob in cells if not any(_matches(cell, [glob]) for cell in candidates)]
-    candidates |= dict.fromkeys(
-        cell
-        for glob in missing
-        for cell in _elsewhere(config, glob, bases)
-        if cell.triton in _releases(config, triton) and (not sms or cell.sms in groups)
-    )
-    reasons = {cell: tuple(_reasons(config, cell)) for cell in candidates}
-    possible = tuple(cell for cell in candidates if not reasons[cell])
+    ]
+    candidates = dict.fromkeys(whole if not cells else ())
+    for text in cells:
+        glob, lacking = features.split_id(text)
+        matches = [cell for cell in whole if _matches(cell, [glob])] or [
+            cell
+            for cell in _elsewhere(config, glob, bases)
+            if cell.triton in _releases(config, triton) and (not sms or cell.sms in groups)
+        ]
+        candidates |= dict.fromkeys(replace(cell, left_out=lacking) for cell in matches)
+    named = [_leaving_out(cell, left_out) for cell in candidates]
+    reasons = {cell: tuple(_reasons(config, cell)) for cell in named}
+    possible = tuple(cell for cell in named if not reasons[cell])
     return Matrix(possible, tuple(Excluded(cell, why) for cell, why in reasons.items() if why))
 
 
-def entry(config: Config, triton: str, sms: Iterable[int], base: str) -> Cell | Excluded:
+def entry(
+    config: Config, triton: str, sms: Iterable[int], base: str, left_out: LeftOut = NOTHING
+) -> Cell | Excluded:
     """Return one cell by what identifies it, with the reasons if it cannot exist.
 
     Raises ConfigError for a release, an SM or a base that does not exist.
     """
     _releases(config, [triton])
-    cell = _cell(config, triton, _sm_set(config, sm_list(sms)), base)
+    cell = _cell(config, triton, _sm_set(config, sm_list(sms)), base, left_out)
     reasons = tuple(_reasons(config, cell))
     return Excluded(cell, reasons) if reasons else cell
-
-
-def as_json(config: Config, table: Matrix) -> str:
-    """Return the matrix for programs: `cells` with what is known of them, and `excluded` with reasons."""
-    excluded = [{**_record(e.cell), "reasons": list(e.reasons)} for e in table.excluded]
-    cells = [
-        {**_record(cell), "evidence": evidence(config, cell), "support_end": support_end(config, cell)}
-        for cell in table.cells
-    ]
-    return json.dumps({"cells": cells, "excluded": excluded}, indent=2)
 
 
 def as_github(cells: Iterable[Cell]) -> str:
@@ -204,48 +218,8 @@ def as_github(cells: Iterable[Cell]) -> str:
 
     The count is for an `if:` on the job, since GitHub Actions refuses a matrix without entries.
     """
-    records = [{**_record(c), "sms": sm_list(c.sms)} for c in cells]
+    records = [{**c.record(), "sms": sm_list(c.sms)} for c in cells]
     return f"matrix={json.dumps({'include': records})}\ncount={len(records)}"
-
-
-def tried(config: Config, cell: Cell) -> str:
-    """Return on which GPUs images like the cell's have run, for people: `sm_90: NVIDIA H200`."""
-    known = _base(config, cell.base).tried.get(cell.triton, {})
-    gpus = {sm.code: known.get(sm) for sm in cell.sms}
-    if not any(gpus.values()):
-        return NEVER
-    return "; ".join(f"{code}: {gpu or NEVER}" for code, gpu in gpus.items())
-
-
-def evidence(config: Config, cell: Cell) -> dict[Sm, str]:
-    """Return by SM what is known of such images: never built, never run, or on which GPU they ran."""
-    base = _base(config, cell.base)
-    built, ran = base.built.get(cell.triton, ()), base.tried.get(cell.triton, {})
-    return {sm: ran.get(sm) or (NEVER if sm in built else NEVER_BUILT) for sm in cell.sms}
-
-
-def support_end(config: Config, cell: Cell) -> str:
-    """Return the last day on which the cell's images get fixes; "" where none is promised.
-
-    None is for a base of another publisher, whose packages are not ours to renew.
-    """
-    local = _base(config, cell.base).local is not None
-    return (config.matrix.releases[cell.triton].support_end or "") if local else ""
-
-
-def unproven(config: Config, cells: Iterable[Cell]) -> list[str]:
-    """Return a warning for each base that was never built for a release whose own base was."""
-    warnings: dict[tuple[str, str], str] = {}
-    for cell in cells:
-        base, own = _base(config, cell.base), config.matrix.releases[cell.triton].base
-        if base.built.get(cell.triton) or not _base(config, own).built.get(cell.triton):
-            continue
-        what = f", which is {base.image.format(release=cell.triton)}," if base.image else ""
-        warnings[cell.triton, cell.base] = (
-            f"nothing on base {cell.base}{what} was ever built or tested by the authors of ftbuild; "
-            f"without --base, {cell.triton} stands on {own}, which was"
-        )
-    return list(warnings.values())
 
 
 def renamed(cells: Iterable[Cell], globs: Sequence[str]) -> list[str]:
@@ -296,12 +270,20 @@ def _nothing() -> NothingSelected:
     return NothingSelected("no cell is selected by these options", hint="invoke matrix lists the cells")
 
 
-def _record(cell: Cell) -> dict[str, object]:
-    return {"id": cell.id, "triton": cell.triton, "sms": list(cell.sms), "base": cell.base}
+def _cell(config: Config, triton: str, sms: tuple[Sm, ...], base: str, left_out: LeftOut = NOTHING) -> Cell:
+    return Cell(triton, sms, base, base == config.matrix.releases[triton].base, left_out)
 
 
-def _cell(config: Config, triton: str, sms: tuple[Sm, ...], base: str) -> Cell:
-    return Cell(triton, sms, base, base == config.matrix.releases[triton].base)
+def _leaving_out(cell: Cell, left_out: LeftOut) -> Cell:
+    """Return the cell with what the options leave out; ConfigError where its id says another thing."""
+    if not left_out or cell.left_out == left_out:
+        return cell
+    if cell.left_out:
+        raise ConfigError(
+            f"{cell.id} says what it leaves out, and so do the options: {' '.join(left_out.words())}",
+            hint="leave one of them out",
+        )
+    return replace(cell, left_out=left_out)
 
 
 def bases_of(config: Config, releases: Collection[str], name: str | None) -> list[str]:
@@ -338,16 +320,19 @@ def _sm_set(config: Config, text: str) -> tuple[Sm, ...]:
 
 def _by_glob(config: Config, table: Matrix, globs: Sequence[str], bases: Sequence[str]) -> list[Cell]:
     chosen: list[Cell] = []
-    for glob in globs:
+    for text in globs:
+        # What comes before is said of whole cells.
+        glob, left_out = features.split_id(text)
         if matches := [c for c in table.cells if _matches(c, [glob])]:
-            chosen += matches
+            cells = matches
         elif refused := [e for e in table.excluded if _matches(e.cell, [glob])]:
             raise _excluded(config, refused[0].cell, refused[0].reasons, table)
         elif others := _elsewhere(config, glob, bases):
-            chosen += [cell for cell in others if not any(_reasons(config, cell))] or others
+            cells = [cell for cell in others if not any(_reasons(config, cell))] or others
         else:
             known = ", ".join(c.id for c in table.cells)
-            raise ConfigError(f"no cell is called {glob!r}", hint=f"cells: {known}")
+            raise ConfigError(f"no cell is called {text!r}", hint=f"cells: {known}")
+        chosen += [replace(cell, left_out=left_out) for cell in cells]
     return chosen
 
 
@@ -393,6 +378,11 @@ def _other_bases(config: Config, cell: Cell) -> str:
 def _reasons(config: Config, cell: Cell) -> Iterator[str]:
     """Yield the reasons why a cell cannot exist, if any."""
     release, base = config.matrix.releases[cell.triton], _base(config, cell.base)
+    if len(cell.id) > LONGEST_ID:
+        yield f"its id is longer than {LONGEST_ID} characters, and a tag has 128 at most"
+    for feature in cell.left_out.all:
+        if not config.can_leave_out(cell.triton, feature):
+            yield f"no patch leaves {feature} out of its FasterTransformer (patches.yaml, leaves_out)"
     if cell.triton not in base.releases:
         yield f"base {cell.base} carries no image for {cell.triton} ({base.source})"
     cuda = cuda_version(config, cell)

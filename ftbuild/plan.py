@@ -189,6 +189,7 @@ class Plan:
             f"{self.cell.id}: Triton Inference Server {self.server} with the FasterTransformer backend "
             f"{self.source('backend').version}, for GPUs of SM {sm_list(self.cell.sms)}, CUDA {self.cuda}, "
             f"driver {self.driver} or later"
+            + "".join(f"; {what}" for what in self.cell.left_out.short())
             + (f"; fixes until {self.support_end}" if self.support_end else "")
         )
 
@@ -232,6 +233,7 @@ class Plan:
             f"{LABELS}.driver": self.driver,
             f"{LABELS}.tried": self.tried,
             f"{LABELS}.sm": sms,
+            **self.cell.left_out.labels(LABELS),
             # What verify must find in the libraries; PTX is embedded for the very same SMs.
             f"{LABELS}.sass": ",".join(sm.code for sm in self.cell.sms),
             f"{LABELS}.ptx": ",".join(sm.ptx for sm in self.cell.sms),
@@ -264,6 +266,7 @@ class Plan:
             "tried": self.tried,
             "support_end": self.support_end,
             "sms": list(self.cell.sms),
+            **self.cell.left_out.record(),
             "families": list(self.families),
             "base": {
                 **asdict(replace(self.base, local=None, debian=None)),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from packaging.utils import canonicalize_name
 
-from ftbuild import cmake, matrix, triton
+from ftbuild import cmake, matrix, proven, triton
 from ftbuild.config import holes, recipe
 from ftbuild.config.recipe import RecipeFile
 from ftbuild.config.schema import BaseConfig, Config
@@ -36,7 +36,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
     _require_sources(config, cell.triton)
     planned_sources = tuple(_sources(config, cell, base))
     versions = {s.repository: s.version for s in planned_sources}
-    patches = tuple(_patches(config, versions))
+    patches = tuple(_patches(config, versions, lean=bool(cell.left_out)))
     cuda = matrix.cuda_version(config, cell)
     toolchain = cmake.Toolchain(*base.host_compiler, cuda)
     files = tuple(recipe.files(config, base))
@@ -46,7 +46,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         server=base.server or release.server,
         cuda=cuda,
         driver=base.driver or release.driver,
-        tried=matrix.tried(config, cell),
+        tried=proven.tried(config, cell),
         base=_base(config, cell, base, files, tuple(_compiled(planned_sources, patches))),
         sources=planned_sources,
         patches=patches,
@@ -55,14 +55,16 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         wheel_libraries=base.wheel_libraries,
         sdk_without=base.sdk_without,
         families=config.models.served(versions["ft"] or ""),
-        trees=cmake.trees(cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain),
+        trees=cmake.trees(
+            cell.sms, versions["ft"] or "", versions["backend"] or "", toolchain, cell.left_out
+        ),
         files=files,
         wheels=tuple(_wheels(base, files)),
         wheel_options=requirements.pip_options(base),
         revision=revision,
         max_bytes=_max_bytes(base, cell),
         objects=config.lock.objects.get(cell.id, ""),
-        support_end=matrix.support_end(config, cell),
+        support_end=proven.support_end(config, cell),
     )
     known = holes.known(
         config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()
@@ -121,9 +123,9 @@ def _sources(config: Config, cell: Cell, base: BaseConfig) -> Iterator[PlannedSo
         yield planned.source(config, release, name, cell.sms)
 
 
-def _patches(config: Config, versions: Mapping[str, str | None]) -> Iterator[PlannedPatch]:
+def _patches(config: Config, versions: Mapping[str, str | None], *, lean: bool) -> Iterator[PlannedPatch]:
     for component, entries in series.read_series(config).items():
-        for entry in series.applicable(entries, versions.get(component) or ""):
+        for entry in series.applicable(entries, versions.get(component) or "", lean=lean):
             yield planned.patch(config, entry)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from ftbuild import triton
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
-from ftbuild.models import config_pbtxt
+from ftbuild.models import config_pbtxt, left_out
 from ftbuild.models.weights import folder_name
 from ftbuild.registry import reference
 from ftbuild.sm import FIRST, sm_codes
@@ -226,6 +226,7 @@ def decide(
     for weights in needs.weights:
         _refuse_missing(weights, options.models, device)
         _refuse_defects(weights, options.models)
+        left_out.require(image.left_out, weights.needed, image.name, weights.model)
         if options.nodes > 1:
             several_nodes.require_gpus(weights, options.nodes, len(gpus))
         elif gpus:

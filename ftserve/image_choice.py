@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 from packaging.version import Version
 
+from ftbuild import features
 from ftbuild.config.schema import Config
 from ftbuild.engine import container, daemon, gpu
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
+from ftbuild.features import NOTHING, LeftOut
 from ftbuild.plan import LABELS
 from ftbuild.sm import Sm, parse_sms, sm_codes
 from ftbuild.text.reporter import Reporter, to_stderr
@@ -38,6 +40,7 @@ class Image:
     user: tuple[int, int] = USER
     server: str | None = None
     patches: frozenset[str] | None = None
+    left_out: LeftOut = NOTHING
 
     def runs_on(self, gpus: Sequence[Gpu]) -> bool:
         """Return whether it has machine code for all of them, according to its labels."""
@@ -130,7 +133,8 @@ def choose(images: Iterable[Image], gpus: Sequence[Gpu], defaults: Mapping[str, 
 
 
 def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], defaults: Mapping[str, str]) -> list[Image]:
-    """Return the best images for `gpus`: the exact SM first, then the newest release, then its own base.
+    """Return the best images for `gpus`: the exact SM first, then those that leave nothing out, then the
+    newest release, then its own base.
 
     `defaults` is the base of each release. Of several, the one with the fewest SMs comes first, then by name.
     Raises HostError, with what there is, when no image has machine code for all GPUs.
@@ -142,9 +146,9 @@ def equally_good(images: Iterable[Image], gpus: Sequence[Gpu], defaults: Mapping
         there = ", ".join(f"{image.name} ({sm_codes(image.sms or ())})" for image in images)
         raise HostError(f"no image here runs on {here}", where=there, hint=_BUILD)
 
-    def merit(image: Image) -> tuple[bool, Version, bool]:
+    def merit(image: Image) -> tuple[bool, bool, Version, bool]:
         is_default = image.base == defaults.get(image.triton or "")
-        return image.is_exact_for(gpus), Version(image.triton or "0"), is_default
+        return image.is_exact_for(gpus), not image.left_out, Version(image.triton or "0"), is_default
 
     best = max(map(merit, fit))
     equal = [image for image in fit if merit(image) == best]
@@ -162,6 +166,7 @@ def described(name: str, labels: Mapping[str, str], user: str = "") -> Image:
         _user(user),
         labels.get(f"{LABELS}.server"),
         None if patches is None else frozenset(patches.split()),
+        features.of_labels(labels, LABELS),
     )
 
 

@@ -14,9 +14,10 @@ from pathlib import Path, PurePosixPath
 from ftbuild import triton
 from ftbuild.config.families import ModelsConfig
 from ftbuild.errors import ConfigError
-from ftbuild.models import config_pbtxt, proof, untrusted
+from ftbuild.models import config_ini, config_pbtxt, left_out, proof, untrusted
 from ftbuild.models.config_ini import MAX_GPUS
 from ftbuild.models.config_pbtxt import MAKE_AGAIN
+from ftbuild.models.left_out import Needed
 
 BACKEND = "fastertransformer"
 # A configuration takes milliseconds to read; no server has so many models.
@@ -39,7 +40,8 @@ class Weights:
     are those that the backend can compute it in.
     `request_seconds` is how long a request may take until the backend ends the server; 0: as long as it does.
     `named` is the parameter that names another folder than `<n>-gpu`, with its value. `defects` are
-    contradictions between config.ini and the files (see `models.proof`).
+    contradictions between config.ini and the files (see `models.proof`). `experts`: whether its
+    layers have them. `head_size` is None where it generates nothing, or nothing says it.
     """
 
     model: str
@@ -56,6 +58,13 @@ class Weights:
     data_types: tuple[str, ...] = config_pbtxt.DATA_TYPES
     named: str | None = None
     defects: tuple[str, ...] = ()
+    experts: bool = False
+    head_size: int | None = None
+
+    @property
+    def needed(self) -> Needed:
+        """What it needs that an image may be built without."""
+        return Needed(self.int8, self.experts, self.head_size)
 
     @property
     def gpus(self) -> int:
@@ -174,6 +183,7 @@ def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights
     # What the backend takes a model for that says nothing (BE v1.1 libfastertransformer.cc:221-222).
     described = families.loading(parameters.get("model_type") or "GPT") if families else None
     int8_mode = _number(parameters, "int8_mode", file, 0)
+    needed = _needed(place)
     return Weights(
         model=model.name,
         model_type=parameters.get("model_type", ""),
@@ -201,7 +211,17 @@ def _weights(folder: Path, file: Path, families: ModelsConfig | None) -> Weights
             if described and place.is_dir()
             else ()
         ),
+        experts=needed.experts,
+        head_size=needed.head_size,
     )
+
+
+def _needed(place: Path) -> Needed:
+    """Return what the weights need of an image; what is wrong with their config.ini is told elsewhere."""
+    try:
+        return left_out.of_weights(config_ini.read(place), int8=False)
+    except ConfigError:
+        return Needed()
 
 
 def _data_type(parameters: Mapping[str, str]) -> str:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import yaml
 
-from ftbuild import matrix
+from ftbuild import matrix, proven
 from ftbuild.build import definitions, os_layer
 from ftbuild.build.machine import Host
 from ftbuild.cli import explain
@@ -129,7 +129,7 @@ def plan_everything(folder: Path) -> None:
     matrix.select(config)
     for base in config.bases.bases:
         table = matrix.select_with_excluded(config, bases=[base])
-        matrix.as_json(config, table)
+        proven.as_json(config, table)
         _plan(config, table.cells[-1])
     series.idle(config)
     _read_pins(config)

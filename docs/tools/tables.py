@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from ftbuild import matrix
 from ftbuild.config.families import Family
 from ftbuild.config.schema import BaseConfig, Config
-from ftbuild.matrix import NEVER, NEVER_BUILT, Cell
+from ftbuild.matrix import Cell
+from ftbuild.proven import NEVER, NEVER_BUILT, evidence
 
 RAN, BUILT, POSSIBLE, IMPOSSIBLE = "●", "○", "·", " "
 
@@ -51,7 +52,7 @@ def _own_first(config: Config, release: str) -> list[tuple[str, BaseConfig]]:
 def _known(config: Config, cell: Cell | None) -> str:
     if cell is None:
         return IMPOSSIBLE
-    (known,) = matrix.evidence(config, cell).values()
+    (known,) = evidence(config, cell).values()
     return {NEVER_BUILT: POSSIBLE, NEVER: BUILT}.get(known, RAN)
 
 

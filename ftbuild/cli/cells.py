@@ -44,6 +44,7 @@ def matrix(
 ) -> int:
     """Show which images can be built on each base, and what is known of them."""
     from ftbuild import matrix as matrices
+    from ftbuild import proven
     from ftbuild.config import loader
 
     config = loader.load(selection.config)
@@ -52,7 +53,7 @@ def matrix(
         return 0
     table = selection.overview(config)
     if format == "json":
-        print(matrices.as_json(config, table))
+        print(proven.as_json(config, table))
         return 0
     from ftbuild.cli import grid
 
@@ -147,7 +148,7 @@ def _following(folder: Path, built: Sequence[Plan]) -> str | None:
         return None
     cell = built[0].cell
     on = [] if cell.is_default_base else ["--base", cell.base]
-    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), *on]
+    chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), *on, *cell.left_out.words()]
     given = [] if folder == CONFIG else ["--config", str(folder)]
     return f"{shlex.join(['invoke', 'smoke', *given, *chosen])}, on a machine with such a GPU"
 

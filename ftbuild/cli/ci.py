@@ -101,8 +101,14 @@ def options(selection: Selection, files: CiOptions, root: Path) -> Options:
         )
     if files.registry:
         names.resolve(files.registry, None if files.one_host else STAGE, config.matrix.image)
+    cells = selection.cells(config)
+    if lean := [cell.id for cell in cells if cell.left_out and not files.one_host]:
+        raise ConfigError(
+            f"the jobs of a pipeline build whole cells, and {lean[0]} leaves something out",
+            hint="--one-host, or invoke nightly with --without and --head-sizes",
+        )
     return Options(
-        cells=selection.cells(config),
+        cells=cells,
         selection=values.words(selection.words()),
         config="" if folder == "buildcfg" else values.plain("--config", folder),
         registry=(files.registry or "").rstrip("/"),

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from ftbuild.cmake import Tree
 from ftbuild.config.schema import Config
-from ftbuild.matrix import evidence
 from ftbuild.plan import PRODUCTS, Plan
+from ftbuild.proven import evidence
 from ftbuild.text.tables import render
 
 Row = tuple[str, str, str]
@@ -45,6 +45,7 @@ def cell(config: Config | None, plan: Plan) -> str:
         ("input key", plan.key),
         *((product, plan.tag(product)) for product in PRODUCTS),
         ("moving tag", plan.tag("runtime", moving=True)),
+        *(("refuses", _wrapped([line])) for line in plan.cell.left_out.refused()),
         ("base", f"{plan.base.name}: {plan.base.serving}"),
         ("server", f"Triton {plan.server}, CUDA {plan.cuda}, driver {plan.driver} or later"),
         ("known", _wrapped(known) if known else plan.tried),
@@ -73,6 +74,8 @@ def _image(plan: Plan) -> Iterator[Row]:
     for product in PRODUCTS:
         yield f"tag ({product})", plan.tag(product), "input key"
         yield f"moving tag ({product})", plan.tag(product, moving=True), "cell"
+    for line in plan.cell.left_out.refused():
+        yield "refuses", line, "--without, --head-sizes"
     yield "base", plan.base.serving, plan.base.origin
     yield "platform", plan.base.platform, "bases.yaml: architecture"
     yield "server", plan.server, "bases.yaml" if plan.base.local else "matrix.yaml"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ftbuild.config.schema import Config
-from ftbuild.matrix import NEVER, NEVER_BUILT, Cell, Matrix, evidence, support_end
+from ftbuild.features import LeftOut
+from ftbuild.matrix import Cell, Matrix
+from ftbuild.proven import NEVER, NEVER_BUILT, evidence, support_end
 from ftbuild.sm import sm_set_id
 from ftbuild.text.tables import render
 
@@ -16,19 +18,27 @@ _LEGEND = {
 }
 
 
+def _row(cell: Cell) -> tuple[str, str, LeftOut]:
+    return cell.triton, cell.base, cell.left_out
+
+
+def _lacking(cell: Cell) -> list[str]:
+    return [f", {what}" for what in cell.left_out.short()]
+
+
 def matrix(config: Config, table: Matrix) -> str:
     """Releases and bases by SMs, the letters, the GPUs on which images ran, and how long there are fixes."""
     letters = {cell: _letter(config, cell) for cell in table.cells}
     letters |= {entry.cell: _IMPOSSIBLE for entry in table.excluded}
-    places = {(cell.triton, cell.base, cell.sms): letter for cell, letter in letters.items()}
+    places = {(*_row(cell), cell.sms): letter for cell, letter in letters.items()}
     columns = sorted({cell.sms for cell in letters}, key=lambda sms: (len(sms), sms))
     order = list(config.matrix.releases)
-    pairs = {(cell.triton, cell.base): cell for cell in letters}.values()
+    pairs = {_row(cell): cell for cell in letters}.values()
     rows = [
         (
             cell.triton,
-            f"{cell.base} (default)" if cell.is_default_base else cell.base,
-            *(places.get((cell.triton, cell.base, sms), "") for sms in columns),
+            "".join([cell.base, " (default)" if cell.is_default_base else "", *_lacking(cell)]),
+            *(places.get((*_row(cell), sms), "") for sms in columns),
         )
         for cell in sorted(pairs, key=lambda cell: (order.index(cell.triton), not cell.is_default_base))
     ]

@@ -101,7 +101,16 @@ def plan_model(
     load = placement.load_of(config, family, batch, input_len, output_len, beams)
     slot_tokens = placement.tokens_of_a_slot(config, family, plan, session_tokens)
     found = placement.place(
-        config, plan.cell.triton, family, checkpoint, load, gpus, _gpus_here(), ignore_key, slot_tokens
+        config,
+        plan.cell.triton,
+        family,
+        checkpoint,
+        load,
+        gpus,
+        _gpus_here(),
+        ignore_key,
+        slot_tokens,
+        plan.cell.left_out,
     )
     print(json.dumps(found.as_dict(), indent=2) if format == "json" else found.render())
     return 0
@@ -274,6 +283,7 @@ def model_repo(
         if streamed:
             repository.check_streams(config, model, plan.cell.triton)
         slots = repository.slots(plan, slots)
+    repository.check_left_out(client, image, weights, gpus, int8=int8)
     options = repository.RepositoryOptions(
         family=family,
         weights=weights,

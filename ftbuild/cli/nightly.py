@@ -114,7 +114,12 @@ def _table(config: Config, selection: Selection) -> Matrix:
     from ftbuild import matrix
 
     return matrix.select_with_excluded(
-        config, triton=selection.triton, sms=selection.sm, cells=selection.cell, bases=selection.base
+        config,
+        triton=selection.triton,
+        sms=selection.sm,
+        cells=selection.cell,
+        bases=selection.base,
+        left_out=selection.left_out,
     )
 
 

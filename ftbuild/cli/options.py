@@ -45,7 +45,7 @@ Rebuild = Annotated[bool, "build even if the image is there"]
 DryRun = Annotated[bool, "print the plan and stop: needs neither Docker nor network"]
 PlanFile = Annotated[Path | None, "plan file of a nightly run, in place of the options that select cells"]
 # With a plan file they would mean nothing.
-SELECTING = ("triton", "sm", "cell", "base")
+SELECTING = ("triton", "sm", "cell", "base", "without", "head_sizes")
 BaseNames = Annotated[
     Sequence[str], "base to build on, for instance ngc (repeatable; default: that of the release)"
 ]

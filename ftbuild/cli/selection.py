@@ -17,6 +17,7 @@ _MAKING_IMAGES = ("buildcfg", "dockerfiles", "ftbuild", "ftserve", "patches", "s
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
+    from ftbuild.features import LeftOut
     from ftbuild.host.shell import Result
     from ftbuild.matrix import Cell, Matrix
     from ftbuild.plan import Plan, Revision
@@ -33,13 +34,35 @@ class Selection:
     ] = ()
     cell: Annotated[Sequence[str], "glob on cell ids, for instance '22.12-*' (repeatable)"] = ()
     base: BaseNames = ()
+    without: Annotated[
+        Sequence[str],
+        "leave a feature out, to compile less: beams, experts, int8 (repeatable, or with commas)",
+    ] = ()
+    head_sizes: Annotated[
+        Sequence[str],
+        "size of heads to have kernels for, for instance 64,128 (repeatable, or with commas; default: all)",
+    ] = ()
+
+    @property
+    def left_out(self) -> LeftOut:
+        """Return what the cells leave out; ConfigError for what cannot be."""
+        from ftbuild import features
+
+        return features.parse(self.without, self.head_sizes)
 
     def cells(self, config: Config) -> tuple[Cell, ...]:
         """Return the selected cells; errors as `matrix.select`. An id of a cell's full form is told of."""
         from ftbuild import matrix
         from ftbuild.text.reporter import to_stderr
 
-        chosen = matrix.select(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
+        chosen = matrix.select(
+            config,
+            triton=self.triton,
+            sms=self.sm,
+            cells=self.cell,
+            bases=self.base,
+            left_out=self.left_out,
+        )
         for note in matrix.renamed(chosen, self.cell):
             to_stderr(note)
         return chosen
@@ -48,11 +71,25 @@ class Selection:
         """Return the selected part of the matrix over all bases; errors as `matrix.overview`."""
         from ftbuild import matrix
 
-        return matrix.overview(config, triton=self.triton, sms=self.sm, cells=self.cell, bases=self.base)
+        return matrix.overview(
+            config,
+            triton=self.triton,
+            sms=self.sm,
+            cells=self.cell,
+            bases=self.base,
+            left_out=self.left_out,
+        )
 
     def words(self) -> tuple[str, ...]:
         """Return the options as typed, but for the configuration folder."""
-        named = (("--triton", self.triton), ("--sm", self.sm), ("--cell", self.cell), ("--base", self.base))
+        named = (
+            ("--triton", self.triton),
+            ("--sm", self.sm),
+            ("--cell", self.cell),
+            ("--base", self.base),
+            ("--without", self.without),
+            ("--head-sizes", self.head_sizes),
+        )
         return tuple(word for option, values in named for value in values for word in (option, value))
 
 
@@ -71,10 +108,10 @@ def plans(config: Config, selection: Selection, file: Path | None = None) -> lis
 
 def warn(config: Config, planned: Iterable[Plan]) -> None:
     """Warn of bases on which nothing was ever built."""
-    from ftbuild import matrix
+    from ftbuild import proven
     from ftbuild.text.reporter import to_stderr
 
-    for warning in matrix.unproven(config, [plan.cell for plan in planned]):
+    for warning in proven.unproven(config, [plan.cell for plan in planned]):
         to_stderr(f"warning: {warning}")
 
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 from pydantic import Field
 
 from ftbuild.architecture import DEFAULT, Architecture
@@ -176,9 +178,17 @@ class Lock(Model):
 
 
 class PatchRange(Model):
-    """The component versions a series entry is meant for."""
+    """The component versions a series entry is meant for, and what it can leave out of lean cells."""
 
     versions: SpecifierText
+    leaves_out: tuple[Literal["beams", "experts", "heads", "int8"], ...] = Field(
+        (),
+        description="what cells of `--without` and `--head-sizes` leave out by it; no other cell takes it",
+    )
+
+    def takes(self, version: str) -> bool:
+        """Return whether a version of the component is meant; none is where a release lacks it."""
+        return bool(version) and SpecifierSet(self.versions).contains(Version(version), prereleases=True)
 
 
 class PatchesConfig(Model):
@@ -339,6 +349,16 @@ class Config:
         """Return the version of a component that patch ranges refer to; empty where the release lacks it."""
         source = self.sources.releases[release].get(component)
         return (source.version or "") if source else ""
+
+    def can_leave_out(self, release: str, feature: str) -> bool:
+        """Return whether a release can be built without a feature: both have patches for that."""
+        return all(
+            any(
+                feature in patch.leaves_out and patch.takes(self.version(release, component))
+                for patch in self.patches.ranges.get(component, {}).values()
+            )
+            for component in ("ft", "backend")
+        )
 
     @property
     def lock_file(self) -> Path:

@@ -100,7 +100,7 @@ def _sizes(checkpoint: Checkpoint, described: CheckpointConfig, version: str) ->
     if "head_size" not in facts and hidden % heads:
         yield f"hidden is {hidden}, which {heads} heads cannot share evenly"
     else:
-        size = facts.get("head_size", hidden // heads)
+        size = head_size(facts)
         if (known := head_sizes(described, version)) and size not in known:
             sizes = ", ".join(map(str, known))
             yield f"a head has {size} values; FasterTransformer {version} computes heads of {sizes}"
@@ -127,6 +127,11 @@ def _rotation(checkpoint: Checkpoint, models: ModelsConfig, family: str) -> Iter
     rotary = facts[name] if name in facts else int(head * checkpoint.reals[name])
     if wrong := rotation.fault_of_all(head, rotary, served.rotates.pairs):
         yield wrong
+
+
+def head_size(facts: Mapping[str, int]) -> int:
+    """Return the values of a head, by the facts of a checkpoint."""
+    return facts.get("head_size", facts.get("hidden", 0) // facts.get("heads", 1))
 
 
 def head_sizes(described: CheckpointConfig, version: str) -> Sequence[int]:

@@ -11,7 +11,9 @@ from ftbuild.config.checkpoints import Converter
 from ftbuild.config.families import GpuMemory, Int8
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftbuild.models import checkpoint, config_pbtxt, conversion, int8, repository
+from ftbuild.features import NOTHING, LeftOut
+from ftbuild.models import checkpoint, config_pbtxt, conversion, int8, obstacles, repository
+from ftbuild.models import left_out as lacks
 from ftbuild.models.gpu_memory import (
     COMPUTES_INT8,
     DATA_TYPES,
@@ -170,25 +172,30 @@ def place(
     here: Sequence[GpuKind],
     ignored: Sequence[str] = (),
     slot_tokens: int = 0,
+    left_out: LeftOut = NOTHING,
 ) -> Placement:
     """Return where the checkpoint in `folder` fits, over at most `max_gpus` GPUs; `here` are this machine's.
 
-    `ignored` are keys of its config.json that change nothing. `slot_tokens` are the tokens of a slot, see
+    `ignored` are keys of its config.json that change nothing. `left_out` is what the image is built without.
+    `slot_tokens` are the tokens of a slot, see
     `tokens_of_a_slot`; slots have no more than the model has positions. Raises ConfigError as
     `conversion.convertible`, and when the family has no `gpu_memory` in models.yaml or its positions are
     fewer than the tokens of a request.
     """
+    _require_beams(load, left_out)
     allocated = _rules(config, family)
     request = conversion.ConversionRequest(family, folder, out=folder, ignored=tuple(ignored))
     converter, source = conversion.convertible(config, release, request)
     vectors = config.models.families[family].vectors
     _require_positions(source, load, vectors.longest if vectors else None)
+    lacking = _lacking(config, family, source, left_out)
     reasons = {
-        n: conversion.reasons_against(config, release, replace(request, gpus=n), source)
+        n: [*conversion.reasons_against(config, release, replace(request, gpus=n), source), *lacking]
         for n in range(1, max_gpus + 1)
     }
     backend, loaded = config.version(release, "backend"), on_gpu(config.models, family, converter)
     types, quantized = _data_types(allocated, backend), int8.rules(config.models.families[family], backend)
+    quantized = None if "int8" in left_out.features else quantized
     slot_tokens = min(slot_tokens, source.facts.get("positions", slot_tokens))
     footprints = {
         (gpus, data_type): _footprint(
@@ -270,6 +277,23 @@ def _footprint(
     if data_type == INT8:
         return footprint(converter, allocated, facts, gpus, COMPUTES_INT8, load, quantized, slot_tokens)
     return footprint(converter, allocated, facts, gpus, data_type, load, None, slot_tokens)
+
+
+def _require_beams(load: Load, left_out: LeftOut) -> None:
+    if load.beams > 1 and "beams" in left_out.features:
+        raise ConfigError(
+            f"the image is built without beams, and a row is to have {load.beams}",
+            where="--beams",
+            hint="leave it out, or beams out of --without",
+        )
+
+
+def _lacking(
+    config: Config, family: str, source: checkpoint.Checkpoint, left_out: LeftOut
+) -> tuple[str, ...]:
+    """Return why an image that leaves this out cannot serve the checkpoint."""
+    size = obstacles.head_size(source.facts) if config.models.families[family].checkpoint.head_sizes else None
+    return tuple(lacks.refusals(left_out, lacks.Needed(head_size=size)))
 
 
 def _int8(quantized: Int8 | None, facts: Mapping[str, int], gpus: int) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from packaging.specifiers import SpecifierSet
 
-from ftbuild import triton
+from ftbuild import features, triton
 from ftbuild.config import loader
 from ftbuild.config.families import Int8, ModelsConfig, Vectors
 from ftbuild.config.schema import Config
@@ -30,6 +30,7 @@ from ftbuild.models import (
     config_pbtxt,
     ensemble,
     fit,
+    left_out,
     sentence,
     tokenizer,
     untrusted,
@@ -39,7 +40,7 @@ from ftbuild.models import (
 from ftbuild.models.adoption import Adoption
 from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.vector_models import Pooling
-from ftbuild.plan import Plan
+from ftbuild.plan import LABELS, Plan
 from ftbuild.registry import reference
 
 if TYPE_CHECKING:
@@ -146,6 +147,20 @@ def check_experts(weights: Path, gpus: int | None, plan: Plan) -> None:
             where=str(model.folder / config_ini.FILE),
             hint="a later release: --triton",
         )
+
+
+def check_left_out(
+    client: docker.DockerClient, image: str, weights: Path, gpus: int | None, *, int8: bool
+) -> None:
+    """Raise ConfigError when the images of a cell are built without what the weights need.
+
+    The SDK image tells of its runtime image; one that is not here, or not ours, leaves nothing out.
+    """
+    here = daemon.image(client, image)
+    if here is not None and (lacks := features.of_labels(here.labels, LABELS)):
+        model = config_ini.find(weights, gpus)
+        needed = left_out.of_weights(model, int8=int8)
+        left_out.require(lacks, needed, image, str(model.folder / config_ini.FILE))
 
 
 def slots(plan: Plan, count: int | None) -> int | None:

@@ -15,12 +15,12 @@ from ftbuild import plan_file
 from ftbuild.build import bake, build_log, lost, stages
 from ftbuild.errors import BuildError, Interrupted
 from ftbuild.host import shell
-from ftbuild.matrix import NEVER
 from ftbuild.nightly import artifacts, budget, watch
 from ftbuild.nightly.builders import Share
 from ftbuild.nightly.record import CellRecord, Reason, State, Step, outcome
 from ftbuild.nightly.watch import Watch
 from ftbuild.plan import Plan
+from ftbuild.proven import NEVER
 from ftbuild.publishing import substituted
 from ftbuild.text.reporter import Reporter
 

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ftbuild import matrix
+from ftbuild import features, matrix
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
+from ftbuild.features import LeftOut
 from ftbuild.matrix import Cell, Matrix
 from ftbuild.nightly import history, record
 from ftbuild.nightly.record import CellRecord, NightlyRun, Reason
@@ -70,7 +71,8 @@ def left(config: Config, run: NightlyRun, chosen: Matrix | None, report: Reporte
     cells, excluded = [], []
     for entry in run.cells:
         try:
-            entry_now = matrix.entry(config, entry.triton, entry.sms, entry.base)
+            left_out = features.split_id(entry.cell)[1]
+            entry_now = matrix.entry(config, entry.triton, entry.sms, entry.base, left_out)
         except ConfigError as gone:
             report(f"[{entry.cell}] stays as it was: {gone.what}")
             continue
@@ -91,10 +93,15 @@ def left(config: Config, run: NightlyRun, chosen: Matrix | None, report: Reporte
         )
     table = Matrix(tuple(cells), tuple(excluded))
     again = {_identity(cell) for cell in (*cells, *(entry.cell for entry in excluded))}
-    kept = {entry.cell: entry for entry in run.cells if (entry.triton, entry.sms, entry.base) not in again}
+    kept = {entry.cell: entry for entry in run.cells if _recorded(entry) not in again}
     return Left(table, kept)
 
 
-def _identity(cell: Cell) -> tuple[str, tuple[int, ...], str]:
+def _identity(cell: Cell) -> tuple[str, tuple[int, ...], str, LeftOut]:
     """Return what a cell keeps when another base becomes the default, which changes its id."""
-    return cell.triton, cell.sms, cell.base
+    return cell.triton, cell.sms, cell.base, cell.left_out
+
+
+def _recorded(entry: CellRecord) -> tuple[str, tuple[int, ...], str, LeftOut]:
+    """Return the same of a record, whose id says what is left out."""
+    return entry.triton, entry.sms, entry.base, features.split_id(entry.cell)[1]

@@ -30,9 +30,11 @@ from ftbuild.text import bounded_json, markdown, tables, terminal
 from ftbuild.text.reporter import Reporter, to_stderr
 from ftbuild.text.units import MIB
 
-# Base and image kind may follow the SMs. A key, whose first digit may also be a letter, may not.
+# Base, what is left out and image kind may follow the SMs. A key may not.
 _KEY = f"[0-9a-f]{{{KEY_DIGITS}}}(?:-|$)"
-_MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z][a-z0-9]*)*")
+_MOVING = re.compile(rf"\d\d\.\d\d-sm\d+(?:_\d+)*(?:-(?!{_KEY})[a-z0-9_]+)*")
+# Whatever an id says that it leaves out, known here or not.
+_LEAN = re.compile(r"-(?:without|heads)-")
 # An image takes some 1000 bytes.
 MAX_BYTES = 16 * MIB
 # Annotations are set by whoever may push: nothing that a terminal or Markdown would act on gets through.
@@ -66,6 +68,11 @@ class Entry:
         """Return the command that pulls this image by digest."""
         return f"docker pull {self.name}@{self.digest}"
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether it leaves nothing out, as its cell is called."""
+        return not _LEAN.search(self.cell)
+
     def runs_on(self, sm: Sm) -> bool:
         """Return whether it has machine code for a GPU of this SM."""
         return any(code.runs_on(sm) for code in self.sms)
@@ -98,12 +105,13 @@ def fitting(
 ) -> list[Entry]:
     """Return the images for a GPU of this SM: those compiled for it first, then the newest release.
 
-    Of several, the one with the fewest SMs comes first, then by name.
+    One that leaves something out comes after all others that are compiled for it. Of several, the one with
+    the fewest SMs comes first, then by name.
     """
     here = (entry for entry in entries if (entry.product, entry.architecture) == (product, architecture))
     fit = [entry for entry in here if entry.runs_on(sm)]
     fit.sort(key=lambda e: (len(e.sms), e.name, e.tag))
-    return sorted(fit, key=lambda e: (sm in e.sms, Version(e.triton)), reverse=True)
+    return sorted(fit, key=lambda e: (sm in e.sms, e.is_whole, Version(e.triton)), reverse=True)
 
 
 def as_json(entries: Sequence[Entry], sms: Iterable[Sm]) -> str:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
-from ftbuild import __version__, matrix
+from ftbuild import __version__, features, matrix
 from ftbuild.build import base, buildable, definitions
 from ftbuild.build.machine import Host
 from ftbuild.build.run import CELL_BYTES, BuildOptions, host_settings, stage
@@ -51,6 +51,7 @@ class _Revision(BaseModel):
 
 
 class _External(BaseModel):
+    cell: Word = ""
     triton: Word
     sms: Annotated[tuple[int, ...], Field(min_length=1, max_length=100)]
     base: Word
@@ -146,7 +147,11 @@ def plan(config: Config, published: Published) -> Plan:
     said = published.said.externalParameters
     labels = published.repository.config(published.image.image).labels
     chosen = matrix.select(
-        config, triton=[said.triton], sms=[",".join(map(str, said.sms))], cells=(), bases=[said.base]
+        config,
+        triton=[said.triton],
+        sms=[",".join(map(str, said.sms))],
+        bases=[said.base],
+        left_out=features.split_id(said.cell)[1],
     )
     prefix = "org.opencontainers.image"
     revision = Revision(

@@ -13,17 +13,25 @@ from ftbuild.sources.patches.series import Entry, PatchStatus
 from ftbuild.text.reporter import Reporter
 
 
-def apply(config: Config, release: str, trees: Mapping[str, Path], cache: Path, report: Reporter) -> None:
+def apply(
+    config: Config,
+    release: str,
+    trees: Mapping[str, Path],
+    cache: Path,
+    report: Reporter,
+    *,
+    lean: bool = False,
+) -> None:
     """Apply the series for `release` to the exported `trees` (component -> folder), and to no others.
 
-    Errors as those of `taking.apply`.
+    Of a `lean` cell also what can leave something out. Errors as those of `taking.apply`.
     """
     entries = series.read_series(config)
     versions = {component: config.version(release, component) for component in entries if component in trees}
     patches = [
         planned.patch(config, entry)
         for component, version in versions.items()
-        for entry in series.applicable(entries[component], version)
+        for entry in series.applicable(entries[component], version, lean=lean)
     ]
     taking.apply(patches, trees, versions, cache, report)
 

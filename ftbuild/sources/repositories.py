@@ -47,7 +47,9 @@ def backports(config: Config, releases: Collection[str] | None = None) -> Iterat
     for component, entries in series.read_series(config).items():
         versions = [config.version(release, component) for release in releases or ()]
         for entry in entries:
-            taken = releases is None or any(series.applicable([entry], version) for version in versions)
+            taken = releases is None or any(
+                series.applicable([entry], version, lean=True) for version in versions
+            )
             if entry.commit and taken:
                 yield entry
 

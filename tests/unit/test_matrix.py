@@ -14,17 +14,14 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.matrix import (
     as_github,
-    as_json,
     cuda_version,
-    evidence,
     make_matrix,
     overview,
     renamed,
     select,
     select_with_excluded,
-    tried,
-    unproven,
 )
+from ftbuild.proven import as_json, evidence, tried, unproven
 
 # Of 22.12 on open, in bases.yaml.
 H100 = "NVIDIA H100, with server 2.51.0"

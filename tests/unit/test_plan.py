@@ -96,6 +96,7 @@ NOT_IN_THE_KEY = {
     "families": "decides what the smoke test compares",
     "revision": "describes the checkout",
     "tried": "tells of other images",
+    "support_end": "tells how long there are fixes",
     "max_bytes": "decides what verify refuses",
     "objects": "give what compiling gives",
     "toolchain.cuda": "is that of the plan",

@@ -42,6 +42,9 @@ FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 # The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
 COMPARED = "answers equal the references"
 # What pytest says when a test begins or ends, in one process and in several; not of one that fails.
+# The values in a head of the models that reference.py makes; encoders have no decoder's attention.
+MOST_HEADS = 64
+MODEL_HEADS = {"bloom": 32, "mpt": 32, "bert": None, "t5-encoder": None}
 _OF_EACH_TEST = re.compile(
     r"(\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
 )
@@ -77,8 +80,14 @@ class Smoke:
 def demands(plan: Plan) -> tuple[Demand, ...]:
     """Return the results that a record must hold: compared answers of every family in every data type.
 
-    Raises SmokeError when the release serves no family, as nothing could be compared then.
+    A family whose model has heads that the cell's images are not built for is none of them. Raises SmokeError
+    when no family is left, as nothing could be compared then.
     """
+    if plan.families and not served(plan):
+        raise SmokeError(
+            f"{plan.cell.id} has no kernels for the heads of any model that is compared",
+            hint="--head-sizes with 64, which most of them have",
+        )
     if not plan.families:
         raise SmokeError(
             f"{plan.cell.id} serves no family: there is nothing to test",
@@ -87,8 +96,16 @@ def demands(plan: Plan) -> tuple[Demand, ...]:
         )
     return tuple(
         Demand(COMPARED, "runtime", str(Variant(family, dtype)))
-        for family in plan.families
+        for family in served(plan)
         for dtype in DTYPES
+    )
+
+
+def served(plan: Plan) -> tuple[str, ...]:
+    """Return the families whose models, as reference.py makes them, a cell's images have kernels for."""
+    sizes = {family: MODEL_HEADS.get(family, MOST_HEADS) for family in plan.families}
+    return tuple(
+        family for family, size in sizes.items() if size is None or plan.cell.left_out.has_heads(size)
     )
 
 
@@ -166,6 +183,7 @@ def run(
         replays=access is not None and replays(plan),
         indices=indices,
         tells_processes=access is not None and gpu.tells_processes(subject.client, image, access.style),
+        left_out=plan.cell.left_out,
     )
     job.write(folder / JOB)
     servers = servers or places.side_by_side(gpus, len(os.sched_getaffinity(0)))
@@ -227,7 +245,7 @@ def _model(config: Config, plan: Plan, name: str, gpus: Sequence[Gpu]) -> Model:
         streams,
         family.vectors,
         bf16=bf16 and all(each_gpu.sm >= FIRST[BF16] for each_gpu in gpus),
-        int8=has_int8 and min(plan.cell.sms) >= FIRST[INT8],
+        int8=has_int8 and min(plan.cell.sms) >= FIRST[INT8] and "int8" not in plan.cell.left_out.features,
     )
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ftbuild.config.families import Tensors, Vectors
+from ftbuild.features import NOTHING, LeftOut
 from ftbuild.gates.smoke.models import CONFIG, WEIGHTS
-from ftbuild.models import config_ini, config_pbtxt
+from ftbuild.models import config_ini, config_pbtxt, left_out
 
 # Those that every family is compared in.
 DTYPES = ("fp32", "fp16")
@@ -88,7 +89,8 @@ class Job:
     `replays`: whether the release replays the steps of a request as CUDA graphs. `indices` are the numbers of
     the GPUs, as CUDA counts those of a container; none: they are the first ones. `tells_processes`: whether a
     server's GPU memory is known apart from that of others. `place` is the number of the process that runs the
-    tests, of those that do side by side: it decides on which GPUs its servers are.
+    tests, of those that do side by side: it decides on which GPUs its servers are. `left_out` is what the
+    image is built without.
     """
 
     image: str
@@ -100,6 +102,7 @@ class Job:
     indices: Sequence[int] = ()
     tells_processes: bool = False
     place: int = 0
+    left_out: LeftOut = NOTHING
 
     def names(self, *, vectors: bool = False, extra: bool = False) -> tuple[str, ...]:
         """Return the families that answer with tokens, or with vectors, or the extra models that do."""
@@ -121,6 +124,10 @@ class Job:
             )
         if variant.decoupled and not self.models[variant.model].streams:
             return f"this release does not stream {variant.model}"
+        if self.left_out:
+            needed = left_out.of_weights(config_ini.read(self.weights(variant)), int8=variant.dtype == INT8)
+            if reasons := list(left_out.refusals(self.left_out, needed)):
+                return f"the image lacks it: {'; '.join(reasons)}"
         stages = variant.pipeline_para
         if stages > 1 and (layers := config_ini.read(self.weights(variant)).layers) % stages:
             return f"its {layers} layers cannot be split over {stages} stages"
@@ -198,5 +205,10 @@ def read(file: Path) -> Job:
         )
         for name, m in record["models"].items()
     }
-    paths = {"prepared": Path(record["prepared"]), "indices": tuple(record.get("indices", ()))}
+    lacking = record.get("left_out", {})
+    paths = {
+        "prepared": Path(record["prepared"]),
+        "indices": tuple(record.get("indices", ())),
+        "left_out": LeftOut(tuple(lacking.get("features", ())), tuple(lacking.get("head_sizes", ()))),
+    }
     return Job(**{**record, **paths, "models": models})

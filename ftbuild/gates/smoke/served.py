@@ -96,6 +96,11 @@ class Served(Connected):
     expected: Expected
 
     @property
+    def searches_with_beams(self) -> bool:
+        """Whether the model takes a width of beams, and its image is built with them."""
+        return self.dialect.takes("beam_width") and "beams" not in self.task.left_out.features
+
+    @property
     def tolerance(self) -> float:
         """The allowed error of a log-probability, per token."""
         return golden.TOLERANCE[self.variant.dtype]

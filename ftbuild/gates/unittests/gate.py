@@ -43,11 +43,14 @@ class UnitTests:
         return ()
 
     def prepare(self, subject: Subject) -> None:
-        """Build the image; errors as those of a build."""
-        image.ensure(subject, self.recipes[subject.plan.cell], self.options)
+        """Build the image, if the tests can run; errors as those of a build."""
+        if not subject.plan.cell.left_out:
+            image.ensure(subject, self.recipes[subject.plan.cell], self.options)
 
     def run(self, subject: Subject) -> GateReport | Skipped:
-        """Build the image, and run it while no other command works on the cell."""
+        """Build the image, and run it while no other command works on the cell; a lean one is skipped."""
+        if lacking := subject.plan.cell.left_out.short():
+            return Skipped(f"upstream's tests need what it leaves out: {', '.join(lacking)}")
         made_of = self.recipes[subject.plan.cell]
         made = image.ensure(subject, made_of, self.options)
         with locks.cell(subject.folder, subject.report):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from ftbuild import features
 from ftbuild.nightly.record import CellRecord, NightlyRun
 
 
@@ -27,7 +28,7 @@ class Grid:
 
 def grids(run: NightlyRun) -> tuple[Grid, ...]:
     """Return one grid per base, in the order of the run's cells."""
-    return tuple(_grid(run, base) for base in dict.fromkeys(cell.base for cell in run.cells))
+    return tuple(_grid(run, kind) for kind in dict.fromkeys(_kind(cell) for cell in run.cells))
 
 
 def sms(cell: CellRecord) -> str:
@@ -40,9 +41,14 @@ def anchor(cell: str) -> str:
     return "cell-" + re.sub(r"[^\w.-]", "-", cell)
 
 
-def _grid(run: NightlyRun, base: str) -> Grid:
-    cells = {(cell.triton, cell.sms): cell for cell in run.cells if cell.base == base}
+def _kind(cell: CellRecord) -> str:
+    """Return what the cells of a grid share: the base, and what they leave out, as the id has it."""
+    return f"{cell.base}{features.split_id(cell.cell)[1].suffix}"
+
+
+def _grid(run: NightlyRun, kind: str) -> Grid:
+    cells = {(cell.triton, cell.sms): cell for cell in run.cells if _kind(cell) == kind}
     releases = sorted({release for release, _ in cells})
     sets = sorted({sms for _, sms in cells}, key=lambda sms: (len(sms), sms))
     rows = (Row(release, tuple(cells.get((release, sms)) for sms in sets)) for release in releases)
-    return Grid(base, tuple("+".join(map(str, sms)) for sms in sets), tuple(rows))
+    return Grid(kind, tuple("+".join(map(str, sms)) for sms in sets), tuple(rows))

@@ -21,7 +21,7 @@ from typing import Protocol
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
-from ftbuild.config.schema import Config
+from ftbuild.config.schema import Config, PatchRange
 from ftbuild.errors import ConfigError, PatchError
 from ftbuild.host import reading
 from ftbuild.host.git import NO_REPOSITORY, git
@@ -43,6 +43,8 @@ class Entry:
     versions: SpecifierSet
     diff: bytes = b""
     commit: str | None = None
+    # Only cells that leave something out take it.
+    lean: bool = False
 
     @property
     def name(self) -> str:
@@ -138,9 +140,12 @@ def idle(config: Config) -> tuple[Entry, ...]:
     return tuple(found)
 
 
-def applicable(entries: Iterable[Entry], version: str) -> tuple[Entry, ...]:
-    """Return the entries for a version of their component; none for a release without it (empty version)."""
-    return tuple(entry for entry in entries if _in_range(entry, version))
+def applicable(entries: Iterable[Entry], version: str, *, lean: bool = False) -> tuple[Entry, ...]:
+    """Return the entries for a version of their component; none for a release without it (empty version).
+
+    Those of lean cells, which leave something out, only if it is one.
+    """
+    return tuple(entry for entry in entries if _in_range(entry, version) and (lean or not entry.lean))
 
 
 def apply(tree: Path, entry: Named, diff: bytes, *, version: str = "") -> None:
@@ -281,7 +286,7 @@ def _series(config: Config, component: str) -> tuple[Entry, ...]:
                 where=f"{folder / SERIES}:{line}",
                 hint=f"add it to {config.folder / 'patches.yaml'}",
             )
-    return tuple(_entry(folder / name, SpecifierSet(ranges[name].versions)) for name in names)
+    return tuple(_entry(folder / name, ranges[name]) for name in names)
 
 
 def _names(folder: Path) -> Iterator[tuple[str, int]]:
@@ -311,7 +316,8 @@ def _names(folder: Path) -> Iterator[tuple[str, int]]:
         yield name, number
 
 
-def _entry(path: Path, versions: SpecifierSet) -> Entry:
+def _entry(path: Path, taken: PatchRange) -> Entry:
+    versions = SpecifierSet(taken.versions)
     try:
         content = reading.read_bytes(path)
     except ConfigError as unreadable:
@@ -322,7 +328,7 @@ def _entry(path: Path, versions: SpecifierSet) -> Entry:
         if diff.strip():
             raise PatchError("a backport must not have a diff: its commit is the diff", where=str(path))
         commit = dep3.backported_commit(header, str(path))
-        return Entry(component, path.name, header, versions, commit=commit)
+        return Entry(component, path.name, header, versions, commit=commit, lean=bool(taken.leaves_out))
     text = diff.decode("utf-8", "replace")
     if not hunks.changes_anything(text):
         raise PatchError("the patch has no diff", where=str(path))
@@ -331,4 +337,4 @@ def _entry(path: Path, versions: SpecifierSet) -> Entry:
         raise PatchError(flaw.what, where=f"{path}:{line}", hint="make the diff again with git diff")
     if header.paths:
         raise PatchError(f"{dep3.PATHS} is for backports only", where=str(path))
-    return Entry(component, path.name, header, versions, diff=diff)
+    return Entry(component, path.name, header, versions, diff=diff, lean=bool(taken.leaves_out))

@@ -78,6 +78,6 @@ def test_a_plan_says_what_the_images_are() -> None:
     plan = sample_plan()
     assert plan.about() == (
         "22.12-sm80: Triton Inference Server 2.51.0 with the FasterTransformer backend 1.4, for GPUs of "
-        "SM 80, CUDA 11.8, driver 525 or later"
+        "SM 80, CUDA 11.8, driver 525 or later; fixes until 2028-06-30"
     )
     assert plan.arguments()["ABOUT"] == plan.about()

@@ -126,3 +126,11 @@ def test_labels_arrive_as_they_were_typed_or_are_refused(labels: list[str]) -> N
         assert first.startswith(MARK)
         assert first.endswith("`: do not edit, run it again.")
         assert rest[0].startswith("# ")
+
+
+def test_a_pipeline_builds_whole_cells_alone() -> None:
+    lean = Selection(ROOT / "buildcfg", ["22.12"], ["80"], without=["beams"])
+    with pytest.raises(ConfigError, match="sm80-without-beams leaves something out") as refused:
+        ci.options(lean, CiOptions(registry="r.example/x"), ROOT)
+    assert "--one-host" in (refused.value.hint or "")
+    assert "--without" in ci.options(lean, CiOptions(registry="r.example/x", one_host=True), ROOT).selection

@@ -13,6 +13,8 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import daemon, gpu
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, FtbuildError, HostError
+from ftbuild.features import LeftOut
+from ftbuild.models.left_out import Needed
 from ftbuild.sm import Sm
 from ftserve import deployment, requirements, resolve
 from ftserve.deployment import Options, Ports
@@ -279,6 +281,30 @@ def test_a_data_type_that_the_gpu_lacks_is_refused(
 )
 def test_a_data_type_that_the_gpu_has_is_served(changes: dict[str, object], found: Gpu) -> None:
     assert decide(found, weights=replace(WEIGHTS, **changes), image=Image("any"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("lacks", "changes", "match"),
+    [
+        (LeftOut(("int8",)), {"int8": True}, "without int8"),
+        (LeftOut(("experts",)), {"experts": True}, "without experts"),
+        (LeftOut((), (64, 128)), {"head_size": 80}, "heads of 64 and 128, and the model has heads of 80"),
+    ],
+)
+def test_a_model_that_the_image_is_built_without_is_refused_by_name(
+    lacks: LeftOut, changes: dict[str, object], match: str
+) -> None:
+    lean, weights = replace(IMAGE, left_out=lacks), replace(WEIGHTS, **changes)  # type: ignore[arg-type]
+    refused(ConfigError, match, A100, weights=weights, image=lean)
+    assert decide(A100, image=lean)
+    assert decide(A100, weights=weights)
+
+
+def test_weights_say_what_they_need(repository: Callable[..., Path]) -> None:
+    folder = repository(pbtxt(int8_mode="1"), 1)
+    ini = "[gpt]\nsize_per_head=80\n[structure]\nmoe_layers=[1]\n"
+    (folder / "fastertransformer/1/1-gpu/config.ini").write_text(ini)
+    assert requirements.read(folder).weights[0].needed == Needed(int8=True, experts=True, head_size=80)
 
 
 def test_bf16_for_gpt_neox_is_refused_since_it_would_be_fp32() -> None:

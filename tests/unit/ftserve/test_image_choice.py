@@ -12,6 +12,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import gpu
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import ConfigError, HostError
+from ftbuild.features import LeftOut
 from ftbuild.sm import Sm
 from ftserve import image_choice
 from ftserve.image_choice import Image, ImageChoice
@@ -69,6 +70,23 @@ def test_an_image_is_what_its_labels_say() -> None:
     assert image_choice.described(
         "y", {"io.ftbuild.patches": "ft/1.patch server/2.patch"}
     ).patches == frozenset({"ft/1.patch", "server/2.patch"})
+
+
+def test_an_image_that_leaves_something_out_is_taken_where_there_is_no_other() -> None:
+    lean = image_choice.described(
+        "x:22.12-sm80-without-beams-heads-64",
+        {
+            "io.ftbuild.sm": "80",
+            "io.ftbuild.triton": "22.12",
+            "io.ftbuild.base": "ngc",
+            "io.ftbuild.without": "beams",
+            "io.ftbuild.head-sizes": "64",
+        },
+    )
+    assert lean.left_out == LeftOut(("beams",), (64,))
+    assert image_choice.choose([lean, *BUILT], [A100], DEFAULTS) == BUILT[1]
+    assert image_choice.choose([lean, BUILT[0]], [A100], DEFAULTS) == BUILT[0]
+    assert image_choice.choose([lean], [A100], DEFAULTS) == lean
 
 
 @pytest.fixture

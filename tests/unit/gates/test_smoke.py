@@ -23,6 +23,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import orphans
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import SmokeError
+from ftbuild.features import LeftOut
 from ftbuild.gates.records import Demand
 from ftbuild.gates.smoke import gate, job, junit, memory, models, served, spoiled
 from ftbuild.gates.smoke.job import Job, Model, Variant
@@ -389,8 +390,9 @@ def test_int8_weights_are_served_in_fp16_and_compared_with_answers_of_their_own(
 
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     task = Job("sha256:1", tmp_path, {"gpt": Model(DECODER, streams=True, int8=True)}, "cdi", ["GPU"])
-    task.write(tmp_path / "job.json")
-    assert job.read(tmp_path / "job.json") == task
+    for made in (task, replace(task, left_out=LeftOut(("beams",), (64,)))):
+        made.write(tmp_path / "job.json")
+        assert job.read(tmp_path / "job.json") == made
 
 
 def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
@@ -399,6 +401,18 @@ def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
     assert task.lacks(Variant("t5", tensor_para=2)) == "needs 2 GPUs, 1 is there"
     assert replace(task, style=None).lacks(Variant("t5", tensor_para=2)) is None
     assert task.lacks(Variant("t5", decoupled=True)) == "this release does not stream t5"
+
+
+def test_a_model_that_the_image_is_built_without_is_skipped_by_name(tmp_path: Path) -> None:
+    task = Job("sha256:1", tmp_path, {"mpt": Model(DECODER, streams=True)}, "cdi", ["GPU"])
+    weights = tmp_path / "mpt" / models.WEIGHTS / "1-gpu"
+    weights.mkdir(parents=True)
+    (weights / "config.ini").write_text("[gpt]\nsize_per_head=32\n")
+    lean = replace(task, left_out=LeftOut(("int8",), (64,)))
+    assert "heads of 64, and the model has heads of 32" in (lean.lacks(Variant("mpt")) or "")
+    assert "without int8" in (lean.lacks(Variant("mpt", "int8")) or "")
+    for whole in (task, replace(task, left_out=LeftOut(("beams",)))):
+        assert whole.lacks(Variant("mpt")) is None
 
 
 def test_a_model_whose_layers_cannot_be_split_is_not_served_by_stages(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from ftbuild.gates.smoke import gate, job, junit, models
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
-from ftbuild.plan import PRODUCTS
+from ftbuild.plan import PRODUCTS, Plan
 from ftbuild.text.results import State
 from testing import ROOT
 
@@ -106,6 +106,21 @@ def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
         return Run(of, Subject(client, plan, tmp_path, tmp_path, heard.append), heard, commands)
 
     return run
+
+
+def test_a_lean_cell_is_asked_for_the_answers_of_what_it_serves(config: Config) -> None:
+    def lean(**options: list[str]) -> Plan:
+        (plan,) = plans(config, Selection(config.folder, ["22.12"], ["80"], **options))
+        return plan
+
+    whole, some = gate.demands(lean()), gate.demands(lean(head_sizes=["64,128"]))
+    assert {str(each.served).partition("-")[0] for each in set(whole) - set(some)} == {"bloom", "mpt"}
+    assert gate.demands(lean(without=["beams,experts,int8"])) == whole
+    assert not gate.tested_models(config, lean(without=["int8"]), [A100])["gpt"].int8
+    assert gate.tested_models(config, lean(without=["beams"]), [A100])["gpt"].int8
+    assert {each.served for each in gate.demands(lean(head_sizes=["256"]))} == {
+        f"{family}-{dtype}" for family in ("bert", "t5-encoder") for dtype in job.DTYPES
+    }
 
 
 def test_a_tested_cell_has_a_record_that_counts(make: Make) -> None:

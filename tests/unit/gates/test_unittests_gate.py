@@ -21,6 +21,7 @@ from ftbuild.engine import buildx, container, gpu
 from ftbuild.engine.container import ContainerError
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import BuildError, HostError, SmokeError
+from ftbuild.features import LeftOut
 from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.unittests import gate, image, runner
@@ -124,6 +125,16 @@ def test_the_runner_gets_the_gpus_and_hours_and_may_find_failures(
     assert name == "sha256:3"
     assert script == "/opt/ftbuild/unittests/run --json || [ $? -eq 1 ]"
     assert options == {"devices": gpu.requests("cdi"), "seconds": 4 * 60 * 60}
+
+
+def test_a_cell_that_leaves_something_out_is_skipped_by_name_before_anything_is_built(cell: Cell) -> None:
+    lean = replace(cell.subject.plan.cell, left_out=LeftOut(("beams",)))
+    subject = replace(cell.subject, plan=replace(cell.subject.plan, cell=lean))
+    tests: Any = gate.UnitTests({}, None)  # type: ignore[arg-type]
+    tests.prepare(subject)
+    skipped = tests.run(subject)
+    assert isinstance(skipped, Skipped)
+    assert skipped.reason == "upstream's tests need what it leaves out: without beams"
 
 
 def test_tests_for_another_gpu_are_skipped(cell: Cell, tested: Callable[..., Any]) -> None:

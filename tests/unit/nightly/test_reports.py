@@ -379,6 +379,16 @@ def test_the_grid_has_a_place_for_every_cell_single_sms_first() -> None:
     assert sorted(placed) == sorted(c.cell for c in recorded_runs.bad().cells)
 
 
+def test_cells_that_leave_something_out_have_a_grid_of_their_own() -> None:
+    run = recorded_runs.bad()
+    whole = next(cell for cell in run.cells if cell.cell == "22.12-sm80")
+    lean = replace(whole, cell="22.12-sm80-without-beams")
+    made = grid.grids(replace(run, cells=(*run.cells, lean)))
+    assert [each.base for each in made] == ["open", "ngc", "open-without-beams"]
+    assert [cell for row in made[-1].rows for cell in row.cells] == [lean]
+    assert whole in [cell for row in made[0].rows for cell in row.cells]
+
+
 def test_units_shorter_than_a_pixel_share_a_bar_and_no_time_is_lost() -> None:
     short = (Unit(n / 10, (n + 1) / 10, f"f{n}.cc.o") for n in range(1000))
     units = (*short, Unit(100, 900, "g.cu.o"))

@@ -15,6 +15,7 @@ import pytest
 from ftbuild import matrix
 from ftbuild.audit import job
 from ftbuild.build import base as bases
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, HostError, NothingSelected
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
@@ -29,8 +30,10 @@ from ftbuild.plan import Plan
 from ftbuild.planning import make_plan
 from ftbuild.publishing import signing, substituted
 from ftbuild.publishing.substituted import Substituted
+from ftbuild.sm import Sm
 from ftbuild.text.results import CheckResult
 from ftbuild.text.results import State as CheckState
+from testing import recorded_runs
 from tests.unit.nightly.conftest import CELLS, DIGEST, HERE, REVISION, THERE, Night
 
 
@@ -518,6 +521,15 @@ def test_resuming_no_cell_of_the_record_is_an_error(night: Night) -> None:
         night.run(registry=None, resume=True, selected=["22.12-sm90"])
     assert "22.12-sm80" in str(refused.value)
     assert record.read(night.work / history.FOLDER / before.id) == before
+
+
+def test_a_cell_that_leaves_something_out_is_resumed_as_what_it_is(config: Config) -> None:
+    run = recorded_runs.good()
+    whole = replace(run.cells[0], cell="22.12-sm80", triton="22.12", sms=(Sm(80),), base="open")
+    cells = (whole, replace(whole, cell="22.12-sm80-without-beams-heads-64_128"))
+    found = resuming.left(config, replace(run, cells=cells), None, print)
+    assert [cell.id for cell in found.table.cells] == [cell.cell for cell in cells]
+    assert not found.kept
 
 
 @pytest.mark.parametrize("change", [{"triton": "19.01"}, {"base": "gone"}, {"sms": (35,)}], ids=str)

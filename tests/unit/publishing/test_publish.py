@@ -330,6 +330,27 @@ def test_only_moving_tags_are_in_the_index(config: Config, letter: str) -> None:
     assert {one.key for one in found} == {key}
 
 
+@pytest.mark.parametrize(
+    "lean", ["without-beams", "without-beams_int8", "heads-64_128", "without-int8-heads-64"]
+)
+def test_an_image_that_leaves_something_out_is_in_the_index_after_the_others(
+    config: Config, lean: str
+) -> None:
+    (cell,) = select(config, cells=[f"22.12-sm90-{lean}"])
+    made = replace(
+        make_plan(config, cell, Revision("a" * 40, "2026-01-01T00:00:00+00:00")), key="0123456789ab"
+    )
+    labels = {
+        names.tag(made, product, moving=moves): made.labels(product)
+        for product in PRODUCTS
+        for moves in (True, False)
+    }
+    found = index.read(FakeRepository("r.example/x", labels))  # type: ignore[arg-type]
+    assert [one.tag for one in found] == [f"22.12-sm90-{lean}", f"22.12-sm90-{lean}-sdk"]
+    old = entry("22.07", (90,))
+    assert [one.tag for one in index.fitting((*found, old), Sm(90))] == ["22.07-sm90", f"22.12-sm90-{lean}"]
+
+
 def test_images_for_another_processor_stand_apart(config: Config) -> None:
     (cell,) = select(config, triton=["26.06"], sms=["90"], bases=["open-trixie-arm64"])
     made = make_plan(config, cell, Revision("a" * 40, "2026-01-01T00:00:00+00:00"))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ftbuild.client import golden
-from ftbuild.client.connection import Client, Refused
+from ftbuild.client.connection import Client, Refused, Unanswered
 from ftbuild.client.tensors import ANSWER, BAD_WORDS, LOG_PROB, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.job import BF16, DTYPES, INT8
@@ -88,11 +88,31 @@ def test_int8_weights_show_in_the_log_probabilities(served: Served) -> None:
 def test_the_best_beam_equals_the_references(served: Served) -> None:
     if served.variant.dtype != "fp32":
         pytest.skip("beams that are close change places in fp16")
+    if not served.searches_with_beams:
+        pytest.skip("the image is built without beams")
     outputs = served.outputs(prompts("beams"), beam_width=golden.BEAMS)
     if outputs[ANSWER].shape[1] != golden.BEAMS:
         raise SmokeError(f"{outputs[ANSWER].shape[1]} beams came back, {golden.BEAMS} were asked for")
     answers = served.dialect.answers(outputs, prompts("beams"), golden.LENGTH, served.expected.end_id)
     served.check("beams", answers)
+
+
+def test_beams_that_the_image_is_built_without_are_refused_by_name(served: Served) -> None:
+    needs(served, "beam_width")
+    if served.searches_with_beams:
+        pytest.skip("the image is built with beams")
+    try:
+        served.outputs(prompts("beams"), beam_width=golden.BEAMS)
+    except Unanswered:
+        raise
+    except Refused as refused:
+        if "without beams" in refused.what:
+            return
+        raise SmokeError(
+            f"beams were refused without a word of their being left out: {refused.what}",
+            hint="patches/backend/0300",
+        ) from refused
+    raise SmokeError("an image without beams answered a search with them", hint="patches/backend/0300")
 
 
 @pytest.mark.parametrize("among", ["a_few", "all"])

@@ -72,7 +72,9 @@ def questions(served: Served) -> Iterator[Question]:
             {"end_id": row.tokens[1]},
         ):
             options = {**GREEDY, **more} if more else {}
-            if all(map(served.dialect.takes, options)):
+            if all(map(served.dialect.takes, options)) and (
+                "beam_width" not in more or served.searches_with_beams
+            ):
                 yield Question(number, length, options)
         for name, word in (
             (STOP_WORDS, row.tokens[2:4]),

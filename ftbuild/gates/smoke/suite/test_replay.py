@@ -67,5 +67,5 @@ def questions(served: Served) -> Iterator[Question]:
     yield Question("eight prompts", eight, max_length, {"runtime_top_k": 1, **scored})
     if served.dialect.takes("random_seed"):
         yield Question("samples", eight, max_length, {"runtime_top_k": 8, "random_seed": SEED, **scored})
-    if served.dialect.takes("beam_width"):
+    if served.searches_with_beams:
         yield Question("beams", eight, min(BEAM_LENGTH, max_length), {"beam_width": golden.BEAMS})
