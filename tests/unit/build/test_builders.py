@@ -272,18 +272,16 @@ def test_without_digests_nothing_is_fetched(text: str, plan: Plan, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("building", "message"),
     [
-        ({"push": "r.example"}, "--push needs --builder"),
-        ({"stage": "x"}, "--stage needs --push"),
-        ({"stage": "x", "builder": "far"}, "--stage needs --push"),
+        (Building(push="r.example"), "--push needs --builder"),
+        (Building(stage="x"), "--stage needs --push"),
+        (Building(stage="x", builder="far"), "--stage needs --push"),
     ],
 )
-def test_pushing_is_for_builders(config: Config, options: dict[str, str], message: str) -> None:
+def test_pushing_is_for_builders(config: Config, building: Building, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        cells.build.function(
-            Selection(config.folder, ["22.12"], ["80"]), building=Building(**options), dry_run=True
-        )
+        cells.build.function(Selection(config.folder, ["22.12"], ["80"]), building=building, dry_run=True)
 
 
 # Losses
