@@ -80,6 +80,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         """Say nothing: every node asks once a second."""
 
 
+FORWARDED = (signal.SIGTERM, signal.SIGINT)
+
+
 def lead(port: int, command: Sequence[str]) -> int:
     """Run mpirun, its daemons on the nodes that ask here; returns its exit code, 128 + a signal's number."""
     try:
@@ -89,16 +92,19 @@ def lead(port: int, command: Sequence[str]) -> int:
         return 1
     with tempfile.TemporaryDirectory(prefix="node-group-") as folder:
         os.environ[FOLDER] = folder
+        # Until they are forwarded, they wait: one that ended this program would leave mpirun behind.
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         settings = {**SETTINGS, "plm_rsh_agent": f"{sys.executable} {Path(__file__).resolve()} agent"}
         variables = {f"OMPI_MCA_{name}": value for name, value in settings.items()}
-        running = os.posix_spawnp(command[0], list(command), {**variables, **os.environ})
+        running = os.posix_spawnp(command[0], list(command), {**variables, **os.environ}, setsigmask=())
 
         def forward(caught: int, _: FrameType | None) -> None:
             os.kill(running, caught)
 
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in FORWARDED:
             signal.signal(number, forward)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, FORWARDED)
         _, status = os.waitpid(running, 0)
         server.shutdown()
         server.server_close()

@@ -17,8 +17,6 @@ from ftbuild.host import shell
 from ftbuild.text.reporter import Reporter
 
 LOG, METADATA, SCRIPT = "build.log", "metadata.json", "build.sh"
-# The file that held the settings in earlier versions.
-OLD_SETTINGS = "host.env"
 PROGRESS = ("auto", "tty", "plain")
 TRIES = 3
 
@@ -66,7 +64,6 @@ class Job:
 def write(job: Job, host: Host) -> None:
     """Write the bake file and a script that repeats the run into the job's folder."""
     job.folder.mkdir(parents=True, exist_ok=True)
-    (job.folder / OLD_SETTINGS).unlink(missing_ok=True)
     job.file.write_text(json.dumps(job.definition, indent=2) + "\n")
     job.script.write_text(
         _SCRIPT.format(

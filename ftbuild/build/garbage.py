@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock, Timeout
 
-from ftbuild.build.bake import OLD_SETTINGS
 from ftbuild.host import files, locks, marker
 from ftbuild.host.garbage import Garbage, size
 from ftbuild.input_key import KEY_DIGITS
@@ -66,15 +65,8 @@ def folders(work: Path, plans: Iterable[Plan], keep: int) -> Iterator[Garbage]:
             if folder.name in found:
                 yield Garbage("work folder", str(folder), size(folder), partial(_drop, folder))
             else:
-                yield from _inside(folder)
+                yield from _unfinished(folder)
         yield from _unfinished(cell)
-
-
-def _inside(folder: Path) -> Iterator[Garbage]:
-    settings = folder / OLD_SETTINGS
-    if settings.exists():
-        yield Garbage("passwords", str(settings), size(settings), partial(_locked, folder, settings.unlink))
-    yield from _unfinished(folder)
 
 
 def _unfinished(folder: Path) -> Iterator[Garbage]:

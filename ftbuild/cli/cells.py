@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from ftbuild.cli.building import AS_USUAL, Building
 from ftbuild.cli.command import command
 from ftbuild.cli.options import (
     CONFIG,
     SELECTING,
     BaseNames,
-    Builder,
     CaBundle,
     ConfigFolder,
     DryRun,
-    Jobs,
     PlanFile,
     Progress,
     Rebuild,
@@ -31,7 +30,6 @@ from ftbuild.host.paths import ca_bundle, cache_folder
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
     from ftbuild.plan import Plan
-    from ftbuild.publishing.names import Names
 
 
 @command()
@@ -66,31 +64,18 @@ def matrix(
 def build(
     selection: Selection,
     taking: Taking = OWN_MEANS,
+    building: Building = AS_USUAL,
     dry_run: DryRun = False,
     format: Annotated[  # noqa: A002
         Literal["human", "all", "json"],
         "of the dry run: human (a screen), all (with where it is from) or json",
     ] = "human",
-    jobs: Jobs = None,
-    ca: CaBundle = None,
-    builder: Builder = None,
-    progress: Progress = "auto",
-    rebuild: Rebuild = False,
-    sources: Annotated[str | None, "file made by invoke bundle, for a machine without internet"] = None,
-    layer_cache: Annotated[
-        str | None, "repository in a registry that holds layers, for builders that share no disk"
-    ] = None,
-    push: Annotated[
-        str | None,
-        "registry (host and path) through which the images come from --builder, to be verified here",
-    ] = None,
-    stage: Annotated[str | None, "path below the registry of --push where they wait"] = None,
     plan: PlanFile = None,
 ) -> int:
     """Build the runtime and the SDK image of every selected cell, or take published ones (`--from`)."""
     from ftbuild import plan_file
     from ftbuild.config import loader
-    from ftbuild.errors import ConfigError, PinError, worst
+    from ftbuild.errors import worst
 
     # A plan is closed: with one, whatever the configuration says by now decides nothing.
     config: Config | None = None
@@ -100,40 +85,21 @@ def build(
         config = loader.load(selection.config)
         planned = plans(config, selection)
         warn(config, planned)
-    if (push and not builder) or (stage and not push):
-        raise ConfigError(
-            "--push needs --builder: the local engine's images need no way here"
-            if push
-            else "--stage needs --push",
-            hint="invoke publish pushes what is built here",
-        )
-    through = _staging(push, stage, planned[0].image) if push else None
-    bundle = ca_bundle(ca)
-    if sources and not Path(sources).is_file():
-        raise PinError("the bundle does not exist", where=sources, hint="invoke bundle makes it")
+    through = building.through(planned[0].image)
+    building.check()
     if dry_run:
         _print_plans(config, planned, format)
         return 0
     # A dry run does without them, in a fifth less time.
     from ftbuild import pipeline
-    from ftbuild.build.run import BuildOptions
     from ftbuild.sources.bundle import read_bundle
     from ftbuild.text import screen
 
-    if sources:
-        read_bundle(config or loader.load(selection.config), Path(sources), cache_folder(), report=print)
-    options = BuildOptions(
-        cache=cache_folder(),
-        work=work_folder(),
-        jobs=jobs,
-        ca=bundle,
-        builder=builder,
-        progress=progress,
-        rebuild=rebuild,
-        layer_cache=layer_cache,
-    )
+    if building.sources:
+        contents = config or loader.load(selection.config)
+        read_bundle(contents, Path(building.sources), cache_folder(), report=print)
     substitutes = taking.substitutes(planned[0].image, work_folder())
-    outcomes = pipeline.build_cells(planned, options, through, substitutes, taking.objects_of())
+    outcomes = pipeline.build_cells(planned, building.options(), through, substitutes, taking.objects_of())
     screen.show(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")
@@ -151,13 +117,6 @@ def _following(folder: Path, built: Sequence[Plan]) -> str | None:
     chosen = ["--triton", cell.triton, "--sm", sm_list(cell.sms), *on, *cell.left_out.words()]
     given = [] if folder == CONFIG else ["--config", str(folder)]
     return f"{shlex.join(['invoke', 'smoke', *given, *chosen])}, on a machine with such a GPU"
-
-
-def _staging(registry: str, stage: str | None, image: str) -> Names:
-    """Return the names in a registry; ConfigError for what is none."""
-    from ftbuild.publishing import names
-
-    return names.resolve(registry, stage, image)
 
 
 def _print_plans(config: Config | None, planned: Sequence[Plan], output: str) -> None:

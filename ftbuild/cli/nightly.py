@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,34 +33,51 @@ if TYPE_CHECKING:
     from ftbuild.nightly.builders import BuilderRequest
 
 
+@dataclass(frozen=True)
+class Machines:
+    """The options about the machines that compile, and how much of them is used."""
+
+    jobs: Annotated[
+        int | None,
+        Range(1, MAX_JOBS),
+        "compile jobs of all cells together, on each builder (default: from its machine's cores and memory)",
+    ] = None
+    parallel: Annotated[int | None, Range(1), "cells at a time, on each builder (default: from the jobs)"] = (
+        None
+    )
+    ca: CaBundle = None
+    builder: Annotated[
+        Sequence[str],
+        "buildx builder that takes a share, as NAME or NAME=JOBS (repeatable; default: the engine's own)",
+    ] = ()
+
+
+@dataclass(frozen=True)
+class Course:
+    """The options about what the run does with each cell, when it stops, and who hears of it."""
+
+    resume: Annotated[
+        bool,
+        "resume the last nightly run, all of its cells or those that are selected: what passed there with "
+        "the same inputs is left alone",
+    ] = False
+    fail_fast: Annotated[bool, "begin no further cell after one has failed"] = False
+    smoke: Annotated[bool, "test on the GPU"] = True
+    audit: Annotated[bool, "check pins, bases, patches and mirrors too"] = True
+    notify: Annotated[str | None, "URL that gets the outcome as JSON (default: FTBUILD_NOTIFY)"] = None
+
+
+ALONE, WHOLE = Machines(), Course()
+
+
 @command(needs={**dict.fromkeys(_OF_PUBLISHING, ("registry", "resume")), "trust": ("from_", "objects")})
 def nightly(
     selection: Selection,
     target: Target,
     signing: Signing,
     taking: Taking = OWN_MEANS,
-    jobs: Annotated[
-        int | None,
-        Range(1, MAX_JOBS),
-        "compile jobs of all cells together, on each builder (default: from its machine's cores and memory)",
-    ] = None,
-    parallel: Annotated[
-        int | None, Range(1), "cells at a time, on each builder (default: from the jobs)"
-    ] = None,
-    resume: Annotated[
-        bool,
-        "resume the last nightly run, all of its cells or those that are selected: what passed there with "
-        "the same inputs is left alone",
-    ] = False,
-    fail_fast: Annotated[bool, "begin no further cell after one has failed"] = False,
-    smoke: Annotated[bool, "test on the GPU"] = True,
-    audit: Annotated[bool, "check pins, bases, patches and mirrors too"] = True,
-    notify: Annotated[str | None, "URL that gets the outcome as JSON (default: FTBUILD_NOTIFY)"] = None,
-    ca: CaBundle = None,
-    builder: Annotated[
-        Sequence[str],
-        "buildx builder that takes a share, as NAME or NAME=JOBS (repeatable; default: the engine's own)",
-    ] = (),
+    machines: Machines = ALONE,
+    course: Course = WHOLE,
     publish_objects: Annotated[bool, "publish what was compiled, too, for builds with --objects"] = False,
     dry_run: Annotated[bool, "print the builders with their jobs, and the cells, and stop"] = False,
 ) -> int:
@@ -69,18 +87,18 @@ def nightly(
     from ftbuild.nightly.request import NightlyOptions, Request
 
     work = work_folder()
-    config = loader.load(_configuration(selection, work) if resume else selection.config)
-    table = None if resume and not selection.words() else _table(config, selection)
+    config = loader.load(_configuration(selection, work) if course.resume else selection.config)
+    table = None if course.resume and not selection.words() else _table(config, selection)
     request = Request(config, table, selection.words(), revision(), work, cache_folder())
     options = NightlyOptions(
         registry=target.registry,
         stage=target.stage,
-        jobs=jobs,
-        parallel=parallel,
-        resume=resume,
-        fail_fast=fail_fast,
-        smoke=smoke,
-        audit=audit,
+        jobs=machines.jobs,
+        parallel=machines.parallel,
+        resume=course.resume,
+        fail_fast=course.fail_fast,
+        smoke=course.smoke,
+        audit=course.audit,
         allow_unsmoked=signing.allow_unsmoked,
         allow_shared_cache=signing.allow_shared_cache,
         allow_dirty=signing.allow_dirty,
@@ -88,9 +106,9 @@ def nightly(
         sign_log=signing.sign_log,
         attest=signing.attest,
         force=signing.force,
-        notify=notify or setting("FTBUILD_NOTIFY"),
-        ca=ca_bundle(ca),
-        builders=_wanted(builder),
+        notify=course.notify or setting("FTBUILD_NOTIFY"),
+        ca=ca_bundle(machines.ca),
+        builders=_wanted(machines.builder),
         taking=taking.words(),
         substitutes=taking.substitutes(config.matrix.image, work),
         publish_objects=publish_objects,

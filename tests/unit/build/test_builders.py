@@ -16,6 +16,7 @@ from ftbuild.build.definitions import Staging
 from ftbuild.build.machine import Host
 from ftbuild.build.run import BuildOptions
 from ftbuild.cli import cells
+from ftbuild.cli.building import Building
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.schema import Config
 from ftbuild.engine import builders
@@ -271,16 +272,16 @@ def test_without_digests_nothing_is_fetched(text: str, plan: Plan, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("building", "message"),
     [
-        ({"push": "r.example"}, "--push needs --builder"),
-        ({"stage": "x"}, "--stage needs --push"),
-        ({"stage": "x", "builder": "far"}, "--stage needs --push"),
+        (Building(push="r.example"), "--push needs --builder"),
+        (Building(stage="x"), "--stage needs --push"),
+        (Building(stage="x", builder="far"), "--stage needs --push"),
     ],
 )
-def test_pushing_is_for_builders(config: Config, options: dict[str, str], message: str) -> None:
+def test_pushing_is_for_builders(config: Config, building: Building, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        cells.build.function(Selection(config.folder, ["22.12"], ["80"]), dry_run=True, **options)
+        cells.build.function(Selection(config.folder, ["22.12"], ["80"]), building=building, dry_run=True)
 
 
 # Losses

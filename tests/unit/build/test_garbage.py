@@ -77,14 +77,11 @@ def test_what_a_command_holds_is_left_alone(work: Path, plan: Plan) -> None:
     assert OLDEST in left(work, plan)
 
 
-def test_passwords_of_earlier_versions_and_unfinished_files_go_from_every_folder(
-    work: Path, plan: Plan
-) -> None:
+def test_unfinished_files_go_from_every_folder(work: Path, plan: Plan) -> None:
     folder = work / plan.cell.id / plan.key
-    (folder / "host.env").write_text("PIP_INDEX_URL=https://me:secret@host/\n")
     marked(folder / ".sources.abc.partial")
     marked(work / plan.cell.id / f".{OLDEST}.removed.partial")  # a killed `invoke clean`
-    assert {found.kind for found in cleaned(work, plan, 9)} == {"passwords", "unfinished"}
+    assert {found.kind for found in cleaned(work, plan, 9)} == {"unfinished"}
     assert {path.name for path in folder.iterdir()} - {"lock"} == {"build.log", marker.NAME}
     assert left(work, plan) == {plan.key, OLDEST, OLDER, NEWEST}
 

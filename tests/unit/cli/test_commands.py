@@ -211,7 +211,10 @@ def test_the_list_takes_hardly_more_processor_time_than_its_imports() -> None:
         (("nightly", "--jobs", "1.5"), "--jobs must be a whole number, not '1.5'"),
         (("nightly", "--parallel", "0"), "--parallel must be at least 1"),
         (("unittest", "--jobs", "1001"), "--jobs must be between 1 and 1000"),
-        (("convert", "--jobs", "0"), "--jobs must be between 1 and "),
+        (("convert", "--jobs", "0"), "--jobs must be between 1 and 1024, not 0"),
+        (("convert", "--gpus", "1025"), "--gpus must be between 1 and 1024, not 1025"),
+        (("plan-model", "--batch", "1025"), "--batch must be between 1 and 1024, not 1025"),
+        (("model-repo", "--pipeline", "1025"), "--pipeline must be between 1 and 1024, not 1025"),
         (
             ("model-repo", "--max-batch-size", "2147483648"),
             "--max-batch-size must be between 1 and 2147483647, not 2147483648",

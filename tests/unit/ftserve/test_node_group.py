@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -261,6 +262,24 @@ def test_a_signal_for_a_leader_goes_to_its_mpirun(folder: Path, signals: None) -
         "for _ in $(seq 200); do sleep 0.05; done"
     )
     assert node_group.lead(free_port(), ["sh", "-c", script]) == 7
+
+
+def test_a_signal_that_comes_while_mpirun_starts_goes_to_it(
+    folder: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = os.posix_spawnp
+
+    def signalled(*arguments: Any, **settings: Any) -> int:
+        running = start(*arguments, **settings)
+        signal.raise_signal(signal.SIGTERM)
+        return running
+
+    def left_alone(*_: object) -> None:
+        pytest.fail("the leader would have ended without its mpirun")
+
+    monkeypatch.setattr(os, "posix_spawnp", signalled)
+    signal.signal(signal.SIGTERM, left_alone)
+    assert node_group.lead(free_port(), ["sleep", "20"]) == 128 + signal.SIGTERM
 
 
 def test_a_port_of_another_server_is_named(

@@ -240,5 +240,7 @@ def test_the_hook_may_come_from_the_environment_which_other_users_cannot_read(
 
     monkeypatch.setattr(nightly_run, "execute", execute)
     monkeypatch.setenv("FTBUILD_NOTIFY", "https://chat.invalid/secret")
-    nightly_command.nightly.function(Selection(config.folder), Target(), Signing(), notify=typed)
+    nightly_command.nightly.function(
+        Selection(config.folder), Target(), Signing(), course=nightly_command.Course(notify=typed)
+    )
     assert [options.notify for options in asked] == [used or typed]
