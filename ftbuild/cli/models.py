@@ -161,7 +161,7 @@ def model_repo(
         if form.streamed:
             repository.check_streams(config, model, plan.cell.triton)
         slots = repository.slots(plan, slots)
-    repository.check_left_out(client, image, weights, gpus, int8=int8)
+    repository.check_left_out(client, image, weights, gpus, int8=form.int8)
     options = repository.RepositoryOptions(
         family=family,
         weights=weights,
