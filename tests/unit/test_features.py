@@ -179,7 +179,7 @@ def test_both_trees_and_the_labels_get_what_is_left_out(config: Config, tmp_path
         }.items()
     assert plan.labels("sdk")["io.ftbuild.without"] == "beams,int8"
     assert plan.labels("sdk")["io.ftbuild.head-sizes"] == "64,128"
-    assert plan.about().endswith("; without beams and int8; for heads of 64 and 128")
+    assert "; without beams and int8; for heads of 64 and 128" in plan.about()
     assert {"without": ["beams", "int8"], "head_sizes": [64, 128]}.items() <= plan.as_dict().items()
     assert plan.labels("runtime")["io.ftbuild.tried"] == proven.NEVER
     write(plan, tmp_path / "plan.json")
