@@ -21,7 +21,7 @@ RUN nvcc -ccbin g++-11 -shared -Xcompiler -fPIC -Xlinker -soname=libnccl.so.2 \
     -o /nccl/libnccl.so.2 /nccl/nccl.cu
 
 FROM ${SERVING} AS stripped
-RUN rm /usr/lib/x86_64-linux-gnu/libcublas* /usr/lib/x86_64-linux-gnu/libcurand*
+RUN rm /usr/lib/x86_64-linux-gnu/libcublas*
 COPY --from=nccl /nccl/libnccl.so.2 /usr/local/lib/libnccl.so.2
 RUN ldconfig && rm -f /var/cache/ldconfig/aux-cache
 

@@ -69,7 +69,7 @@ def test_the_page_leads_from_pull_to_an_answer(built: Plan, reference: ModuleTyp
     lines = [
         f"IMAGE={image}",
         'docker run --rm "$IMAGE"',
-        *(line for line in section["Pull, and ask what it is"] if "inspect" in line),
+        *(line for line in section["Pull and inspect"] if "inspect" in line),
         *section["A model repository"],
         *section["Serve it"],
         *(line for line in section["Ask it"] if not line.startswith("docker stop")),

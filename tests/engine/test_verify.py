@@ -137,6 +137,7 @@ FAULTS = {
             "the base lacks a package",
         ),
         Fault("runtime", "", "NCCL", "there is no libnccl.so.2", "the base must contain NCCL"),
+        Fault("runtime", "", "all libraries", "needs libnccl.so.2", "`without` leaves out"),
         Fault(
             "sdk",
             "RUN rm /usr/lib/x86_64-linux-gnu/libcudart.so.11.0",
