@@ -42,14 +42,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Return two more than there are processors: builds and registries are waited for most of the time.
-
-    The variable is that of xdist.
-    """
-    return int(os.environ.get("PYTEST_XDIST_AUTO_NUM_WORKERS") or len(os.sched_getaffinity(0)) + 2)
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, and have tests that wait for the engine among those that compute."""

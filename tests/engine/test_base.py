@@ -33,6 +33,8 @@ def packages(tmp_path: Path) -> Path:
     installed = [
         *(f"{p.name} {p.version} {p.architecture}\n" for p in plan.base.debian.installed("serving")),
         "ftbuild-test 1:2.0~rc1-1 amd64\n",
+        # Provides the names of what the base does without.
+        "ftbuild-without 1 all\n",
     ]
     (folder / "installed.txt").write_text("".join(sorted(installed)))
     return folder

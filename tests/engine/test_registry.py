@@ -408,7 +408,7 @@ def test_a_manifest_that_is_stored_as_another_is_refused(faulty_registry: Regist
 
 def test_an_answer_that_is_no_registrys_is_refused(faulty_registry: Registry) -> None:
     faulty_registry.proxy_faults.answer("/tags/list", 200, body=b"<html>please log in to this network</html>")
-    with pytest.raises(PublishError, match="not JSON"):
+    with pytest.raises(PublishError, match="Invalid JSON"):
         repository(faulty_registry).tags()
 
 

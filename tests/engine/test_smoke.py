@@ -91,7 +91,9 @@ def test_no_server_outlives_an_interrupt(client: docker.DockerClient, built: Pla
     ) as child:
 
         def servers() -> list[str]:
-            found = client.containers.list(all=True, filters={"label": f"{daemon.ROLE}=server"})
+            found = client.containers.list(
+                all=True, filters={"label": f"{daemon.ROLE}=server"}, ignore_removed=True
+            )
             owners = {str(each.name): int(each.labels[daemon.OWNER].split("/")[3]) for each in found}
             return [name for name, owner in owners.items() if descends(owner, child.pid)]
 

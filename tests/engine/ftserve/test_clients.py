@@ -81,7 +81,7 @@ def test_serving_is_refused_while_a_model_gives_no_token(
     wanted = Deployment("x", built.tag("runtime"), tmp_path, (), Ports(http, rpc, metrics, host), GIB)
     container = server.container.get_wrapped_container()
     assert launch.wait(client, container, wanted, print, seconds=20).startswith(f"http://{host}:")
-    with file(server, FAILING), pytest.raises(SmokeError, match="gives no token: ensemble answers 500"):
+    with file(server, FAILING), pytest.raises(SmokeError, match="generates no token: ensemble answers 500"):
         launch.wait(client, container, wanted, print, seconds=20)
 
 

@@ -163,7 +163,7 @@ def test_a_python_model_ends_without_a_fatal_error(compiled_server: str) -> None
 def test_a_death_is_found_and_its_request_repeats_it(sample_image: Image) -> None:
     kinds = Kinds(http=("chunks",), grpc=())
     told: list[str] = []
-    result = campaign.run(sample_image.name, {HTTP: 200}, SEED, kinds=kinds, report=told.append)
+    result = campaign.run(sample_image.name, {HTTP: 400}, SEED, kinds=kinds, report=told.append)
     assert result.deaths
     (death,) = [death for death in result.deaths if len(death.guilty) == 1][:1]
     assert "(chunks): " in told[0]

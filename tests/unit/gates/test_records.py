@@ -61,6 +61,7 @@ def test_the_checks_are_those_of_the_documentation(plan: Plan) -> None:
         "machine code (runtime)",
         "machine code (sdk)",
         "libraries resolve (runtime)",
+        "all libraries (runtime)",
         "multi GPU (runtime)",
         "NCCL (runtime)",
         "search paths (runtime)",
@@ -83,6 +84,8 @@ def test_the_checks_are_those_of_the_documentation(plan: Plan) -> None:
         "environment (sdk)",
         "layers (runtime)",
         "layers (sdk)",
+        "size (runtime)",
+        "size (sdk)",
     ]
     assert [demand.served for demand in evidence.DEMANDS[SMOKE](plan)] == [
         f"{family}-{dtype}" for family in plan.families for dtype in ("fp32", "fp16")
