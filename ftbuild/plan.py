@@ -64,6 +64,9 @@ class PlannedBase:
     origin: str
     debian: LockedDebian | None = None
     architecture: Architecture = DEFAULT
+    # Free disk that the build of a cell, or of this base, starts with.
+    cell_gib: int = 0
+    base_gib: int = 0
 
     @property
     def platform(self) -> str:

@@ -161,7 +161,16 @@ def _base(
             if digest
             else "bases.yaml, no digest in the lock: the tag decides"
         )
-        return PlannedBase(cell.base, pinned, pinned, digest, None, origin, None, base.architecture)
+        return PlannedBase(
+            cell.base,
+            pinned,
+            pinned,
+            digest,
+            None,
+            origin,
+            architecture=base.architecture,
+            cell_gib=base.cell_gib,
+        )
     roles = {"base", "server", *(["toolchain"] if compiled else [])}
     content = [(f.role, f.sha256) for f in files if f.role.partition("/")[0] in roles]
     packages = locked(config, cell.base)
@@ -177,4 +186,6 @@ def _base(
         origin,
         packages,
         base.architecture,
+        base.cell_gib,
+        base.base_gib,
     )

@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     import docker
     from docker.models.images import Image
 
-# Both images, their layers' build cache and the downloaded packages, measured: docs/architecture.md.
-LOCAL_BASE_BYTES = 16 * GIB
-
 
 def ensure(
     client: docker.DockerClient,
@@ -94,7 +91,7 @@ class BaseImages:
     def prepare(self) -> None:
         """Raise HostError without the space that it takes."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        disk.require(self.folder, LOCAL_BASE_BYTES, self.name)
+        disk.require(self.folder, self.plan.base.base_gib * GIB, self.name)
 
     def stage(self) -> Mapping[str, object]:
         """Fetch and stage packages, sources and wheels, and make the operating system."""

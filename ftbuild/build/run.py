@@ -20,8 +20,6 @@ from ftbuild.text.units import GIB
 if TYPE_CHECKING:
     import docker
 
-# Layers and compiler cache of one cell of the real sources, measured: docs/architecture.md.
-CELL_BYTES = 12 * GIB
 # Cache that BuildKit should keep beyond the images: 10 GB of one cell, measured (packages of pyt and SDK, the
 # objects), and the objects of other cells.
 CACHE_BYTES = 16 * GIB
@@ -77,7 +75,7 @@ class CellBuild:
         """Make the base; ConfigError if the builder has no way to it."""
         options, planned = self.options, self.plan.base
         self.make_base()
-        disk.require(options.work, CELL_BYTES, f"building {self.plan.cell.id}")
+        require_room(self.plan, options, f"building {self.plan.cell.id}")
         # A builder that is no engine asks registries only.
         if planned.local and self.host.builder and not self.host.is_engine and not self.elsewhere:
             raise ConfigError(
@@ -103,6 +101,11 @@ class CellBuild:
             return ""
         objects.write(self.folder, objects.Taken(name, signer, {}, {}))
         return name
+
+
+def require_room(plan: Plan, options: BuildOptions, purpose: str) -> None:
+    """Raise HostError without the free disk that the build of a cell starts with."""
+    disk.require(options.work, plan.base.cell_gib * GIB, purpose)
 
 
 def stage(plan: Plan, options: BuildOptions, folder: Path, report: Reporter) -> None:

@@ -258,6 +258,8 @@ class BaseConfig(Model):
         description="what the images of a cell of one SM may weigh, unpacked, in MB (10^6 bytes); verify "
         "compares it",
     )
+    cell_gib: Annotated[int, Field(gt=0, description="free disk that building a cell needs, in GiB")] = 12
+    base_gib: Annotated[int, Field(gt=0, description="free disk that building the base needs, in GiB")] = 16
     python: VersionText = Field(default="3.11", description="its Python, for which wheels are locked")
     manylinux: Manylinux = Field(
         default="2.17", description="newest manylinux tag, by its glibc, that the base and its pip accept"

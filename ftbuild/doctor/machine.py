@@ -18,7 +18,6 @@ from typing import Any
 from packaging.version import Version
 
 from ftbuild import cmake
-from ftbuild.build import base
 from ftbuild.build import run as builds
 from ftbuild.config.schema import Config
 from ftbuild.doctor import network
@@ -57,7 +56,7 @@ def checks(config: Config, work: Path) -> list[CheckResult]:
         connected,
         *_buildx(),
         *_bridge(info),
-        *_disks(work, info),
+        *_disks(config, work, info),
         memory(*_size(info)),
         *_gpus(config, info),
         *certificates(os.environ),
@@ -290,25 +289,27 @@ def _bridge(info: EngineInfo) -> Iterator[CheckResult]:
         yield bridge(name, int(file.read_text()))
 
 
-def _disks(work: Path, info: EngineInfo) -> Iterator[CheckResult]:
-    """Check the work folder, and the engine's folder if it is on this machine."""
-    yield disk("disk: work folder", work, builds.CELL_BYTES)
+def _disks(config: Config, work: Path, info: EngineInfo) -> Iterator[CheckResult]:
+    """Check the work folder, and the engine's folder if it is on this machine, for any cell and base."""
+    bases = config.bases.bases.values()
+    cell = max(base.cell_gib for base in bases)
+    yield disk("disk: work folder", work, cell, cell)
     root = Path(info.get("DockerRootDir", "/nonexistent"))
     if _local() and root.is_dir():
-        yield disk("disk: engine", root, builds.CELL_BYTES + base.LOCAL_BASE_BYTES)
+        yield disk("disk: engine", root, cell, max(base.cell_gib + base.base_gib for base in bases))
 
 
-def disk(name: str, folder: Path, wanted_bytes: int) -> CheckResult:
-    """Fail when not even one cell fits, warn when it fits only without its base."""
+def disk(name: str, folder: Path, cell_gib: int, first_gib: int) -> CheckResult:
+    """Fail when not even one cell fits, warn when only a first build, with its base, does not."""
     free = free_bytes(folder)
     text = f"{free / GIB:.0f} GiB free at {nearest(folder)}"
-    if free >= wanted_bytes:
+    if free >= first_gib * GIB:
         return CheckResult(name, State.OK, text)
     hint = (
-        f"a first build needs {wanted_bytes / GIB:.0f} GiB: `docker builder prune` frees old layers, "
+        f"a first build needs {first_gib} GiB: `docker builder prune` frees old layers, "
         "FTBUILD_WORK moves our folder, data-root in /etc/docker/daemon.json the engine's"
     )
-    return CheckResult(name, State.FAIL if free < builds.CELL_BYTES else State.WARN, text, hint)
+    return CheckResult(name, State.FAIL if free < cell_gib * GIB else State.WARN, text, hint)
 
 
 def _size(info: EngineInfo) -> tuple[int, int]:

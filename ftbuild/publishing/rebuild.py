@@ -19,11 +19,11 @@ from pydantic import BaseModel, Field
 from ftbuild import __version__, features, matrix
 from ftbuild.build import base, buildable, definitions
 from ftbuild.build.machine import Host
-from ftbuild.build.run import CELL_BYTES, BuildOptions, host_settings, stage
+from ftbuild.build.run import BuildOptions, host_settings, require_room, stage
 from ftbuild.config.schema import Config
 from ftbuild.engine import buildx, daemon
 from ftbuild.errors import ConfigError, PublishError
-from ftbuild.host import disk, files
+from ftbuild.host import files
 from ftbuild.plan import PRODUCTS, Plan, Revision
 from ftbuild.planning import make_plan
 from ftbuild.publishing import differences, remote_image
@@ -206,7 +206,7 @@ class Again:
         """Make the base."""
         options = self.options
         base.ensure(self.client, self.plan, self.host, options.work, options.cache, report=self.report)
-        disk.require(options.work, CELL_BYTES, f"building {self.plan.cell.id} again")
+        require_room(self.plan, options, f"building {self.plan.cell.id} again")
 
     def stage(self) -> Mapping[str, object]:
         """Stage the inputs of the cell; return the bake file of the one image."""

@@ -75,7 +75,7 @@ def test_a_builder_that_is_no_engine_needs_a_registry_for_a_base_that_is_built_h
     monkeypatch.setattr(pipeline, "host_settings", lambda client, options, **more: container)
     monkeypatch.setattr(base, "ensure", lambda *args, **more: None)
     monkeypatch.setattr(daemon, "image", lambda client, name: None)
-    monkeypatch.setattr(run, "CELL_BYTES", 0)  # whatever is free on this machine
+    monkeypatch.setattr(run, "require_room", lambda *arguments: None)  # whatever is free on this machine
     local = plans(config, Selection(config.folder, ["22.12"], ["80"], base=["open"]))
     (outcome,) = build(local, tmp_path)
     assert outcome.exit_code == 2
@@ -108,7 +108,7 @@ def test_a_build_waits_for_another_one_of_its_cell_and_takes_what_that_has_made(
     monkeypatch.setattr(daemon, "image", lambda client, name: image if name in there else None)
     monkeypatch.setattr(base, "ensure", lambda *arguments, **more: None)
     monkeypatch.setattr(pipeline, "_accept", lambda cell: None)
-    monkeypatch.setattr(run, "CELL_BYTES", 0)  # whatever is free on this machine
+    monkeypatch.setattr(run, "require_room", lambda *arguments: None)  # whatever is free on this machine
     ran: list[str] = []
     for name in ("stage", "wheels"):
         monkeypatch.setattr(f"ftbuild.build.context.{name}", lambda *arguments, **more: None)

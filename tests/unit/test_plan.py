@@ -104,6 +104,8 @@ NOT_IN_THE_KEY = {
     "key": "is the key",
     "base.local": "is in the name of the base's images",
     "base.debian": "is in the name of the base's images",
+    "base.cell_gib": "says what a machine must have",
+    "base.base_gib": "says what a machine must have",
     "base.origin": "says where the base comes from",
     "sources.url": "the commit decides",
     "sources.ref": "the commit decides",

@@ -156,6 +156,8 @@ def test_the_record_holds_the_whole_plan(config: Config, debian: Plan) -> None:
         "origin": debian.base.origin,
         "debian": config.debian_lock.bases["open"].snapshot,
         "architecture": "amd64",
+        "cell_gib": 12,
+        "base_gib": 16,
     }
     assert record.pop("environment") == {"CC": "gcc-11", "CXX": "g++-11", "CUDAHOSTCXX": "g++-11"}
     ft = next(source for source in record.pop("sources") if source["repository"] == "ft")

@@ -22,7 +22,6 @@ from ftbuild.engine import buildx, daemon
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import BuildError, NothingSelected
 from ftbuild.gates.subject import Subject
-from ftbuild.host import disk
 from ftbuild.input_key import digest_of
 from ftbuild.plan import LABELS, Plan
 from ftbuild.sources import planned, taking
@@ -110,7 +109,7 @@ class TestImage:
         """Make the base."""
         plan, options, report = self.subject.plan, self.options, self.subject.report
         base.ensure(self.subject.client, plan, self.host, options.work, options.cache, report=report)
-        disk.require(options.work, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}")
+        builds.require_room(plan, options, f"building the unit tests of {plan.cell.id}")
 
     def stage(self) -> Mapping[str, object]:
         """Stage the cell's own inputs, and what the tests have beside them."""

@@ -19,8 +19,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from ftbuild.build import base, run
-from ftbuild.text.units import GIB
+from ftbuild.config import loader
 from testing import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -121,21 +120,24 @@ def with_room(
     )
 
 
-@pytest.mark.parametrize("task", ["demo", "build", "nightly", "test"])
+@pytest.mark.parametrize(
+    ("task", "needed"), [("demo", 12), ("test", 12), ("base", 16), ("build", 16), ("nightly", 16)]
+)
 def test_a_bare_machine_without_room_for_the_base_is_told_before_anything_is_installed(
-    tmp_path: Path, task: str
+    tmp_path: Path, task: str, needed: int
 ) -> None:
-    done = with_room(tmp_path, 15, task)
+    done = with_room(tmp_path, needed - 1, task)
     assert (done.returncode, done.stdout) == (4, "")
-    assert "needs 16 GiB of disk, 15 GiB are free" in done.stderr
+    assert f"needs {needed} GiB of disk, {needed - 1} GiB are free" in done.stderr
     assert "nothing has been installed" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("gib", "arguments", "engine"),
     [
-        (16, ["demo"], False),
-        (15, ["demo"], True),  # the base may be there
+        (12, ["demo"], False),
+        (16, ["build"], False),
+        (11, ["demo"], True),  # the base may be there
         (15, ["matrix"], False),
         (15, ["build", "--dry-run"], False),
         (15, [], False),
@@ -148,11 +150,18 @@ def test_what_has_room_or_needs_none_goes_on(
     assert (done.returncode, done.stdout) == (0, "went on\n"), done.stderr
 
 
-def test_bootstrap_asks_for_as_much_as_a_base_does() -> None:
+def test_bootstrap_and_readme_ask_for_as_much_room_as_builds_do() -> None:
+    sample, real = (
+        loader.load(ROOT / folder).bases.bases.values() for folder in ("buildcfg/sample", "buildcfg")
+    )
+    most = {name: max(base.base_gib for base in bases) for name, bases in (("s", sample), ("r", real))}
     text = (ROOT / "bootstrap").read_text()
-    assert f"readonly BASE_GIB={base.LOCAL_BASE_BYTES // GIB} " in text
-    readme = (ROOT / "README.md").read_text()
-    assert f"{(base.LOCAL_BASE_BYTES + run.CELL_BYTES) // GIB} GiB of free disk" in readme
+    assert f"readonly SAMPLE_BASE_GIB={most['s']} BASE_GIB={most['r']}\n" in text
+    demo = max(base.base_gib + base.cell_gib for base in sample)
+    assert f"{demo} GiB of free disk" in (ROOT / "README.md").read_text()
+    (cell, base) = max((base.cell_gib, base.base_gib) for base in real)
+    needs = f"{cell} GiB for a cell (layers and compiler cache) and {base} GiB for the open base"
+    assert needs in (ROOT / "docs" / "requirements.md").read_text()
 
 
 BACKEND = """

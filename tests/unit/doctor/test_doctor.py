@@ -98,10 +98,10 @@ def test_a_full_disk_fails_and_a_tight_one_warns(tmp_path: Path, monkeypatch: py
 
     def free(size: int) -> str:
         monkeypatch.setattr(machine, "free_bytes", lambda _: size)
-        return machine.disk("disk", folder, 28 * GIB).state
+        return machine.disk("disk", folder, 12, 28).state
 
     assert [free(1 * GIB), free(20 * GIB), free(30 * GIB)] == ["fail", "warn", "ok"]
-    assert str(tmp_path) in machine.disk("disk", folder, 28 * GIB).detail
+    assert str(tmp_path) in machine.disk("disk", folder, 12, 28).detail
 
 
 def test_a_gpu_is_named_with_its_sm(config: Config) -> None:

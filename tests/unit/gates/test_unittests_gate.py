@@ -29,6 +29,7 @@ from ftbuild.host import disk
 from ftbuild.plan import Plan
 from ftbuild.sources import taking
 from ftbuild.text.results import State
+from ftbuild.text.units import GIB
 from tests.unit.gates.test_unittests import planned
 
 A100, H100 = Gpu("A100", 8, 0, 2**30, "12.4"), Gpu("H100", 9, 0, 2**30, "12.4")
@@ -200,7 +201,8 @@ def test_an_image_is_built_with_googletest_its_initial_cache_and_the_runner(
     buildx_version, based, space, staged, exported, (host, job) = cell.started
     assert buildx_version == "buildx"
     assert based == ("base", (plan, Host(jobs=3), tmp_path, tmp_path / "cache"))
-    assert space == ("disk", (tmp_path, builds.CELL_BYTES, f"building the unit tests of {plan.cell.id}"))
+    needed = plan.base.cell_gib * GIB
+    assert space == ("disk", (tmp_path, needed, f"building the unit tests of {plan.cell.id}"))
     assert staged == ("stage", plan)
     assert (host, job.folder) == (Host(jobs=3), folder)
     assert json.loads(job.file.read_text()) == job.definition
