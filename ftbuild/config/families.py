@@ -290,6 +290,9 @@ class ModelsConfig(Model):
     reference: FilePath = Field(
         description="script, relative to this file, that makes a checkpoint and its expected answers"
     )
+    reference_modules: tuple[FilePath, ...] = Field(
+        default=(), description="modules that it imports, which are put beside it; relative to this file"
+    )
     assumes: Settings = Field(
         default={}, description="as `checkpoint.assumes` of a family, for all that do not name the key"
     )

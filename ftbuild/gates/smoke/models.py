@@ -111,7 +111,7 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[
     """Return a digest of what the models are made from; the plan's key stands for the image."""
     converters = [find_converter(config, plan.cell.triton, f) for f in families]
     layouts = [c.layout.script for c in converters if c.layout]
-    own_scripts = [config.models.reference, *layouts, *(c.own_script for c in converters if c.own_script)]
+    own_scripts = [*_reference_files(config), *layouts, *(c.own_script for c in converters if c.own_script)]
     own_scripts += [module for c in converters for module in c.own_modules]
     scripts = [hashlib.sha256(config.path(script).read_bytes()).hexdigest() for script in own_scripts]
     backend = config.version(plan.cell.triton, "backend")
@@ -119,6 +119,10 @@ def _inputs(config: Config, plan: Plan, families: Iterable[str], extra: Mapping[
     split = {name: config.models.gpus(name) for name in extra}
     questions = [golden.questions(), quantized, *([dict(extra), split] if extra else [])]
     return digest_of([plan.key, scripts, questions, [c.model_dump() for c in converters]])
+
+
+def _reference_files(config: Config) -> tuple[str, ...]:
+    return (config.models.reference, *config.models.reference_modules)
 
 
 def _manifest(folder: Path) -> dict[str, str]:
@@ -132,7 +136,6 @@ def _manifest(folder: Path) -> dict[str, str]:
 def _make(config: Config, subject: Subject, sdk: str, name: str, family: str, folder: Path) -> None:
     """Make a model of a family. Those that have the family's name have answers with int8 weights, too."""
     inside = _Sdk(subject.client, sdk)
-    reference = config.path(config.models.reference)
     made = f"{_INSIDE}/made"
     answers = f"{made}/{ANSWERS}"
     backend = config.version(subject.plan.cell.triton, "backend")
@@ -141,10 +144,14 @@ def _make(config: Config, subject: Subject, sdk: str, name: str, family: str, fo
     script = [
         f"mkdir -p {made}",
         f"cd {_INSIDE}",
-        f"python3 {reference.name} {name} {made}/{CHECKPOINT} cases.json {answers}",
+        f"python3 {Path(config.models.reference).name} {name} {made}/{CHECKPOINT} cases.json {answers}",
         f"cp {config_pbtxt.template(config.models.template(family))} {made}/{CONFIG}",
     ]
-    files = {reference.name: reference.read_bytes(), "cases.json": golden.questions().encode()}
+    scripts = map(config.path, _reference_files(config))
+    files = {
+        **{script.name: script.read_bytes() for script in scripts},
+        "cases.json": golden.questions().encode(),
+    }
     inside.produce(f"the {name} reference", script, made, files, folder)
 
     gpu_limit = config.models.gpus(name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import numpy as np
@@ -238,3 +239,29 @@ def test_an_answer_is_what_follows_the_prompt_up_to_the_end() -> None:
 def test_an_encoder_decoder_answers_without_the_prompt() -> None:
     outputs = {"output_ids": np.array([[[10, 11, 12, 0]]])}
     assert dialect(repeats_prompt=False).answers(outputs, [[1, 2]], 3, end_id=99) == [[10, 11, 12]]
+
+
+def _siblings(script: Path) -> set[str]:
+    """Return the files beside a script that it imports by their name alone."""
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(script.read_text()))
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else []
+        )
+    }
+    return {f"{name}.py" for name in imported if (script.parent / f"{name}.py").is_file()}
+
+
+def test_what_a_script_of_ours_imports_is_put_beside_it_in_the_sdk_image(config: Config) -> None:
+    models = config.models
+    listed = {models.reference: models.reference_modules}
+    for family in models.families.values():
+        listed |= {c.own_script: c.own_modules for c in family.converters if c.own_script}
+    imported = {script: _siblings(config.path(script)) for script in listed}
+    assert imported == {script: {Path(file).name for file in files} for script, files in listed.items()}
+    assert imported[models.reference]
