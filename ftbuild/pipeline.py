@@ -180,7 +180,7 @@ def _substituted(cell: CellBuild, substitutes: Substitutes) -> bool:
         substitution.drop(session, plan)
         report(f"what {session.repository.name} has is refused, so this cell is built: {refused.what}")
         return False
-    substituted.write(cell.folder, taken)
+    substituted.RECORD.write(cell.folder, taken)
     for sentence in substituted.sentences(taken):
         report(sentence)
     return True
@@ -190,9 +190,9 @@ def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
     plan, report = cell.plan, cell.report
     cell = replace(cell, elsewhere=_destination(cell, session)) if session else cell
     job = buildable.ensure(cell, cell.host, rebuild=cell.options.rebuild, report=report)
-    if job and (made := build_objects.read(cell.folder)):
+    if job and (made := build_objects.RECORD.read(cell.folder)):
         made = build_objects.taken(made.name, made.signer, cell.folder / "info", [t.name for t in plan.trees])
-        build_objects.write(cell.folder, made)
+        build_objects.RECORD.write(cell.folder, made)
         report(made.sentence())
     digests = _fetched(cell, session, job) if session and job else {}
     if not job:
@@ -201,7 +201,7 @@ def _ensure_named(cell: CellBuild, session: PublishSession | None) -> str:
     if session and job:
         from_builder.stage(session, plan, digests, report=report)
     if job:
-        substituted.discard(cell.folder)
+        substituted.RECORD.discard(cell.folder)
         report(f"built {plan.tag('runtime')} and {plan.tag('sdk')}")
     return "built" if job else "present"
 

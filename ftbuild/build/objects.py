@@ -16,12 +16,11 @@ from typing import IO, Annotated
 
 from pydantic import Field, TypeAdapter
 
-from ftbuild.errors import BuildError, FtbuildError, PublishError
-from ftbuild.host import files, reading
-from ftbuild.text import bounded_json
+from ftbuild.errors import BuildError, PublishError
+from ftbuild.host import files
+from ftbuild.host.json_file import JsonFile
 from ftbuild.text.units import GIB
 
-RECORD = "objects.json"
 # ccache's file storage: a folder by two digits of a number in base 32, in it a file by the others (ccache(1),
 # layout=subdirs).
 _NAME = re.compile(r"[0-9a-v]{2}/[0-9a-v]{10,80}")
@@ -29,6 +28,10 @@ _NAME = re.compile(r"[0-9a-v]{2}/[0-9a-v]{10,80}")
 MAX_FILES, MAX_BYTES = 100_000, 8 * GIB
 _STATS = "ccache.statslog"
 _FOUND = "remote_storage_hit"
+
+
+_Sources = Annotated[tuple[str, ...], Field(max_length=MAX_FILES, fail_fast=True)]
+_ByTree = Annotated[Mapping[str, _Sources], Field(max_length=10, fail_fast=True)]
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,8 @@ class Taken:
 
     name: str
     signer: str
-    found: Mapping[str, tuple[str, ...]]
-    compiled: Mapping[str, tuple[str, ...]]
+    found: _ByTree
+    compiled: _ByTree
 
     def sentence(self) -> str:
         """Return it in a sentence."""
@@ -52,7 +55,14 @@ class Taken:
         return f"objects of {self.name}, signed with {self.signer}: {counts}"
 
 
-_RECORD: TypeAdapter[Taken] = TypeAdapter(Annotated[Taken, Field()])
+# What a build has taken, in the cell's folder; none for one that took nothing.
+RECORD: JsonFile[Taken] = JsonFile(
+    "objects.json",
+    TypeAdapter(Taken),
+    BuildError,
+    "the record of the objects that were taken is damaged",
+    "invoke build --rebuild",
+)
 
 
 def pack(folder: Path) -> bytes:
@@ -132,28 +142,3 @@ def _lines(file: Path) -> list[str]:
         return file.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return []
-
-
-def write(folder: Path, made: Taken) -> None:
-    """Write what was taken into the cell's folder."""
-    files.write_atomic(folder / RECORD, _RECORD.dump_json(made, indent=1).decode() + "\n")
-
-
-def read(folder: Path) -> Taken | None:
-    """Return what a build took, None for one that took nothing; BuildError for a damaged record."""
-    file = folder / RECORD
-    if not file.exists():
-        return None
-    try:
-        return bounded_json.adapted(_RECORD, reading.read_bytes(file))
-    except (FtbuildError, bounded_json.Unfit) as damaged:
-        raise BuildError(
-            "the record of the objects that were taken is damaged",
-            where=str(file),
-            hint="invoke build --rebuild",
-        ) from damaged
-
-
-def discard(folder: Path) -> None:
-    """Forget what was taken."""
-    (folder / RECORD).unlink(missing_ok=True)

@@ -91,7 +91,7 @@ class CellBuild:
 
     def _brought(self) -> str:
         """Bring objects into the folder; return their name."""
-        objects.discard(self.folder)
+        objects.RECORD.discard(self.folder)
         if not self.objects:
             return ""
         (self.folder / definitions.OBJECTS).rmdir()
@@ -99,7 +99,7 @@ class CellBuild:
         if not name:
             (self.folder / definitions.OBJECTS).mkdir(exist_ok=True)
             return ""
-        objects.write(self.folder, objects.Taken(name, signer, {}, {}))
+        objects.RECORD.write(self.folder, objects.Taken(name, signer, {}, {}))
         return name
 
 

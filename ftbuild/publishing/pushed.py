@@ -6,24 +6,23 @@ of the gates beside it, with which it travels between machines.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, RootModel
+from pydantic import Field, TypeAdapter
 
-from ftbuild.errors import ConfigError, PublishError
-from ftbuild.host import files, reading
+from ftbuild.errors import PublishError
+from ftbuild.host.json_file import JsonFile
 from ftbuild.registry.answers import Digest
-from ftbuild.text import bounded_json
 
-FILE = "pushed.json"
-
-
-class _File(RootModel[dict[str, Digest]]):
-    """Digest by `repository:tag`: the last one that was pushed for this tag."""
-
-    root: Annotated[dict[str, Digest], Field(max_length=1000, fail_fast=True)]
+# Digest by `repository:tag`: the last one that was pushed for this tag.
+FILE: JsonFile[dict[str, Digest]] = JsonFile(
+    "pushed.json",
+    TypeAdapter(Annotated[dict[str, Digest], Field(max_length=1000, fail_fast=True)]),
+    PublishError,
+    "the list of what was pushed from here is damaged",
+    "remove it: what is staged is then read in full, and what is published without it compared",
+)
 
 
 def digest(folder: Path, repository: str, tag: str) -> str | None:
@@ -43,18 +42,8 @@ def note(folder: Path, repository: str, tag: str, digest: str) -> None:
     known = _read(folder)
     name = f"{repository}:{tag}"
     if known.get(name) != digest:
-        files.write_atomic(folder / FILE, json.dumps({**known, name: digest}, indent=1) + "\n")
+        FILE.write(folder, {**known, name: digest})
 
 
-def _read(folder: Path) -> dict[str, str]:
-    file = folder / FILE
-    if not file.exists():
-        return {}
-    try:
-        return dict(bounded_json.model(_File, reading.read_bytes(file)).root)
-    except (ConfigError, bounded_json.Unfit) as damaged:
-        raise PublishError(
-            "the list of what was pushed from here is damaged",
-            where=str(file),
-            hint="remove it: what is staged is then read in full, and what is published without it compared",
-        ) from damaged
+def _read(folder: Path) -> dict[str, Digest]:
+    return FILE.read(folder) or {}

@@ -32,7 +32,7 @@ def require(
         raise PublishError(
             f"{plan.cell.id} was compiled with objects of others, and no record here tells which",
             where=where,
-            hint=f"bring {objects.RECORD} with the other records of the cell; or invoke build --rebuild",
+            hint=f"bring {objects.RECORD.name} with the other records of the cell; or invoke build --rebuild",
         )
     if not trusted or verifying.signer_of(named, trusted, report) is None:
         raise PublishError(
@@ -48,7 +48,7 @@ def taken(folder: Path, labels: Mapping[str, str]) -> Taken | None:
     Raises PublishError for a damaged record.
     """
     try:
-        found = objects.read(folder)
+        found = objects.RECORD.read(folder)
     except BuildError as damaged:
         raise damaged.converted(PublishError) from damaged
     return found if found and found.name == labels.get(OBJECTS_LABEL) else None

@@ -106,7 +106,7 @@ def bare(elsewhere: Elsewhere) -> Elsewhere:
         for moving in (False, True):
             if daemon.image(elsewhere.here.client, name := elsewhere.plan.tag(product, moving=moving)):
                 elsewhere.here.client.images.remove(name, force=True)
-    substituted.discard(elsewhere.here.folder(elsewhere.plan))
+    substituted.RECORD.discard(elsewhere.here.folder(elsewhere.plan))
     elsewhere.log.unlink(missing_ok=True)
     return elsewhere
 
@@ -178,7 +178,7 @@ def test_after_a_patch_of_one_source_only_that_one_is_compiled(elsewhere: Elsewh
         elsewhere.registry, "build", *CELL, "--objects", "--trust", str(elsewhere.keys / "cosign.pub")
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    taken = build_objects.read(there.folder(plan))
+    taken = build_objects.RECORD.read(there.folder(plan))
     assert taken
     compiled = {Path(source).name for sources in taken.compiled.values() for source in sources}
     assert compiled == {"DynamicDecodeLayer.cc"}, taken

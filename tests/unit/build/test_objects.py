@@ -94,11 +94,11 @@ def test_ccaches_own_account_says_which_sources_were_compiled(tmp_path: Path) ->
 
 def test_what_was_taken_is_read_back_and_forgotten(tmp_path: Path) -> None:
     taken = Taken(NAME, "the key ours.pub", {"backend": ("/src/a.cc",)}, {"backend": ()})
-    assert objects.read(tmp_path) is None
-    objects.write(tmp_path, taken)
-    assert objects.read(tmp_path) == taken
-    (tmp_path / objects.RECORD).write_text("{}")
+    assert objects.RECORD.read(tmp_path) is None
+    objects.RECORD.write(tmp_path, taken)
+    assert objects.RECORD.read(tmp_path) == taken
+    (tmp_path / objects.RECORD.name).write_text("{}")
     with pytest.raises(BuildError, match="is damaged"):
-        objects.read(tmp_path)
-    objects.discard(tmp_path)
-    assert objects.read(tmp_path) is None
+        objects.RECORD.read(tmp_path)
+    objects.RECORD.discard(tmp_path)
+    assert objects.RECORD.read(tmp_path) is None

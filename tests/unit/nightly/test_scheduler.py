@@ -403,7 +403,7 @@ def test_what_is_taken_from_registries_reaches_the_commands_of_each_cell(
 def test_a_cell_that_was_taken_says_so_in_its_record(night: Night, planned: Mapping[str, Plan]) -> None:
     name = f"{HERE}/triton_with_ft@{DIGEST}"
     plan = planned[CELLS[0]]
-    substituted.write(
+    substituted.RECORD.write(
         plan.folder(night.work), {"runtime": Substituted(name, DIGEST, DIGEST, "the key ours.pub")}
     )
     done = night.run(taking=("--from", HERE))

@@ -374,7 +374,7 @@ def test_a_staged_manifest_with_our_configuration_and_other_layers_is_not_publis
 )
 def test_a_damaged_list_of_what_was_pushed_is_an_error(shelf: Shelf, cell: Plan, content: str) -> None:
     shelf.tested(cell)
-    file = cell.folder(shelf.work) / pushed.FILE
+    file = cell.folder(shelf.work) / pushed.FILE.name
     file.write_text(content)
     (outcome,) = shelf.publish(cell)
     assert (outcome.state, outcome.exit_code) == ("failed", 10)
@@ -421,7 +421,7 @@ def test_what_an_interrupted_run_left_counts_if_it_is_what_would_be_made_now(
     shelf.tested(cell)
     (outcome,) = shelf.publish(cell)
     before = shelf.immutable(cell)
-    (cell.folder(shelf.work) / pushed.FILE).unlink()
+    (cell.folder(shelf.work) / pushed.FILE.name).unlink()
     for product in PRODUCTS:
         shelf.image(cell, product, names.tag(cell, product, moving=True))
     (outcome,) = shelf.publish(cell)
@@ -432,7 +432,7 @@ def test_what_an_interrupted_run_left_counts_if_it_is_what_would_be_made_now(
 def test_a_changed_statement_among_ours_is_noticed(shelf: Shelf, cell: Plan) -> None:
     shelf.tested(cell)
     shelf.publish(cell)
-    (cell.folder(shelf.work) / pushed.FILE).unlink()
+    (cell.folder(shelf.work) / pushed.FILE.name).unlink()
     content = shelf.index(cell, "sdk")
     attached = shelf.repository.manifest(content["manifests"][1]["digest"])
     assert attached

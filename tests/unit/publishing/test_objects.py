@@ -171,7 +171,7 @@ def with_objects(shelf: Shelf, plan: Plan, pinned: Plan) -> None:
     taken = Taken(
         pinned.objects, "the key ours.pub", {"backend": ("/src/a.cc",)}, {"backend": ("/src/b.cu",)}
     )
-    files.write(plan.folder(shelf.work), taken)
+    files.RECORD.write(plan.folder(shelf.work), taken)
 
 
 @pytest.mark.usefixtures("exported")
@@ -203,7 +203,7 @@ def test_images_whose_record_of_objects_is_lost_are_not_published(
 ) -> None:
     pinned = published(shelf, cell, signer)
     with_objects(shelf, cell, pinned)
-    record = cell.folder(shelf.work) / files.RECORD
+    record = cell.folder(shelf.work) / files.RECORD.name
     record.write_text(record.read_text().replace(pinned.objects, pinned.objects[:-6] + "000000"))
     refused(publish_trusting(shelf, cell, ours), "no record here tells which")
     record.write_text("{}")

@@ -199,18 +199,18 @@ def test_without_a_key_that_is_there_nothing_is_trusted(
 def test_what_was_taken_is_read_back_and_forgotten(tmp_path: Path) -> None:
     taken = {"runtime": Substituted(NAME, NAME.rpartition("@")[2], "sha256:1", "the key ours.pub")}
     assert substituted.read(tmp_path) == {}
-    substituted.write(tmp_path, taken)
+    substituted.RECORD.write(tmp_path, taken)
     assert substituted.read(tmp_path) == taken
     assert list(substituted.sentences(taken)) == [
         f"the runtime image is {NAME}, signed with the key ours.pub"
     ]
-    substituted.discard(tmp_path)
+    substituted.RECORD.discard(tmp_path)
     assert substituted.read(tmp_path) == {}
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"runtime": {}}', json.dumps({"runtime": {"name": 1}})])
 def test_a_damaged_record_is_an_error(text: str, tmp_path: Path) -> None:
-    (tmp_path / substituted.RECORD).write_text(text)
+    (tmp_path / substituted.RECORD.name).write_text(text)
     with pytest.raises(PublishError, match="is damaged"):
         substituted.read(tmp_path)
 

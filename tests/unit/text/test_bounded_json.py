@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, TypeAdapter
 
+from ftbuild.build import objects as build_objects
+from ftbuild.engine import made
 from ftbuild.errors import FtbuildError
 from ftbuild.gates import records
 from ftbuild.gates.report import VERIFY
 from ftbuild.nightly import record as nightly
-from ftbuild.publishing import index, inventories, pushed
+from ftbuild.publishing import index, inventories, pushed, substituted
 from ftbuild.registry import answers
 from ftbuild.text import bounded_json
 from testing import ROOT
@@ -54,7 +56,10 @@ MODELS: Mapping[str, type[BaseModel] | TypeAdapter[Any]] = {
     "record of a nightly run": nightly._RUN,
     "index": index._File,
     "inventory": inventories._STORED,
-    "what was pushed": pushed._File,
+    "what was pushed": pushed.FILE.kind,
+    "ids of bases": made.FILE.kind,
+    "objects that were taken": build_objects.RECORD.kind,
+    "what was taken in place of a build": substituted.RECORD.kind,
 }
 
 
@@ -116,7 +121,7 @@ def read_inventory(folder: Path, content: str) -> object:
 
 
 def read_pushed(folder: Path, content: str) -> object:
-    (folder / pushed.FILE).write_text(content)
+    (folder / pushed.FILE.name).write_text(content)
     return pushed.digest(folder, "r.example/x", "1")
 
 
@@ -162,7 +167,7 @@ def processor_seconds() -> float:
 
 def test_text_is_quoted_in_one_printable_line() -> None:
     with pytest.raises(bounded_json.Unfit) as refused:
-        bounded_json.model(pushed._File, json.dumps({"\x1b]0;owned\x07a\nb": "x"}).encode())
+        bounded_json.adapted(pushed.FILE.kind, json.dumps({"\x1b]0;owned\x07a\nb": "x"}).encode())
     assert "\x1b" not in str(refused.value)
     assert "\n" not in str(refused.value)
 
