@@ -76,7 +76,9 @@ def _found(
     repository, tag = session.repository, names.tag(plan, product)
     head = repository.head(tag)
     if head is None:
-        raise _Absent(f"{repository.name} has no {tag}")
+        untested = f"{tag}{names.UNSMOKED}"
+        only = f", only {untested}, which no GPU has tested" if repository.head(untested) else ""
+        raise _Absent(f"{repository.name} has no {tag}{only}")
     signed = f"{repository.name}@{head.digest}"
     signer = verifying.signer_of(signed, trusted, report)
     if signer is None:

@@ -80,6 +80,21 @@ def test_a_key_that_nobody_has_published_is_no_refusal(shelf: Shelf, cell: Plan,
     assert shelf.said == [f"{shelf.repository.name} has no {tag}: building it"]
 
 
+def test_of_a_key_that_no_gpu_has_tested_it_is_said(shelf: Shelf, cell: Plan, ours: PublicKey) -> None:
+    shelf.tested(cell)
+    shelf.publish(cell)
+    other = replace(cell, key="0" * 12)
+    tag = names.tag(other, "runtime")
+    untested = f"{tag}{names.UNSMOKED}"
+    index = shelf.repository.manifest(names.tag(cell, "runtime"))
+    assert index
+    shelf.repository.put_manifest(untested, index.raw, INDEX)
+    assert found(shelf, other, ours) == {}
+    assert shelf.said == [
+        f"{shelf.repository.name} has no {tag}, only {untested}, which no GPU has tested: building it"
+    ]
+
+
 def test_what_nobody_has_signed_is_refused(shelf: Shelf, cell: Plan, ours: PublicKey) -> None:
     shelf.tested(cell)
     shelf.publish(cell)
