@@ -142,7 +142,7 @@ RUN --network=none \
     --mount=type=cache,id=ftbuild-ccache,target=/ccache,sharing=shared \
     --mount=type=cache,id=ftbuild-slots,target=/slots,sharing=shared \
     --mount=type=secret,id=host \
-    rm -r /out && SHIPPED='/build/unittests/bin/*' /steps/compile.sh unittests /src/ft bin $UNITTEST_TARGETS && rm -rf /build
+    rm -r /out && SHIPPED='/build/tree/bin/*' /steps/compile.sh unittests /src/ft bin $UNITTEST_TARGETS && rm -rf /build
 
 FROM scratch AS unittests-info
 COPY --from=unittests-build /out/info/ /

@@ -7,13 +7,15 @@ set -eu
 . /steps/compilers.sh
 tree=$1 source=$2 destination=/out/$3
 shift 3
-build=/build/$tree info=/out/info
+build=/build/tree info=/out/info
 mkdir -p "$build" "$info" "$destination"
 
 fail() { echo "ftbuild: $tree: $*" >&2; exit 1; }
 # Print the numbers in the input, sorted: "80 86 " for "80,86" or "sm_80 ... sm_86".
 numbers() { grep -oE '[0-9]+' | sort -un | tr '\n' ' '; }
 
+# No object that was compiled of sources with other times is given back.
+export CCACHE_NAMESPACE=fixed-times
 # Results of this build alone; concurrent builds share the counters in the cache.
 export CCACHE_STATSLOG="$info/ccache.statslog" SLOT_LOG="$info/slots.tsv"
 if [ -n "${CCACHE_REMOTE_STORAGE:-}" ]; then
@@ -54,6 +56,10 @@ cat "$info/configure.log"
 wanted=$(sed -n 's/^SM:[A-Z]*=//p' "$build/CMakeCache.txt" | numbers)
 assigned=$(sed -n 's/.*Assign GPU architecture (sm=\(.*\))$/\1/p' "$info/configure.log" | numbers)
 [ "$wanted" = "$assigned" ] || fail "configured for SM '$assigned', wanted '$wanted'"
+
+# What is internal to a source, nvcc names by the time of the source and by the folder that it runs in, if the source defines
+# nothing that is not (cudafe++, module id): so each has one time, and both trees, which share objects, one folder.
+find /src "$build" -name '*.cu' -exec touch -d "@$SOURCE_DATE_EPOCH" {} +
 
 date +%s%3N > "$info/started" # the zero of Ninja's log
 touch "$SLOT_LOG"
