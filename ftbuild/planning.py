@@ -168,7 +168,8 @@ def _base(
             digest,
             None,
             origin,
-            architecture=base.architecture,
+            None,
+            base.architecture,
             cell_gib=base.cell_gib,
         )
     roles = {"base", "server", *(["toolchain"] if compiled else [])}
@@ -186,6 +187,6 @@ def _base(
         origin,
         packages,
         base.architecture,
-        base.cell_gib,
-        base.base_gib,
+        cell_gib=base.cell_gib,
+        base_gib=base.base_gib,
     )

@@ -28,10 +28,8 @@ _NAME = re.compile(r"[0-9a-v]{2}/[0-9a-v]{10,80}")
 MAX_FILES, MAX_BYTES = 100_000, 8 * GIB
 _STATS = "ccache.statslog"
 _FOUND = "remote_storage_hit"
-
-
-_Sources = Annotated[tuple[str, ...], Field(max_length=MAX_FILES, fail_fast=True)]
-_ByTree = Annotated[Mapping[str, _Sources], Field(max_length=10, fail_fast=True)]
+_SourceNames = Annotated[tuple[str, ...], Field(max_length=MAX_FILES, fail_fast=True)]
+_ByTree = Annotated[Mapping[str, _SourceNames], Field(max_length=10, fail_fast=True)]
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from ftbuild.errors import FtbuildError
+from ftbuild.errors import ConfigError, FtbuildError
 from ftbuild.host import files, reading
 from ftbuild.text import bounded_json
 
@@ -26,14 +26,17 @@ class JsonFile(Generic[T]):
     hint: str
 
     def read(self, folder: Path) -> T | None:
-        """Return what the file holds, None if there is none; `error` for a damaged one."""
+        """Return what the file holds, None if there is none.
+
+        Raises `error` for a damaged one, HostError for one that cannot be read.
+        """
         file = folder / self.name
         if not file.exists():
             return None
         try:
             return bounded_json.adapted(self.kind, reading.read_bytes(file))
-        except (FtbuildError, bounded_json.Unfit) as wrong:
-            why = wrong.what if isinstance(wrong, FtbuildError) else str(wrong)
+        except (ConfigError, bounded_json.Unfit) as wrong:
+            why = wrong.what if isinstance(wrong, ConfigError) else str(wrong)
             raise self.error(f"{self.damaged}: {why}", where=str(file), hint=self.hint) from wrong
 
     def write(self, folder: Path, value: T) -> None:
