@@ -14,7 +14,7 @@ from ftbuild.cli.demo import ask, model_repository
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.client import server_container
 from ftbuild.config import loader
-from testing import ROOT, built_images
+from testing import built_images, nvcc_names
 from testing.sample import Invoke, copy_of_sample
 
 if TYPE_CHECKING:
@@ -29,27 +29,6 @@ def folder(client: docker.DockerClient, tmp_path: Path) -> Iterator[Path]:
     image = f"ftbuild-test-{uuid.uuid4().hex[:12]}"
     yield copy_of_sample(tmp_path, image)
     built_images.remove(client, image)
-
-
-# Compiles a source whose only definitions are templates, as compile.sh does: `$1` is the time of the source,
-# `$2` the line that fixes it, `$3` the tree, `$4` the line that names the folder. Prints the object's digest.
-COMPILE = """
-export SOURCE_DATE_EPOCH=315532800 PATH=/usr/local/cuda/bin:$PATH
-tree=$3
-eval "$4"
-mkdir -p /src "$build" /tmp
-cat > /src/t.cu << 'EOF'
-namespace { template<typename T> __global__ void twice(T* p) { p[threadIdx.x] *= 2; } }
-template<typename T> void run(T* p) { twice<T><<<1, 32>>>(p); }
-template void run<float>(float*);
-EOF
-touch -d "@$1" /src/t.cu
-eval "$2"
-echo 'int getpid(void) { return 1; }' | "$CC" -shared -fPIC -x c -o /tmp/process-id.so -
-cd "$build"
-LD_PRELOAD=/tmp/process-id.so nvcc -ccbin "$CUDAHOSTCXX" -c /src/t.cu -o /tmp/t.o
-sha256sum < /tmp/t.o
-"""
 
 
 def test_cuda_13_compiles_for_a_blackwell_gpu_alone_and_what_it_made_passes_verify_and_serves(
@@ -67,24 +46,10 @@ def test_cuda_13_compiles_for_a_blackwell_gpu_alone_and_what_it_made_passes_veri
         ask(running)
 
 
-def test_what_nvcc_makes_depends_neither_on_the_time_of_its_source_nor_on_the_tree(
+def test_what_its_nvcc_makes_depends_neither_on_the_time_of_a_source_nor_on_the_tree(
     client: docker.DockerClient, folder: Path, invoke: Invoke
 ) -> None:
     done = invoke("base", "--config", str(folder), "--triton", TRITON, "--base", BASE)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr
     (plan,) = plans(loader.load(folder), Selection(folder, [TRITON], [SM], base=[BASE]))
-    lines = (ROOT / "dockerfiles" / "steps" / "compile.sh").read_text().splitlines()
-    (fixing,) = (line for line in lines if line.startswith("find /src"))
-    (naming,) = (line for line in lines if line.startswith("build="))
-
-    def compiled(time: int, line: str, tree: str) -> str:
-        command = ["sh", "-euc", COMPILE, "sh", str(time), line, tree, naming]
-        environment = dict(plan.toolchain.environment())
-        run = client.containers.run(
-            plan.base.devel, command, entrypoint="", environment=environment, remove=True
-        )
-        return str(run, "ascii").strip()
-
-    first = compiled(10**9, fixing, "backend")
-    assert {compiled(10**9 + 1, fixing, "backend"), compiled(10**9, fixing, "pyt")} == {first}
-    assert compiled(10**9 + 1, "", "backend") != compiled(10**9, "", "backend")
+    nvcc_names.assert_fixed(client, plan)

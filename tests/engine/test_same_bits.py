@@ -13,6 +13,7 @@ import pytest
 from ftbuild.build import definitions, machine
 from ftbuild.build.machine import Host
 from ftbuild.plan import PRODUCTS, Plan
+from testing import nvcc_names
 from testing.layers import differences
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
 
 LONG = "FTBUILD_LONG"
 _ETC = re.compile(r"layer \d+: etc: ")
+
+
+def test_what_nvcc_makes_depends_neither_on_the_time_of_a_source_nor_on_the_tree(
+    client: docker.DockerClient, built: Plan
+) -> None:
+    nvcc_names.assert_fixed(client, built)
 
 
 @pytest.mark.skipif(not os.environ.get(LONG), reason=f"takes minutes: {LONG}=1 runs it")
