@@ -14,7 +14,7 @@ from testing import ROOT
 RELEASE = "22.12"
 STUBS = ROOT / "tests/upstream/programs/include"
 # The patches of FasterTransformer that add the header of the batch, and change it.
-_PATCHES = ("0510-in-flight-decoding.patch", "0530-in-flight-t5.patch")
+_PATCHES = ("0510-in-flight-decoding.patch", "0530-in-flight-t5.patch", "0550-in-flight-token-ranges.patch")
 _BATCH = "src/fastertransformer/models/in_flight/InFlightBatch.h"
 
 

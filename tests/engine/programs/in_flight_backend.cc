@@ -25,6 +25,8 @@ class Batch : public ft::InFlightBatch {
   }
   void clear() override { rows_ = 0; }
   size_t slots() const override { return 4; }
+  size_t cacheTokens() const override { return 4 * 2048; }
+  size_t tokensOf(const ft::InFlightRow& row, const size_t answer) const override { return row.prompt.size() + answer; }
   int endId() const override { return 2; }
   int startId() const override { return -1; }
 

@@ -44,6 +44,8 @@ class Batch: public ft::InFlightBatch {
   }
   void clear() override { rows_.clear(); }
   size_t slots() const override { return kSlots; }
+  size_t cacheTokens() const override { return kSlots * kSlotTokens; }
+  size_t tokensOf(const ft::InFlightRow& row, const size_t answer) const override { return row.prompt.size() + answer; }
   int endId() const override { return kEnd; }
   int startId() const override { return -1; }
 

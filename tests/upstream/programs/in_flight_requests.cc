@@ -1,8 +1,8 @@
 // Requests that come at any time get what they get alone, by the header that patches/backend/0250 adds.
 //
 // The batch here answers as a function of a row's own prompt, settings and tokens, so a row that is taken for another
-// shows. It checks what it is asked: indices that are there, in order, and no more rows than slots. Now and then it
-// fails: then all rows that are there are answered with an error, and the next ones are right again. With
+// shows. It checks what it is asked: indices that are there, in order, no more rows than slots, and that no row writes into
+// a range of the cache that is another's. Now and then it fails: then all rows that are there are answered with an error, and the next ones are right again. With
 // SERVER_CANCELS the server tells of cancelled requests, as those from 23.10 on do. All of it twice: with prompts that
 // answers go on, and with prompts that an encoder reads (patches/backend/0260).
 //
@@ -20,6 +20,8 @@ using namespace triton::backend::fastertransformer_backend;
 
 constexpr int kEnd = 7, kStart = 3;
 constexpr size_t kSlots = 6, kSlotTokens = 24;
+// Of all rows: some of the longest do not fit beside each other.
+constexpr size_t kCacheTokens = 90;
 
 // The next token of a row, by nothing but the row.
 int Next(const ft::InFlightRow& row, const std::vector<int>& made)
@@ -53,7 +55,10 @@ class Batch: public ft::InFlightBatch {
       rows_.pop_back();
     }
     for (const auto& row : joining) {
-      rows_.push_back({row, {}});
+      rows_.push_back({row, {}, ++last_stamp_});
+      for (size_t token = 0; token < Before(row); ++token) {
+        Write(rows_.back(), token);
+      }
     }
     Require(rows_.size() <= kSlots, "no more rows than slots");
     largest_ = std::max(largest_, rows_.size());
@@ -74,19 +79,44 @@ class Batch: public ft::InFlightBatch {
     is_ahead_ = false;
   }
   size_t slots() const override { return kSlots; }
+  size_t cacheTokens() const override { return kCacheTokens; }
+  size_t tokensOf(const ft::InFlightRow& row, const size_t answer) const override
+  {
+    return std::min(Before(row) + answer + 2, kSlotTokens);
+  }
   int endId() const override { return kEnd; }
   int startId() const override { return encodes_ ? kStart : -1; }
   size_t Largest() const { return largest_; }
   size_t AheadSteps() const { return ahead_steps_; }
 
  private:
+  struct Row {
+    ft::InFlightRow settings;
+    std::vector<int> made;
+    size_t stamp;
+  };
+
+  // The tokens that an answer follows.
+  size_t Before(const ft::InFlightRow& row) const { return encodes_ ? 1 : row.prompt.size(); }
+
+  void Write(const Row& row, const size_t token)
+  {
+    Require(token < row.settings.cache_tokens, "a row stays within its range");
+    cells_.at(row.settings.cache_first + token) = row.stamp;
+  }
+
+  // The keys and values of a token are computed with the next one.
   std::vector<ft::InFlightToken> Compute()
   {
     std::vector<ft::InFlightToken> tokens;
     for (auto& row : rows_) {
-      const int next = Next(row.first, row.second);
-      row.second.push_back(next);
-      tokens.push_back({next, Ends(row.first, next)});
+      const size_t there = Before(row.settings) + row.made.size();
+      Write(row, there - 1);
+      const auto first = cells_.begin() + row.settings.cache_first;
+      Require(std::count(first, first + there, row.stamp) == static_cast<int>(there), "a row's range is its own");
+      const int next = Next(row.settings, row.made);
+      row.made.push_back(next);
+      tokens.push_back({next, Ends(row.settings, next)});
     }
     return tokens;
   }
@@ -97,7 +127,9 @@ class Batch: public ft::InFlightBatch {
   size_t ahead_steps_ = 0;
   bool is_ahead_ = false;
   std::vector<ft::InFlightToken> next_;
-  std::vector<std::pair<ft::InFlightRow, std::vector<int>>> rows_;
+  std::vector<Row> rows_;
+  size_t last_stamp_ = 0;
+  std::vector<size_t> cells_ = std::vector<size_t>(kCacheTokens);
 };
 
 template <typename V>
@@ -248,6 +280,22 @@ void CheckWhoJoins()
     Require(!Takes(uneven), "FasterTransformer reads the first row's max_output_len");
 }
 
+// Ranges are taken where they fit first, and become one again with their neighbours.
+void CheckRanges()
+{
+    CacheRanges ranges(10);
+    size_t first[4];
+    Require(!CacheRanges(0).Take(1, first), "no tokens");
+    Require(!ranges.Take(11, first) && ranges.Take(4, &first[0]) && ranges.Take(3, &first[1]) && ranges.Take(3, &first[2]),
+            "all are taken");
+    Require(first[0] == 0 && first[1] == 4 && first[2] == 7 && !ranges.Take(1, &first[3]), "one behind the other");
+    ranges.GiveBack(0, 4);
+    ranges.GiveBack(7, 3);
+    Require(!ranges.Take(5, &first[3]), "seven are free, but no five of them together");
+    ranges.GiveBack(4, 3);
+    Require(ranges.Take(10, &first[3]) && first[3] == 0, "all are one again");
+}
+
 struct Counts {
     size_t right = 0, failed = 0, left = 0, parts = 0, largest = 0;
 };
@@ -297,6 +345,7 @@ int main(int, char** arguments)
     std::mt19937 random(static_cast<unsigned>(std::atoi(arguments[1])));
     const int count = std::atoi(arguments[2]);
     CheckWhoJoins();
+    CheckRanges();
     Counts counts;
     for (const bool encoded : {false, true}) {
         for (const bool decoupled : {false, true}) {
