@@ -77,7 +77,7 @@ def plan_model(
     session_tokens: Annotated[
         int | None,
         Range(1, MAX_INT),
-        "tokens of prompt and answer of a slot, of which their number is told (default: 2048)",
+        "tokens of prompt and answer of a session, whose number is told that fit at once (default: 2048)",
     ] = None,
     ignore_key: IgnoredKeys = (),
     format: Annotated[Literal["human", "json"], "human or json"] = "human",  # noqa: A002

@@ -139,7 +139,7 @@ class Requests:
     session_tokens: Annotated[
         int,
         Range(1, MAX_INT),
-        "tokens of prompt and answer that each of these has memory for; of t5, half of them for each",
+        "tokens of prompt and answer that each of these may have; of t5, half of them for each",
     ] = 2048
     instances: Annotated[
         int,

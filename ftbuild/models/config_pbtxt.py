@@ -60,11 +60,11 @@ class Limits:
     never. `batch_tokens` counts rows x beams x (longest prompt + longest answer) of what is computed at once.
     `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
     largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
-    from the step at which its request comes (patches/backend, 0250), and `slot_tokens` what each has memory
-    for: prompt and answer together, of T5 half of them each; None: as many as the GPU's free memory holds, of
-    a model on one GPU; 0: none, and requests are computed in batches. `queue` is the number of requests that
-    may wait, of each of the `priorities` (0: all are alike), and `queue_seconds` how long one may: the server
-    refuses what is more (0: nothing).
+    from the step at which its request comes (patches/backend, 0250), and `slot_tokens` how many tokens one
+    may have: prompt and answer together, of T5 half of them each; None: as many as the GPU's free memory
+    holds, of a model on one GPU; 0: none, and requests are computed in batches. `queue` is the number of
+    requests that may wait, of each of the `priorities` (0: all are alike), and `queue_seconds` how long one
+    may: the server refuses what is more (0: nothing).
     """
 
     output_tokens: int = 2048

@@ -23,8 +23,9 @@ CUBLAS_BYTES = 2**25
 # CUDA's context, machine code, NCCL, what the driver keeps. Measured: a server with a model of a few MB holds
 # 1,596 MiB of an H200 (22.12 for SM 90, driver 580, NVML), cuBLAS's workspace among them. Others differ.
 RESERVE_BYTES = 1564 * 2**20
-# Of the memory that is free once the weights are loaded, what slots may take, and their number at most
-# (patches/ft/0510, slotsThatFit). The instance that computes them has a workspace of cuBLAS, too.
+# Of the memory that is free once the weights are loaded, what slots and their cache may take, and the number
+# of slots at most (patches/ft/0550, slotsThatFit and cacheTokensThatFit). The instance that computes them has
+# a workspace of cuBLAS, too.
 SLOTS_SHARE = (3, 4)
 MAX_SLOTS = 64
 SLOT_TOKENS = 2048
@@ -65,7 +66,7 @@ class Footprint:
         return self.weights + self.reserve + max(self.loading, self.cache + self.buffers)
 
     def slots(self, memory: int) -> int:
-        """Return how many slots the server makes by default on GPUs of `memory` bytes each.
+        """Return how many rows of full length the server computes at once on GPUs of `memory` bytes.
 
         0 where none fits: requests are then computed in batches.
         """
@@ -134,8 +135,8 @@ def footprint(
 def _slot(allocated: GpuMemory, facts: Mapping[str, int], gpus: int, data_type: str, tokens: int) -> int:
     """Return the bytes of a slot on each GPU: keys and values, logits and what sampling has of them.
 
-    As patches/ft/0510 counts them (slotsThatFit). Prompt and answer have half of the tokens each, which
-    counts where an encoder reads the prompt (patches/ft/0530, T5InFlight::sizes).
+    As patches/ft/0550 counts them (bytesOfSlot, bytesOfTokens). Prompt and answer have half of the tokens
+    each, which counts where an encoder reads the prompt (patches/ft/0530, T5InFlight::sizes).
     """
     load = Load(1, 1, tokens // 2, tokens - tokens // 2)
     row = _request_facts(facts["vocabulary"], gpus, data_type, load)

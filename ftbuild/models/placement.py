@@ -48,7 +48,8 @@ class GpuKind:
 class Fit:
     """A kind of GPU with, for each data type, the smallest number that holds the model, or why none does.
 
-    `slots` are those that a server makes on so many of them by default; none of a model without slots.
+    `slots` are the sessions of full length that a server holds on so many of them at once by default; none of
+    a model without slots.
     """
 
     gpu: GpuKind
@@ -138,7 +139,7 @@ class Placement:
                 "",
                 "GPUs of one kind that the model needs (tensor parallel)"
                 + (
-                    f"; in brackets, the slots of {self.slot_tokens} tokens that it gets there:"
+                    f"; in brackets, the sessions of {self.slot_tokens} tokens that it holds there at once:"
                     if self.slot_tokens
                     else ":"
                 ),
