@@ -141,6 +141,12 @@ class Requests:
         Range(1, MAX_INT),
         "tokens of prompt and answer that each of these may have; of t5, half of them for each",
     ] = 2048
+    cache_tokens: Annotated[
+        int | None,
+        Range(1, MAX_INT),
+        "tokens that all of these may have together, at least those of one; of t5, of answers "
+        "(default: as many as three quarters of the GPU's free memory hold)",
+    ] = None
     instances: Annotated[
         int,
         Range(1, MAX_COUNT),
@@ -148,9 +154,17 @@ class Requests:
     ] = 1
 
     def limits(self, slots: int | None) -> Limits:
-        """Return the limits, with as many slots as the release allows."""
+        """Return the limits, with as many slots as the release allows.
+
+        Raises ConfigError when the cache holds no session of full length, without which the server loads nothing.
+        """
         from ftbuild.models.config_pbtxt import Limits
 
+        if self.cache_tokens is not None and self.cache_tokens < self.session_tokens:
+            raise ConfigError(
+                f"--cache-tokens {self.cache_tokens} is less than --session-tokens {self.session_tokens}",
+                hint="the cache holds one session of full length at least",
+            )
         return Limits(
             output_tokens=self.max_output_len,
             seconds=self.max_request_seconds,
@@ -159,6 +173,7 @@ class Requests:
             batch_tokens=self.max_batch_tokens,
             slots=slots,
             slot_tokens=self.session_tokens,
+            cache_tokens=self.cache_tokens,
             queue=self.queue_limit,
             queue_seconds=self.queue_timeout,
             priorities=self.priorities,

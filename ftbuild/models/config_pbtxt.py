@@ -36,8 +36,9 @@ DATA_TYPES = ("fp16", "fp32", "bf16")
 _CHECKPOINT = "model_checkpoint_path"
 # Release 1.1 reads it in place of data_type for GPT-J and T5 (BE v1.1 libfastertransformer.cc:254, :278).
 _IS_HALF = "is_half"
-# Of in-flight batching (patches/backend/0250 and 0260), which has these kinds of models.
+# Of in-flight batching (patches/backend/0250, 0260 and 0285), which has these kinds of models.
 _SLOTS, _SLOT_TOKENS = "in_flight_slots", "in_flight_slot_tokens"
+_CACHE_TOKENS = "in_flight_cache_tokens"
 IN_FLIGHT_TYPES = ("GPT", "GPT-J", "GPT-NeoX", "T5")
 # Of GPT-NeoX, where it computes in bf16, too (patches/backend/0220).
 _COMPUTES = "data_types"
@@ -62,9 +63,10 @@ class Limits:
     largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
     from the step at which its request comes (patches/backend, 0250), and `slot_tokens` how many tokens one
     may have: prompt and answer together, of T5 half of them each; None: as many as the GPU's free memory
-    holds, of a model on one GPU; 0: none, and requests are computed in batches. `queue` is the number of
-    requests that may wait, of each of the `priorities` (0: all are alike), and `queue_seconds` how long one
-    may: the server refuses what is more (0: nothing).
+    holds, of a model on one GPU; 0: none, and requests are computed in batches. `cache_tokens` are those that
+    all of them have together, of T5 those of answers; None: as many as the memory holds. `queue` is the
+    number of requests that may wait, of each of the `priorities` (0: all are alike), and `queue_seconds` how
+    long one may: the server refuses what is more (0: nothing).
     """
 
     output_tokens: int = 2048
@@ -74,6 +76,7 @@ class Limits:
     batch_tokens: int = 262_144
     slots: int | None = None
     slot_tokens: int = 2048
+    cache_tokens: int | None = None
     queue: int = 512
     queue_seconds: int = 0
     priorities: int = 0
@@ -124,6 +127,8 @@ def fill_template(
     if _has_slots(limits, tensor_para) and pipeline_para == 1 and generates_in_flight(template):
         parameters[_SLOTS] = "auto" if limits.slots is None else str(limits.slots)
         parameters[_SLOT_TOKENS] = str(limits.slot_tokens)
+        if limits.cache_tokens is not None:
+            parameters[_CACHE_TOKENS] = str(limits.cache_tokens)
     if int8:
         parameters[_INT8] = "1"
     if _IS_HALF in config.parameters:

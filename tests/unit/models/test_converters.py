@@ -170,6 +170,13 @@ def test_models_that_generate_on_one_node_in_one_stage_get_slots(
     parameters = config_pbtxt.parse(filled).parameters
     assert (parameters["in_flight_slots"].string_value if "in_flight_slots" in parameters else None) == slots
     assert ("in_flight_slot_tokens" in parameters) == (slots is not None)
+    assert "in_flight_cache_tokens" not in parameters
+
+
+def test_the_cache_of_all_slots_has_as_many_tokens_as_are_asked_for() -> None:
+    limits = Limits(slots=128, cache_tokens=100_000)
+    filled = config_pbtxt.fill_template(TEMPLATE, tensor_para=1, data_type="fp16", limits=limits)
+    assert config_pbtxt.parse(filled).parameters["in_flight_cache_tokens"].string_value == "100000"
 
 
 @pytest.mark.parametrize("batching", ["", GPT_BATCHING], ids=["upstream-without", "upstream-with"])
