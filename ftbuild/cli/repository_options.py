@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.model_artifacts import SignKey, SignLog, publish
+from ftbuild.errors import ConfigError
 
 if TYPE_CHECKING:
     from ftbuild.config.schema import Config
@@ -156,7 +157,7 @@ class Requests:
     def limits(self, slots: int | None) -> Limits:
         """Return the limits, with as many slots as the release allows.
 
-        Raises ConfigError when the cache holds no session of full length, without which the server loads nothing.
+        Raises ConfigError when the cache holds no session of full length: then, the server does not load.
         """
         from ftbuild.models.config_pbtxt import Limits
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from ftbuild.cli.repository_options import Requests
 from ftbuild.client.tensors import STOP_WORDS, TensorSchema
 from ftbuild.config.families import Tensors
 from ftbuild.config.schema import Config
@@ -177,6 +179,13 @@ def test_the_cache_of_all_slots_has_as_many_tokens_as_are_asked_for() -> None:
     limits = Limits(slots=128, cache_tokens=100_000)
     filled = config_pbtxt.fill_template(TEMPLATE, tensor_para=1, data_type="fp16", limits=limits)
     assert config_pbtxt.parse(filled).parameters["in_flight_cache_tokens"].string_value == "100000"
+
+
+def test_a_cache_that_holds_no_session_of_full_length_is_refused() -> None:
+    requests = Requests(session_tokens=1024, cache_tokens=1023)
+    with pytest.raises(ConfigError, match="--cache-tokens 1023 is less than --session-tokens 1024"):
+        requests.limits(None)
+    assert replace(requests, cache_tokens=1024).limits(None).cache_tokens == 1024
 
 
 @pytest.mark.parametrize("batching", ["", GPT_BATCHING], ids=["upstream-without", "upstream-with"])

@@ -201,9 +201,7 @@ def test_requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone(served
 
 
 @pytest.mark.variants(dtypes=("fp32",))
-def test_requests_wait_for_memory_and_get_the_answers_that_they_get_alone(
-    served: Served, task: Job
-) -> None:
+def test_requests_wait_for_memory_and_get_the_answers_that_they_get_alone(served: Served, task: Job) -> None:
     """Slots for all, in a cache that has tokens for one of the longest, or some short ones."""
     limits = Limits(slots=CLIENTS, slot_tokens=2 * LONG, cache_tokens=2 * LONG)
     with serving(task, served.variant, limits) as few:
