@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.topics.inference.measure import progress
 from benchmarks.topics.inference.models.architecture import CHECKPOINT
+from ftbuild.models.weights import folder_name
 
 if TYPE_CHECKING:
     from benchmarks.topics.inference.models.architecture import Architecture
 
-WEIGHTS_FOLDER, WEIGHTS = "weights", "1-gpu"
+WEIGHTS_FOLDER = "weights"
 
 
-def weights(folder: Path) -> Path:
-    """Return where below `folder` FasterTransformer's files are."""
-    return folder / WEIGHTS_FOLDER / WEIGHTS
+def weights(folder: Path, gpus: int = 1) -> Path:
+    """Return where below `folder` FasterTransformer's files for so many GPUs are."""
+    return folder / WEIGHTS_FOLDER / folder_name(gpus)
 
 
 def checkpoint(folder: Path) -> Path:

@@ -10,6 +10,8 @@ python -m benchmarks.topics.traffic --server-root /srv/image --family gptj --tem
 python -m benchmarks.topics.traffic --server-root /srv/image ... --open mixed:8:500 --streamed --append
 python -m benchmarks.topics.traffic --server-root /srv/image ... --data-type fp32 --check 64
 python -m benchmarks.topics.traffic ... --variant joined --variant static FT_INFLIGHT=0
+python -m benchmarks.topics.traffic ... --gpus 4 --parameter in_flight_slots=auto
+python -m benchmarks.topics.traffic ... --instances 4
 """
 
 from __future__ import annotations
@@ -18,12 +20,14 @@ import argparse
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from benchmarks.harness import plots, table
 from benchmarks.harness.counts import at_least_one, at_least_zero
 from benchmarks.harness.figure import Machine, Result, load_now
 from benchmarks.harness.origin import Origin
+from benchmarks.topics.inference import server
 from benchmarks.topics.inference.measure import progress
 from benchmarks.topics.inference.models.architecture import Architecture
 from benchmarks.topics.inference.options import (
@@ -37,6 +41,7 @@ from benchmarks.topics.inference.options import (
     template,
     variants,
 )
+from benchmarks.topics.inference.server import Variant
 from benchmarks.topics.traffic import NAME, job, record, report, trace
 from benchmarks.topics.traffic.job import Found, Job
 from benchmarks.topics.traffic.measure import Plan
@@ -120,6 +125,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--append", action="store_true", help="add to the record that is in --out")
     described = "cut prompts and answers, for a rehearsal with a tiny model"
     made.add_argument("--longest", type=at_least_one, metavar="TOKENS", help=described)
+    described = "GPUs that each instance of the model is on, tensor parallel (%(default)s)"
+    made.add_argument("--gpus", type=at_least_one, default=1, help=described)
+    described = "instances of the model, on GPUs of their own (%(default)s)"
+    made.add_argument("--instances", type=at_least_one, default=1, help=described)
     described = "of config.pbtxt (repeatable)"
     made.add_argument(
         "--parameter", action="append", default=[], type=parameter, metavar="NAME=VALUE", help=described
@@ -139,11 +148,12 @@ def described(options: argparse.Namespace) -> Job:
     check = options.check if options.check is not None else CHECKED_IN_FP32 * (options.data_type == "fp32")
     plan = Plan(tuple([*options.closed, *options.open] or LOADS), model.end, check, options.longest)
     _fits(plan, model)
+    model.check_shared(options.gpus)
     return Job(
         launcher=launcher(options),
         template=template(options),
         out=options.out,
-        variants=variants(options),
+        variants=[_seeing(options.gpus * options.instances, each) for each in variants(options)],
         shape=model,
         plan=plan,
         data_type=options.data_type,
@@ -153,10 +163,18 @@ def described(options: argparse.Namespace) -> Job:
         peers=peers(options),
         minutes=options.minutes,
         limits=Limits(queue_ms=options.queue_ms),
+        gpus=options.gpus,
+        instances=options.instances,
         parameters=dict(options.parameter),
         kept=options.keep,
         serves=not options.no_server,
     )
+
+
+def _seeing(gpus: int, variant: Variant) -> Variant:
+    """Return a variant whose server sees so many GPUs, unless it says itself what it sees."""
+    seen = {next(iter(server.ONE_GPU)): ",".join(map(str, range(gpus)))}
+    return replace(variant, environment={**seen, **variant.environment})
 
 
 def main() -> int:

@@ -40,8 +40,9 @@ class Job:
     """The measurement: `template` is upstream's config.pbtxt of the model.
 
     Each of `variants` and of `peers` is started `rounds` times, in turn; no server and no load is started
-    later than `minutes` after the begin. `parameters` are added to config.pbtxt. With `kept` the model's
-    folder may be there already, and stays. Without `serves` only the peers are measured. `out` gets the logs.
+    later than `minutes` after the begin. The server has `instances` of the model, each over `gpus` GPUs of
+    its own (tensor parallel). `parameters` are added to config.pbtxt. With `kept` the model's folder may be
+    there already, and stays. Without `serves` only the peers are measured. `out` gets the logs.
     """
 
     launcher: Launcher
@@ -57,6 +58,8 @@ class Job:
     peers: Sequence[str] = ()
     minutes: float | None = None
     limits: Limits = field(default_factory=Limits)
+    gpus: int = 1
+    instances: int = 1
     parameters: Mapping[str, str] = field(default_factory=dict)
     kept: bool = False
     serves: bool = True
@@ -104,7 +107,8 @@ def config(job: Job, weights: Path) -> str:
     """Return config.pbtxt for `weights`, as `invoke model-repo` writes it, with the job's parameters."""
     filled = config_pbtxt.fill_template(
         job.template,
-        tensor_para=1,
+        tensor_para=job.gpus,
+        instances=job.instances,
         data_type=job.data_type,
         decoupled=job.streamed,
         model=config_ini.read(weights),
@@ -124,7 +128,9 @@ def _prepared(job: Job) -> dict[str, str]:
     folder = job.launcher.place.outside
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
         where = pool.submit(_made, job.shape, job.device, folder, tuple(job.peers)).result()
-    weights, models = files.weights(folder), folder / server.MODELS
+    weights, models = files.weights(folder, job.gpus), folder / server.MODELS
+    if not weights.exists():
+        job.shape.share(files.weights(folder), weights, job.gpus)
     shutil.rmtree(models, ignore_errors=True)
     config_pbtxt.write(models, config(job, weights), weights)
     for variant in job.variants:

@@ -10,9 +10,10 @@ from typing import Any
 
 from benchmarks.harness.figure import Result
 from benchmarks.topics.traffic import DEFINITION, report
-from benchmarks.topics.traffic.job import Found
+from benchmarks.topics.traffic.job import Found, Job
 from benchmarks.topics.traffic.measure import Plan, Session
 from ftbuild.errors import ConfigError
+from ftbuild.text import units
 
 # What all starts in a record share.
 _SAME = ("family", "shape", "data_type", "streamed", "gpu", "ours", "limits", "config")
@@ -23,6 +24,7 @@ def data(outcome: Found) -> dict[str, Any]:
     job, shape = outcome.job, outcome.job.shape
     about = {
         **outcome.where,
+        "gpu": _gpus(job, outcome.where["gpu"]),
         "model": shape.name,
         "family": shape.family,
         "shape": asdict(shape),
@@ -34,6 +36,13 @@ def data(outcome: Found) -> dict[str, Any]:
         "ours": job.variants[0].name,
     }
     return described(about, job.plan, outcome.sessions, outcome.failures)
+
+
+def _gpus(job: Job, name: str) -> str:
+    count = job.gpus * job.instances
+    if count == 1:
+        return name
+    return f"{count} {name} ({job.instances} x {units.gpus(job.gpus)})"
 
 
 def described(

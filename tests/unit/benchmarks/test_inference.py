@@ -16,7 +16,7 @@ from benchmarks.harness.figure import Figure, Machine, Result
 from benchmarks.harness.origin import Measured
 from benchmarks.topics import inference
 from benchmarks.topics.inference import __main__ as command_line
-from benchmarks.topics.inference import files, job, measure, report, server
+from benchmarks.topics.inference import job, measure, report, server
 from benchmarks.topics.inference import options as server_options
 from benchmarks.topics.inference.measure import FT, Compared, Session, Workload
 from benchmarks.topics.inference.models import gpt, gptj, gptneox, llama, t5, weights
@@ -94,7 +94,7 @@ class Counting:
 
 def written(folder: Path, shape: Tiny) -> Path:
     """Return config.ini, and a file of the right size for each tensor."""
-    made = folder / files.WEIGHTS
+    made = folder / "1-gpu"
     weights.write_config(shape.config(), made)
     for each in shape.files():
         with (made / each.name).open("wb") as file:
@@ -121,9 +121,13 @@ def found(
 def test_a_random_model_has_all_files_that_models_yaml_expects(shape: Tiny, tmp_path: Path) -> None:
     config = loader.load(ROOT / "buildcfg")
     converter = find_converter(config, "24.10", shape.family)
-    assert (
-        list(converted.complaints(written(tmp_path, shape), converter, FACTS[shape.family], 1, "fp16")) == []
-    )
+    made, facts = written(tmp_path, shape), FACTS[shape.family]
+    assert list(converted.complaints(made, converter, facts, 1, "fp16")) == []
+    shared = tmp_path / "2-gpu"
+    shape.share(made, shared, 2)
+    assert list(converted.complaints(shared, converter, facts, 2, "fp16")) == []
+    with pytest.raises(ConfigError, match="7 GPUs cannot share"):
+        shape.check_shared(7)
 
 
 @pytest.mark.parametrize(

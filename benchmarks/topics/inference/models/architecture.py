@@ -41,3 +41,11 @@ class Architecture(Protocol):
     def fill(self, made: Any, folder: Path) -> None:
         """Write its weights into the new `folder` for FasterTransformer; they may be drawn only now."""
         ...
+
+    def check_shared(self, gpus: int) -> None:
+        """Raise ConfigError for a number of GPUs that cannot share the model."""
+        ...
+
+    def share(self, folder: Path, shared: Path, gpus: int) -> None:
+        """Write the weights of `folder`, which are for one GPU, into the new `shared` for several."""
+        ...

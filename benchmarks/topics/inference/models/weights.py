@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import configparser
 import math
+import os
+import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini
 
 if TYPE_CHECKING:
@@ -38,6 +41,14 @@ def together(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> tor
     return torch.stack([query, key, value]).permute(2, 0, 1)
 
 
+# Of a file that GPUs share, the part of the first; and whose rows are shared.
+_FIRST = ".0.bin"
+_BY_ROWS = (
+    *("attention.dense.weight", "mlp.dense_4h_to_h.weight"),
+    *("Attention.o.weight", "DenseReluDense.wo.weight", "relative_attention_bias.weight"),
+)
+
+
 @dataclass(frozen=True)
 class File:
     """A weight file: its size, and the parameters of transformers from which `layout` makes it."""
@@ -46,6 +57,17 @@ class File:
     size: tuple[int, ...]
     parameters: tuple[str, ...]
     layout: Callable[..., torch.Tensor] = same
+
+    @property
+    def axis(self) -> int | None:
+        """Return the axis along which GPUs share it, as upstream's converters do; None: each has all of it.
+
+        Matrices that read what a layer's heads and inner neurons made are shared by rows (FT v5.3,
+        huggingface_gptj_ckpt_convert.py:26-40, huggingface_t5_ckpt_convert.py:34-46, 64-75).
+        """
+        if not self.name.endswith(_FIRST):
+            return None
+        return 0 if self.name.removesuffix(_FIRST).endswith(_BY_ROWS) else len(self.size) - 1
 
 
 class Drawn(ABC):
@@ -62,6 +84,26 @@ class Drawn(ABC):
     @abstractmethod
     def files(self) -> Iterator[File]:
         """Yield all files for one GPU."""
+
+    def check_shared(self, gpus: int) -> None:
+        """Raise ConfigError for a number of GPUs that cannot share the model."""
+        for file in self.files():
+            if file.axis is not None and file.size[file.axis] % gpus:
+                raise ConfigError(f"{gpus} GPUs cannot share {file.name}, of {file.size}")
+
+    def share(self, folder: Path, shared: Path, gpus: int) -> None:
+        """Write the files of `folder`, which are for one GPU, into the new `shared` for several."""
+        import numpy as np
+
+        shared.mkdir()
+        shutil.copy2(folder / config_ini.FILE, shared)
+        for file in self.files():
+            if file.axis is None:
+                os.link(folder / file.name, shared / file.name)
+                continue
+            whole = np.fromfile(folder / file.name, np.float16).reshape(file.size)
+            for gpu, part in enumerate(np.split(whole, gpus, file.axis)):
+                np.ascontiguousarray(part).tofile(shared / f"{file.name.removesuffix(_FIRST)}.{gpu}.bin")
 
     @abstractmethod
     def config(self) -> Mapping[str, Mapping[str, object]]:
