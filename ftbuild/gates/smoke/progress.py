@@ -14,6 +14,7 @@ SECONDS = {
     "malformed_requests_leave_the_server_to_the_others": 20.0,
     "many_clients_get_the_answers_that_they_get_alone": 10.0,
     "requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone": 12.0,
+    "requests_wait_for_memory_and_get_the_answers_that_they_get_alone": 8.0,
     "requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone": 8.0,
     "a_model_that_is_unloaded_and_loaded_leaves_no_memory": 8.0,
     "replayed_steps_are_those_launched_one_by_one": 7.0,

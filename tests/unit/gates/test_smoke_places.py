@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import ctypes
+import math
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -201,6 +203,16 @@ def test_tests_of_a_server_follow_each_other_and_the_longest_begin(task: Job, tm
     first = names[0]
     assert first == "test_malformed_requests_leave_the_server_to_the_others"
     assert {"test_" + name for name in progress.SECONDS} <= set(names)
+
+
+def test_servers_on_many_gpus_come_after_those_on_few(task: Job, tmp_path: Path) -> None:
+    """One that waits for all GPUs would keep pairs of them idle."""
+    counts = [
+        math.prod(int(number) for number in re.findall(r"-(?:tp|pp|x)(\d)", parameters))
+        for _, parameters in collected(task, tmp_path)
+    ]
+    assert counts == sorted(counts)
+    assert set(counts) == {1, 2, 4}
 
 
 def test_every_test_that_compares_the_memory_is_known_to() -> None:

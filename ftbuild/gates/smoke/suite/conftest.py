@@ -97,7 +97,8 @@ def _variants(
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Leave out tests of no family, as pytest would report each as skipped; group the others by server.
 
-    The servers with most to do come first, since the last one to end decides how long all take.
+    The servers with most to do come first, since the last one to end decides how long all take. Those that
+    are alone follow, on few GPUs before on many: one that waits for all GPUs would keep pairs of them idle.
     """
     groups: dict[Variant, list[pytest.Item]] = defaultdict(list)
     for item in items:
@@ -107,8 +108,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def work(item: pytest.Item) -> float:
         return progress.seconds(item.nodeid)
 
-    def last(variant: Variant) -> tuple[bool, float]:
-        return variant.is_alone, -sum(map(work, groups[variant]))
+    def last(variant: Variant) -> tuple[bool, int, float]:
+        return variant.is_alone, variant.gpus, -sum(map(work, groups[variant]))
 
     items[:] = [
         item
