@@ -17,7 +17,7 @@ TOOLS = (
     ("ruff", "check", "."),
     ("codespell",),
     ("lint-imports", "--no-cache", "--no-logo"),
-    ("shellcheck", "bootstrap", "invoke", ".ci/run", "dockerfiles/steps/*.sh"),
+    ("shellcheck", "bootstrap", "invoke", ".ci/run", "dockerfiles/steps/*.sh", "ftserve/*.sh"),
     ("hadolint", "dockerfiles/*.Dockerfile"),
     ("actionlint", ".github/workflows/*.yml"),
     ("zizmor", "--offline", "--quiet", "--persona=pedantic", ".github"),

@@ -108,6 +108,12 @@ class PodOptions:
         )
 
 
+StorageEndpoint = Annotated[
+    str | None, "URL of the server, if it is not the cloud's own: one with the protocol of S3, or of Google's"
+]
+StorageAnonymous = Annotated[bool, "ask the storage without credentials: everybody may read the bucket"]
+
+
 @dataclass(frozen=True)
 class StorageOptions:
     """The options about a model repository that no folder holds."""
@@ -117,8 +123,9 @@ class StorageOptions:
         "where the model repository is: s3://BUCKET/PATH, gs://BUCKET/PATH, oci://HOST/PATH@sha256:DIGEST; "
         "--model-repo may name a copy to read here",
     ] = None
-    fetch_image: Annotated[str | None, "image with rclone, which fetches s3:// and gs://"] = None
-    storage_endpoint: Annotated[str | None, "URL of another server with S3's protocol than AWS's"] = None
+    fetch_image: Annotated[str | None, "image with rclone and a shell, which fetches s3:// and gs://"] = None
+    storage_endpoint: StorageEndpoint = None
+    storage_anonymous: StorageAnonymous = False
 
     def stored(self) -> Stored | None:
         """Return where it is; None if it is a folder, or elsewhere."""
@@ -126,10 +133,12 @@ class StorageOptions:
         from ftserve import stored
 
         if self.model_uri is None:
-            if self.fetch_image or self.storage_endpoint:
+            if self.fetch_image or self.storage_endpoint or self.storage_anonymous:
                 raise ConfigError("there is nothing to fetch", hint="--model-uri s3://BUCKET/PATH")
             return None
-        return stored.parse(self.model_uri, self.fetch_image, self.storage_endpoint)
+        return stored.parse(
+            self.model_uri, self.fetch_image, self.storage_endpoint, anonymous=self.storage_anonymous
+        )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ from ftserve.cli.options import (
     ModelRepository,
     PodOptions,
     ServerOptions,
+    StorageAnonymous,
+    StorageEndpoint,
     StorageOptions,
     decided,
 )
@@ -156,7 +158,7 @@ def dashboard(out: OutFile = None) -> int:
     return _written(Dashboard().files(), out)
 
 
-@command("serve.sif", needs={"storage_endpoint": ["model_uri"]})
+@command("serve.sif", needs={"storage_endpoint": ["model_uri"], "storage_anonymous": ["model_uri"]})
 def sif(
     out: Annotated[Path, "folder to write"],
     image: ImageOptions,
@@ -169,7 +171,8 @@ def sif(
     model_uri: Annotated[
         str | None, "s3://BUCKET/PATH or gs://BUCKET/PATH: adds a script that fetches the repository"
     ] = None,
-    storage_endpoint: Annotated[str | None, "URL of another server with S3's protocol than AWS's"] = None,
+    storage_endpoint: StorageEndpoint = None,
+    storage_anonymous: StorageAnonymous = False,
     archive: Annotated[bool, "put the image's tar into the folder, for a machine without Docker"] = False,
 ) -> int:
     """Write an Apptainer definition, a start script and a Slurm batch script; build the .sif if possible."""
@@ -181,7 +184,9 @@ def sif(
     deployed = decided(image, server, model_repo, gpu_indices(gpus), nodes=nodes)
     # There rclone is a program of the node.
     fetcher = None if model_uri and model_uri.startswith("oci://") else "rclone"
-    where = stored.parse(model_uri, fetcher, storage_endpoint) if model_uri else None
+    where = None
+    if model_uri:
+        where = stored.parse(model_uri, fetcher, storage_endpoint, anonymous=storage_anonymous)
     made = apptainer.write(deployed, out, archive=archive, stored=where, report=reporter.to_stderr)
     print(f"wrote {made or out}")
     return 0

@@ -22,7 +22,7 @@ from ftbuild.host.shell import CommandFailed
 from ftbuild.text.reporter import Reporter
 from ftserve import health, several_nodes
 from ftserve.deployment import Deployment
-from ftserve.stored import Stored
+from ftserve.stored import SCRIPT, Stored
 
 PROGRAM = "apptainer"
 DEFINITION, IMAGE, ARCHIVE = "triton.def", "triton.sif", "image.tar"
@@ -143,9 +143,8 @@ def _fetch(stored: Stored) -> str:
             "a job fetches no models from a registry",
             hint="invoke model-repo.pull fetches them into a folder, for --model-repo",
         )
-    command = shlex.join(["rclone", *stored.command[:-1]])
-    values = {"fetch": FETCH, "folder": FETCHED, "variables": stored.environment, "command": command}
-    return _rendered("fetch", values)
+    values = {"fetch": FETCH, "folder": FETCHED, "variables": stored.environment, "uri": stored.uri}
+    return _rendered("fetch", {**values, "script": SCRIPT})
 
 
 def _start(deployment: Deployment, *, fetched: bool) -> str:

@@ -13,7 +13,7 @@ from ftbuild.text.units import MIB
 from ftserve import front_options, health
 from ftserve.deployment import PROCESSES, TMP, TMP_SIZE, Deployment
 from ftserve.front_options import Front
-from ftserve.stored import CREDENTIALS, Stored
+from ftserve.stored import Stored
 from ftserve.targets import yaml_text
 
 SERVICE, FRONT_SERVICE = "triton", "openai"
@@ -64,9 +64,10 @@ def _fetched(project: dict[str, Any], stored: Stored) -> dict[str, Any]:
     server["depends_on"] = {FETCH: {"condition": "service_completed_successfully"}}
     fetch = {
         "image": stored.fetcher,
+        "entrypoint": list(stored.entrypoint),
         "command": list(stored.command),
         # Those without a value are taken from the shell that starts it.
-        "environment": {**stored.environment, **dict.fromkeys(CREDENTIALS)},
+        "environment": {**stored.environment, **dict.fromkeys(stored.credentials)},
         "volumes": [{"type": "volume", "source": MODELS, "target": triton.MODELS}],
         "read_only": True,
         "tmpfs": [f"{TMP}:size={TMP_SIZE // MIB}m"],

@@ -17,7 +17,7 @@ from ftbuild.text.units import MIB
 from ftserve import health, several_nodes
 from ftserve.deployment import TMP, TMP_SIZE, Deployment
 from ftserve.image_choice import USER
-from ftserve.stored import CREDENTIALS, FOLDER, Stored
+from ftserve.stored import FOLDER, Stored
 from ftserve.targets import kubernetes_front, kubernetes_nodes, kubernetes_operations, yaml_text
 from ftserve.targets.kubernetes_pods import Pods
 
@@ -75,6 +75,11 @@ class Cluster:
             )
         if self.storage_secret and not (self.stored and self.stored.fetcher):
             raise ConfigError("--storage-secret is for object storage", hint="--model-uri s3://BUCKET/PATH")
+        if self.storage_secret and self.stored and self.stored.anonymous:
+            raise ConfigError(
+                "--storage-secret has credentials, and --storage-anonymous asks without any",
+                hint="leave one of them out",
+            )
         _require_name("--monitoring", "a namespace", self.monitoring)
         if self.replicas < 1:
             raise ConfigError(
@@ -222,6 +227,7 @@ def _fetching(cluster: Cluster) -> dict[str, Any]:
         "name": "fetch",
         "image": stored.fetcher,
         "imagePullPolicy": "IfNotPresent",
+        "command": list(stored.entrypoint),
         "args": [word.replace("$", "$$") for word in stored.command],
         "env": [{"name": name, "value": value} for name, value in stored.environment.items()],
         "securityContext": _RIGHTS,
@@ -234,7 +240,8 @@ def _fetching(cluster: Cluster) -> dict[str, Any]:
         # One by one: a Secret must not decide what is fetched, nor by which proxy.
         secret = {"name": cluster.storage_secret, "optional": True}
         container["env"] += [
-            {"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}} for name in CREDENTIALS
+            {"name": name, "valueFrom": {"secretKeyRef": {**secret, "key": name}}}
+            for name in stored.credentials
         ]
     return {"initContainers": [container]}
 
