@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +29,11 @@ from tests.engine.ftserve.clients.table import Client
 
 BUCKET, FOLDER = "models", "gptj"
 TOKEN = "of-a-service-account"
+# Moto believes everybody, but lets only somebody change what is there. Everybody may read it.
+_OWNER = {
+    "Authorization": "AWS4-HMAC-SHA256 Credential=ada/20260101/us-east-1/s3/aws4_request, Signature=0",
+    "x-amz-acl": "public-read",
+}
 # The server's command line, without address, and where it answers before it has anything.
 _SERVERS = {
     "s3": (Client("moto", "moto", "moto", ""), ("-m", "moto.server"), "/moto-api/"),
@@ -47,11 +53,24 @@ class Store:
     url: str
     anonymous: bool = False
 
+    def renew(self, files: Mapping[str, bytes]) -> None:
+        """Forget everything, and take files into `models/gptj`."""
+        if self.scheme == "s3":
+            requests.post(f"{self.url}/moto-api/reset", timeout=60).raise_for_status()
+            requests.put(f"{self.url}/{BUCKET}", timeout=60).raise_for_status()
+        else:
+            requests.get(f"{self.url}/wipe", timeout=60).raise_for_status()
+            made = requests.post(f"{self.url}/storage/v1/b", json={"name": BUCKET}, timeout=60)
+            made.raise_for_status()
+        for name, content in files.items():
+            self.put(name, content)
+
     def put(self, name: str, content: bytes) -> None:
         """Write an object into the repository."""
         key = f"{FOLDER}/{name}"
         if self.scheme == "s3":
-            requests.put(f"{self.url}/{BUCKET}/{quote(key)}", data=content, timeout=60).raise_for_status()
+            where = f"{self.url}/{BUCKET}/{quote(key)}"
+            requests.put(where, data=content, headers=_OWNER, timeout=60).raise_for_status()
             return
         where = f"{self.url}/upload/storage/v1/b/{BUCKET}/o?uploadType=media&name={quote(key, safe='')}"
         requests.post(where, data=content, timeout=60).raise_for_status()
@@ -62,7 +81,7 @@ class Store:
         path = f"/{BUCKET}/{quote(key)}"
         if self.scheme == "gs":
             path = f"/storage/v1/b/{BUCKET}/o/{quote(key, safe='')}"
-        requests.delete(f"{self.url}{path}", timeout=60).raise_for_status()
+        requests.delete(f"{self.url}{path}", headers=_OWNER, timeout=60).raise_for_status()
 
     def where(self, place: str = f"{BUCKET}/{FOLDER}", fetcher: str = "rclone") -> stored.Stored:
         """Return what the options of a deployment say of a place in it."""
@@ -75,8 +94,8 @@ class Store:
 
 
 @contextmanager
-def running(scheme: str, host: str, files: Mapping[str, bytes], log: Path) -> Iterator[Store]:
-    """Start a server on an address of this machine, with files in `models/gptj`."""
+def running(scheme: str, host: str, log: Path) -> Iterator[Store]:
+    """Start a server on an address of this machine."""
     client, module, answers = _SERVERS[scheme]
     with socket.socket() as free:
         free.bind((host, 0))
@@ -84,7 +103,8 @@ def running(scheme: str, host: str, files: Mapping[str, bytes], log: Path) -> It
     address = ["-H", host, "-p", str(port)] if scheme == "s3" else [f"--host={host}", f"--port={port}"]
     with log.open("w") as file:
         argv = [environments.interpreter(client), *module, *address]
-        server = subprocess.Popen(argv, stdout=file, stderr=file)
+        own = {**os.environ, "TMPDIR": str(log.parent)}
+        server = subprocess.Popen(argv, env=own, stdout=file, stderr=file)
     try:
         # Google's protocol without credentials is that of a public bucket.
         store = Store(scheme, f"http://{host}:{port}", anonymous=scheme == "gs")
@@ -94,20 +114,10 @@ def running(scheme: str, host: str, files: Mapping[str, bytes], log: Path) -> It
             lambda: listens(host, port) and requests.get(f"{store.url}{answers}", timeout=60).ok,
             log,
         )
-        _make_bucket(store)
-        for name, content in files.items():
-            store.put(name, content)
         yield store
     finally:
         server.terminate()
         server.wait(60)
-
-
-def _make_bucket(store: Store) -> None:
-    if store.scheme == "s3":
-        requests.put(f"{store.url}/{BUCKET}", timeout=60).raise_for_status()
-    else:
-        requests.post(f"{store.url}/storage/v1/b", json={"name": BUCKET}, timeout=60).raise_for_status()
 
 
 @dataclass(frozen=True)
@@ -147,7 +157,12 @@ def between(store: Store, decide: Callable[[Asked], Fate]) -> Iterator[Store]:
             server = http.client.HTTPConnection(target, timeout=60)
             server.request(self.command, self.path, headers=dict(self.headers))
             answer = server.getresponse()
-            self._answer(answer.status, dict(answer.headers), answer.read(), whole=fate is not Fate.CUT)
+            content = answer.read()
+            if answer.headers.get_content_type() == "application/json":
+                # Google's protocol says where the content of an object is.
+                content = content.replace(target.encode(), address.encode())
+                answer.headers.replace_header("Content-Length", str(len(content)))
+            self._answer(answer.status, dict(answer.headers), content, whole=fate is not Fate.CUT)
             server.close()
 
         def do_HEAD(self) -> None:
@@ -174,5 +189,6 @@ def between(store: Store, decide: Callable[[Asked], Fate]) -> Iterator[Store]:
             """Say nothing."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    address = f"127.0.0.1:{server.server_port}"
     with tokens.running(server):
-        yield replace(store, url=f"http://127.0.0.1:{server.server_port}")
+        yield replace(store, url=f"http://{address}")

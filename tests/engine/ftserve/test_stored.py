@@ -40,11 +40,18 @@ FILES = {
 OTHERS = {CONFIG: b'name: "faster-transformer"', WEIGHTS: bytes(1000)}
 
 
-@pytest.fixture(params=["s3", "gs"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
-    """Return a server with the repository `models/gptj`."""
-    with stores.running(request.param, "127.0.0.1", FILES, tmp_path / "store.log") as found:
+@pytest.fixture(scope="module", params=["s3", "gs"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """Return a server of object storage."""
+    with stores.running(request.param, "127.0.0.1", tmp_path_factory.mktemp("store") / "log") as found:
         yield found
+
+
+@pytest.fixture
+def store(server: Store) -> Store:
+    """Return a server with the repository `models/gptj`."""
+    server.renew(FILES)
+    return server
 
 
 @pytest.fixture
@@ -277,7 +284,7 @@ def test_credentials_that_are_missing(anonymous: bool, store: Store, folder: Pat
     require_failed(done, folder, "may these credentials read it?")
 
 
-@pytest.mark.parametrize("store", ["gs"], indirect=True)
+@pytest.mark.parametrize("server", ["gs"], indirect=True)
 def test_a_key_that_is_none(store: Store, folder: Path) -> None:
     nonsense = {"RCLONE_CONFIG_MODELS_SERVICE_ACCOUNT_CREDENTIALS": "key.json"}
     done = fetched(replace(store, anonymous=False).where(), folder, nonsense)
@@ -331,7 +338,8 @@ def test_compose_fetches_and_serves(
     program = [*needs.compose(), "--file", str(file)]
     begin = [*program, "up", "--detach", "--wait", "--wait-timeout", "90"]
     own = {**os.environ, **KEYS}
-    with stores.running(scheme, host, files, tmp_path / "store.log") as store:
+    with stores.running(scheme, host, tmp_path / "store.log") as store:
+        store.renew(files)
 
         def up(place: str) -> subprocess.CompletedProcess[str]:
             text = compose.render(replace(wanted, models=None), store.where(place, fetcher))
