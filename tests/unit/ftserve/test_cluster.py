@@ -18,9 +18,8 @@ from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 from ftserve.targets import grafana, kserve, kubernetes
 from ftserve.targets.kubernetes import Cluster
-from testing import ROOT, needs
+from testing import ROOT, kubernetes_schemas
 
-KUBERNETES = "1.30"
 LABELS = {"app.kubernetes.io/name": "triton", "app.kubernetes.io/instance": "gpt"}
 
 
@@ -45,12 +44,11 @@ def test_nothing_is_added_that_was_not_asked_for(deployment: Deployment) -> None
 
 
 def test_kubernetes_schema_accepts_all_of_it(deployment: Deployment) -> None:
-    validate = needs.package("kubernetes_validate")
     found = documents(deployment, max_replicas=4, isolated=True, monitoring="monitoring")
     own = found.pop("ServiceMonitor")
     assert own["apiVersion"] == "monitoring.coreos.com/v1"
     for document in found.values():
-        validate.validate(document, KUBERNETES, strict=True)
+        kubernetes_schemas.require_accepted(document)
 
 
 def test_an_autoscaler_owns_the_number_of_pods(deployment: Deployment) -> None:

@@ -23,11 +23,10 @@ from ftserve.image_choice import Image
 from ftserve.requirements import Needs, Weights
 from ftserve.targets import apptainer, compose, kubernetes
 from ftserve.targets.kubernetes import Cluster
-from testing import needs
+from testing import kubernetes_schemas, needs
 
 SPLIT = Weights("fastertransformer", "GPT", "fp16", False, 2, 1, 1, "fastertransformer/1/2-gpu", True, (2,))
 PORTS = Ports(18000, 18001, 18002)
-KUBERNETES = "1.30"
 
 
 @pytest.fixture
@@ -177,13 +176,11 @@ def documents(deployment: Deployment, **options: Any) -> tuple[dict[str, Any], d
 
 @pytest.mark.parametrize("claim", [None, "gptj-models"])
 def test_kubernetes_schema_accepts_every_document(deployment: Deployment, claim: str | None) -> None:
-    validate = needs.package("kubernetes_validate")
     for document in yaml.safe_load_all(kubernetes.render(deployment, Cluster(claim=claim, replicas=2))):
-        validate.validate(document, KUBERNETES, strict=True)
+        kubernetes_schemas.require_accepted(document)
     broken, _ = documents(deployment)
     broken["spec"]["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] = "8000"
-    with pytest.raises(validate.ValidationError):
-        validate.validate(broken, KUBERNETES, strict=True)
+    kubernetes_schemas.require_refused(broken)
 
 
 def test_a_pod_gets_gpus_memory_probes_and_no_rights(deployment: Deployment) -> None:
@@ -208,9 +205,8 @@ def test_a_pod_gets_gpus_memory_probes_and_no_rights(deployment: Deployment) -> 
 def test_a_pod_with_a_front_has_two_containers_and_one_network(
     with_front: Deployment, secret: str | None
 ) -> None:
-    validate = needs.package("kubernetes_validate")
     for document in yaml.safe_load_all(kubernetes.render(with_front, Cluster(secret=secret))):
-        validate.validate(document, KUBERNETES, strict=True)
+        kubernetes_schemas.require_accepted(document)
     pods, service = documents(with_front, secret=secret)
     pod = pods["spec"]["template"]["spec"]
     server, front = pod["containers"]

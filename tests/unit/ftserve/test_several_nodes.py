@@ -27,12 +27,11 @@ from ftserve.image_choice import Image
 from ftserve.requirements import Needs, Weights
 from ftserve.targets import apptainer, kubernetes
 from ftserve.targets.kubernetes import Cluster
-from testing import needs
+from testing import kubernetes_schemas
 from testing.registries import free_port
 from testing.waiting import listens, until
 from tests.unit.ftserve.test_deployment import WEIGHTS
 
-KUBERNETES = "1.30"
 SECONDS = 100
 SPREAD = replace(WEIGHTS, tensor_para=8, pipeline_para=2, split=(8,))
 LABELS = {"app.kubernetes.io/name": "triton", "app.kubernetes.io/instance": "gpt"}
@@ -120,7 +119,6 @@ def test_one_node_is_what_it_was() -> None:
 
 def test_kubernetes_schema_accepts_the_pods_and_what_is_beside_them(group: Deployment) -> None:
     """The schema of a LeaderWorkerSet is none of Kubernetes' own; its pods are those of any workload."""
-    validate = needs.package("kubernetes_validate")
     found = documents(group, replicas=2, max_replicas=4, isolated=True, monitoring="monitoring")
     found.pop("ServiceMonitor")
     pods = found.pop("LeaderWorkerSet")
@@ -132,9 +130,9 @@ def test_kubernetes_schema_accepts_the_pods_and_what_is_beside_them(group: Deplo
             "metadata": pods["metadata"],
             "spec": {"selector": {"matchLabels": LABELS}, "template": each},
         }
-        validate.validate(workload, KUBERNETES, strict=True)
+        kubernetes_schemas.require_accepted(workload)
     for document in found.values():
-        validate.validate(document, KUBERNETES, strict=True)
+        kubernetes_schemas.require_accepted(document)
 
 
 def test_the_pods_of_a_group_share_a_key_that_nobody_else_has(group: Deployment) -> None:

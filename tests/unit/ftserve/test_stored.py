@@ -18,10 +18,8 @@ from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 from ftserve.targets import apptainer, compose, kserve, kubernetes, kubernetes_pods
 from ftserve.targets.kubernetes import Cluster
-from testing import needs
+from testing import kubernetes_schemas, needs
 
-# Volumes of the type image, with folders of them, are in its schema.
-KUBERNETES = "1.34"
 DIGEST = f"sha256:{'a' * 64}"
 IMAGE = f"registry.example.com/team/gptj@{DIGEST}"
 FETCHER = "registry.example.com/rclone/rclone:1.71"
@@ -50,11 +48,10 @@ def bucket(uri: str = "s3://models/gptj", **options: str) -> stored.Stored:
 
 @pytest.mark.parametrize("where", [bucket(), bucket("gs://models/gptj"), stored.parse(f"oci://{IMAGE}")])
 def test_kubernetes_schema_accepts_it(where: stored.Stored, deployment: Deployment) -> None:
-    validate = needs.package("kubernetes_validate")
     secret = "storage" if where.fetcher else None
     pods = kubernetes_pods.parse(**PODS)  # type: ignore[arg-type]
     for document in documents(deployment, stored=where, storage_secret=secret, pods=pods, replicas=2):
-        validate.validate(document, KUBERNETES, strict=True)
+        kubernetes_schemas.require_accepted(document, oldest=kubernetes_schemas.IMAGE_VOLUMES)
 
 
 def test_a_bucket_is_fetched_before_the_server_starts(deployment: Deployment) -> None:
@@ -62,8 +59,12 @@ def test_a_bucket_is_fetched_before_the_server_starts(deployment: Deployment) ->
     pod = documents(deployment, stored=where, storage_secret="storage")[0]["spec"]["template"]["spec"]
     (fetch,) = pod["initContainers"]
     assert fetch["image"] == FETCHER
-    assert fetch["args"][0] == "copy"
-    assert fetch["args"][-2:] == ["models:models/gptj", "/models"]
+    assert fetch["command"] == ["/bin/sh", "-c"]
+    script, *arguments = fetch["args"]
+    assert arguments == ["fetch", "s3://models/gptj", "/models"]
+    # Kubernetes takes $$ for a dollar, and replaces $(NAME).
+    assert "$" not in script.replace("$$", "")
+    assert script.replace("$$", "$") == stored.SCRIPT
     plain = {each["name"]: each["value"] for each in fetch["env"] if "value" in each}
     assert plain["RCLONE_CONFIG_MODELS_ENDPOINT"] == "https://minio.example.com:9000"
     secret = {each["valueFrom"]["secretKeyRef"]["name"] for each in fetch["env"] if "valueFrom" in each}
@@ -129,6 +130,10 @@ def test_compose_fetches_into_a_volume(deployment: Deployment) -> None:
     fetch, server = found["services"]["fetch"], found["services"]["triton"]
     assert fetch["environment"]["RCLONE_CONFIG_MODELS_PROVIDER"] == "AWS"
     assert fetch["environment"]["AWS_SECRET_ACCESS_KEY"] is None
+    assert [*fetch["entrypoint"], *fetch["command"][1:]] == [
+        *("/bin/sh", "-c"),
+        *("fetch", "s3://models/gptj", "/models"),
+    ]
     assert server["depends_on"] == {"fetch": {"condition": "service_completed_successfully"}}
     assert server["volumes"] == [
         {"type": "volume", "source": "models", "target": "/models", "read_only": True}
@@ -140,7 +145,8 @@ def test_compose_fetches_into_a_volume(deployment: Deployment) -> None:
 def test_a_batch_script_has_one_that_fetches_beside_it(deployment: Deployment) -> None:
     script = apptainer.render(deployment, stored=bucket("gs://models/gptj"))[apptainer.FETCH]
     assert "export RCLONE_CONFIG_MODELS_TYPE='google cloud storage'\n" in script
-    assert "models:models/gptj" in script
+    assert "set -- gs://models/gptj " in script
+    assert script.endswith(stored.SCRIPT)
     assert apptainer.FETCH not in apptainer.render(deployment)
     with pytest.raises(ConfigError, match="no models from a registry"):
         apptainer.render(deployment, stored=stored.parse(f"oci://{IMAGE}"))
@@ -163,9 +169,22 @@ def test_compose_itself_accepts_it(deployment: Deployment, tmp_path: Path) -> No
         ("s3://models/../other", FETCHER, None, "not a bucket"),
         ("s3://models/a$(id)", FETCHER, None, "not a bucket"),
         ("s3://models,endpoint=evil/x", FETCHER, None, "not a bucket"),
-        ("s3://models/gptj", FETCHER, "minio:9000", "not the URL of a server"),
-        ("s3://models/gptj", FETCHER, "https://key:secret@minio", "not the URL of a server"),
-        ("gs://models/gptj", FETCHER, "https://minio.example.com", "not the URL of a server"),
+        ("gs://models/a\nb", FETCHER, None, "not a bucket"),
+        *(
+            ("s3://models/gptj", FETCHER, url, "not the URL of a server")
+            for url in (
+                "minio:9000",
+                "ftp://minio",
+                "https://",
+                "https://key:secret@minio",
+                "https://minio:99999",
+                "https://minio:port",
+                "https://[minio",
+                "https://minio example",
+                "https://minio/?key=secret",
+                "https://minio#part",
+            )
+        ),
         ("oci://registry.example.com/gptj:1", None, None, "has no digest"),
         (f"oci://{IMAGE}", FETCHER, None, "mounted by the container runtime"),
         (f"oci://NOT A NAME@{DIGEST}", None, None, "NOT A NAME"),
@@ -174,6 +193,54 @@ def test_compose_itself_accepts_it(deployment: Deployment, tmp_path: Path) -> No
 def test_what_is_no_place_is_refused(uri: str, fetcher: str | None, endpoint: str | None, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         stored.parse(uri, fetcher, endpoint)
+
+
+def test_a_registry_has_no_public_buckets() -> None:
+    with pytest.raises(ConfigError, match="mounted by the container runtime"):
+        stored.parse(f"oci://{IMAGE}", anonymous=True)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "endpoint", "is_asked"),
+    [
+        ("s3", "https://minio.example.com:9000", "https://minio.example.com:9000"),
+        # rclone adds no path of Google's API to an endpoint.
+        ("gs", "http://127.0.0.1:9023", "http://127.0.0.1:9023/storage/v1/"),
+        ("gs", "https://storage.example.com/", "https://storage.example.com/storage/v1/"),
+        ("gs", "https://storage.example.com/proxied/v1/", "https://storage.example.com/proxied/v1/"),
+    ],
+)
+def test_an_endpoint_is_that_of_the_protocol(scheme: str, endpoint: str, is_asked: str) -> None:
+    found = bucket(f"{scheme}://models/gptj", endpoint=endpoint)
+    assert found.environment["RCLONE_CONFIG_MODELS_ENDPOINT"] == is_asked
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs"])
+def test_a_public_bucket_gets_no_credentials(scheme: str, deployment: Deployment) -> None:
+    public = stored.parse(f"{scheme}://models/gptj", FETCHER, anonymous=True)
+    assert public.environment["RCLONE_CONFIG_MODELS_ENV_AUTH"] == "false"
+    assert public.environment.get("RCLONE_CONFIG_MODELS_ANONYMOUS") == {"gs": "true"}.get(scheme)
+    fetch = yaml.safe_load(compose.render(deployment, public))["services"]["fetch"]
+    assert None not in fetch["environment"].values()
+    with pytest.raises(ConfigError, match="asks without any"):
+        Cluster(stored=public, storage_secret="storage")
+
+
+@pytest.mark.parametrize(
+    ("scheme", "other"), [("s3", "RCLONE_CONFIG_MODELS_SERVICE_ACCOUNT_CREDENTIALS"), ("gs", "AWS_REGION")]
+)
+def test_a_pod_takes_the_secrets_of_its_cloud_alone(scheme: str, other: str, deployment: Deployment) -> None:
+    where = bucket(f"{scheme}://models/gptj")
+    pod = documents(deployment, stored=where, storage_secret="storage")[0]["spec"]["template"]["spec"]
+    names = {each["name"] for each in pod["initContainers"][0]["env"]}
+    assert set(where.credentials) <= names
+    assert other not in names
+
+
+def test_a_path_may_have_spaces(deployment: Deployment) -> None:
+    where = bucket("gs://models/our gptj/")
+    assert where.uri == "gs://models/our gptj"
+    assert "\nset -- 'gs://models/our gptj' " in apptainer.render(deployment, stored=where)[apptainer.FETCH]
 
 
 @pytest.mark.parametrize(
