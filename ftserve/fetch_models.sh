@@ -12,6 +12,10 @@ fail() {
     exit 1
 }
 
+shown() { # LINES: as one
+    printf '%s' "${1:-nothing}" | tr '\n' ' '
+}
+
 # A line for each file, its path first. Rclone ends with success where there is nothing.
 listing() { # WHERE FORMAT
     found=$(rclone lsf --recursive --files-only --use-server-modtime --format "$2" --exclude "/$mark" "$1") ||
@@ -34,8 +38,8 @@ without_configurations() {
 
 require_repository() { # LISTING
     if ! printf '%s\n' "$1" | grep -q '^[^/]*/config\.pbtxt;'; then
-        first=$(printf '%s\n' "$1" | sed -n '1,3s/;[^;]*;[^;]*$//p' | tr '\n' ' ')
-        fail "$uri is no model repository, since it has no MODEL/config.pbtxt. It has: ${first:-nothing}"
+        first=$(printf '%s\n' "$1" | sed -n '1,3s/;[^;]*;[^;]*$//p')
+        fail "$uri is no model repository, since it has no MODEL/config.pbtxt. It has: $(shown "$first")"
     fi
 }
 
@@ -44,8 +48,8 @@ require_every_file() { # LISTING
     expected=$(printf '%s\n' "$1" | sed 's/;[^;]*$//')
     there=$(listing "$folder" ps)
     if [ "$there" != "$expected" ]; then
-        missing=$(printf '%s\n' "$expected" | grep -vxF -e "$there" | sed 's/;[^;]*$//' | tr '\n' ' ')
-        fail "$uri has names that no file can have: $missing"
+        missing=$(printf '%s\n' "$expected" | grep -vxF -e "$there" | sed 's/;[^;]*$//')
+        fail "$uri has names that no file can have: $(shown "$missing")"
     fi
 }
 

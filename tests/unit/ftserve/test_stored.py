@@ -42,8 +42,8 @@ def documents(deployment: Deployment, **options: Any) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(kubernetes.render(deployment, Cluster(**options))))
 
 
-def bucket(uri: str = "s3://models/gptj", **options: str) -> stored.Stored:
-    return stored.parse(uri, FETCHER, **options)
+def bucket(uri: str = "s3://models/gptj", endpoint: str | None = None) -> stored.Stored:
+    return stored.parse(uri, FETCHER, endpoint)
 
 
 @pytest.mark.parametrize("where", [bucket(), bucket("gs://models/gptj"), stored.parse(f"oci://{IMAGE}")])
