@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -106,6 +106,13 @@ class Placement:
             "source": self.source,
         }
 
+    def _advice(self) -> Iterator[str]:
+        """Yield what to do with more GPUs than the model needs (docs/ftserve/serving.md, over several GPUs)."""
+        if self.slot_tokens and any(1 in fit.gpus.values() for fit in self.fits):
+            yield ""
+            yield "On several GPUs that hold it each, model-repo --instances answers the most requests, and"
+            yield "convert --gpus a few of them sooner."
+
     def render(self) -> str:
         """Describe the placement for people."""
         load = self.load
@@ -144,6 +151,7 @@ class Placement:
                     else ":"
                 ),
                 render(("GPU", "SM", "GB", *SERVED), kinds),
+                *self._advice(),
             ]
         )
 

@@ -215,7 +215,9 @@ def _recorder(options: argparse.Namespace, job: Job) -> Callable[[Found], Result
             Machine.here(before),
             date,
             origin=Origin.here(cells),
-            subject=job.shape.family,
+            subject=report.subject(
+                {"family": job.shape.family, "gpus": job.gpus, "instances": job.instances}
+            ),
         )
 
     file = options.out / empty().file

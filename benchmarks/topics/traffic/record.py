@@ -10,13 +10,14 @@ from typing import Any
 
 from benchmarks.harness.figure import Result
 from benchmarks.topics.traffic import DEFINITION, report
-from benchmarks.topics.traffic.job import Found, Job
+from benchmarks.topics.traffic.job import Found
 from benchmarks.topics.traffic.measure import Plan, Session
 from ftbuild.errors import ConfigError
-from ftbuild.text import units
 
+# Of records from before models were measured on several GPUs.
+_BEFORE = {"gpus": 1, "instances": 1}
 # What all starts in a record share.
-_SAME = ("family", "shape", "data_type", "streamed", "gpu", "ours", "limits", "config")
+_SAME = ("family", "shape", "data_type", "streamed", "gpu", "ours", "limits", "config", *_BEFORE)
 
 
 def data(outcome: Found) -> dict[str, Any]:
@@ -24,7 +25,8 @@ def data(outcome: Found) -> dict[str, Any]:
     job, shape = outcome.job, outcome.job.shape
     about = {
         **outcome.where,
-        "gpu": _gpus(job, outcome.where["gpu"]),
+        "gpus": job.gpus,
+        "instances": job.instances,
         "model": shape.name,
         "family": shape.family,
         "shape": asdict(shape),
@@ -36,13 +38,6 @@ def data(outcome: Found) -> dict[str, Any]:
         "ours": job.variants[0].name,
     }
     return described(about, job.plan, outcome.sessions, outcome.failures)
-
-
-def _gpus(job: Job, name: str) -> str:
-    count = job.gpus * job.instances
-    if count == 1:
-        return name
-    return f"{count} {name} ({job.instances} x {units.gpus(job.gpus)})"
 
 
 def described(
@@ -63,6 +58,7 @@ def together(earlier: Mapping[str, Any], later: Mapping[str, Any], where: Path) 
 
     Loads may differ: each figure is over the starts that had its load.
     """
+    earlier, later = {**_BEFORE, **earlier}, {**_BEFORE, **later}
     if other := [name for name in _SAME if earlier.get(name) != later[name]]:
         what = f"--append: the record is of another {other[0]}: {earlier.get(other[0])}"
         raise ConfigError(what, where=str(where), hint="another --out, or without --append")
@@ -83,5 +79,5 @@ def filled(empty: Result, of: Mapping[str, Any]) -> Result:
         figures=tuple(figure.named(cell) for figure in report.figures(of)),
         charts=tuple(report.charts(of)),
         definition=DEFINITION,
-        subject=of["family"],
+        subject=report.subject(of),
     )

@@ -102,10 +102,16 @@ def table(of: Data) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     return titles, rows
 
 
+def subject(of: Data) -> str:
+    """Return what a record is of: the family, and how it is spread over GPUs (`gptj-tp4`, `gptj-x4`)."""
+    ways = {"tp": of.get("gpus", 1), "x": of.get("instances", 1)}
+    return "-".join([of["family"], *(f"{way}{count}" for way, count in ways.items() if count > 1)])
+
+
 def title(of: Data) -> str:
     """Return what the table is of."""
     answers = "streamed answers" if of["streamed"] else "whole answers"
-    return f"{_size(of)}, {of['data_type']}, {answers}, on one {of['gpu']}"
+    return f"{_size(of)}, {of['data_type']}, {answers}, on {_gpus(of)}"
 
 
 def charts(of: Data) -> list[Bars | Lines]:
@@ -113,7 +119,7 @@ def charts(of: Data) -> list[Bars | Lines]:
     loads = [load for load in of["traces"] if all(_sessions(of, side, load) for side in _sides(of))]
     if not loads:
         return []
-    family = of["family"]
+    name = f"traffic-{subject(of)}"
     rates = {side: tuple(_of_all(of, side, load, rate).median for load in loads) for side in _sides(of)}
     rows = [(load, band) for load in loads for band in trace.BANDS if _lengths(of, load, band)]
     slow = {
@@ -121,10 +127,10 @@ def charts(of: Data) -> list[Bars | Lines]:
         for side in _sides(of)
     }
     labels = tuple(f"{load}:\n{trace.band_name(band)}" for load, band in rows)
-    about = f"{_size(of)}, {of['gpu']}"
+    about = f"{_size(of)}, {_gpus(of)}"
     drawn: list[Bars | Lines] = [
-        Bars(f"traffic-{family}-rate", f"Traffic: {about}", "tokens per second", tuple(loads), rates),
-        Bars(f"traffic-{family}-slow", f"Traffic, 99th percentile: {about}", "seconds", labels, slow),
+        Bars(f"{name}-rate", f"Traffic: {about}", "tokens per second", tuple(loads), rates),
+        Bars(f"{name}-slow", f"Traffic, 99th percentile: {about}", "seconds", labels, slow),
     ]
     arriving = sorted((of["traces"][load]["rate"], load) for load in loads if of["traces"][load]["rate"])
     if len(arriving) > 1:
@@ -133,7 +139,7 @@ def charts(of: Data) -> list[Bars | Lines]:
             for side in _sides(of)
         }
         what = f"Whole answers, 99th percentile: {about}"
-        drawn.append(Lines(f"traffic-{family}-open", what, "requests per second", "seconds", series))
+        drawn.append(Lines(f"{name}-open", what, "requests per second", "seconds", series))
     return drawn
 
 
@@ -178,10 +184,16 @@ def _lengths(of: Data, load: str, band: int) -> list[int]:
 
 
 def _size(of: Data) -> str:
-    """Return the model with its size; the sample's has none."""
-    if not of["parameters"]:
-        return str(of["model"])
-    return f"{of['model']} of {of['parameters'] / 1e9:.2f} billion parameters"
+    """Return the model with its size, and how it is spread over GPUs; the sample's has no size."""
+    sized = f"{of['model']} of {of['parameters'] / 1e9:.2f} billion parameters" if of["parameters"] else ""
+    gpus, instances = of.get("gpus", 1), of.get("instances", 1)
+    over = f" over {gpus} GPUs" if gpus > 1 else ""
+    return (sized or str(of["model"])) + over + (f", {instances} instances" if instances > 1 else "")
+
+
+def _gpus(of: Data) -> str:
+    count = of.get("gpus", 1) * of.get("instances", 1)
+    return f"one {of['gpu']}" if count == 1 else f"{count} {of['gpu']}"
 
 
 def _named(of: Data, side: str) -> str:
@@ -194,7 +206,8 @@ def _named(of: Data, side: str) -> str:
 
 def _how(of: Data, load: str) -> str:
     answers = "streamed" if of["streamed"] else "whole answers"
-    return f"measured, {_named(of, of['ours'])}, {of['data_type']}, {answers} through gRPC, {of['gpu']}"
+    gpus = _gpus(of).removeprefix("one ")
+    return f"measured, {_named(of, of['ours'])}, {of['data_type']}, {answers} through gRPC, {gpus}"
 
 
 def _goal(of: Data, side: str) -> float | None:

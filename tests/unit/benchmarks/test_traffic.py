@@ -536,7 +536,7 @@ def test_later_starts_are_added_to_a_record() -> None:
     assert one(both, "tokens/s of shipped / vLLM").value == pytest.approx(100 / 225)
 
 
-@pytest.mark.parametrize("name", ["family", "data_type", "gpu", "streamed", "config"])
+@pytest.mark.parametrize("name", ["family", "data_type", "gpu", "gpus", "instances", "streamed", "config"])
 def test_starts_of_another_measurement_are_not_added(name: str) -> None:
     earlier = {**measured(OURS), "shape": {}, "limits": {}, "config": {}}
     with pytest.raises(ConfigError, match="the record is of another"):

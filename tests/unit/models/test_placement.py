@@ -361,10 +361,12 @@ def test_slots_are_told_to_people_and_to_programs(config: Config, make: Make) ->
     (row,) = (line for line in found.render().splitlines() if line.startswith("A30 "))
     assert "1 (8)" in row
     assert "sessions of 2048 tokens" in found.render()
+    assert "model-repo --instances answers the most requests" in found.render()
     without: Any = placed(config, "gptj", folder).as_dict()
     assert without["session_tokens"] is None
     assert not any(each["slots"] for each in without["gpus"])
     assert "sessions" not in placed(config, "gptj", folder).render()
+    assert "--instances" not in placed(config, "gptj", folder).render()
 
 
 def test_what_is_told_is_the_same_for_people_and_for_programs(config: Config, make: Make) -> None:
