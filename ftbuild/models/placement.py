@@ -107,7 +107,7 @@ class Placement:
         }
 
     def _advice(self) -> Iterator[str]:
-        """Yield what to do with more GPUs than the model needs (docs/ftserve/serving.md, over several GPUs)."""
+        """Yield what to do with more GPUs than needed (docs/ftserve/serving.md, "Over several GPUs")."""
         if self.slot_tokens and any(1 in fit.gpus.values() for fit in self.fits):
             yield ""
             yield "On several GPUs that hold it each, model-repo --instances answers the most requests, and"
