@@ -175,9 +175,13 @@ def test_several_processes_run_the_same_tests_and_start_each_server_once(task: J
 
 
 def crowds(stays: list[Stay]) -> Iterator[tuple[Stay, Stay]]:
-    """Yield two servers that were on one GPU at one time, of which one should have been alone."""
+    """Yield two servers that were on one GPU at one time, of which one should have been alone.
+
+    One that a test starts beside its own is none: it is asked while that one is idle.
+    """
     for one, other in combinations(stays, 2):
-        if (one.alone or other.alone) and one.overlaps(other) and {*one.devices} & {*other.devices}:
+        shares = one.process != other.process and {*one.devices} & {*other.devices}
+        if shares and (one.alone or other.alone) and one.overlaps(other):
             yield one, other
 
 

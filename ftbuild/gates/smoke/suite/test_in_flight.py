@@ -21,6 +21,7 @@ from ftbuild.client.connection import Client, Refused, Unanswered
 from ftbuild.client.probe import OVERLOADED
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke import job
 from ftbuild.gates.smoke.job import Job
 from ftbuild.gates.smoke.memory import check_flat
 from ftbuild.gates.smoke.served import Outputs, Served, prompts, serving, unlike
@@ -194,6 +195,8 @@ def test_requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_al
 
 
 @pytest.mark.variants(dtypes=("fp32",))
+@pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
+@pytest.mark.variants(dtypes=("fp32",), extra=(job.FOUR,), tensor_para=4)
 def test_requests_wait_for_a_slot_and_get_the_answers_that_they_get_alone(served: Served, task: Job) -> None:
     """Slots that are fewer than clients, and requests with more rows than there are slots."""
     with serving(task, served.variant, Limits(slots=SLOTS, slot_tokens=2 * LONG)) as few:
