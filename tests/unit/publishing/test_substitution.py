@@ -197,6 +197,7 @@ def test_the_identity_of_a_ci_job_counts_without_a_token(
     monkeypatch.setenv(verifying.ISSUER_VARIABLE, "https://gitlab.com")
     (found,) = verifying.trusted([])
     assert isinstance(found, Identity)
+    assert str(found) == "the identity https://gitlab.com/team/project//.gitlab-ci.yml"
 
 
 @pytest.mark.parametrize(
