@@ -12,7 +12,6 @@ import pytest
 from ftbuild.build import definitions
 from ftbuild.gates.report import VERIFY
 from ftbuild.plan import DIRTY, Plan, Revision
-from ftbuild.publishing import committed
 from tests.unit.publishing import test_trust
 from tests.unit.publishing.shelf import Shelf
 from tests.unit.publishing.test_trust import forget_moving
@@ -64,7 +63,7 @@ def compiled_with_a_shared_cache(shelf: Shelf, cell: Plan) -> None:
 
 
 def built_from_uncommitted_files(shelf: Shelf, cell: Plan) -> None:
-    shelf.tested(cell, **{committed.REVISION: "a" * 40 + DIRTY})
+    shelf.tested(cell, **{"org.opencontainers.image.revision": "a" * 40 + DIRTY})
 
 
 def tested(shelf: Shelf, cell: Plan) -> None:
