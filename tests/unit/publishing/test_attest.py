@@ -364,7 +364,7 @@ def test_the_provenance_says_who_chose_what(config: Config) -> None:
 
 def test_the_provenance_names_the_image_or_the_objects_that_came_from_elsewhere(config: Config) -> None:
     planned = plans(config, "open")[2]
-    taken = Taken(f"{NAME}@{DIGEST}", "the key ours.pub", {"ft": ["a.cu"]}, {"ft": []})
+    taken = Taken(f"{NAME}@{DIGEST}", "the key ours.pub", {"ft": ("a.cu",)}, {"ft": ()})
     definition = predicate_of(planned, objects=taken, substituted=f"{NAME}@{DIGEST}")["buildDefinition"]
     (resource,) = (each for each in definition["resolvedDependencies"] if each["name"] == "objects")
     assert resource["digest"] == {"sha256": "7" * 64}
