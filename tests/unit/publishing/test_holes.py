@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ftbuild import __version__, triton
+from ftbuild.audit import contents
 from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.publishing.attest import bundled, inventory, sbom, vex
@@ -72,6 +74,14 @@ def test_the_sbom_names_the_server_and_debians_source_packages(debian: Plan) -> 
     assert server_of(debian) in urls
     (mpi,) = (url for url in urls if "libopenmpi3" in url)
     assert mpi.endswith("&upstream=openmpi%404.1.4-3")
+
+
+def test_the_audit_finds_in_an_sbom_which_patches_were_compiled_in(debian: Plan, tmp_path: Path) -> None:
+    """A hole that a patch of ours cures is none."""
+    (tmp_path / "sbom.json").write_text(json.dumps(sbom_of(debian)))
+    found = contents.of_sbom(tmp_path / "sbom.json")
+    assert found.patches == tuple(sorted(debian.patch_names()))
+    assert found.local
 
 
 def vex_of(plan: Plan) -> dict[str, Any]:
