@@ -37,11 +37,16 @@ class Area:
 
 @dataclass(frozen=True)
 class Result:
-    """How many mutants were made, and a line for each survivor."""
+    """How many mutants were made, and a line for each survivor.
+
+    `skipped` has a line for each reason for which tests of the area did not run: what they alone would notice
+    is among the survivors.
+    """
 
     area: str
     made: int
     survivors: tuple[str, ...]
+    skipped: tuple[str, ...] = ()
 
     @property
     def killed(self) -> int:
@@ -86,12 +91,14 @@ def run(
         chosen = [(file, mutant) for file, mutant in made if _line(area, file, mutant) in known]
     try:
         traces = trial.trace(area.root, sources, tests)
+        for line in traces.skipped:
+            report(f"area {area.name}: tests that do not run here notice nothing: {line.strip()}")
         survivors = _survivors(area, chosen, _Trying(area, chosen, traces), report, jobs)
     except trial.TestsFail as failed:
         what = f"area {area.name}: the tests fail without a mutant: {failed}"
         raise FtbuildError(what, hint=f"pytest {' '.join(tests)}") from failed
     files.write_atomic(record, json.dumps(survivors, indent=2) + "\n")
-    return Result(area.name, len(chosen), tuple(survivors))
+    return Result(area.name, len(chosen), tuple(survivors), tuple(traces.skipped))
 
 
 @dataclass(frozen=True)

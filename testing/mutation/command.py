@@ -40,4 +40,6 @@ def mutate(
     for result in results:
         for survivor in result.survivors:
             print(f"survives: {survivor}")
+        for line in result.skipped:
+            print(f"area {result.area}: tests that do not run here notice nothing: {line.strip()}")
     return 0 if all(result.percent >= goal for result in results) else 1

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from testing import skips
+
 # Names of no test: the import of modules, and what one test runs for others too.
 IMPORTING, SHARED = "", "*"
 
@@ -22,12 +24,14 @@ IMPORTING, SHARED = "", "*"
 class Traces:
     """The tests that ran each line, by file; the wall time of each test, and the CPU time of all, in seconds.
 
-    Lines of `SHARED` ran in a fixture of a wider scope, or to fill a cache.
+    Lines of `SHARED` ran in a fixture of a wider scope, or to fill a cache. `skipped` has a line for each
+    reason for which tests did not run.
     """
 
     lines: Mapping[Path, Mapping[int, frozenset[str]]]
     lasted: Mapping[str, float]
     seconds: float
+    skipped: Sequence[str] = ()
 
     def tests(self, file: Path, first: int, last: int) -> set[str]:
         """Return the tests that ran any of the lines."""
@@ -77,7 +81,8 @@ def traced(sources: Collection[Path], out: Path, run: Callable[[object], int]) -
     code = run(names)
     sys.settrace(None)
     lines = {file: {n: sorted(tests) for n, tests in numbers.items()} for file, numbers in ran.items()}
-    out.write_text(json.dumps({"lines": lines, "lasted": names.lasted, "modules": sorted(sys.modules)}))
+    found = {"lines": lines, "lasted": names.lasted, "modules": sorted(sys.modules)}
+    out.write_text(json.dumps({**found, "skipped": skips.summary(names.skipped)}))
     return code
 
 
@@ -93,6 +98,7 @@ class _Names:
         self._arm()
         self.running = IMPORTING
         self.lasted: dict[str, float] = {}
+        self.skipped: list[pytest.TestReport | pytest.CollectReport] = []
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.running = nodeid
@@ -100,6 +106,14 @@ class _Names:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.lasted[report.nodeid] = self.lasted.get(report.nodeid, 0) + report.duration
+        self._note(report)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        self._note(report)
+
+    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):
+            self.skipped.append(report)
 
     def pytest_runtest_logfinish(self) -> None:
         self.running = IMPORTING
@@ -139,4 +153,4 @@ def read(written: Path, seconds: float) -> tuple[Traces, Sequence[str]]:
         Path(file): {int(line): frozenset(tests) for line, tests in ran.items()}
         for file, ran in found["lines"].items()
     }
-    return Traces(lines, found["lasted"], seconds), found["modules"]
+    return Traces(lines, found["lasted"], seconds, found["skipped"]), found["modules"]

@@ -16,6 +16,7 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import SourceFileLoader
@@ -36,6 +37,8 @@ OPTIONS = (
     # The libraries are imported before pytest can rewrite the plugins among them.
     *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
 )
+# Of the runs without a mutant.
+SAYING = ("--tb=short",)
 # A trial that takes that many times the time of its tests without a mutant is a loop: CPU time for all of
 # them, as the clock would take a busy machine for one, and the clock for each, as some wait for ever.
 PATIENCE, LEAST_SECONDS, LEAST_WAITING_SECONDS = 8, 20, 40
@@ -47,6 +50,8 @@ NO_TESTS = 5
 MAX_ENDED = 5
 # The exit code of a trial that could not begin: what a mutant changes is no function that can be exchanged.
 NOT_EXCHANGED = 99
+# Lines that are repeated of what pytest says when it ends although no test has failed.
+SAID_LINES = 12
 
 
 class TestsFail(Exception):
@@ -56,15 +61,16 @@ class TestsFail(Exception):
 def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces:
     """Run the tests of an area without a mutant; raise TestsFail unless they pass."""
     with TemporaryDirectory() as folder, _pipe() as (reading, writing):
-        written, start = Path(folder, "traces.json"), _cpu_seconds()
+        written, said, start = Path(folder, "traces.json"), Path(folder, "said"), _cpu_seconds()
 
         def body() -> int:
-            failure = _Failure(writing)
-            return tracing.traced(sources, written, lambda names: _tested(root, {}, tests, names, failure))
+            plugin = _Failure(writing)
+            return tracing.traced(
+                sources, written, lambda names: _tested(root, {}, [*SAYING, *tests], names, plugin, said=said)
+            )
 
-        code = _forked(body, WAITING_SECONDS)
-        if code != 0:
-            raise TestsFail(_failed(reading) or f"pytest ended with {code}")
+        if code := _forked(body, WAITING_SECONDS):
+            raise TestsFail(_why(code, reading, said))
         traces, modules = tracing.read(written, _cpu_seconds() - start)
     for name in modules:
         # Hypothesis warns of what is imported before its plugin.
@@ -72,10 +78,12 @@ def trace(root: Path, sources: Collection[Path], tests: Sequence[str]) -> Traces
             with contextlib.suppress(Exception):
                 importlib.import_module(name)
     # Else what the imports break would count as noticed.
-    with _pipe() as (reading, writing):
-        if code := _forked(lambda: _tested(root, {}, tests, _Failure(writing)), WAITING_SECONDS):
-            what = _failed(reading) or f"pytest ended with {code}"
-            raise TestsFail(f"{what}, with the libraries imported before")
+    with TemporaryDirectory() as folder, _pipe() as (reading, writing):
+        said = Path(folder, "said")
+        if code := _forked(
+            lambda: _tested(root, {}, [*SAYING, *tests], _Failure(writing), said=said), WAITING_SECONDS
+        ):
+            raise TestsFail(f"with the libraries imported before, {_why(code, reading, said)}")
     return traces
 
 
@@ -203,7 +211,8 @@ def _failed(pipe: int) -> str:
     return ""
 
 
-@dataclass(frozen=True)
+# Plugins are compared by identity: pytest puts them into sets, if conftest.py files concern some tests only.
+@dataclass(frozen=True, eq=False)
 class _Server:
     """A plugin of pytest that forks, for each trial that it is asked for, before the first test."""
 
@@ -230,7 +239,7 @@ class _Server:
             self.connection.send(_ended(child))
 
 
-@dataclass
+@dataclass(eq=False)
 class _Failure:
     """A plugin of pytest that writes the name of the failed test into a pipe: with `-x` there is one."""
 
@@ -243,7 +252,7 @@ class _Failure:
             self._is_written = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Sorted:
     """A plugin of pytest that runs the tests in this order, and then those that it does not know."""
 
@@ -252,6 +261,14 @@ class _Sorted:
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         ranks = {test: rank for rank, test in enumerate(self.ids)}
         items.sort(key=lambda item: ranks.get(item.nodeid, len(ranks)))
+
+
+def _why(code: int, pipe: int, said: Path) -> str:
+    """Return the name of the test that failed, or else how pytest ended and the end of what it has said."""
+    if test := _failed(pipe):
+        return test
+    lines = said.read_text(errors="replace").splitlines() if said.exists() else []
+    return "\n".join((f"pytest ended with {code}", *lines[-SAID_LINES:]))
 
 
 def _timeout(traces: Traces) -> list[str]:
@@ -278,10 +295,13 @@ def _forked(body: Callable[[], int], seconds: float) -> int:
     """Return the exit code of `body` in a child process, which is killed after so much CPU time."""
     child = _fork()
     if child == 0:
-        with contextlib.suppress(BaseException):
+        try:
             _limit(seconds)
             os._exit(body())
-        os._exit(1)
+        except BaseException:  # its output goes where `body` lets it
+            with contextlib.suppress(BaseException):
+                traceback.print_exc()
+            os._exit(1)
     return _ended(child)
 
 
@@ -313,10 +333,19 @@ def _kill(child: int) -> None:
     os.waitpid(child, 0)
 
 
-def _tested(root: Path, codes: Mapping[Path, CodeType], arguments: Sequence[str], *plugins: object) -> int:
-    """Run the tests with other code in the place of some files; for a child process alone."""
+def _tested(
+    root: Path,
+    codes: Mapping[Path, CodeType],
+    arguments: Sequence[str],
+    *plugins: object,
+    said: Path = Path(os.devnull),
+) -> int:
+    """Run the tests with other code in the place of some files; for a child process alone.
+
+    `said` gets what they and pytest print.
+    """
     os.chdir(root)
-    _silence()
+    _divert(said)
     for name in [name for name in sys.modules if _is_ours(root, name)]:
         del sys.modules[name]
     original = SourceFileLoader.get_code
@@ -334,8 +363,9 @@ def _is_ours(root: Path, module: str) -> bool:
     return (root / top).is_dir() or (root / f"{top}.py").is_file()
 
 
-def _silence() -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.dup2(nowhere, 2)
-    sys.stdout = sys.stderr = open(nowhere, "w")  # noqa: SIM115, PTH123
+def _divert(said: Path) -> None:
+    """Let all output go to a file, that of Python and of pytest's own end too."""
+    there = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    os.dup2(there, 1)
+    os.dup2(there, 2)
+    sys.stdout = sys.stderr = open(there, "w", buffering=1)  # noqa: SIM115, PTH123

@@ -291,6 +291,57 @@ def test_a_fixture_that_fails_behind_its_test_is_named_by_it(area: Area) -> None
         run(area, WEAK + fixture)
 
 
+def test_folders_with_settings_of_their_own_belong_to_one_area(area: Area) -> None:
+    """pytest then looks through the plugins for those that a file has nothing to do with."""
+    for folder in ("weak", "strong"):
+        (area.root / folder).mkdir()
+        (area.root / folder / "conftest.py").write_text("")
+    (area.root / "weak" / "test_weak.py").write_text(WEAK)
+    (area.root / "strong" / "test_strong.py").write_text(STRONG.replace("test_it", "test_more"))
+    (area.root / "conftest.py").write_text("import sys\n\nsys.path.insert(0, '.')\n")
+    both = Area("sums", area.root, ("adder.py",), ("weak/test_*.py", "strong/test_*.py"))
+    assert campaign.run(both, area.root / "work", lambda message: None) == Result("sums", 3, ())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ("def pytest_unconfigure(config):\n    raise SystemError('odd end')\n", "odd end"),
+        ("import adder_of_others\n", "No module named 'adder_of_others'"),
+        ("def pytest_runtest_logreport(report):\n    raise SystemError('odd hook')\n", "odd hook"),
+        ("import os\n\n\ndef pytest_sessionstart():\n    os._exit(7)\n", "pytest ended with 7"),
+    ],
+)
+def test_of_an_end_without_a_failed_test_pytest_s_own_words_are_said(
+    area: Area, settings: str, said: str
+) -> None:
+    (area.root / "conftest.py").write_text(settings)
+    with pytest.raises(FtbuildError, match=r"(?s)area sums: the tests fail without a mutant: .*" + said):
+        run(area, WEAK)
+
+
+def test_tests_that_cannot_be_collected_are_named(area: Area) -> None:
+    with pytest.raises(FtbuildError, match=r"(?s)pytest ended with 2.*test_adder\.py:1.*adder_of_others"):
+        run(area, "import adder_of_others\n")
+
+
+def test_tests_that_do_not_run_here_are_counted_with_their_reason(area: Area) -> None:
+    """On a machine that lacks a program, what its tests notice would else be taken for a missing test."""
+    skips = (
+        "\n\nimport pytest\n\n\n@pytest.mark.skip(reason='needs a registry')\ndef test_nine() -> None:\n"
+        "    assert is_allowed(9)\n\n\n@pytest.mark.xfail\ndef test_known() -> None:\n    assert 0\n"
+    )
+    said: list[str] = []
+    (area.root / "test_adder.py").write_text(WEAK + skips)
+    found = campaign.run(area, area.root / "work", said.append)
+    assert found.skipped == ("    1  needs a registry  [test_adder.py]",)
+    assert said[0] == (
+        "area sums: tests that do not run here notice nothing: 1  needs a registry  [test_adder.py]"
+    )
+    (area.root / "test_adder.py").write_text(WEAK)
+    assert campaign.run(area, area.root / "work", said.append).skipped == ()
+
+
 def test_a_pattern_without_a_file_is_named(area: Area) -> None:
     with pytest.raises(ConfigError, match=r"no file matches test_\*\.py"):
         area.test_files()

@@ -14,6 +14,7 @@ import pytest
 from spdx_tools.spdx.parser.parse_anything import parse_file
 from spdx_tools.spdx.validation.document_validator import validate_full_spdx_document
 
+from ftbuild.build.objects import Taken
 from ftbuild.config.schema import Config
 from ftbuild.matrix import select
 from ftbuild.plan import Plan, Revision
@@ -136,6 +137,51 @@ def test_every_source_and_patch_of_the_plan_is_in_the_sbom_with_its_origin(confi
             assert patch.fingerprint in packages[name]["comment"]
             assert (name, patch.component) in applied
         assert len(applied) == len(planned.patches)
+
+
+def test_the_sbom_tells_images_and_sources_from_what_runs(config: Config) -> None:
+    """Scanners and policies select by purpose (SPDX 2.3, 7.24)."""
+    planned = plans(config, "open")[2]
+    document = sbom_of(planned)
+    found: dict[str, set[str]] = {}
+    for package in document["packages"]:
+        found.setdefault(package.get("primaryPackagePurpose", ""), set()).add(package["name"])
+    bases = {image.rpartition(":")[0] for image in (planned.base.serving, planned.base.devel)}
+    assert found["CONTAINER"] == {NAME} | bases
+    patches = {f"{patch.component}/{patch.file}" for patch in planned.patches}
+    assert found["SOURCE"] == {source.repository for source in planned.sources} | patches
+    assert found["LIBRARY"] == {"openssl"}
+    assert found.keys() == {"CONTAINER", "SOURCE", "LIBRARY", ""}
+
+
+def test_the_sbom_says_what_of_a_source_was_taken(config: Config) -> None:
+    planned = plans(config, "open")[2]
+    said = {package["name"]: package.get("sourceInfo") for package in sbom_of(planned)["packages"]}
+    for source in planned.sources:
+        where = f"at {source.path} below the source root"
+        text = said[source.repository]
+        assert text.startswith(f"commit {source.commit} ({source.ref}), tree {source.tree}; ")
+        assert text.endswith(where)
+        left = text.partition("; ")[2].removesuffix(where)
+        assert bool(left) == bool(source.sparse or source.without)
+        assert all(folder in left for folder in (*source.sparse, *source.without))
+
+
+def test_a_patch_has_its_upstream_commit_for_a_version_or_none(config: Config) -> None:
+    planned = plans(config, "ngc")[2]
+    packages = {package["name"]: package for package in sbom_of(planned)["packages"]}
+    for patch in planned.patches:
+        package = packages[f"{patch.component}/{patch.file}"]
+        if patch.file.endswith(".backport"):
+            url, _, commit = patch.origin.removeprefix("backport, ").partition("/commit/")
+            assert package["versionInfo"] == commit
+            assert package["downloadLocation"] == f"git+{url}@{commit}"
+            assert "commit and paths" in package["comment"]
+            assert package["externalRefs"][0]["referenceLocator"].endswith(f"@{commit}")
+        else:
+            assert package["downloadLocation"] == "NOASSERTION"
+            assert package["checksums"] == [{"algorithm": "SHA256", "checksumValue": patch.fingerprint}]
+            assert package.keys().isdisjoint({"versionInfo", "externalRefs"})
 
 
 def test_a_backport_names_its_upstream_commit_and_only_a_patch_of_ours_has_a_checksum(config: Config) -> None:
@@ -276,6 +322,81 @@ def test_the_provenance_holds_the_options_of_both_trees_and_the_records_of_the_g
     assert run["builder"]["version"]["docker"] == "26"
     (byproduct,) = run["byproducts"]
     assert byproduct["digest"]["sha256"] == hashlib.sha256(record).hexdigest()
+
+
+def test_the_provenance_says_who_chose_what(config: Config) -> None:
+    """A verifier compares the caller's choices; the configuration decides the rest (SLSA v1, parameters)."""
+    planned = plans(config, "open")[2]
+    predicate = predicate_of(planned, started="2026-01-01T00:00:00Z", builder="https://ci.example.com/7")
+    definition = predicate["buildDefinition"]
+    assert definition["buildType"] == provenance.BUILD_TYPE
+    assert definition["externalParameters"] == {
+        "cell": planned.cell.id,
+        "triton": "22.12",
+        "sms": [80],
+        "base": "open",
+        "product": "runtime",
+        "image": planned.image,
+        "config": {"uri": REVISION.url, "revision": REVISION.commit},
+    }
+    internal, local = definition["internalParameters"], planned.base.local
+    assert local is not None
+    assert {name: internal[name] for name in ("server", "cuda", "key", "environment", "arguments")} == {
+        "server": planned.server,
+        "cuda": planned.cuda,
+        "key": planned.key,
+        "environment": dict(planned.toolchain.environment()),
+        "arguments": planned.arguments(),
+    }
+    assert internal["base"] == {
+        "system": f"Debian {local.debian.suite}",
+        "snapshot": planned.base.snapshot,
+        "arguments": dict(local.arguments),
+    }
+    assert [internal["trees"][tree.name]["source"] for tree in planned.trees] == [
+        tree.source for tree in planned.trees
+    ]
+    assert predicate["runDetails"]["builder"]["id"] == "https://ci.example.com/7"
+    assert predicate["runDetails"]["metadata"]["startedOn"] == "2026-01-01T00:00:00Z"
+    assert predicate_of(planned)["runDetails"]["builder"]["id"] == provenance.BUILDER
+    assert predicate_of(plans(config, "ngc")[2])["buildDefinition"]["internalParameters"]["base"] == {}
+
+
+def test_the_provenance_names_the_image_or_the_objects_that_came_from_elsewhere(config: Config) -> None:
+    planned = plans(config, "open")[2]
+    taken = Taken(f"{NAME}@{DIGEST}", "the key ours.pub", {"ft": ("a.cu",)}, {"ft": ()})
+    definition = predicate_of(planned, objects=taken, substituted=f"{NAME}@{DIGEST}")["buildDefinition"]
+    (resource,) = (each for each in definition["resolvedDependencies"] if each["name"] == "objects")
+    assert resource["digest"] == {"sha256": "7" * 64}
+    assert resource["uri"] == f"pkg:oci/triton_with_ft@{DIGEST}?repository_url={NAME}"
+    assert resource["annotations"] == {
+        "signer": taken.signer,
+        "found": taken.found,
+        "compiled": taken.compiled,
+    }
+    assert definition["internalParameters"]["substitutedFrom"] == f"{NAME}@{DIGEST}"
+    built = predicate_of(planned)["buildDefinition"]
+    assert "substitutedFrom" not in built["internalParameters"]
+    assert "objects" not in {each["name"] for each in built["resolvedDependencies"]}
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_it"),
+    [
+        ({}, True),
+        ({"predicateType": "https://slsa.dev/provenance/v0.2"}, True),
+        ({"predicateType": "https://spdx.dev/Document"}, False),
+        ({"subject": [{"digest": {"sha256": "8" * 64}}]}, False),
+        ({"subject": [{"digest": {"sha256": "7" * 64}}, {"digest": {"sha256": "8" * 64}}]}, False),
+        ({"subject": []}, False),
+        ({"subject": None}, False),
+        ({"subject": [{}]}, False),
+    ],
+)
+def test_a_statement_is_believed_about_one_manifest_alone(changed: dict[str, Any], is_it: bool) -> None:
+    stated = json.loads(manifests.statement("x", DIGEST, provenance.PREDICATE, {})) | changed
+    assert provenance.is_about(json.dumps(stated).encode(), DIGEST) is is_it
+    assert not provenance.is_about(b"{", DIGEST)
 
 
 @pytest.mark.parametrize(("used", "named"), [("remote", "remote"), ("", None)])

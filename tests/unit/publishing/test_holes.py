@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ftbuild import triton
+from ftbuild import __version__, triton
+from ftbuild.audit import contents
 from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.publishing.attest import bundled, inventory, sbom, vex
@@ -73,6 +76,14 @@ def test_the_sbom_names_the_server_and_debians_source_packages(debian: Plan) -> 
     assert mpi.endswith("&upstream=openmpi%404.1.4-3")
 
 
+def test_the_audit_finds_in_an_sbom_which_patches_were_compiled_in(debian: Plan, tmp_path: Path) -> None:
+    """A hole that a patch of ours cures is none."""
+    (tmp_path / "sbom.json").write_text(json.dumps(sbom_of(debian)))
+    found = contents.of_sbom(tmp_path / "sbom.json")
+    assert found.patches == tuple(sorted(debian.patch_names()))
+    assert found.local
+
+
 def vex_of(plan: Plan) -> dict[str, Any]:
     document = vex.document(plan, NAME, DIGEST, sbom.package_urls(sbom_of(plan)))
     assert document
@@ -109,7 +120,8 @@ def test_the_document_is_that_of_openvex_and_the_same_each_time(config: Config, 
     assert document == vex_of(debian)
     assert document["@context"] == vex.PREDICATE
     assert document["timestamp"] == f"{config.holes.known}T00:00:00Z"
-    assert document["@id"].startswith("https://ftbuild.invalid/vex/")
+    assert re.fullmatch(r"https://ftbuild\.invalid/vex/[0-9a-f]+", document["@id"])
+    assert (document["author"], document["tooling"]) == ("ftbuild", f"ftbuild-{__version__}")
     required = {"@context", "@id", "author", "timestamp", "version", "statements"}
     assert required <= document.keys()
     other = replace(debian, holes=replace(debian.holes, day="2099-01-01"))

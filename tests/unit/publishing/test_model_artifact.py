@@ -1,4 +1,4 @@
-"""Names of model repositories in registries, and which folders are none. With a registry: tests/engine."""
+"""Names of model repositories in registries, and which folders are none."""
 
 from __future__ import annotations
 

@@ -12,22 +12,33 @@ import pytest
 from ftbuild.build import definitions
 from ftbuild.gates.report import VERIFY
 from ftbuild.plan import DIRTY, Plan, Revision
-from ftbuild.publishing import committed
+from ftbuild.publishing.signing import KeySigner
 from tests.unit.publishing import test_trust
 from tests.unit.publishing.shelf import Shelf
 from tests.unit.publishing.test_trust import forget_moving
 
-# A fixture.
+# Fixtures.
 cell = test_trust.cell
+keys, our_signer, signer = test_trust.keys, test_trust.our_signer, test_trust.signer
 
 Situation = Callable[[Shelf, Plan], object]
 
 
-def newer_is_published(shelf: Shelf, cell: Plan) -> None:
+def publish_newer(shelf: Shelf, cell: Plan) -> None:
     newer = replace(cell, key="f" * 12, revision=Revision("b" * 40, "2026-03-01T00:00:00+00:00"))
     shelf.tested(newer)
     assert shelf.publish(newer)[0].state == "published"
+
+
+def newer_is_published(shelf: Shelf, cell: Plan) -> None:
+    publish_newer(shelf, cell)
     shelf.tested(cell)
+
+
+def newer_was_published_later(shelf: Shelf, cell: Plan) -> None:
+    """The pair has its immutable tags, and the moving ones are those of a newer commit."""
+    whole(shelf, cell)
+    publish_newer(shelf, cell)
 
 
 def one_more(shelf: Shelf, cell: Plan) -> None:
@@ -64,7 +75,7 @@ def compiled_with_a_shared_cache(shelf: Shelf, cell: Plan) -> None:
 
 
 def built_from_uncommitted_files(shelf: Shelf, cell: Plan) -> None:
-    shelf.tested(cell, **{committed.REVISION: "a" * 40 + DIRTY})
+    shelf.tested(cell, **{"org.opencontainers.image.revision": "a" * 40 + DIRTY})
 
 
 def tested(shelf: Shelf, cell: Plan) -> None:
@@ -86,6 +97,8 @@ SITUATIONS: list[tuple[Situation, dict[str, Any], str]] = [
     (built_from_uncommitted_files, {"allow_dirty": True}, "push, attest, set all tags"),
     (newer_is_published, {}, "refused"),
     (newer_is_published, {"force": True}, "push, attest, set all tags"),
+    (newer_was_published_later, {}, "refused"),
+    (newer_was_published_later, {"force": True}, "set the moving tags"),
     (one_more, {}, "refused"),
     (half, {}, "set the moving tags"),
     (whole, {}, "nothing: published"),
@@ -109,6 +122,20 @@ def test_a_dry_run_says_what_the_real_run_does_and_writes_nothing(
     assert foreseen.action == action
     assert foreseen.exit_code == ended.exit_code
     assert (foreseen.error and foreseen.error.what) == (ended.error and ended.error.what)
+
+
+def test_a_dry_run_says_what_is_signed_by_a_run_with_a_key(
+    shelf: Shelf, cell: Plan, signer: KeySigner
+) -> None:
+    whole(shelf, cell)
+    (foreseen,) = shelf.foresee(cell, signer=signer)
+    assert foreseen.action == "sign"
+    assert test_trust.signatures(shelf) == []
+    (ended,) = shelf.publish(cell, signer=signer)
+    assert ended.exit_code == foreseen.exit_code == 0
+    assert len(test_trust.signatures(shelf)) >= 2
+    (foreseen,) = shelf.foresee(cell, signer=signer)
+    assert foreseen.action == "nothing: published"
 
 
 def content(folder: Path) -> dict[str, bytes]:

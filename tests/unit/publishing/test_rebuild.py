@@ -170,3 +170,30 @@ def test_labels_are_compared_one_by_one() -> None:
     theirs = {"config": {"Labels": {"a": "1", "b": "2"}, "Cmd": ["x"]}, "created": "2026-01-01T00:00:00Z"}
     ours = {"Config": {"Labels": {"a": "1", "c": "3"}, "Cmd": ["y"]}, "Created": "2026-01-01T00:00:00.0Z"}
     assert list(differences._settings(theirs, ours)) == ["Cmd", "label b", "label c"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "theirs", "ours"),
+    [
+        ("User", "triton", ""),
+        ("Env", ["A=1"], ["A=2"]),
+        ("Entrypoint", ["/a"], None),
+        ("Cmd", ["x"], ["y"]),
+        ("WorkingDir", "/a", "/b"),
+        ("ExposedPorts", {"8000/tcp": {}}, {}),
+        ("Volumes", {"/data": {}}, None),
+        ("StopSignal", "SIGINT", "SIGTERM"),
+    ],
+)
+def test_whatever_a_container_does_otherwise_is_a_difference(setting: str, theirs: Any, ours: Any) -> None:
+    published, here = {"config": {setting: theirs}}, {"Config": {setting: ours}}
+    assert list(differences._settings(published, here)) == [setting]
+    assert list(differences._settings(published, {"Config": {setting: theirs}})) == []
+
+
+def test_what_an_engine_writes_for_nothing_is_no_difference() -> None:
+    """An empty list, text or table is no setting; a time is compared in whole seconds."""
+    published = {"config": {"Cmd": None, "User": ""}, "created": "2026-01-01T00:00:00Z"}
+    here = {"Config": {"Cmd": [], "Env": None, "Labels": {}}, "Created": "2026-01-01T00:00:00.123Z"}
+    assert list(differences._settings(published, here)) == []
+    assert list(differences._settings({}, {"Created": "2026-01-01T00:00:01Z"})) == ["created"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from ftbuild.build import definitions
 from ftbuild.config.schema import Config
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import names, referrers, remote_image
+from ftbuild.publishing import names, referrers, remote_image, substituted
 from ftbuild.publishing.attest import manifests, provenance, sbom, vex
+from ftbuild.publishing.substituted import Substituted
 from ftbuild.registry.client import Repository, referrers_tag
 from testing import needs
 from testing.listing_registry import listing
@@ -92,6 +95,51 @@ def test_the_sbom_that_refers_to_an_image_is_the_document_that_scanners_read(
     index = shelf.immutable(cell)["runtime"]
     (listed,) = (raw for raw in entries(shelf.repository, index) if raw["artifactType"] == referrers.SPDX)
     assert json.loads(content(shelf.repository, listed["digest"]))["spdxVersion"] == "SPDX-2.3"
+
+
+def test_what_is_said_of_an_image_is_what_its_build_and_its_tests_left(shelf: Shelf, cell: Plan) -> None:
+    """Of the labels only those of the build; of what was taken in place of one only this very image."""
+    labels = {"com.example.of-the-base": "1", definitions.CACHE_LABEL: definitions.REMOTE}
+    built = shelf.tested(cell, **labels, **{"org.opencontainers.image.created": "2026-02-03T04:05:06Z"})
+    folder, taken = cell.folder(shelf.work), f"registry.example.com/x@sha256:{'7' * 64}"
+    ids = {"runtime": built["runtime"], "sdk": "sha256:" + "8" * 64}
+    digest = taken.partition("@")[2]
+    substituted.RECORD.write(
+        folder, {product: Substituted(taken, digest, image, "ours") for product, image in ids.items()}
+    )
+    assert only(shelf.publish(cell, allow_shared_cache=True)).state == "published"
+    for product in PRODUCTS:
+        index = shelf.index(cell, product)
+        assert index["annotations"].keys().isdisjoint(labels.keys() - {definitions.CACHE_LABEL})
+        assert index["annotations"][definitions.CACHE_LABEL] == definitions.REMOTE
+        assert index["annotations"]["io.ftbuild.gates"] == ",".join(gate.name for gate in GATES)
+        image = remote_image.read(shelf.repository, shelf.immutable(cell)[product])
+        assert image
+        assert index["manifests"][0]["platform"] == {"architecture": "amd64", "os": "linux"}
+        stated = {
+            each["predicateType"]: each
+            for each in map(json.loads, remote_image.statements(shelf.repository, image))
+        }
+        algorithm, _, value = image.image.descriptor.digest.partition(":")
+        for each in stated.values():
+            (subject,) = each["subject"]
+            assert subject["digest"] == {algorithm: value}
+            assert subject["name"].endswith(f"&tag={names.tag(cell, product)}")
+        created = stated[sbom.PREDICATE]["predicate"]["creationInfo"]["created"]
+        assert created == index["annotations"]["org.opencontainers.image.created"] == "2026-02-03T04:05:06Z"
+        predicate = stated[provenance.PREDICATE]["predicate"]
+        assert predicate["buildDefinition"]["externalParameters"]["product"] == product
+        assert predicate["runDetails"]["byproducts"] == [
+            {
+                "name": gate.record,
+                "mediaType": "application/json",
+                "digest": {"sha256": hashlib.sha256((folder / gate.record).read_bytes()).hexdigest()},
+            }
+            for gate in sorted(GATES, key=lambda gate: gate.record)
+        ]
+        internal = predicate["buildDefinition"]["internalParameters"]
+        assert internal["compilerCache"] == definitions.REMOTE
+        assert internal.get("substitutedFrom") == (taken if product == "runtime" else None)
 
 
 def test_attaching_again_changes_nothing_and_keeps_what_others_attached(either: Shelf, cell: Plan) -> None:

@@ -189,11 +189,15 @@ def test_the_options_come_before_the_variable(
     assert verifying.trusted([theirs]) == (PublicKey(theirs),)
 
 
-def test_the_identity_of_a_ci_job_counts_without_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_identity_of_a_ci_job_counts_without_a_token(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    cosign(monkeypatch, tmp_path, "[]")
     monkeypatch.setenv(verifying.IDENTITY_VARIABLE, "https://gitlab.com/team/project//.gitlab-ci.yml")
     monkeypatch.setenv(verifying.ISSUER_VARIABLE, "https://gitlab.com")
     (found,) = verifying.trusted([])
     assert isinstance(found, Identity)
+    assert str(found) == "the identity https://gitlab.com/team/project//.gitlab-ci.yml"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,16 @@ def test_the_table_has_a_row_for_each_image_and_each_failure(done: list[Outcome]
     assert ["22.12-sm86", "failed", "refused"] in rows
 
 
+def test_each_value_stands_below_its_title(done: list[Outcome]) -> None:
+    """A cell that failed has no image and no digest."""
+    lines = outcomes.table(done).splitlines()
+    (failed,) = (line for line in lines if "failed" in line)
+    (shown,) = (line for line in lines if "runtime" in line)
+    assert failed.index("failed") == shown.index("published") == lines[0].index("State")
+    assert failed.index("refused") == shown.index(NAME) == lines[0].index("Tag")
+    assert failed.endswith("refused")
+
+
 def test_the_json_of_a_run_has_states_errors_and_digests(done: list[Outcome], cell: Plan) -> None:
     assert json.loads(outcomes.as_json(done)) == [
         {

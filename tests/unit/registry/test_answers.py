@@ -163,18 +163,20 @@ def test_a_manifest_of_another_form_is_refused(answers: Answers, change: dict[st
 
 
 @pytest.mark.parametrize(
-    ("headers", "message"),
+    ("headers", "message", "where"),
     [
-        ({"Docker_Content_Digest": "nonsense\tdigest"}, "an invalid digest"),
-        ({"Docker_Content_Digest": "md5:" + "7" * 32}, "an invalid digest"),
-        ({"Docker_Content_Digest": DIGEST, "Content_Type": "\x1b[31m"}, "an invalid media type"),
-        ({"Docker_Content_Digest": DIGEST, "Content_Type": ""}, "an invalid media type"),
+        ({"Docker_Content_Digest": "nonsense\tdigest"}, "an invalid digest", "nonsense digest"),
+        ({"Docker_Content_Digest": "md5:" + "7" * 32}, "an invalid digest", "md5:" + "7" * 32),
+        ({"Docker_Content_Digest": DIGEST, "Content_Type": "\x1b[31mred"}, "an invalid media type", "red"),
+        ({"Docker_Content_Digest": DIGEST, "Content_Type": ""}, "an invalid media type", "an empty header"),
+        ({"Docker_Content_Digest": DIGEST, "Content_Length": "7x"}, "an invalid size", "7x"),
     ],
 )
-def test_odd_headers_are_refused(answers: Answers, headers: dict[str, str], message: str) -> None:
+def test_odd_headers_are_refused(answers: Answers, headers: dict[str, str], message: str, where: str) -> None:
     answers.give(b"", **headers)
     with pytest.raises(Malformed, match=message) as odd:
         repository(answers).head("1")
+    assert where in (odd.value.where or "")
     assert "\x1b" not in str(odd.value)
     assert "\t" not in str(odd.value)
 

@@ -55,6 +55,9 @@ def test_a_repository_that_is_put_together_is_taken_apart_again(host: str, path:
             "registry.gitlab.com/group/sub/project/ci",
             "registry.gitlab.com/group/sub/project/ci/triton_with_ft",
         ),
+        # An image may be called as its project is; ghcr.io has no more than the owner before it.
+        ("registry.gitlab.com/group", "registry.gitlab.com/group/triton_with_ft"),
+        ("ghcr.io/ada", "ghcr.io/ada/triton_with_ft"),
         ("harbor.example.com:8443/project", "harbor.example.com:8443/project/triton_with_ft"),
         ("127.0.0.1:5000", "127.0.0.1:5000/triton_with_ft"),
     ],

@@ -11,7 +11,9 @@ import pytest
 
 from ftbuild import __version__
 from ftbuild.errors import HostError, PublishError
+from ftbuild.registry import answers as answers_of
 from ftbuild.registry import client, transport
+from ftbuild.registry.answers import ImageConfig, Part
 from ftbuild.registry.client import Descriptor, Repository, digest_of
 from ftbuild.registry.errors import Refused
 from ftbuild.registry.malformed import Malformed
@@ -233,6 +235,162 @@ def test_the_configuration_of_an_image_is_read_and_an_index_has_none(
     assert index
     with pytest.raises(PublishError, match="an index in place of an image"):
         there.config(index)
+
+
+def test_the_platform_of_an_image_is_all_that_its_configuration_says_of_it() -> None:
+    """And nothing else of the configuration (image-spec v1.1, config.md and image-index.md)."""
+    platform = {
+        "architecture": "amd64",
+        "os": "windows",
+        "os.version": "10.0.1",
+        "os.features": ["win32k"],
+        "variant": "v1",
+    }
+    more = {"config": {"Labels": {"a": "b"}}, "rootfs": {"type": "layers", "diff_ids": [OTHER]}}
+    found = answers_of.read(ImageConfig, json.dumps({**platform, **more, "author": "ada"}).encode(), "here")
+    assert found.platform == platform
+    assert found.labels == {"a": "b"}
+    assert found.rootfs
+    assert found.rootfs.diff_ids == [OTHER]
+    bare = answers_of.read(ImageConfig, b'{"architecture": "amd64", "os": "linux"}', "here")
+    assert (bare.platform, bare.labels) == ({"architecture": "amd64", "os": "linux"}, {})
+
+
+# Layers
+
+PIECE = b"0123456789"
+
+
+def layer(content: bytes, size: int | None = None) -> Part:
+    """Return what a manifest says of a blob."""
+    return Part(digest=digest_of(content), size=len(content) if size is None else size)
+
+
+def ranges(answers: Answers) -> list[str | None]:
+    found = [headers.get("Range") for headers, _ in answers.sent]
+    answers.sent.clear()
+    return found
+
+
+def test_a_large_blob_is_asked_for_in_pieces_and_a_small_one_at_once(
+    answers: Answers, there: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PIECE_BYTES", len(PIECE))
+    answers.give(PIECE, 206)
+    assert list(there.pieces(layer(2 * PIECE))) == [PIECE, PIECE]
+    assert asked(answers) == [f"GET /v2/team/image/blobs/{digest_of(2 * PIECE)}"] * 2
+    assert ranges(answers) == ["bytes=0-9", "bytes=10-19"]
+    answers.give(PIECE)
+    assert list(there.pieces(layer(PIECE))) == [PIECE]
+    assert ranges(answers) == [None]
+    long = hashlib.sha512(PIECE).hexdigest()
+    assert list(there.pieces(Part(digest=f"sha512:{long}", size=10))) == [PIECE]
+    assert list(there.pieces(layer(b""))) == []
+
+
+def test_a_blob_that_is_not_what_the_manifest_says_is_refused_at_its_end(
+    answers: Answers, there: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "PIECE_BYTES", len(PIECE))
+    answers.give(PIECE, 206)
+    with pytest.raises(Malformed, match="does not have the requested digest") as changed:
+        list(there.pieces(Part(digest=OTHER, size=20)))
+    assert changed.value.where == f"{there.name}@{OTHER}, 20 bytes"
+    with pytest.raises(Malformed, match="does not have the requested digest"):
+        list(there.pieces(Part(digest=OTHER, size=0)))
+    with pytest.raises(Malformed, match="more than the 5 bytes"):
+        list(there.pieces(layer(3 * PIECE, 25)))
+    answers.give(PIECE)
+    with pytest.raises(Refused):  # all of it, to who asked for a piece
+        list(there.pieces(layer(2 * PIECE)))
+    answers.give(PIECE[:9])
+    with pytest.raises(Malformed, match="fewer bytes of a blob than requested"):
+        list(there.pieces(layer(PIECE)))
+
+
+# What refers to a manifest (distribution-spec v1.1)
+
+INDEX_TYPE = "application/vnd.oci.image.index.v1+json"
+IMAGE_TYPE = "application/vnd.oci.image.manifest.v1+json"
+FALLBACK = OTHER.replace(":", "-")
+ENTRY = {"mediaType": IMAGE_TYPE, "digest": DIGEST, "size": len(RAW)}
+
+
+def test_a_registry_is_asked_for_what_refers_to_a_manifest(answers: Answers, there: Repository) -> None:
+    answers.give({"schemaVersion": 2, "manifests": [{**ENTRY, "annotations": {"a": "b"}}]})
+    (found,) = there.referrers(OTHER)
+    assert (found.media_type, found.digest, found.size) == (IMAGE_TYPE, DIGEST, len(RAW))
+    assert found.annotations == {"a": "b"}
+    assert asked(answers) == [f"GET /v2/team/image/referrers/{OTHER}"]
+    assert answers.sent[-1][0]["Accept"] == INDEX_TYPE
+    answers.give({"schemaVersion": 2})
+    assert there.referrers(OTHER) == []
+
+
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_a_registry_without_such_a_list_has_it_under_a_tag(
+    answers: Answers, there: Repository, status: int
+) -> None:
+    answers.where["referrers/"] = (status, {}, b"")
+    answers.give({"schemaVersion": 2, "manifests": [ENTRY]})
+    assert [part.digest for part in there.referrers(OTHER)] == [DIGEST]
+    assert asked(answers)[-1] == f"GET /v2/team/image/manifests/{FALLBACK}"
+    answers.give(b"", 404)
+    assert there.referrers(OTHER) == []
+    answers.give({"schemaVersion": 2, "config": ENTRY})
+    assert there.referrers(OTHER) == []
+
+
+def test_a_registry_that_refuses_to_list_is_an_error(answers: Answers, there: Repository) -> None:
+    answers.where["referrers/"] = (403, {}, b"")
+    with pytest.raises(Refused):
+        there.referrers(OTHER)
+    with pytest.raises(Malformed, match="invalid digest"):
+        there.referrers("sha256:7")
+
+
+def test_an_artifact_that_the_registry_lists_by_itself_is_stored_and_no_more(
+    answers: Answers, there: Repository
+) -> None:
+    answers.give(b"", 201, OCI_Subject=OTHER)
+    assert there.put_referrer(RAW, OTHER, "text/plain", {"a": "b"}) == Descriptor(
+        IMAGE_TYPE, DIGEST, len(RAW)
+    )
+    assert asked(answers) == [f"PUT /v2/team/image/manifests/{DIGEST}"]
+    assert (answers.sent[-1][0]["Content-Type"], answers.sent[-1][1]) == (IMAGE_TYPE, RAW)
+
+
+def test_elsewhere_an_artifact_is_added_to_the_list_under_the_tag(
+    answers: Answers, there: Repository
+) -> None:
+    """What others have listed stays, with fields that nothing here reads."""
+    other = {
+        "mediaType": IMAGE_TYPE,
+        "digest": "sha256:" + "8" * 64,
+        "size": 3,
+        "artifactType": "a/b",
+        "x": 1,
+    }
+    listed = json.dumps({"schemaVersion": 2, "manifests": [other]}).encode()
+    answers.where["GET"] = (200, {"Content-Type": INDEX_TYPE}, listed)
+    answers.give(b"", 201)
+    there.put_referrer(RAW, OTHER, "text/plain", {"a": "b"})
+    assert asked(answers) == [
+        f"PUT /v2/team/image/manifests/{DIGEST}",
+        f"GET /v2/team/image/manifests/{FALLBACK}",
+        f"PUT /v2/team/image/manifests/{FALLBACK}",
+    ]
+    headers, sent = answers.sent[-1]
+    mine = {**ENTRY, "artifactType": "text/plain", "annotations": {"a": "b"}}
+    assert headers["Content-Type"] == INDEX_TYPE
+    assert json.loads(sent) == {"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [other, mine]}
+    answers.where["GET"] = (200, {"Content-Type": INDEX_TYPE}, sent)
+    there.put_referrer(RAW, OTHER, "text/plain", {"a": "b"})
+    assert [line.split()[0] for line in asked(answers)] == ["PUT", "GET"]  # it is there
+    for status, body in ((404, b""), (200, json.dumps({"config": ENTRY}).encode())):
+        answers.where["GET"] = (status, {"Content-Type": INDEX_TYPE}, body)
+        there.put_referrer(RAW, OTHER, "text/plain", {})
+        assert json.loads(answers.sent[-1][1])["manifests"] == [mine | {"annotations": {}}]
 
 
 def test_answers_have_limits() -> None:
