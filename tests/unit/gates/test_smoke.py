@@ -224,6 +224,15 @@ def test_a_test_of_no_variant_is_read_without_one(tmp_path: Path) -> None:
     assert only.subject == "sdk"
 
 
+@pytest.mark.parametrize("outcome", ["failure", "error", "skipped"])
+def test_a_test_that_says_nothing_has_no_detail(tmp_path: Path, outcome: str) -> None:
+    text = f'<x><testcase name="test_ready" time="0"><{outcome}/></testcase></x>'
+    (tmp_path / "smoke.xml").write_text(text)
+    (only,) = junit.results(tmp_path / "smoke.xml", "runtime")
+    assert only.state is (State.SKIP if outcome == "skipped" else State.FAIL)
+    assert (only.detail, only.hint) == ("", "")
+
+
 GREEDY = "answers equal the references"
 
 
@@ -422,6 +431,26 @@ def test_a_model_whose_layers_cannot_be_split_is_not_served_by_stages(tmp_path: 
     for layers, reason in ((4, None), (3, "its 3 layers cannot be split over 2 stages")):
         (weights / "config.ini").write_text(f"[gpt]\nnum_layer={layers}\n")
         assert task.lacks(Variant("gpt", pipeline_para=2)) == reason
+
+
+def test_processes_share_the_gpus_evenly() -> None:
+    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 4, indices=(0, 2, 3, 5))
+    one, two, four = Variant("gpt"), Variant("gpt", tensor_para=2), Variant("gpt", "fp32", 2, 2)
+    at = [replace(task, place=place) for place in range(5)]
+    assert [tuple(each.devices(one)) for each in at] == [(0,), (2,), (3,), (5,), (0,)]
+    assert [tuple(each.devices(two)) for each in at[:3]] == [(0, 2), (3, 5), (0, 2)]
+    assert {tuple(each.devices(four)) for each in at} == {(0, 2, 3, 5)}
+    assert list(replace(at[3], style=None).devices(one)) == []
+
+
+def test_four_gpus_serve_a_model_in_every_way_there_is() -> None:
+    """Each split of tensors and layers over all four, and as many instances as GPUs."""
+    ways = [Variant("gpt-four", **way) for way in job.OVER_FOUR]
+    split = {(way.tensor_para, way.pipeline_para) for way in ways if way.instances == 1}
+    assert split == {(number, 4 // number) for number in (1, 2, 4)}
+    assert {way.instances for way in ways} == {1, 2, 4}
+    assert [str(Variant("gpt", **way)) for way in job.OVER_TWO] == ["gpt-fp32-tp2", "gpt-fp32-pp2"]
+    assert len({str(way) for way in ways}) == 5
 
 
 def test_bf16_is_a_variant_of_the_families_that_have_it() -> None:

@@ -298,5 +298,11 @@ def test_a_finding_shows_the_first_failures_and_counts_the_rest() -> None:
     ]
 
 
+def test_as_many_failures_as_are_shown_leave_none_to_count() -> None:
+    failed = [{"test": f"Test{number}", "said": ""} for number in range(3)]
+    found = gate.result(suite(failed=failed))
+    assert found.detail.splitlines() == ["0 passed, 3 failed, 0 skipped, 1.0 s", "Test0", "Test1", "Test2"]
+
+
 def test_a_suite_that_was_only_skipped_is_no_pass() -> None:
     assert gate.result(suite(skipped=["Other"])).state is State.SKIP
