@@ -68,6 +68,13 @@ def test_what_a_deployment_says_goes_into_files_only(name: str) -> None:
         assert text.endswith("\n")
 
 
+def test_one_file_has_the_name_by_which_the_platforms_program_finds_it() -> None:
+    """docker compose looks for compose.yaml; the others are named on the command line."""
+    names = {name: set(target.files(deployed())) for name, target in MADE.items()}
+    assert names["compose"] == {"compose.yaml"}
+    assert names["k8s"] == names["kserve"] == {"manifests.yaml"}
+
+
 @pytest.mark.parametrize("name", SERVING)
 def test_each_is_recorded_word_for_word(name: str) -> None:
     recorded = {file.partition(".")[0].partition("-")[0] for file in FILES}
