@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -445,12 +445,16 @@ def test_processes_share_the_gpus_evenly() -> None:
 
 def test_four_gpus_serve_a_model_in_every_way_there_is() -> None:
     """Each split of tensors and layers over all four, and as many instances as GPUs."""
-    ways = [Variant("gpt-four", **way) for way in job.OVER_FOUR]
+
+    def variant(way: Mapping[str, Any]) -> Variant:
+        return Variant("gpt", **way)
+
+    ways = list(map(variant, job.OVER_FOUR))
     split = {(way.tensor_para, way.pipeline_para) for way in ways if way.instances == 1}
     assert split == {(number, 4 // number) for number in (1, 2, 4)}
     assert {way.instances for way in ways} == {1, 2, 4}
-    assert [str(Variant("gpt", **way)) for way in job.OVER_TWO] == ["gpt-fp32-tp2", "gpt-fp32-pp2"]
-    assert len({str(way) for way in ways}) == 5
+    assert len(ways) == len(set(map(str, ways))) == 5
+    assert [str(variant(way)) for way in job.OVER_TWO] == ["gpt-fp32-tp2", "gpt-fp32-pp2"]
 
 
 def test_bf16_is_a_variant_of_the_families_that_have_it() -> None:

@@ -258,10 +258,9 @@ def test_the_key_of_the_image_covers_options_googletest_and_the_runner(
     keys = {
         made_of.key,
         replace(made_of, googletest=None).key,
-        *(
-            replace(made_of, googletest=replace(taken, **{pin: "0" * 40})).key
-            for pin in ("ref", "commit", "tree")
-        ),
+        replace(made_of, googletest=replace(taken, ref="refs/tags/another")).key,
+        replace(made_of, googletest=replace(taken, commit="0" * 40)).key,
+        replace(made_of, googletest=replace(taken, tree="0" * 40)).key,
         replace(made_of, tree=replace(made_of.tree, targets=("unittest",))).key,
         replace(made_of, runner=b"# another one\n").key,
     }
