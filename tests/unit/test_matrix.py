@@ -526,6 +526,20 @@ def test_the_longest_id_is_the_one_of_which_every_tag_still_is_one(config: Confi
     assert refused.reasons == ("its id is longer than 111 characters, and a tag has 128 at most",)
 
 
-def test_no_base_can_be_named(config: Config) -> None:
+def test_a_bundle_is_for_the_bases_that_are_named_or_that_carry_the_releases(config: Config) -> None:
     assert bases_of(config, ["22.12"], "none") == bases_of(config, [], "none") == []
     assert bases_of(config, ["26.06"], "open") == ["open"]
+    assert bases_of(config, ["24.10"], None) == ["open-cuda13"]
+    assert bases_of(config, [], None) == list(config.bases.bases)
+    with pytest.raises(ConfigError, match="'ubuntu' is not described"):
+        bases_of(config, [], "ubuntu")
+
+
+def test_a_glob_over_another_base_selects_what_can_be_built_and_lists_the_rest(config: Config) -> None:
+    table = make_matrix(config, "ngc")
+    possible = [cell.id for cell in table.cells if cell.triton == "22.03"]
+    impossible = [each.cell.id for each in table.excluded if each.cell.triton == "22.03"]
+    assert possible
+    assert impossible
+    assert ids(config, cells=["22.03-sm*-ngc"]) == possible
+    assert listed(config, cells=["22.03-sm*-ngc"]) == (possible, impossible)

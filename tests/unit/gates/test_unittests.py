@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -110,6 +113,31 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.setattr(runner, "PROGRAMS", folder)
     return folder
+
+
+def test_the_runner_looks_where_the_image_has_programs_and_data() -> None:
+    recipe = (ROOT / "dockerfiles/triton-ft.Dockerfile").read_text()
+    folder = Path(image.RUN).parent
+    programs, data = (
+        os.path.normpath(folder / os.path.relpath(path, runner.HERE))
+        for path in (runner.PROGRAMS, runner.DATA)
+    )
+    assert f"unittests.py {image.RUN}\n" in recipe
+    assert f"/out/bin/ {programs}/\n" in recipe
+    assert f"ft/tests/ {Path(data).parent}/\n" in recipe
+    assert runner.ARGUMENTS["test_context_decoder_layer"][1] == str(runner.DATA)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_runner_is_a_program_that_tells_by_its_code_whether_all_passed(tmp_path: Path, code: int) -> None:
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "test_gemm", f"exit {code}")
+    (tmp_path / "run").write_bytes(image.RUNNER.read_bytes())
+    argv = [sys.executable, str(tmp_path / "run"), "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    (suite,) = json.loads(done.stdout)
+    assert (done.returncode, len(suite["failed"])) == (code, code)
+    assert "running test_gemm\n" in done.stderr
 
 
 def program(folder: Path, name: str, *lines: str) -> None:

@@ -232,6 +232,16 @@ def test_an_image_of_the_same_inputs_is_not_built_again_unless_that_is_wanted(
     assert builder() == "sha256:new"
 
 
+def test_an_image_that_another_command_built_meanwhile_is_not_built_again(cell: Cell, tmp_path: Path) -> None:
+    options = BuildOptions(tmp_path / "cache", tmp_path)
+    waiting = image.TestImage(cell.subject, cell.made_of, options, Host(jobs=3))
+    assert not waiting.is_made()
+    cell.images[cell.name] = SimpleNamespace(id="sha256:1", labels={"io.ftbuild.unittests": cell.made_of.key})
+    assert waiting.is_made()
+    cell.images[cell.name] = SimpleNamespace(id="sha256:1", labels={})
+    assert not waiting.is_made()
+
+
 def test_a_build_that_makes_no_image_is_an_error(cell: Cell, builder: Callable[..., str]) -> None:
     with pytest.raises(BuildError, match=f"there is no image {cell.name}"):
         builder(made=False)
