@@ -215,8 +215,57 @@ def test_a_program_that_ends_with_an_error_and_says_nothing_fails(
 def test_tests_see_machine_code_only_and_log_their_checks(
     programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT $FT_LOG_LEVEL" = "1 INFO" ] && [ "$PATH" ]')
+    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT $FT_LOG_LEVEL" = "1 INFO" ]')
     suites(capsys, 0)
+
+
+def test_tests_have_the_environment_of_the_container_and_lose_no_line_when_they_abort(
+    programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """stdbuf(1) has standard output written line by line."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/usr/local/mine")
+    monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", "0")
+    program(
+        programs,
+        "test_gemm",
+        '[ "$LD_LIBRARY_PATH $CUDA_DISABLE_PTX_JIT $_STDBUF_O" = "/usr/local/mine 1 L" ]',
+    )
+    suites(capsys, 0)
+
+
+@pytest.mark.parametrize("end", ["exit 3", "sleep 30"])
+def test_what_a_failed_program_says_is_shown_whatever_its_encoding(
+    programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(runner, "SECONDS", 2)
+    program(programs, "test_gemm", "printf 'CUDA \\351\\n'", f"exec {end}" if "sleep" in end else end)
+    (suite,) = suites(capsys, 1)
+    (failure,) = suite["failed"]
+    assert failure["said"] == "CUDA \N{REPLACEMENT CHARACTER}"
+    assert failure["test"] == ("ended with SIGKILL" if "sleep" in end else "ended with code 3")
+
+
+@pytest.mark.parametrize(
+    ("end", "failed"),
+    [
+        ("exit 0", []),
+        ("exit 1", ["ended with code 1"]),
+        ("kill -SEGV $$", ["ended with SIGSEGV"]),
+    ],
+)
+def test_a_suite_whose_program_fails_after_its_report_has_not_passed(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str, failed: list[str]
+) -> None:
+    """As it does for what a whole suite sets up, of which no single test is blamed."""
+    tests = [{"name": "Once", "result": "COMPLETED"}]
+    report = {"testsuites": [{"name": "LogProbKernelTest/1", "time": "1s", "testsuite": tests}]}
+    (tmp_path / "report").write_text(json.dumps(report))
+    copy = f"cp {tmp_path}/report ${{2#--gtest_output=json:}}"
+    program(programs, "unittest", *LISTING, copy, "echo set up: out of memory", end)
+    (suite,) = suites(capsys, int(bool(failed)))
+    assert [failure["test"] for failure in suite["failed"]] == failed
+    assert all(failure["said"] == "set up: out of memory" for failure in suite["failed"])
+    assert suite["passed"] == 1
 
 
 def test_programs_run_by_name_in_an_empty_folder_without_options(
