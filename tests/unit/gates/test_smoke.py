@@ -257,7 +257,8 @@ def test_a_family_that_nothing_was_compared_of_has_failed(
     wanted = [Demand(GREEDY, "runtime", "gpt-fp32"), Demand(GREEDY, "runtime", "t5-fp16")]
     more = gate.complete(results, wanted)[len(results) :]
     assert [r.detail for r in more] == ([f"not compared: {lacking}"] if lacking else [])
-    assert all((r.state, r.check) == (State.FAIL, GREEDY) and gate.LOG in r.hint for r in more)
+    assert all((r.state, r.check, r.subject) == (State.FAIL, GREEDY, "runtime") for r in more)
+    assert all(gate.LOG in r.hint for r in more)
 
 
 def test_a_suite_that_skips_every_test_has_failed(tmp_path: Path) -> None:
@@ -355,7 +356,13 @@ def test_a_tested_server_has_what_a_served_one_has_and_compiles_no_ptx(
 
 @pytest.mark.parametrize(
     ("release", "sms", "able"),
-    [("22.12", "90", {"gpt", "opt", "bloom", "mpt"}), ("22.12", "60", set()), ("22.03", "80", set())],
+    [
+        ("22.12", "90", {"gpt", "opt", "bloom", "mpt"}),
+        ("22.12", "70", {"gpt", "opt", "bloom", "mpt"}),
+        ("22.12", "60,70", set()),
+        ("22.12", "60", set()),
+        ("22.03", "80", set()),
+    ],
 )
 def test_int8_is_tested_where_release_gpu_and_family_have_it(
     config: Config, release: str, sms: str, able: set[str]

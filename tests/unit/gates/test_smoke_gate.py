@@ -130,6 +130,13 @@ def test_a_lean_cell_is_asked_for_the_answers_of_what_it_serves(config: Config) 
         }
 
 
+def test_a_cell_without_kernels_for_any_model_can_show_nothing(config: Config) -> None:
+    (lean,) = plans(config, Selection(config.folder, ["22.12"], ["80"], head_sizes=["256"]))
+    with pytest.raises(SmokeError, match="no kernels for the heads of any model") as refused:
+        gate.demands(replace(lean, families=("gpt", "bloom")))
+    assert "--head-sizes with 64" in (refused.value.hint or "")
+
+
 def test_a_tested_cell_has_a_record_that_counts(make: Make) -> None:
     run = make(H100, A100)
     found = run.go()
@@ -203,12 +210,13 @@ def test_several_servers_run_side_by_side_and_the_record_says_how_many(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
-    for asked, number in ((None, 8), (3, 3)):
+    for asked, number in ((None, 8), (3, 3), (2, 2)):
         run = make(replace(A100, memory=80 * 2**30))
         run.go(servers=asked)
         assert run.commands[0][-3:-1] == ["--job", f"{run.subject.folder}/smoke-job.json"]
         assert {f"--numprocesses={number}", "--dist=loadscope"} <= set(run.commands[0])
         assert run.record()["servers"] == number
+        assert run.heard[0] == f"up to {number} servers side by side"
 
 
 def test_tests_of_the_memory_are_alone_where_the_driver_tells_no_process(
@@ -260,8 +268,9 @@ def test_a_run_that_breaks_leaves_no_earlier_record(make: Make, monkeypatch: pyt
     run.go()
     (run.subject.folder / gate.LOG).write_text("of an earlier run")
     monkeypatch.setattr(shell, "stream", lambda *_, **__: 3)
-    with pytest.raises(SmokeError, match="the suite broke"):
+    with pytest.raises(SmokeError, match="the suite broke") as broken:
         run.go()
+    assert broken.value.where == str(run.subject.folder / "smoke.log")
     assert not (run.subject.folder / SMOKE.record).exists()
     assert not (run.subject.folder / gate.LOG).exists()
 
@@ -320,6 +329,16 @@ def test_only_families_that_were_prepared_are_tested(make: Make, monkeypatch: py
     monkeypatch.setattr(models, "ensure", lambda config, subject, at: Prepared(at, "sha256:2", ("gpt",)))
     run.go()
     assert list(run.job().models) == ["gpt"]
+
+
+def test_extra_models_are_tested_as_their_family_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(A100)
+    prepared = Prepared(run.subject.folder, "sha256:2", ("gpt", "t5"), {"gpt-four": "gpt"})
+    monkeypatch.setattr(models, "ensure", lambda config, subject, at: prepared)
+    run.go()
+    task = run.job()
+    assert (task.names(), task.names(extra=True)) == (("gpt", "t5"), ("gpt-four",))
+    assert task.models["gpt-four"] == replace(task.models["gpt"], family="gpt")
 
 
 def test_models_are_prepared_in_the_work_folder(make: Make) -> None:
