@@ -17,7 +17,7 @@ from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.features import LeftOut
 from ftbuild.models.left_out import Needed
 from ftbuild.sm import Sm
-from ftserve import deployment, requirements, resolve, several_nodes
+from ftserve import deployment, image_choice, requirements, resolve, several_nodes
 from ftserve.deployment import Options, Ports
 from ftserve.image_choice import Image, ImageChoice
 from ftserve.requirements import Needs, Weights
@@ -414,6 +414,20 @@ def test_nothing_is_written_down_for_weights_that_do_not_fit(
         resolve.to_write(config, choice, options)
 
 
+def test_weights_are_compared_as_the_backend_would_load_them(
+    config: Config, repository: Callable[..., Path]
+) -> None:
+    """A model of no type counts as GPT."""
+    folder = with_weights(repository, 2)
+    file = folder / "fastertransformer/config.pbtxt"
+    for text in (pbtxt(tensor_para_size="2"), pbtxt(tensor_para_size="2", model_type="")):
+        file.write_text(text)
+        assert requirements.read(folder, config.models).weights[0].defects == ()
+    (folder / "fastertransformer/1/2-gpu/model.wpe.bin").unlink()
+    (defect,) = requirements.read(folder, config.models).weights[0].defects
+    assert "model.wpe.bin is missing" in defect
+
+
 def test_other_models_and_unknown_kinds_are_served_as_they_are(
     config: Config, repository: Callable[..., Path]
 ) -> None:
@@ -442,6 +456,33 @@ def test_without_a_repository_there_is_nothing_to_serve(config: Config) -> None:
     engine: Any = None  # which is not asked
     with pytest.raises(ConfigError, match="nothing to serve"):
         resolve.to_serve(engine, config, ImageChoice(image="x"), Options(None))
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_an_image_is_looked_for_with_the_gpus_that_the_model_needs(
+    config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    asked: list[tuple[object, bool]] = []
+    engine: Any = object()
+
+    def find(client: object, config: object, choice: object, indices: object, *, here: bool) -> Any:
+        asked.append((indices, here))
+        return IMAGE, access(A100, A100)
+
+    monkeypatch.setattr(image_choice, "find", find)
+    monkeypatch.setattr(daemon, "connect", lambda: engine)
+    options = Options(with_weights(repository, 2))
+    if here:
+        served = resolve.to_serve(engine, config, ImageChoice(), options)
+        assert served.image == IMAGE
+        found = served.deployment
+    else:
+        found = resolve.to_write(config, ImageChoice(), options)
+    assert (found.image, found.gpus) == (IMAGE.name, (0, 1))
+    assert asked == [((0, 1), here)]
+    with pytest.raises(ConfigError, match="Not An Image"):
+        resolve.to_serve(engine, config, ImageChoice(image="Not An Image"), options)
+    assert len(asked) == 1
 
 
 def test_gpus_are_asked_for_by_index() -> None:

@@ -346,6 +346,17 @@ def test_the_start_script_serves_what_the_other_script_has_fetched(
 
 
 @pytest.mark.usefixtures("no_apptainer")
+def test_a_start_without_a_repository_says_how_to_name_one(
+    without_repository: Deployment, tmp_path: Path
+) -> None:
+    write(without_repository, tmp_path / "sif")
+    script = tmp_path / "sif" / apptainer.START
+    done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"no model repository: none given; usage: {script} MODEL_REPOSITORY\n"
+
+
+@pytest.mark.usefixtures("no_apptainer")
 def test_every_script_can_be_started_and_no_other_file(
     without_repository: Deployment, tmp_path: Path
 ) -> None:
@@ -416,6 +427,14 @@ def test_scripts_are_scripts(kind: str, request: pytest.FixtureRequest, tmp_path
     assert "#SBATCH" not in files[apptainer.BATCH].partition(first)[2]
 
 
+def test_the_target_writes_what_its_options_ask_for(without_repository: Deployment) -> None:
+    for options in ({"archive": True}, {"stored": BUCKET}, {}):
+        made: Any = options
+        assert apptainer.Apptainer(**made).files(without_repository) == apptainer.render(
+            without_repository, **made
+        )
+
+
 def test_a_definition_names_the_engine_or_a_tar(deployment: Deployment) -> None:
     definition = apptainer.render(deployment)[apptainer.DEFINITION]
     assert definition.startswith("Bootstrap: docker-daemon\nFrom: triton_with_ft:22.12-sm80\n")
@@ -458,6 +477,7 @@ def test_with_the_archive_all_is_there_to_build_elsewhere(
     assert apptainer.write(deployment, folder, archive=True, report=said.append) is None
     assert (folder / "image.tar").read_text() == f"image save --output {deployment.image}\n"
     assert "triton.sif is not built" in said[-1]
+    assert (folder / "triton.def").read_text().startswith("Bootstrap: docker-archive\nFrom: image.tar\n")
 
 
 @pytest.mark.usefixtures("no_apptainer")

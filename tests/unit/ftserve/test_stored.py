@@ -308,6 +308,24 @@ def test_what_kubernetes_would_refuse_is_refused_by_option(wrong: dict[str, Any]
     assert caught.value.what.startswith(option)
 
 
+@pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
+def test_every_effect_of_a_taint_is_tolerated(effect: str) -> None:
+    pods = kubernetes_pods.parse(tolerations=[f"nvidia.com/gpu:{effect}", f"dedicated=:{effect}"])
+    assert pods.spec()["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": effect},
+        {"key": "dedicated", "operator": "Equal", "value": "", "effect": effect},
+    ]
+
+
+def test_a_secret_of_the_storage_is_a_name_and_that_of_a_group_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match="--storage-secret 'No Secret' is not the name of a Secret"):
+        Cluster(stored=bucket(), storage_secret="No Secret")
+    group = Cluster()
+    assert group.node_key not in repr(group)
+    assert len(group.node_key) == 64
+    assert group.node_key != Cluster().node_key
+
+
 def test_two_places_are_one_too_many() -> None:
     with pytest.raises(ConfigError, match="the same thing"):
         Cluster(claim="gptj", stored=bucket())
