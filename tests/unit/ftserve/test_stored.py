@@ -169,7 +169,7 @@ def test_no_platform_replaces_variables_in_what_its_containers_get(deployment: D
     assert all(dollars)
     for text in (text for texts in dollars for text in texts):
         assert "$" not in text.replace("$$", "")
-        assert text.replace("$$", "$").removeprefix("models:") in (word, url)
+        assert text.replace("$$", "$") in (word, url, where.uri, stored.SCRIPT)
 
 
 def test_a_batch_script_has_one_that_fetches_beside_it(deployment: Deployment) -> None:

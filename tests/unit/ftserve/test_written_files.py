@@ -115,9 +115,12 @@ def joined(files: Mapping[str, str]) -> str:
     return "".join(f"==> {name}\n{text}" for name, text in files.items())
 
 
+PROGRAMS = {"health": health.SCRIPT, "nodes": several_nodes.SCRIPT, "fetch": stored.SCRIPT}
+
+
 def shortened(text: str) -> str:
     """Leave out the programs, as they stand and as YAML or Compose writes them."""
-    for name, script in (("health", health.SCRIPT), ("nodes", several_nodes.SCRIPT)):
+    for name, script in PROGRAMS.items():
         for shown in (script, script.replace("$", "$$")):
             for depth in (0, 4, 6, 8, 10):
                 text = text.replace(
