@@ -109,7 +109,7 @@ def find(options: FrontOptions, name: str, models: Path | None, needs: Needs) ->
 def _front(options: FrontOptions, name: str, models: Path | None, needs: Needs) -> Front:
     reference.check_image(options.image)
     model = options.model or name
-    if not model.isprintable() or not 0 < len(model) <= LONGEST_NAME:
+    if not model.isprintable() or len(model) > LONGEST_NAME:
         raise ConfigError(f"--openai-model {model[:80]!r} is not a name", hint="printable characters")
     if options.keys is not None and not options.keys.is_file():
         raise ConfigError(

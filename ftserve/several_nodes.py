@@ -21,7 +21,7 @@ PORT = 8004
 # enable_custom_all_reduce says (FT v5.3 custom_ar_comm.cc:129-157, custom_ar_kernels.h:29).
 ONE_NODE_GPUS = 8
 # Debian 13 has Open MPI 5, whose daemon is another one (libopenmpi40 in bases.yaml).
-OTHER_DAEMON = frozenset({"open-trixie"})
+OTHER_DAEMON = frozenset({"open-trixie", "open-trixie-arm64"})
 
 
 def require(needs: Needs, nodes: int, device: str) -> None:

@@ -92,8 +92,9 @@ class Stored:
             variables[f"{prefix}ANONYMOUS"] = "true"
         if self.endpoint:
             variables[f"{prefix}ENDPOINT"] = self.endpoint
-        # The root of the container is read-only: rclone writes no configuration.
-        return {**variables, "RCLONE_CONFIG": "/tmp/rclone.conf"}
+        # No file configures it (rclone's docs, "--config"): whoever may write one in /tmp of a shared machine
+        # would decide from which server models come.
+        return {**variables, "RCLONE_CONFIG": "/dev/null"}
 
 
 def parse(

@@ -120,7 +120,7 @@ def _build(folder: Path) -> Path:
         command = [PROGRAM, "build", "--force", str(partial.relative_to(folder)), DEFINITION]
         code = shell.stream(command, log=folder / LOG, cwd=folder)
         if code:
-            last = (folder / LOG).read_text(encoding="utf-8", errors="replace").strip().splitlines()[-3:]
+            last = (folder / LOG).read_text(encoding="utf-8").strip().splitlines()[-3:]
             raise BuildError(
                 "\n    ".join([f"{PROGRAM} ended with code {code}", *last]), where=str(folder / LOG)
             )

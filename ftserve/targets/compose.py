@@ -71,6 +71,7 @@ def _fetched(project: dict[str, Any], stored: Stored) -> dict[str, Any]:
         "volumes": [{"type": "volume", "source": MODELS, "target": triton.MODELS}],
         "read_only": True,
         "tmpfs": [f"{TMP}:size={TMP_SIZE // MIB}m"],
+        "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
     }
     return {**project, "services": {FETCH: fetch, **project["services"]}, "volumes": {MODELS: {}}}

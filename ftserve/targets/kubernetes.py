@@ -19,7 +19,7 @@ from ftserve.deployment import TMP, TMP_SIZE, Deployment
 from ftserve.image_choice import USER
 from ftserve.stored import FOLDER, Stored
 from ftserve.targets import kubernetes_front, kubernetes_nodes, kubernetes_operations, yaml_text
-from ftserve.targets.kubernetes_pods import Pods
+from ftserve.targets.kubernetes_pods import Pods, literal
 
 _RIGHTS = {
     "readOnlyRootFilesystem": True,
@@ -228,8 +228,8 @@ def _fetching(cluster: Cluster) -> dict[str, Any]:
         "image": stored.fetcher,
         "imagePullPolicy": "IfNotPresent",
         "command": list(stored.entrypoint),
-        "args": [word.replace("$", "$$") for word in stored.command],
-        "env": [{"name": name, "value": value} for name, value in stored.environment.items()],
+        "args": [literal(word) for word in stored.command],
+        "env": _variables(stored.environment),
         "securityContext": _RIGHTS,
         "volumeMounts": [
             {"name": "models", "mountPath": triton.MODELS},
@@ -244,6 +244,10 @@ def _fetching(cluster: Cluster) -> dict[str, Any]:
             for name in stored.credentials
         ]
     return {"initContainers": [container]}
+
+
+def _variables(environment: Mapping[str, str]) -> list[dict[str, Any]]:
+    return [{"name": name, "value": literal(value)} for name, value in environment.items()]
 
 
 def _finding(container: dict[str, Any], stored: Stored | None) -> dict[str, Any]:
@@ -284,8 +288,7 @@ def container(deployment: Deployment) -> dict[str, Any]:
         "image": deployment.image,
         "imagePullPolicy": "IfNotPresent",
         # `args` leaves the image's entrypoint in place, as `docker run` does.
-        # Kubernetes replaces $(NAME) in them, and takes $$ for a dollar.
-        "args": [word.replace("$", "$$") for word in deployment.command],
+        "args": [literal(word) for word in deployment.command],
         "ports": [
             {"name": name, "containerPort": inside} for name, _, inside in deployment.ports.endpoints()
         ],
@@ -300,7 +303,7 @@ def container(deployment: Deployment) -> dict[str, Any]:
         ],
     }
     if deployment.environment:
-        container["env"] = [{"name": name, "value": value} for name, value in deployment.environment.items()]
+        container["env"] = _variables(deployment.environment)
     limits: dict[str, Any] = {GPU: len(deployment.gpus)} if deployment.gpus else {}
     if deployment.memory is not None:
         limits["memory"] = f"{deployment.memory_mebibytes}Mi"

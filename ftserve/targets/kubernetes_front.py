@@ -7,6 +7,7 @@ from typing import Any
 from ftserve import front_options, health
 from ftserve.deployment import Deployment
 from ftserve.front.settings import LOOPBACK
+from ftserve.targets.kubernetes_pods import literal
 
 _VOLUME = "api-keys"
 
@@ -24,8 +25,7 @@ def container(deployment: Deployment, secret: str | None) -> dict[str, Any]:
         "name": "openai",
         "image": front.image,
         "imagePullPolicy": "IfNotPresent",
-        # Kubernetes replaces $(NAME) in arguments, and takes $$ for a dollar.
-        "args": [word.replace("$", "$$") for word in front.command(LOOPBACK, keys=secret is not None)],
+        "args": [literal(word) for word in front.command(LOOPBACK, keys=secret is not None)],
         "ports": [{"name": "openai", "containerPort": front_options.PORT}],
         "readinessProbe": {
             "httpGet": {"path": front_options.HEALTH, "port": "openai"},

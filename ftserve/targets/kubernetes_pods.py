@@ -1,4 +1,4 @@
-"""What a cluster needs to know of pods: account, place, pull secrets, further labels."""
+"""What a cluster needs to know of pods: account, place, pull secrets, further labels; texts as they stand."""
 
 from __future__ import annotations
 
@@ -68,6 +68,15 @@ def parse(
         raise ConfigError(f"--label {taken[0]} is how the pods are found", hint="another key, or --name")
     parsed = tuple(_toleration(text) for text in tolerations)
     return Pods(account, _pairs("--node-selector", nodes), parsed, tuple(pull_secrets), pod_labels)
+
+
+def literal(text: str) -> str:
+    """Return an argument or the value of a variable that a container gets as `text`.
+
+    Kubernetes replaces $(NAME) in both, and takes $$ for a dollar (API reference, Container, `args`; EnvVar,
+    `value`).
+    """
+    return text.replace("$", "$$")
 
 
 def _pairs(option: str, pairs: Sequence[str]) -> dict[str, str]:

@@ -109,6 +109,12 @@ def test_a_glob_selects_lean_cells_by_the_part_before(config: Config) -> None:
     assert found == ["22.12-sm80-without-int8", "22.12-sm86-without-int8", "22.12-sm89-without-int8"]
 
 
+def test_the_matrix_lists_a_lean_cell_by_its_id(config: Config) -> None:
+    for name in ("22.12-sm80-without-int8", "22.12-sm80-ngc-without-int8-heads-64", "22.12-sm80_86-heads-64"):
+        for listing in (matrix.select_with_excluded, matrix.overview):
+            assert [cell.id for cell in listing(config, cells=[name]).cells] == [name]
+
+
 def test_an_id_and_options_that_differ_are_refused(config: Config) -> None:
     with pytest.raises(ConfigError, match="so do the options: --without beams"):
         plans(config, Selection(config.folder, cell=["22.12-sm80-without-int8"], without=["beams"]))

@@ -13,13 +13,19 @@ from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, NothingSelected
 from ftbuild.matrix import (
+    Cell,
+    Excluded,
     as_github,
+    bases_of,
     cuda_version,
     make_matrix,
     overview,
     renamed,
     select,
     select_with_excluded,
+)
+from ftbuild.matrix import (
+    entry as entry_of,
 )
 from ftbuild.proven import as_json, evidence, tried, unproven
 
@@ -464,3 +470,76 @@ def test_a_release_stands_on_a_base_that_there_is_and_that_carries_it(
     line = text[: text.index("    base:")].count("\n") + 1
     with pytest.raises(ConfigError, match=rf"matrix\.yaml:{line}: .*{why}"):
         loader.load(config_folder)
+
+
+def test_options_beside_an_id_narrow_the_cells_of_other_bases_too(config: Config) -> None:
+    assert listed(config, cells=["22.12-sm80-ngc"], triton=["22.12"]) == (["22.12-sm80-ngc"], [])
+    assert listed(config, cells=["*-sm8?-ngc"], triton=["22.12"], sms=["80", "89"]) == (
+        ["22.12-sm80-ngc", "22.12-sm89-ngc"],
+        [],
+    )
+    for options in ({"triton": ["22.07"]}, {"sms": ["90"]}, {"triton": ["22.07"], "sms": ["90"]}):
+        with pytest.raises(NothingSelected):
+            listed(config, cells=["22.12-sm80-ngc"], **options)
+
+
+@pytest.mark.parametrize("options", [{"triton": ["22.03"], "sms": ["89"]}, {"cells": ["22.03-sm89"]}])
+def test_what_somebody_asks_for_is_no_mistake_in_the_matrix(config: Config, options: Any) -> None:
+    with pytest.raises(ConfigError, match=r"22\.03-sm89 cannot be built") as refused:
+        select(config, **options)
+    assert refused.value.where is None
+
+
+def test_every_reason_of_a_refusal_has_a_line(config: Config) -> None:
+    excluded = max(make_matrix(config, "ngc").excluded, key=lambda each: len(each.reasons))
+    assert len(excluded.reasons) > 1
+    with pytest.raises(ConfigError) as refused:
+        select(config, cells=[excluded.cell.id])
+    assert refused.value.what.splitlines() == [
+        f"{excluded.cell.id} cannot be built:",
+        *(f"  - {reason}" for reason in excluded.reasons),
+    ]
+
+
+def test_a_cell_is_found_again_by_what_a_record_says_of_it(config: Config) -> None:
+    for cell in (*make_matrix(config).cells, *select(config, triton=["22.12"], sms=["80,86"], bases=["ngc"])):
+        assert entry_of(config, cell.triton, cell.sms, cell.base) == cell
+    for excluded in make_matrix(config).excluded:
+        cell = excluded.cell
+        assert entry_of(config, cell.triton, cell.sms, cell.base) == excluded
+    with pytest.raises(ConfigError, match=r"'22\.13' is not in the matrix"):
+        entry_of(config, "22.13", [80], "open")
+
+
+def test_the_longest_id_is_the_one_of_which_every_tag_still_is_one(config: Config) -> None:
+    def on(base: str) -> Cell | Excluded:
+        bases = {**config.bases.bases, base: config.bases.bases["open"]}
+        changed = replace(config, bases=config.bases.model_copy(update={"bases": bases}))
+        return entry_of(changed, "22.12", [80], base)
+
+    base = "b" * (128 - len("22.12-sm80--0123456789ab-sdk"))
+    longest = on(base)
+    assert isinstance(longest, Cell)
+    assert len(f"{longest.id}-0123456789ab-sdk") == 128
+    refused = on(f"{base}b")
+    assert isinstance(refused, Excluded)
+    assert refused.reasons == ("its id is longer than 111 characters, and a tag has 128 at most",)
+
+
+def test_a_bundle_is_for_the_bases_that_are_named_or_that_carry_the_releases(config: Config) -> None:
+    assert bases_of(config, ["22.12"], "none") == bases_of(config, [], "none") == []
+    assert bases_of(config, ["26.06"], "open") == ["open"]
+    assert bases_of(config, ["24.10"], None) == ["open-cuda13"]
+    assert bases_of(config, [], None) == list(config.bases.bases)
+    with pytest.raises(ConfigError, match="'ubuntu' is not described"):
+        bases_of(config, [], "ubuntu")
+
+
+def test_a_glob_over_another_base_selects_what_can_be_built_and_lists_the_rest(config: Config) -> None:
+    table = make_matrix(config, "ngc")
+    possible = [cell.id for cell in table.cells if cell.triton == "22.03"]
+    impossible = [each.cell.id for each in table.excluded if each.cell.triton == "22.03"]
+    assert possible
+    assert impossible
+    assert ids(config, cells=["22.03-sm*-ngc"]) == possible
+    assert listed(config, cells=["22.03-sm*-ngc"]) == (possible, impossible)

@@ -9,12 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
 
-from ftbuild import input_key
+from ftbuild import input_key, triton
 from ftbuild.config.schema import Config, SourceRef
 from ftbuild.errors import ConfigError, PinError
 from ftbuild.input_key import digest_of
 from ftbuild.plan import Plan, Revision
+from tests.unit.config.test_holes import described
 from tests.unit.test_plan import REVISION, plan_of
 
 OCI = "org.opencontainers.image"
@@ -296,3 +299,35 @@ def test_only_a_cell_of_one_sm_has_limits_of_size(config: Config) -> None:
     limits = config.bases.bases["open"].max_megabytes["22.12"]
     assert one == {"runtime": limits["runtime"] * 10**6, "sdk": limits["sdk"] * 10**6}
     assert two == {}
+
+
+def test_a_server_that_a_base_compiles_has_sources_of_its_own(config: Config, debian: Plan) -> None:
+    plan = plan_of(config, "26.06", "90")
+    names = [[source.repository for source in some] for some in (plan.own_sources, plan.server_sources)]
+    assert names[0] == [source.repository for source in debian.own_sources]
+    assert names[1] == [name for name, about in config.sources.repositories.items() if about.server]
+    assert sorted([*names[0], *names[1]]) == sorted(source.repository for source in plan.sources)
+    assert debian.own_sources == debian.sources
+    assert debian.server_sources == ()
+
+
+def test_the_holes_of_an_image_are_those_of_what_it_contains(config: Config, debian: Plan) -> None:
+    """Of its server, packages and wheels, but not of those that only compile it."""
+
+    def known(purl: str) -> list[str]:
+        plan = plan_of(replace(config, holes=described({}, purl=purl)), base="open")
+        return [statement.purl for statement in plan.holes.statements]
+
+    assert debian.base.debian
+    package = next(each for each in debian.base.debian.installed("serving") if each.name == "libgomp1")
+    (found,) = known(f"pkg:deb/debian/{package.name}")
+    assert PackageURL.from_string(found).version == package.version
+    assert known(triton.PURL) == [f"{triton.PURL}@v{debian.server}"]
+    contained = {wheel.name for wheel in debian.wheels if wheel.role in ("server", "runtime", "sdk")}
+    wheels = {
+        (wheel.role, wheel.name in contained): (canonicalize_name(wheel.name), wheel.version)
+        for wheel in debian.wheels
+    }
+    assert {("server", True), ("runtime", True), ("sdk", True), ("toolchain", False)} <= set(wheels)
+    for (_, is_contained), (name, version) in wheels.items():
+        assert known(f"pkg:pypi/{name}") == ([f"pkg:pypi/{name}@{version}"] if is_contained else [])

@@ -57,7 +57,10 @@ def run(program: Path) -> list[dict[str, Any]]:
 
 
 def suite(program: Path, name: str, *options: str) -> dict[str, Any]:
-    """Run one suite, and read googletest's own report if there is one."""
+    """Run one suite, and read googletest's own report if there is one.
+
+    What a whole suite sets up or takes down is in no test of the report, only in how the program ended.
+    """
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as scratch:
         report = Path(scratch, "report.json")
@@ -65,7 +68,9 @@ def suite(program: Path, name: str, *options: str) -> dict[str, Any]:
         command = [str(program), *ARGUMENTS.get(program.name, []), *reporting]
         code, output = execute(command, scratch)
         if report.exists():
-            return googletest(program.name, json.loads(report.read_text())["testsuites"][0])
+            reported = googletest(program.name, json.loads(report.read_text())["testsuites"][0])
+            reported["failed"] += unexplained(code, reported["failed"], output)
+            return reported
     return plain(program.name, name, code, output, time.monotonic() - start)
 
 
@@ -116,9 +121,7 @@ def plain(program: str, name: str, code: int, output: str, seconds: float) -> di
     failed = [
         {"test": line, "said": ""} for line in bad or [x for x in lines if re.search("FAILED|TEST FAIL", x)]
     ]
-    if code < 0 or (code and not failed):
-        ending = signal.Signals(-code).name if code < 0 else f"code {code}"
-        failed.append({"test": f"ended with {ending}", "said": _last(output)})
+    failed += unexplained(code, failed, output)
     return {
         "program": program,
         "suite": name,
@@ -127,6 +130,14 @@ def plain(program: str, name: str, code: int, output: str, seconds: float) -> di
         "skipped": [],
         "seconds": round(seconds, 3),
     }
+
+
+def unexplained(code: int, failed: list[dict[str, str]], output: str) -> list[dict[str, str]]:
+    """Return the end of a program as a failure: a signal, or an error that no failed test explains."""
+    if code < 0 or (code and not failed):
+        ending = signal.Signals(-code).name if code < 0 else f"code {code}"
+        return [{"test": f"ended with {ending}", "said": _last(output)}]
+    return []
 
 
 def _last(text: str) -> str:

@@ -160,6 +160,7 @@ def test_kserve_runs_the_same_server_on_its_own_folder(deployment: Deployment) -
         ("models/gpt", 1, 1, "is not a storage URI"),
         ("pvc://a b", 1, 1, "is not a storage URI"),
         ("", 1, 1, "is not a storage URI"),
+        ("oci://registry.example.com/gptj:1", 1, 1, "has no digest"),
         ("pvc://a", 0, 1, "no number of pods is from 0 to 1"),
         ("pvc://a", 3, 2, "no number of pods is from 3 to 2"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from ftbuild.errors import ConfigError, FtbuildError, HostError
 from ftbuild.features import LeftOut
 from ftbuild.models.left_out import Needed
 from ftbuild.sm import Sm
-from ftserve import deployment, requirements, resolve
+from ftserve import deployment, image_choice, requirements, resolve, several_nodes
 from ftserve.deployment import Options, Ports
 from ftserve.image_choice import Image, ImageChoice
 from ftserve.requirements import Needs, Weights
@@ -147,6 +148,8 @@ def test_files_that_the_image_user_cannot_read_are_found(repository: Callable[..
     assert requirements.unreadable(folder, stranger[0], closed.stat().st_gid) is None
     closed.parent.chmod(0o744)  # listing a folder is not enough to open what is in it
     assert requirements.unreadable(folder, *stranger) == closed.parent
+    folder.chmod(0o700)
+    assert requirements.unreadable(folder, *stranger) == folder
 
 
 def test_gpus_are_those_that_the_repository_needs_unless_told() -> None:
@@ -307,6 +310,16 @@ def test_weights_say_what_they_need(repository: Callable[..., Path]) -> None:
     assert requirements.read(folder).weights[0].needed == Needed(int8=True, experts=True, head_size=80)
 
 
+def test_a_repository_with_a_data_type_that_the_backend_lacks_is_refused(
+    repository: Callable[..., Path],
+) -> None:
+    folder = repository(pbtxt(model_type="GPT-NeoX", data_type="bf16"), 1)
+    with pytest.raises(ConfigError, match="GPT-NeoX has no bf16"):
+        deployment.decide(Options(folder), requirements.read(folder), IMAGE, "gpu")
+    (folder / "fastertransformer/config.pbtxt").write_text(pbtxt(model_type="GPT", data_type="bf16"))
+    assert deployment.decide(Options(folder), requirements.read(folder), IMAGE, "gpu")
+
+
 def test_bf16_for_gpt_neox_is_refused_since_it_would_be_fp32() -> None:
     weights = replace(WEIGHTS, model_type="GPT-NeoX", data_type="bf16")
     assert decide(A100, weights=weights)
@@ -401,6 +414,20 @@ def test_nothing_is_written_down_for_weights_that_do_not_fit(
         resolve.to_write(config, choice, options)
 
 
+def test_weights_are_compared_as_the_backend_would_load_them(
+    config: Config, repository: Callable[..., Path]
+) -> None:
+    """A model of no type counts as GPT."""
+    folder = with_weights(repository, 2)
+    file = folder / "fastertransformer/config.pbtxt"
+    for text in (pbtxt(tensor_para_size="2"), pbtxt(tensor_para_size="2", model_type="")):
+        file.write_text(text)
+        assert requirements.read(folder, config.models).weights[0].defects == ()
+    (folder / "fastertransformer/1/2-gpu/model.wpe.bin").unlink()
+    (defect,) = requirements.read(folder, config.models).weights[0].defects
+    assert "model.wpe.bin is missing" in defect
+
+
 def test_other_models_and_unknown_kinds_are_served_as_they_are(
     config: Config, repository: Callable[..., Path]
 ) -> None:
@@ -423,6 +450,39 @@ def test_writing_down_a_named_image_needs_no_engine(
     assert resolve.to_write(config, ImageChoice(image="x"), Options(None, (0, 1, 2, 3))).gpus == (0, 1, 2, 3)
     with pytest.raises(HostError, match="the Docker Engine does not answer"):
         resolve.to_write(config, ImageChoice(), options)
+
+
+def test_without_a_repository_there_is_nothing_to_serve(config: Config) -> None:
+    engine: Any = None  # which is not asked
+    with pytest.raises(ConfigError, match="nothing to serve"):
+        resolve.to_serve(engine, config, ImageChoice(image="x"), Options(None))
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_an_image_is_looked_for_with_the_gpus_that_the_model_needs(
+    config: Config, repository: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    asked: list[tuple[object, bool]] = []
+    engine: Any = object()
+
+    def find(client: object, config: object, choice: object, indices: object, *, here: bool) -> Any:
+        asked.append((indices, here))
+        return IMAGE, access(A100, A100)
+
+    monkeypatch.setattr(image_choice, "find", find)
+    monkeypatch.setattr(daemon, "connect", lambda: engine)
+    options = Options(with_weights(repository, 2))
+    if here:
+        served = resolve.to_serve(engine, config, ImageChoice(), options)
+        assert served.image == IMAGE
+        found = served.deployment
+    else:
+        found = resolve.to_write(config, ImageChoice(), options)
+    assert (found.image, found.gpus) == (IMAGE.name, (0, 1))
+    assert asked == [((0, 1), here)]
+    with pytest.raises(ConfigError, match="Not An Image"):
+        resolve.to_serve(engine, config, ImageChoice(image="Not An Image"), options)
+    assert len(asked) == 1
 
 
 def test_gpus_are_asked_for_by_index() -> None:
@@ -451,3 +511,14 @@ def test_a_deployment_gives_gpus_as_this_engine_does(style: str) -> None:
     wanted = Needs(("fastertransformer",), (WEIGHTS,))
     given = replace(access(A100), style=style)
     assert deployment.decide(Options(MODELS, (0,)), wanted, IMAGE, "gpu", given).access == style
+
+
+def test_gpus_of_an_engine_that_nobody_has_asked_are_given_in_dockers_way() -> None:
+    wanted = Needs(("fastertransformer",), (WEIGHTS,))
+    assert deployment.decide(Options(MODELS, (0,)), wanted, IMAGE, "gpu").access == "gpus"
+
+
+@pytest.mark.parametrize("base", sorted(several_nodes.OTHER_DAEMON))
+def test_one_node_is_served_by_any_open_mpi(base: str) -> None:
+    wanted, image = Needs(("fastertransformer",), (WEIGHTS,)), replace(IMAGE, base=base)
+    assert deployment.decide(Options(MODELS, (0,)), wanted, image, "gpu").nodes == 1

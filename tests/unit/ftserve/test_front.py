@@ -65,6 +65,11 @@ def test_a_context_can_be_chosen_and_no_larger_one_than_a_table_of_positions(mod
     assert front_options.find(replace(OPTIONS, context=7), "gpt", None, requirements.Needs()).context == 7
 
 
+@pytest.mark.parametrize(("model", "name"), [("m", "m"), ("m" * 200, "m" * 200), ("", "triton-ft")])
+def test_a_model_has_any_name_that_clients_can_type(models: Path, model: str, name: str) -> None:
+    assert found(models, replace(OPTIONS, model=model)).model == name
+
+
 def test_a_repository_elsewhere_says_nothing() -> None:
     assert front_options.find(OPTIONS, "gpt", None, requirements.Needs()) == front_options.Front(
         OPTIONS.image, "gpt"

@@ -341,6 +341,9 @@ def test_weights_for_other_numbers_of_gpus_are_folders_of_their_name(
     assert requirements.read(folder).weights[0].split == (1, 4)
 
 
+CHECKPOINT = 'parameters {{ key: "model_checkpoint_path" value: {{ string_value: "{}" }} }}\n'
+
+
 @pytest.mark.parametrize(
     ("text", "place", "named"),
     [
@@ -351,6 +354,16 @@ def test_weights_for_other_numbers_of_gpus_are_folders_of_their_name(
             "default_model_filename theirs",
         ),
         ('default_model_filename: "1-gpu"\n', "fastertransformer/1/1-gpu", None),
+        (
+            CHECKPOINT.format("/models/fastertransformer/7/theirs"),
+            "fastertransformer/7/theirs",
+            "model_checkpoint_path /models/fastertransformer/7/theirs",
+        ),
+        (
+            CHECKPOINT.format("/models/fastertransformer/1/1-gpu"),
+            "fastertransformer/1/1-gpu",
+            "model_checkpoint_path /models/fastertransformer/1/1-gpu",
+        ),
     ],
 )
 def test_a_folder_of_another_name_is_where_the_configuration_says(

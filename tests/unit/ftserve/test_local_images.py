@@ -140,15 +140,16 @@ def test_the_user_of_an_image_is_what_its_dockerfile_says(
     assert find(on_cpu, [built("22.12-sm80", "80", user=user)])[0].user == ids
 
 
+@pytest.mark.parametrize(("user", "ids"), [(None, (0, 0)), ("7:8", (7, 8))])
 @pytest.mark.parametrize("here", [True, False])
 def test_a_named_image_is_pulled_where_it_is_served(
-    on_cpu: Config, monkeypatch: pytest.MonkeyPatch, here: bool
+    on_cpu: Config, monkeypatch: pytest.MonkeyPatch, here: bool, user: str | None, ids: tuple[int, int]
 ) -> None:
     pulled: list[tuple[object, ...]] = []
     monkeypatch.setattr(container, "available", lambda client, *words: pulled.append(words))
-    monkeypatch.setattr(daemon, "image", lambda client, name: built("22.12-sm90", "90", user=None))
+    monkeypatch.setattr(daemon, "image", lambda client, name: built("22.12-sm90", "90", user=user))
     found, _, images = find(on_cpu, [], image="registry/x:1", here=here)
-    assert (found.name, found.sms, found.user) == ("registry/x:1", (Sm(90),), (0, 0))
+    assert (found.name, found.sms, found.user) == ("registry/x:1", (Sm(90),), ids)
     hint = "docker login, or invoke build and no --image"
     assert pulled == ([("registry/x:1", "serving", hint)] if here else [])
     assert images.asked == []
@@ -232,6 +233,18 @@ def test_images_that_are_as_good_are_told(config: Config, monkeypatch: pytest.Mo
     assert said == [
         "triton_with_ft:22.12-sm80 is taken, by fewest SMs, then by name; triton_with_ft:22.12-sm70_80, "
         "triton_with_ft:22.12-sm80_90 would also do (--sm, --image)"
+    ]
+
+
+def test_only_a_choice_is_told(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    gpus_here(monkeypatch, A100)
+    said: list[str] = []
+    both = [built("22.12-sm80", "80"), built("22.12-sm80_90", "80,90")]
+    find(config, both[:1], said)
+    assert said == []
+    find(config, both, said)
+    assert [line.partition(";")[2] for line in said] == [
+        " triton_with_ft:22.12-sm80_90 would also do (--sm, --image)"
     ]
 
 

@@ -154,6 +154,25 @@ def test_no_other_leader_is_believed(
         node_group.fetch("localhost", serve(answering(body, status=status, signed=proof)), "node1")
 
 
+def test_a_leader_that_says_nothing_is_asked_again(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose network is lost while it answers must not hold up the others for ever."""
+    silent = threading.Event()
+
+    class Silent(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            silent.wait(30)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    monkeypatch.setattr(node_group, "TIMEOUT_SECONDS", 0.2)
+    try:
+        with pytest.raises(OSError, match="timed out"):
+            node_group.fetch("localhost", serve(Silent), "node1")
+    finally:
+        silent.set()
+
+
 def test_what_is_no_http_is_no_leader(serve: Serve) -> None:
     class Broken(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -266,22 +285,24 @@ def test_a_signal_for_a_leader_goes_to_its_mpirun(folder: Path, signals: None) -
     assert node_group.lead(free_port(), ["sh", "-c", script]) == 7
 
 
+@pytest.mark.parametrize("caught", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_that_comes_while_mpirun_starts_goes_to_it(
-    folder: Path, signals: None, monkeypatch: pytest.MonkeyPatch
+    folder: Path, signals: None, monkeypatch: pytest.MonkeyPatch, caught: signal.Signals
 ) -> None:
     start = os.posix_spawnp
 
     def signalled(*arguments: Any, **settings: Any) -> int:
         running = start(*arguments, **settings)
-        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(caught)
         return running
 
     def left_alone(*_: object) -> None:
         pytest.fail("the leader would have ended without its mpirun")
 
     monkeypatch.setattr(os, "posix_spawnp", signalled)
-    signal.signal(signal.SIGTERM, left_alone)
-    assert node_group.lead(free_port(), ["sleep", "20"]) == 128 + signal.SIGTERM
+    # Neither ignored, as SIGINT is by what a shell has started in the background.
+    signal.signal(caught, left_alone)
+    assert node_group.lead(free_port(), ["sleep", "20"]) == 128 + caught
 
 
 def test_a_port_of_another_server_is_named(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +16,7 @@ import yaml
 
 from ftbuild import triton
 from ftbuild.errors import BuildError, ConfigError, HostError
-from ftbuild.host import shell
-from ftserve import front_options, health
+from ftserve import front_options, health, stored
 from ftserve.deployment import Deployment, Options, Ports, decide
 from ftserve.front_options import Front
 from ftserve.image_choice import Image
@@ -27,6 +27,7 @@ from testing import kubernetes_schemas, needs
 
 SPLIT = Weights("fastertransformer", "GPT", "fp16", False, 2, 1, 1, "fastertransformer/1/2-gpu", True, (2,))
 PORTS = Ports(18000, 18001, 18002)
+BUCKET = stored.parse("s3://models/gptj", "registry.example.com/rclone:1.71")
 
 
 @pytest.fixture
@@ -271,7 +272,7 @@ def run_script(
 ) -> list[str]:
     """What a script runs in place of Apptainer, Singularity or Python, and the variables it passes on."""
     programs = folder / "programs"
-    programs.mkdir()
+    programs.mkdir(exist_ok=True)
     texts = {program: PROGRAM, **({"python3": f"#!/bin/sh\n{python}\n"} if python else {})}
     for name, text in texts.items():
         (programs / name).write_text(text)
@@ -294,6 +295,24 @@ def write(deployment: Deployment, folder: Path) -> None:
     """The folder, for a start without a built image."""
     with pytest.raises(HostError, match=r"triton\.sif is not built"):
         apptainer.write(deployment, folder, report=lambda line: None)
+
+
+def installed(folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, *lines: str) -> None:
+    """Put a program of these lines before all others."""
+    (folder / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+# Storage with one model of one file, in the place of rclone.
+RCLONE = """\
+for where; do :; done
+case $1:$where in
+lsf:models:models/gptj) echo 'gpt/config.pbtxt;8;today' ;;
+lsf:*) echo 'gpt/config.pbtxt;8' ;;
+sync:*) mkdir -p "$where/gpt" && echo fetched > "$where/gpt/config.pbtxt" ;;
+esac
+"""
 
 
 @pytest.fixture
@@ -329,6 +348,44 @@ def test_the_start_script_takes_another_repository_and_has_gpus_of_its_own(
     called = run_script(folder, "apptainer", str(tmp_path / "moved"))
     assert f"{tmp_path / 'moved'}:/models:ro" in called
     assert "APPTAINERENV_CUDA_VISIBLE_DEVICES=2,3" in called
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_the_start_script_serves_what_the_other_script_has_fetched(
+    without_repository: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "new" / "sif"
+    with pytest.raises(HostError, match=r"triton\.sif is not built"):
+        apptainer.write(without_repository, folder, stored=BUCKET, report=lambda line: None)
+    installed(tmp_path, monkeypatch, "rclone", *RCLONE.splitlines())
+    subprocess.run([folder / apptainer.FETCH], check=True)
+    assert (folder / "models" / "gpt" / "config.pbtxt").read_text() == "fetched\n"
+    assert f"{folder / 'models'}:/models:ro" in run_script(folder, "apptainer")
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_a_start_without_a_repository_says_how_to_name_one(
+    without_repository: Deployment, tmp_path: Path
+) -> None:
+    write(without_repository, tmp_path / "sif")
+    script = tmp_path / "sif" / apptainer.START
+    done = subprocess.run([script], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == f"no model repository: none given; usage: {script} MODEL_REPOSITORY\n"
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_every_script_can_be_started_and_no_other_file(
+    without_repository: Deployment, tmp_path: Path
+) -> None:
+    folder = tmp_path / "sif"
+    for _ in range(2):  # into a folder that is there, too
+        with pytest.raises(HostError, match=r"triton\.sif is not built"):
+            apptainer.write(without_repository, folder, stored=BUCKET, report=lambda line: None)
+    started = {
+        path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir() if os.access(path, os.X_OK)
+    }
+    assert started == {"triton_start.sh": 0o755, "triton_probe.sh": 0o755, "fetch_models.sh": 0o755}
 
 
 @pytest.mark.usefixtures("no_apptainer")
@@ -388,6 +445,14 @@ def test_scripts_are_scripts(kind: str, request: pytest.FixtureRequest, tmp_path
     assert "#SBATCH" not in files[apptainer.BATCH].partition(first)[2]
 
 
+def test_the_target_writes_what_its_options_ask_for(without_repository: Deployment) -> None:
+    for options in ({"archive": True}, {"stored": BUCKET}, {}):
+        made: Any = options
+        assert apptainer.Apptainer(**made).files(without_repository) == apptainer.render(
+            without_repository, **made
+        )
+
+
 def test_a_definition_names_the_engine_or_a_tar(deployment: Deployment) -> None:
     definition = apptainer.render(deployment)[apptainer.DEFINITION]
     assert definition.startswith("Bootstrap: docker-daemon\nFrom: triton_with_ft:22.12-sm80\n")
@@ -417,21 +482,47 @@ def test_without_apptainer_it_is_said_what_was_not_built(deployment: Deployment,
 def test_with_the_archive_all_is_there_to_build_elsewhere(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "run", lambda argv: Path(argv[4]).write_text(" ".join(argv)))
+    installed(tmp_path, monkeypatch, "docker", 'echo "$1 $2 $3 $5" > "$4"')
     said: list[str] = []
-    assert apptainer.write(deployment, tmp_path, archive=True, report=said.append) is None
-    assert "docker image save" in (tmp_path / "image.tar").read_text()
+    folder = tmp_path / "sif"
+    assert apptainer.write(deployment, folder, archive=True, report=said.append) is None
+    assert (folder / "image.tar").read_text() == f"image save --output {deployment.image}\n"
     assert "triton.sif is not built" in said[-1]
+    assert (folder / "triton.def").read_text().startswith("Bootstrap: docker-archive\nFrom: image.tar\n")
+
+
+@pytest.mark.usefixtures("no_apptainer")
+def test_an_image_that_cannot_be_saved_is_named_and_leaves_no_tar(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(tmp_path, monkeypatch, "docker", 'echo half > "$4"', "exit 1")
+    folder = tmp_path / "sif"
+    with pytest.raises(HostError, match="the image cannot be saved") as caught:
+        apptainer.write(deployment, folder, archive=True, report=lambda line: None)
+    assert caught.value.where == deployment.image
+    assert not [path for path in folder.iterdir() if "image.tar" in path.name]
+
+
+def test_a_build_that_fails_shows_the_last_lines_of_its_log(
+    deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever encoding they are in."""
+    installed(tmp_path, monkeypatch, "apptainer", "printf 'one\\ntwo\\nthr\\351\\nfour\\n\\n'", "exit 255")
+    with pytest.raises(BuildError) as caught:
+        apptainer.write(deployment, tmp_path / "sif", report=lambda line: None)
+    assert caught.value.what.splitlines() == [
+        "apptainer ended with code 255",
+        "    two",
+        "    thr\N{REPLACEMENT CHARACTER}",
+        "    four",
+    ]
 
 
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_sif_is_whole_or_absent(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    program = tmp_path / "apptainer"
-    program.write_text(f'#!/bin/sh\necho "INFO: $*"\necho half > "$3"\nexit {code}\n')
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    installed(tmp_path, monkeypatch, "apptainer", 'echo "INFO: $*"', 'echo half > "$3"', f"exit {code}")
     folder = tmp_path / "sif"
     if code:
         with pytest.raises(BuildError, match="apptainer ended with code 1"):

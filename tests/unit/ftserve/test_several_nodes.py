@@ -19,8 +19,9 @@ import pytest
 import yaml
 
 from ftbuild import triton
+from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
-from ftserve import deployment, node_group
+from ftserve import deployment, node_group, several_nodes
 from ftserve.deployment import Deployment, Options, Ports
 from ftserve.front_options import Front
 from ftserve.image_choice import Image
@@ -96,6 +97,20 @@ def test_what_cannot_work_is_refused(changes: dict[str, Any], message: str) -> N
     with pytest.raises(ConfigError, match=message) as caught:
         decide(**changes)
     assert caught.value.hint
+
+
+def test_the_bases_with_another_daemon_are_those_whose_lock_has_open_mpi_5(config: Config) -> None:
+    """On every architecture: a group would start and wait for its nodes for half an hour."""
+    versions = {
+        base: package.version
+        for base, lock in config.debian_lock.bases.items()
+        for package in lock.installed("serving")
+        if package.name == "openmpi-bin"
+    }
+    assert set(versions) == {name for name, base in config.bases.bases.items() if base.local}
+    newer = {base for base, version in versions.items() if int(version.partition(".")[0]) >= 5}
+    assert newer == several_nodes.OTHER_DAEMON
+    assert newer < set(versions)
 
 
 def test_models_beside_the_one_of_fastertransformer_do_not_matter() -> None:

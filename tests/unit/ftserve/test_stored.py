@@ -14,6 +14,7 @@ import yaml
 from ftbuild.errors import ConfigError
 from ftserve import stored
 from ftserve.deployment import Deployment, Options, Ports, decide
+from ftserve.front_options import Front
 from ftserve.image_choice import Image
 from ftserve.requirements import Needs
 from ftserve.targets import apptainer, compose, kserve, kubernetes, kubernetes_pods
@@ -142,6 +143,35 @@ def test_compose_fetches_into_a_volume(deployment: Deployment) -> None:
         compose.render(deployment, stored.parse(f"oci://{IMAGE}"))
 
 
+def test_composes_front_needs_its_tokenizer_before_anything_is_fetched(deployment: Deployment) -> None:
+    front = Front("triton_with_ft:openai", "gpt", 50256, 1024)
+    with pytest.raises(ConfigError, match="needs the tokenizer in a folder"):
+        compose.render(replace(deployment, front=front), bucket())
+
+
+def test_no_platform_replaces_variables_in_what_its_containers_get(deployment: Deployment) -> None:
+    """Kubernetes replaces $(NAME) in arguments and in values of variables, Compose more."""
+    word, url = "--strict=$(HOSTNAME) $$ ${HOME}", "https://minio.example.com/$(HOSTNAME)/$$x"
+    wanted = replace(deployment, command=(word,), environment={"NCCL_DEBUG": word})
+    where = replace(bucket(endpoint=url), place=word)
+    pod = documents(wanted, stored=where)[0]["spec"]["template"]["spec"]
+    (fetch,), (server,) = pod["initContainers"], pod["containers"]
+    composed = yaml.safe_load(compose.render(wanted, where))["services"]
+    runtime = list(yaml.safe_load_all(kserve.render(wanted, kserve.Service("pvc://models"))))[1]
+    (served,) = runtime["spec"]["containers"]
+    written = [
+        *(each["args"] for each in (fetch, server, served)),
+        *(each["command"] for each in (composed["fetch"], composed["triton"])),
+        *([variable["value"] for variable in each["env"]] for each in (fetch, server, served)),
+        *(composed[name]["environment"].values() for name in ("fetch", "triton")),
+    ]
+    dollars = [[text for text in texts if text and "$" in text] for texts in written]
+    assert all(dollars)
+    for text in (text for texts in dollars for text in texts):
+        assert "$" not in text.replace("$$", "")
+        assert text.replace("$$", "$") in (word, url, where.uri, stored.SCRIPT)
+
+
 def test_a_batch_script_has_one_that_fetches_beside_it(deployment: Deployment) -> None:
     script = apptainer.render(deployment, stored=bucket("gs://models/gptj"))[apptainer.FETCH]
     assert "export RCLONE_CONFIG_MODELS_TYPE='google cloud storage'\n" in script
@@ -157,6 +187,21 @@ def test_compose_itself_accepts_it(deployment: Deployment, tmp_path: Path) -> No
     (tmp_path / "compose.yaml").write_text(compose.render(deployment, bucket()))
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("where", [bucket(), bucket("gs://models/gptj")], ids=lambda where: where.scheme)
+def test_no_file_decides_from_where_models_are_fetched(where: stored.Stored, tmp_path: Path) -> None:
+    """Else another user of the machine could write it."""
+    (tmp_path / "rclone.conf").touch()  # where rclone looks, too
+    argv = [needs.program("rclone"), "config", "file"]
+    done = subprocess.run(
+        argv,
+        env={"HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path), **where.environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "Configuration is in memory only\n"
 
 
 @pytest.mark.parametrize(
@@ -244,22 +289,41 @@ def test_a_path_may_have_spaces(deployment: Deployment) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("wrong", "option"),
     [
-        {"account": "Not_A_Name"},
-        {"pull_secrets": ["a b"]},
-        {"nodes": ["h100"]},
-        {"nodes": ["kind=a b"]},
-        {"nodes": ["kind=a", "kind=b"]},
-        {"tolerations": ["gpu:Sometimes"]},
-        {"tolerations": [""]},
-        {"labels": ["app.kubernetes.io/name=other"]},
-        {"labels": ["team=" + "x" * 64]},
+        ({"account": "Not_A_Name"}, "--service-account 'Not_A_Name'"),
+        ({"pull_secrets": ["a b"]}, "--pull-secret 'a b'"),
+        ({"nodes": ["h100"]}, "--node-selector 'h100'"),
+        ({"nodes": ["kind=a b"]}, "--node-selector 'kind=a b'"),
+        ({"nodes": ["kind=a", "kind=b"]}, "--node-selector gives kind two values"),
+        ({"tolerations": ["gpu:Sometimes"]}, "--toleration 'gpu:Sometimes'"),
+        ({"tolerations": [""]}, "--toleration ''"),
+        ({"labels": ["app.kubernetes.io/name=other"]}, "--label app.kubernetes.io/name "),
+        ({"labels": ["team=" + "x" * 64]}, "--label 'team=xxx"),
     ],
 )
-def test_what_kubernetes_would_refuse_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
+def test_what_kubernetes_would_refuse_is_refused_by_option(wrong: dict[str, Any], option: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         kubernetes_pods.parse(**wrong)
+    assert caught.value.what.startswith(option)
+
+
+@pytest.mark.parametrize("effect", ["NoSchedule", "PreferNoSchedule", "NoExecute"])
+def test_every_effect_of_a_taint_is_tolerated(effect: str) -> None:
+    pods = kubernetes_pods.parse(tolerations=[f"nvidia.com/gpu:{effect}", f"dedicated=:{effect}"])
+    assert pods.spec()["tolerations"] == [
+        {"key": "nvidia.com/gpu", "operator": "Exists", "effect": effect},
+        {"key": "dedicated", "operator": "Equal", "value": "", "effect": effect},
+    ]
+
+
+def test_a_secret_of_the_storage_is_a_name_and_that_of_a_group_is_not_shown() -> None:
+    with pytest.raises(ConfigError, match="--storage-secret 'No Secret' is not the name of a Secret"):
+        Cluster(stored=bucket(), storage_secret="No Secret")
+    group = Cluster()
+    assert group.node_key not in repr(group)
+    assert len(group.node_key) == 64
+    assert group.node_key != Cluster().node_key
 
 
 def test_two_places_are_one_too_many() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import yaml
 
 import tasks
 from ftbuild import triton
@@ -66,6 +68,40 @@ def test_what_a_deployment_says_goes_into_files_only(name: str) -> None:
     for file, text in MADE[name].files(replace(deployed(), name="another")).items():
         assert re.fullmatch(r"[\w.-]+", file)
         assert text.endswith("\n")
+
+
+def test_one_file_has_the_name_by_which_the_platforms_program_finds_it() -> None:
+    """docker compose looks for compose.yaml; the others are named on the command line."""
+    names = {name: set(target.files(deployed())) for name, target in MADE.items()}
+    assert names["compose"] == {"compose.yaml"}
+    assert names["k8s"] == names["kserve"] == {"manifests.yaml"}
+
+
+def containers(described: Any) -> Iterator[dict[str, Any]]:
+    """Yield every container of a file, of Compose's services and of pods, however deep they are."""
+    if isinstance(described, dict):
+        if "image" in described and {"args", "command"} & set(described):
+            yield described
+        described = list(described.values())
+    for each in described if isinstance(described, list) else ():
+        yield from containers(each)
+
+
+@pytest.mark.parametrize("name", [file for file in FILES if file.endswith(".yaml")])
+def test_no_container_has_rights_or_writes_into_its_image(name: str) -> None:
+    """The server's, the front's, and the one that fetches models."""
+    found = list(containers(list(yaml.safe_load_all(FILES[name]()))))
+    assert len(found) == len(re.findall(r"^ +(?:- )?image: [^\n]", FILES[name](), re.MULTILINE))
+    for each in found:
+        if name.startswith("compose"):
+            assert each["cap_drop"] == ["ALL"]
+            assert each["security_opt"] == ["no-new-privileges:true"]
+            assert each["read_only"] is True
+        else:
+            rights = each["securityContext"]
+            assert rights["capabilities"] == {"drop": ["ALL"]}
+            assert rights["allowPrivilegeEscalation"] is False
+            assert rights["readOnlyRootFilesystem"] is True
 
 
 @pytest.mark.parametrize("name", SERVING)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from ftserve import health, several_nodes
+from ftserve import health, several_nodes, stored
 from ftserve.deployment import Deployment, Options, Ports, decide
 from ftserve.front_options import Front
 from ftserve.image_choice import Image
@@ -72,6 +72,8 @@ def on_nodes() -> Deployment:
     return deployed(pipeline, nodes=2)
 
 
+BUCKET = stored.parse("s3://models/gptj", "registry.example.com/rclone:1.71", "https://minio.example.com")
+REGISTRY = stored.parse(f"oci://registry.example.com/team/gptj@sha256:{'a' * 64}")
 CLUSTER = Cluster(
     claim="models",
     replicas=2,
@@ -88,16 +90,24 @@ FILES: Mapping[str, Callable[[], str]] = {
     "compose-cdi.yaml": lambda: compose.render(replace(deployed(), access="cdi")),
     "compose-front.yaml": lambda: compose.render(with_front()),
     "compose-vectors.yaml": lambda: compose.render(of_vectors()),
+    "compose-stored.yaml": lambda: compose.render(deployed(models=None), BUCKET),
     "kubernetes.yaml": lambda: kubernetes.render(deployed()),
     "kubernetes-cpu.yaml": lambda: kubernetes.render(on_cpu()),
     "kubernetes-operated.yaml": lambda: kubernetes.render(with_front(), CLUSTER),
     "kubernetes-vectors.yaml": lambda: kubernetes.render(of_vectors(), Cluster(isolated=True)),
     "kubernetes-nodes.yaml": lambda: kubernetes.render(on_nodes(), CLUSTER),
     "kubernetes-nodes-alone.yaml": lambda: kubernetes.render(on_nodes(), Cluster(node_key="f00d")),
+    "kubernetes-stored.yaml": lambda: kubernetes.render(
+        deployed(models=None), Cluster(stored=BUCKET, storage_secret="storage")
+    ),
+    "kubernetes-registry.yaml": lambda: kubernetes.render(
+        with_front(), Cluster(stored=REGISTRY, secret="openai-keys")
+    ),
     "kserve.yaml": lambda: kserve.render(deployed(models=None), Service("pvc://models/gpt", 2, 4)),
     "apptainer.txt": lambda: joined(apptainer.render(deployed())),
     "apptainer-archive.txt": lambda: joined(apptainer.render(on_cpu(), archive=True)),
     "apptainer-nodes.txt": lambda: joined(apptainer.render(on_nodes())),
+    "apptainer-stored.txt": lambda: joined(apptainer.render(deployed(models=None), stored=BUCKET)),
 }
 
 
@@ -105,9 +115,12 @@ def joined(files: Mapping[str, str]) -> str:
     return "".join(f"==> {name}\n{text}" for name, text in files.items())
 
 
+PROGRAMS = {"health": health.SCRIPT, "nodes": several_nodes.SCRIPT, "fetch": stored.SCRIPT}
+
+
 def shortened(text: str) -> str:
     """Leave out the programs, as they stand and as YAML or Compose writes them."""
-    for name, script in (("health", health.SCRIPT), ("nodes", several_nodes.SCRIPT)):
+    for name, script in PROGRAMS.items():
         for shown in (script, script.replace("$", "$$")):
             for depth in (0, 4, 6, 8, 10):
                 text = text.replace(

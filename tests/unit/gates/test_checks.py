@@ -207,6 +207,16 @@ def test_backend_server_and_python_backend_are_asked_what_they_do_not_find(image
     assert failure(libraries.resolve, images) == f"{Path(seen[0]).name}: libx.so => not found"
 
 
+def test_only_files_that_an_image_has_are_asked(images: Described) -> None:
+    """A server without the Python backend lacks nothing."""
+    seen = [*sorted(LIBRARIES), "/opt/tritonserver/lib/libtritonserver.so"]
+    images.image = contents(*seen)
+    images.output = "".join(f"== {path}\n\tstatically linked\n" for path in seen)
+    assert only(libraries.resolve, images).state is State.OK
+    (script,) = images.asked
+    assert [line.split("ldd -r ")[1].split(" ")[0] for line in script.splitlines()] == seen
+
+
 @pytest.mark.parametrize("lacking", LIBRARIES)
 def test_a_backend_without_one_of_its_libraries_fails(images: Described, lacking: str) -> None:
     images.image = contents(*(path for path in LIBRARIES if path != lacking))

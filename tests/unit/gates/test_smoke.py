@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -224,6 +224,15 @@ def test_a_test_of_no_variant_is_read_without_one(tmp_path: Path) -> None:
     assert only.subject == "sdk"
 
 
+@pytest.mark.parametrize("outcome", ["failure", "error", "skipped"])
+def test_a_test_that_says_nothing_has_no_detail(tmp_path: Path, outcome: str) -> None:
+    text = f'<x><testcase name="test_ready" time="0"><{outcome}/></testcase></x>'
+    (tmp_path / "smoke.xml").write_text(text)
+    (only,) = junit.results(tmp_path / "smoke.xml", "runtime")
+    assert only.state is (State.SKIP if outcome == "skipped" else State.FAIL)
+    assert (only.detail, only.hint) == ("", "")
+
+
 GREEDY = "answers equal the references"
 
 
@@ -248,7 +257,8 @@ def test_a_family_that_nothing_was_compared_of_has_failed(
     wanted = [Demand(GREEDY, "runtime", "gpt-fp32"), Demand(GREEDY, "runtime", "t5-fp16")]
     more = gate.complete(results, wanted)[len(results) :]
     assert [r.detail for r in more] == ([f"not compared: {lacking}"] if lacking else [])
-    assert all((r.state, r.check) == (State.FAIL, GREEDY) and gate.LOG in r.hint for r in more)
+    assert all((r.state, r.check, r.subject) == (State.FAIL, GREEDY, "runtime") for r in more)
+    assert all(gate.LOG in r.hint for r in more)
 
 
 def test_a_suite_that_skips_every_test_has_failed(tmp_path: Path) -> None:
@@ -346,7 +356,13 @@ def test_a_tested_server_has_what_a_served_one_has_and_compiles_no_ptx(
 
 @pytest.mark.parametrize(
     ("release", "sms", "able"),
-    [("22.12", "90", {"gpt", "opt", "bloom", "mpt"}), ("22.12", "60", set()), ("22.03", "80", set())],
+    [
+        ("22.12", "90", {"gpt", "opt", "bloom", "mpt"}),
+        ("22.12", "70", {"gpt", "opt", "bloom", "mpt"}),
+        ("22.12", "60,70", set()),
+        ("22.12", "60", set()),
+        ("22.03", "80", set()),
+    ],
 )
 def test_int8_is_tested_where_release_gpu_and_family_have_it(
     config: Config, release: str, sms: str, able: set[str]
@@ -422,6 +438,30 @@ def test_a_model_whose_layers_cannot_be_split_is_not_served_by_stages(tmp_path: 
     for layers, reason in ((4, None), (3, "its 3 layers cannot be split over 2 stages")):
         (weights / "config.ini").write_text(f"[gpt]\nnum_layer={layers}\n")
         assert task.lacks(Variant("gpt", pipeline_para=2)) == reason
+
+
+def test_processes_share_the_gpus_evenly() -> None:
+    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 4, indices=(0, 2, 3, 5))
+    one, two, four = Variant("gpt"), Variant("gpt", tensor_para=2), Variant("gpt", "fp32", 2, 2)
+    at = [replace(task, place=place) for place in range(5)]
+    assert [tuple(each.devices(one)) for each in at] == [(0,), (2,), (3,), (5,), (0,)]
+    assert [tuple(each.devices(two)) for each in at[:3]] == [(0, 2), (3, 5), (0, 2)]
+    assert {tuple(each.devices(four)) for each in at} == {(0, 2, 3, 5)}
+    assert list(replace(at[3], style=None).devices(one)) == []
+
+
+def test_four_gpus_serve_a_model_in_every_way_there_is() -> None:
+    """Each split of tensors and layers over all four, and as many instances as GPUs."""
+
+    def variant(way: Mapping[str, Any]) -> Variant:
+        return Variant("gpt", **way)
+
+    ways = list(map(variant, job.OVER_FOUR))
+    split = {(way.tensor_para, way.pipeline_para) for way in ways if way.instances == 1}
+    assert split == {(number, 4 // number) for number in (1, 2, 4)}
+    assert {way.instances for way in ways} == {1, 2, 4}
+    assert len(ways) == len(set(map(str, ways))) == 5
+    assert [str(variant(way)) for way in job.OVER_TWO] == ["gpt-fp32-tp2", "gpt-fp32-pp2"]
 
 
 def test_bf16_is_a_variant_of_the_families_that_have_it() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +19,7 @@ from ftbuild.config.schema import Config
 from ftbuild.engine import gpu, orphans
 from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import HostError, SmokeError
+from ftbuild.features import LeftOut
 from ftbuild.gates import evidence
 from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.report import SMOKE, GateReport
@@ -71,9 +72,14 @@ Make = Callable[..., Run]
 @pytest.fixture
 def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     def run(
-        *found: Gpu, triton: str = "22.12", of: Config = config, failed: str = "", built: bool = True
+        *found: Gpu,
+        triton: str = "22.12",
+        without: Sequence[str] = (),
+        of: Config = config,
+        failed: str = "",
+        built: bool = True,
     ) -> Run:
-        (plan,) = plans(of, Selection(of.folder, [triton], ["80"]))
+        (plan,) = plans(of, Selection(of.folder, [triton], ["80"], without=without))
         heard, commands = list[str](), list[list[str]]()
 
         def get(name: str) -> Any:
@@ -118,9 +124,17 @@ def test_a_lean_cell_is_asked_for_the_answers_of_what_it_serves(config: Config) 
     assert gate.demands(lean(without=["beams,experts,int8"])) == whole
     assert not gate.tested_models(config, lean(without=["int8"]), [A100])["gpt"].int8
     assert gate.tested_models(config, lean(without=["beams"]), [A100])["gpt"].int8
-    assert {each.served for each in gate.demands(lean(head_sizes=["256"]))} == {
-        f"{family}-{dtype}" for family in ("bert", "t5-encoder") for dtype in job.DTYPES
-    }
+    for size, families in (("256", ()), ("32", ("bloom", "mpt"))):
+        assert {each.served for each in gate.demands(lean(head_sizes=[size]))} == {
+            f"{family}-{dtype}" for family in (*families, "bert", "t5-encoder") for dtype in job.DTYPES
+        }
+
+
+def test_a_cell_without_kernels_for_any_model_can_show_nothing(config: Config) -> None:
+    (lean,) = plans(config, Selection(config.folder, ["22.12"], ["80"], head_sizes=["256"]))
+    with pytest.raises(SmokeError, match="no kernels for the heads of any model") as refused:
+        gate.demands(replace(lean, families=("gpt", "bloom")))
+    assert "--head-sizes with 64" in (refused.value.hint or "")
 
 
 def test_a_tested_cell_has_a_record_that_counts(make: Make) -> None:
@@ -196,12 +210,15 @@ def test_several_servers_run_side_by_side_and_the_record_says_how_many(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: set(range(16)))
-    for asked, number in ((None, 8), (3, 3)):
+    for asked, number in ((None, 8), (3, 3), (2, 2)):
         run = make(replace(A100, memory=80 * 2**30))
         run.go(servers=asked)
         assert run.commands[0][-3:-1] == ["--job", f"{run.subject.folder}/smoke-job.json"]
-        assert {f"--numprocesses={number}", "--dist=loadscope"} <= set(run.commands[0])
+        # By server, and the longest first, which the suite has sorted.
+        spread = {f"--numprocesses={number}", "--dist=loadscope", "--no-loadscope-reorder"}
+        assert spread <= set(run.commands[0])
         assert run.record()["servers"] == number
+        assert run.heard[0] == f"up to {number} servers side by side"
 
 
 def test_tests_of_the_memory_are_alone_where_the_driver_tells_no_process(
@@ -253,8 +270,9 @@ def test_a_run_that_breaks_leaves_no_earlier_record(make: Make, monkeypatch: pyt
     run.go()
     (run.subject.folder / gate.LOG).write_text("of an earlier run")
     monkeypatch.setattr(shell, "stream", lambda *_, **__: 3)
-    with pytest.raises(SmokeError, match="the suite broke"):
+    with pytest.raises(SmokeError, match="the suite broke") as broken:
         run.go()
+    assert broken.value.where == str(run.subject.folder / "smoke.log")
     assert not (run.subject.folder / SMOKE.record).exists()
     assert not (run.subject.folder / gate.LOG).exists()
 
@@ -272,6 +290,40 @@ def test_the_sample_computes_on_the_cpu(make: Make) -> None:
     run.go()
     assert (run.record()["device"], run.record()["gpus"]) == ("cpu", [])
     assert (run.job().style, run.job().gpus) == (None, [])
+    assert not run.job().replays
+
+
+@pytest.mark.parametrize(("triton", "replays"), [("22.03", False), ("22.12", True)])
+def test_the_job_says_whether_the_servers_replay_steps(make: Make, triton: str, replays: bool) -> None:
+    run = make(A100, triton=triton)
+    run.go()
+    assert run.job().replays is replays
+
+
+@pytest.mark.parametrize("without", [[], ["beams", "int8"]])
+def test_the_job_says_what_the_image_is_built_without(make: Make, without: list[str]) -> None:
+    """Else the suite would ask a lean server for what it refuses."""
+    run = make(A100, without=without)
+    run.go()
+    assert run.job().left_out == LeftOut(tuple(without))
+
+
+def test_the_gate_makes_models_and_runs_with_its_options(
+    make: Make, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, made = make(H100), list[Path]()
+    prepared = Prepared(run.subject.folder, "sha256:2", run.subject.plan.families)
+
+    def ensure(config: Config, subject: Subject, at: Path) -> Prepared:
+        made.append(at)
+        return prepared
+
+    monkeypatch.setattr(models, "ensure", ensure)
+    gate.Smoke(config).prepare(run.subject)
+    assert made == [run.subject.folder / gate.FOLDER]
+    assert isinstance(gate.Smoke(config).run(run.subject), Skipped)
+    assert isinstance(gate.Smoke(config, any_gpu=True, servers=3).run(run.subject), GateReport)
+    assert run.record()["servers"] == 3
 
 
 def test_only_families_that_were_prepared_are_tested(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,6 +331,16 @@ def test_only_families_that_were_prepared_are_tested(make: Make, monkeypatch: py
     monkeypatch.setattr(models, "ensure", lambda config, subject, at: Prepared(at, "sha256:2", ("gpt",)))
     run.go()
     assert list(run.job().models) == ["gpt"]
+
+
+def test_extra_models_are_tested_as_their_family_is(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make(A100)
+    prepared = Prepared(run.subject.folder, "sha256:2", ("gpt", "t5"), {"gpt-four": "gpt"})
+    monkeypatch.setattr(models, "ensure", lambda config, subject, at: prepared)
+    run.go()
+    task = run.job()
+    assert (task.names(), task.names(extra=True)) == (("gpt", "t5"), ("gpt-four",))
+    assert task.models["gpt-four"] == replace(task.models["gpt"], family="gpt")
 
 
 def test_models_are_prepared_in_the_work_folder(make: Make) -> None:

@@ -84,16 +84,6 @@ def test_whoever_is_alone_on_a_gpu_waits_for_the_others_and_they_for_it(tmp_path
         waiting.join()
 
 
-def test_processes_share_the_gpus_evenly() -> None:
-    task = Job("sha256:1", Path(), {}, "cdi", ["GPU"] * 4, indices=(0, 2, 3, 5))
-    one, two, four = Variant("gpt"), Variant("gpt", tensor_para=2), Variant("gpt", "fp32", 2, 2)
-    at = [replace(task, place=place) for place in range(5)]
-    assert [tuple(each.devices(one)) for each in at] == [(0,), (2,), (3,), (5,), (0,)]
-    assert [tuple(each.devices(two)) for each in at[:3]] == [(0, 2), (3, 5), (0, 2)]
-    assert {tuple(each.devices(four)) for each in at} == {(0, 2, 3, 5)}
-    assert list(replace(at[3], style=None).devices(one)) == []
-
-
 @pytest.fixture(scope="module")
 def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """The job of a release's cell on four GPUs, with weights of which only the layers are known."""

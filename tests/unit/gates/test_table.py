@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tasks
-from ftbuild.gates import evidence, table
+from ftbuild.gates import evidence, report, table
 from ftbuild.gates.cell_test import CellTest
 from ftbuild.publishing import gates as publishing
 from testing import ROOT
@@ -30,3 +32,13 @@ def test_what_is_required_is_what_publishing_asks_for() -> None:
 def test_every_package_of_the_room_is_in_the_table() -> None:
     packages = {path.parent.name for path in (ROOT / "ftbuild" / "gates").glob("*/gate.py")}
     assert {test.__module__.split(".")[2] for test in table.ALL} == packages
+
+
+@pytest.mark.parametrize("test", table.ALL, ids=lambda test: test.gate.name)
+def test_a_record_is_of_the_checks_as_their_sources_are(test: type[CellTest]) -> None:
+    """A changed check must not keep the records of the old one."""
+    folders = test.gate.folders
+    assert f"gates/{test.__module__.split('.')[2]}" in folders
+    assert all((report.PACKAGE / folder / "__init__.py").is_file() for folder in folders)
+    fewer = replace(test.gate, folders=())
+    assert fewer.checks != test.gate.checks

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +115,31 @@ def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def test_the_runner_looks_where_the_image_has_programs_and_data() -> None:
+    recipe = (ROOT / "dockerfiles/triton-ft.Dockerfile").read_text()
+    folder = Path(image.RUN).parent
+    programs, data = (
+        os.path.normpath(folder / os.path.relpath(path, runner.HERE))
+        for path in (runner.PROGRAMS, runner.DATA)
+    )
+    assert f"unittests.py {image.RUN}\n" in recipe
+    assert f"/out/bin/ {programs}/\n" in recipe
+    assert f"ft/tests/ {Path(data).parent}/\n" in recipe
+    assert runner.ARGUMENTS["test_context_decoder_layer"][1] == str(runner.DATA)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_the_runner_is_a_program_that_tells_by_its_code_whether_all_passed(tmp_path: Path, code: int) -> None:
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "test_gemm", f"exit {code}")
+    (tmp_path / "run").write_bytes(image.RUNNER.read_bytes())
+    argv = [sys.executable, str(tmp_path / "run"), "--json"]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    (suite,) = json.loads(done.stdout)
+    assert (done.returncode, len(suite["failed"])) == (code, code)
+    assert "running test_gemm\n" in done.stderr
+
+
 def program(folder: Path, name: str, *lines: str) -> None:
     (folder / name).write_text("\n".join(["#!/bin/sh", *lines, ""]))
     (folder / name).chmod(0o755)
@@ -187,8 +215,57 @@ def test_a_program_that_ends_with_an_error_and_says_nothing_fails(
 def test_tests_see_machine_code_only_and_log_their_checks(
     programs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT $FT_LOG_LEVEL" = "1 INFO" ] && [ "$PATH" ]')
+    program(programs, "test_gemm", '[ "$CUDA_DISABLE_PTX_JIT $FT_LOG_LEVEL" = "1 INFO" ]')
     suites(capsys, 0)
+
+
+def test_tests_have_the_environment_of_the_container_and_lose_no_line_when_they_abort(
+    programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """stdbuf(1) has standard output written line by line."""
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/usr/local/mine")
+    monkeypatch.setenv("CUDA_DISABLE_PTX_JIT", "0")
+    program(
+        programs,
+        "test_gemm",
+        '[ "$LD_LIBRARY_PATH $CUDA_DISABLE_PTX_JIT $_STDBUF_O" = "/usr/local/mine 1 L" ]',
+    )
+    suites(capsys, 0)
+
+
+@pytest.mark.parametrize("end", ["exit 3", "sleep 30"])
+def test_what_a_failed_program_says_is_shown_whatever_its_encoding(
+    programs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(runner, "SECONDS", 2)
+    program(programs, "test_gemm", "printf 'CUDA \\351\\n'", f"exec {end}" if "sleep" in end else end)
+    (suite,) = suites(capsys, 1)
+    (failure,) = suite["failed"]
+    assert failure["said"] == "CUDA \N{REPLACEMENT CHARACTER}"
+    assert failure["test"] == ("ended with SIGKILL" if "sleep" in end else "ended with code 3")
+
+
+@pytest.mark.parametrize(
+    ("end", "failed"),
+    [
+        ("exit 0", []),
+        ("exit 1", ["ended with code 1"]),
+        ("kill -SEGV $$", ["ended with SIGSEGV"]),
+    ],
+)
+def test_a_suite_whose_program_fails_after_its_report_has_not_passed(
+    programs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], end: str, failed: list[str]
+) -> None:
+    """As it does for what a whole suite sets up, of which no single test is blamed."""
+    tests = [{"name": "Once", "result": "COMPLETED"}]
+    report = {"testsuites": [{"name": "LogProbKernelTest/1", "time": "1s", "testsuite": tests}]}
+    (tmp_path / "report").write_text(json.dumps(report))
+    copy = f"cp {tmp_path}/report ${{2#--gtest_output=json:}}"
+    program(programs, "unittest", *LISTING, copy, "echo set up: out of memory", end)
+    (suite,) = suites(capsys, int(bool(failed)))
+    assert [failure["test"] for failure in suite["failed"]] == failed
+    assert all(failure["said"] == "set up: out of memory" for failure in suite["failed"])
+    assert suite["passed"] == 1
 
 
 def test_programs_run_by_name_in_an_empty_folder_without_options(
@@ -296,6 +373,12 @@ def test_a_finding_shows_the_first_failures_and_counts_the_rest() -> None:
         "Test0",
         "and 1 more",
     ]
+
+
+def test_as_many_failures_as_are_shown_leave_none_to_count() -> None:
+    failed = [{"test": f"Test{number}", "said": ""} for number in range(3)]
+    found = gate.result(suite(failed=failed))
+    assert found.detail.splitlines() == ["0 passed, 3 failed, 0 skipped, 1.0 s", "Test0", "Test1", "Test2"]
 
 
 def test_a_suite_that_was_only_skipped_is_no_pass() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +24,7 @@ from ftbuild.engine.gpu import Access, Gpu
 from ftbuild.errors import BuildError, HostError, SmokeError
 from ftbuild.features import LeftOut
 from ftbuild.gates.cell_test import Skipped
+from ftbuild.gates.report import GateReport
 from ftbuild.gates.subject import Subject
 from ftbuild.gates.unittests import gate, image, runner
 from ftbuild.host import disk
@@ -178,7 +180,8 @@ def builder(cell: Cell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         def run(job: bake.Job, host: Host, *, report: object) -> None:
             cell.started.append((host, job))
             if made:
-                cell.images[cell.name] = SimpleNamespace(id="sha256:new", labels={})
+                labels = {"io.ftbuild.unittests": cell.made_of.key}
+                cell.images[cell.name] = SimpleNamespace(id="sha256:new", labels=labels)
 
         monkeypatch.setattr(buildx, "version", lambda: cell.started.append("buildx"))
         monkeypatch.setattr(builds, "host_settings", lambda client, options: host)
@@ -229,6 +232,16 @@ def test_an_image_of_the_same_inputs_is_not_built_again_unless_that_is_wanted(
     assert builder() == "sha256:new"
 
 
+def test_an_image_that_another_command_built_meanwhile_is_not_built_again(cell: Cell, tmp_path: Path) -> None:
+    options = BuildOptions(tmp_path / "cache", tmp_path)
+    waiting = image.TestImage(cell.subject, cell.made_of, options, Host(jobs=3))
+    assert not waiting.is_made()
+    cell.images[cell.name] = SimpleNamespace(id="sha256:1", labels={"io.ftbuild.unittests": cell.made_of.key})
+    assert waiting.is_made()
+    cell.images[cell.name] = SimpleNamespace(id="sha256:1", labels={})
+    assert not waiting.is_made()
+
+
 def test_a_build_that_makes_no_image_is_an_error(cell: Cell, builder: Callable[..., str]) -> None:
     with pytest.raises(BuildError, match=f"there is no image {cell.name}"):
         builder(made=False)
@@ -250,16 +263,52 @@ def test_the_key_of_the_image_covers_options_googletest_and_the_runner(
     config: Config,
 ) -> None:
     made_of = image.recipe(config, planned(config))
-    assert made_of.googletest
-    other = replace(made_of.googletest, commit="0" * 40)
+    taken = made_of.googletest
+    assert taken
     keys = {
         made_of.key,
         replace(made_of, googletest=None).key,
-        replace(made_of, googletest=other).key,
+        replace(made_of, googletest=replace(taken, ref="refs/tags/another")).key,
+        replace(made_of, googletest=replace(taken, commit="0" * 40)).key,
+        replace(made_of, googletest=replace(taken, tree="0" * 40)).key,
         replace(made_of, tree=replace(made_of.tree, targets=("unittest",))).key,
         replace(made_of, runner=b"# another one\n").key,
     }
-    assert len(keys) == 5
+    assert len(keys) == 7
+
+
+def test_an_image_that_was_built_keeps_its_key(config: Config) -> None:
+    """As another program computes it from the record; another key would build all of them again."""
+    made_of = image.recipe(config, planned(config))
+    taken = made_of.googletest
+    assert taken
+    pinned = {name: getattr(taken, name) for name in ("ref", "commit", "tree")}
+    made = [asdict(made_of.tree), pinned, hashlib.sha256(made_of.runner).hexdigest()]
+    text = json.dumps(made, sort_keys=True, separators=(",", ":"))
+    assert made_of.key == hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def test_the_gate_builds_the_image_of_a_cell_runs_it_and_demands_nothing(
+    cell: Cell,
+    builder: Callable[..., str],
+    tested: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    tested(A100)
+    builder()
+    cell.images.clear()
+    cell.started.clear()
+    plan = cell.subject.plan
+    tests = gate.UnitTests({plan.cell: cell.made_of}, BuildOptions(tmp_path / "cache", tmp_path))
+    assert tests.demands(plan) == ()
+    tests.prepare(cell.subject)
+    assert list(cell.images) == [cell.name]
+    cell.started.clear()
+    found = tests.run(cell.subject)
+    assert [name for name, *_ in cell.started] == ["sha256:new"]  # built already
+    assert isinstance(found, GateReport)
+    assert found.images == {"unittests": "sha256:new"}
+    assert (found.gate, found.exit_code) == (gate.GATE, 9)
 
 
 def test_the_bake_file_makes_the_image_and_exports_the_figures_of_its_compile(config: Config) -> None:
