@@ -44,7 +44,7 @@ class Stored:
     """Where a model repository is: `scheme` is a key of BUCKETS or `oci`, `place` what stands behind it.
 
     `fetcher` is the image with rclone and a shell, `endpoint` the URL of another server than the cloud's own,
-    or empty. A bucket that everybody may read is asked `anonymous`ly.
+    or empty. A public bucket is asked `anonymous`ly.
     """
 
     scheme: str
@@ -92,7 +92,7 @@ class Stored:
             variables[f"{prefix}ANONYMOUS"] = "true"
         if self.endpoint:
             variables[f"{prefix}ENDPOINT"] = self.endpoint
-        # No file configures it (rclone's docs, "--config"): whoever may write one in /tmp of a shared machine
+        # No file configures it (rclone's docs, "--config"): anyone who may write one in /tmp of a shared machine
         # would decide from which server models come.
         return {**variables, "RCLONE_CONFIG": "/dev/null"}
 
@@ -104,7 +104,7 @@ def parse(
 
     Raises ConfigError for a URI that is none of s3://BUCKET/PATH, gs://BUCKET/PATH and
     oci://HOST/PATH@sha256:DIGEST, for a registry's without a digest, for object storage without an image that
-    fetches it, and for an endpoint that is no URL.
+    fetches it, and for an endpoint that is not a URL.
     """
     scheme, separator, place = uri.partition("://")
     if not separator or scheme not in (*BUCKETS, REGISTRY):

@@ -111,7 +111,7 @@ class PodOptions:
 StorageEndpoint = Annotated[
     str | None, "URL of the server, if it is not the cloud's own: one with the protocol of S3, or of Google's"
 ]
-StorageAnonymous = Annotated[bool, "ask the storage without credentials: everybody may read the bucket"]
+StorageAnonymous = Annotated[bool, "ask the storage without credentials, as of a public bucket"]
 
 
 @dataclass(frozen=True)
