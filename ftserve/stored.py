@@ -92,8 +92,8 @@ class Stored:
             variables[f"{prefix}ANONYMOUS"] = "true"
         if self.endpoint:
             variables[f"{prefix}ENDPOINT"] = self.endpoint
-        # No file configures it (rclone's docs, "--config"): anyone who may write one in /tmp of a shared machine
-        # would decide from which server models come.
+        # No file configures it (rclone's docs, "--config"): anyone who may write one in /tmp of a shared
+        # machine would decide from which server models come.
         return {**variables, "RCLONE_CONFIG": "/dev/null"}
 
 
