@@ -124,7 +124,7 @@ def fill_template(
         if model.vocab_size:
             # For clients of the model: the backend reads it in config.ini.
             parameters["vocab_size"] = str(model.vocab_size)
-    if _has_slots(limits, tensor_para) and pipeline_para == 1 and generates_in_flight(template):
+    if has_slots(template, limits, tensor_para, pipeline_para):
         parameters[_SLOTS] = "auto" if limits.slots is None else str(limits.slots)
         parameters[_SLOT_TOKENS] = str(limits.slot_tokens)
         if limits.cache_tokens is not None:
@@ -160,9 +160,10 @@ def has_instances(template: str) -> bool:
     return inputs(template).get("random_seed") != "INT32"
 
 
-def _has_slots(limits: Limits, tensor_para: int) -> bool:
-    """Return whether a model gets slots: over several GPUs, where they have not been run, only on request."""
-    return tensor_para == 1 if limits.slots is None else limits.slots > 0
+def has_slots(template: str, limits: Limits, tensor_para: int, pipeline_para: int) -> bool:
+    """Return whether a model gets slots: over several GPUs, where they were hardly run, only on request."""
+    wanted = tensor_para == 1 if limits.slots is None else limits.slots > 0
+    return wanted and pipeline_para == 1 and generates_in_flight(template)
 
 
 def generates_in_flight(template: str) -> bool:

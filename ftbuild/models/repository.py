@@ -264,6 +264,13 @@ def _bare(
             else f"{options.family} has no slots in this release",
             hint="leave out --slots",
         )
+    if options.limits.cache_tokens is not None and not config_pbtxt.has_slots(
+        template, options.limits, weights.tensor_para, options.pipeline
+    ):
+        raise ConfigError(
+            "--cache-tokens is the memory of slots, and the model gets none",
+            hint="leave out --cache-tokens, or ask for slots: --slots",
+        )
     if options.instances > 1 and not config_pbtxt.has_instances(template):
         raise ConfigError(
             f"{options.family} has one instance in this release",

@@ -18,6 +18,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini, config_pbtxt, repository, tokenization
 from ftbuild.models import tokenizer as tokenizer_of_checkpoint
+from ftbuild.models.config_pbtxt import Limits
 from ftbuild.models.int8 import required
 from ftbuild.models.repository import RepositoryOptions
 from ftserve import requirements, tokenizers
@@ -443,6 +444,13 @@ def test_several_pipeline_stages_cannot_stream(options: RepositoryOptions) -> No
     with pytest.raises(ConfigError, match="over 2 pipeline stages cannot stream") as refused:
         repository.make(TEMPLATES, replace(options, streamed=True, pipeline=2))
     assert "tensor parallelism" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize("slots", [0, None], ids=["without", "by-default-over-two-gpus"])
+def test_memory_of_slots_is_for_models_with_slots(options: RepositoryOptions, slots: int | None) -> None:
+    limits = Limits(slots=slots, cache_tokens=10_000)
+    with pytest.raises(ConfigError, match="--cache-tokens is the memory of slots, and the model gets none"):
+        repository.make(TEMPLATES, replace(options, limits=limits))
 
 
 def test_a_release_that_shares_no_weights_has_one_instance(options: RepositoryOptions) -> None:
