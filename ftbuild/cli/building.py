@@ -59,7 +59,7 @@ class Building:
             return None
         from ftbuild.publishing import names
 
-        return names.resolve(self.push, self.stage, image)
+        return names.resolve(self.push, self.stage, image, "--push")
 
     def options(self) -> BuildOptions:
         """Return the settings of the build."""

@@ -38,7 +38,7 @@ def lock(
         from ftbuild.sources.lock import write_objects
 
         found = published.locked(
-            Repository(names.resolve(objects_from, None, loaded.matrix.image).repository)
+            Repository(names.resolve(objects_from, None, loaded.matrix.image, "--objects-from").repository)
         )
         write_objects(loaded, found)
         print("\n".join([*(f"{cell}: {name}" for cell, name in found.items()), f"wrote {loaded.lock_file}"]))

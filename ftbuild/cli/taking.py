@@ -57,7 +57,9 @@ class Taking:
         from ftbuild.publishing import names, verifying
         from ftbuild.publishing.substitution import Substitutes
 
-        return Substitutes(names.resolve(self.from_, None, image), verifying.trusted(self.trust), work)
+        return Substitutes(
+            names.resolve(self.from_, None, image, "--from"), verifying.trusted(self.trust), work
+        )
 
     def words(self) -> tuple[str, ...]:
         """Return the options as typed, for a command that is started by this one."""

@@ -35,13 +35,15 @@ class Names:
         return MARK if self.staging == self.repository else ""
 
 
-def resolve(registry: str, stage: str | None, image: str) -> Names:
-    """Return the repositories below `registry` (host and path); ConfigError if they cannot exist.
+def resolve(registry: str, stage: str | None, image: str, option: str = reference.REGISTRY) -> Names:
+    """Return the repositories below `registry` (host and path), which `option` names.
+
+    Raises ConfigError if they cannot exist.
 
     `stage` is a path below the same registry, so that publishing transfers no layer a second time.
     """
     below = f"{registry.rstrip('/')}/{stage.strip('/')}" if stage else registry
-    return Names(reference.repository(registry, image), reference.repository(below, image))
+    return Names(reference.repository(registry, image, option), reference.repository(below, image, option))
 
 
 def tag(plan: Plan, product: str, *, moving: bool = False) -> str:

@@ -16,6 +16,8 @@ _HUB_HOSTS = (HUB_NAME, "index.docker.io", DOCKER_HUB)
 _COMPONENT = re.compile(r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*")
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 LONGEST_NAME = 255
+# The option that names a registry, unless it is another one.
+REGISTRY = "--registry"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 MAX_PORT = 65_535
 # What Docker takes for a host and not for the first part of a path has a dot or a port, or is localhost.
@@ -92,28 +94,36 @@ def written(host: str) -> str:
     return HUB_NAME if host in _HUB_HOSTS else host
 
 
-def repository(registry: str, image: str) -> str:
-    """Return the repository `host[:port]/path/image` of `--registry` and an image's name.
+def repository(registry: str, image: str, option: str = REGISTRY) -> str:
+    """Return the repository `host[:port]/path/image` of a registry and an image's name.
 
-    Raises ConfigError when no registry, or not the one of that host, can have such a repository.
+    Raises ConfigError when no registry, or not the one of that host, can have such a repository; it names the
+    `option` that has it.
     """
     host, _, path = registry.rstrip("/").partition("/")
     port = re.search(r":([0-9]+)$", host)
     if not _HOST.fullmatch(host) or (port and int(port[1]) > MAX_PORT):
-        raise _unusable(registry, f"{host!r} is not the host of a registry", _host_hint(registry))
+        raise _unusable(
+            option, registry, f"{host!r} is not the host of a registry", _host_hint(option, registry)
+        )
     parts = [*(path.split("/") if path else []), *image.split("/")]
     for part in parts:
         if not _COMPONENT.fullmatch(part):
-            raise _unusable(registry, f"{part!r} cannot be part of a repository's name", _part_hint(part))
+            raise _unusable(
+                option, registry, f"{part!r} cannot be part of a repository's name", _part_hint(part)
+            )
     name = "/".join([written(host), *parts])
     if len(name) > LONGEST_NAME:
         raise _unusable(
-            registry, f"a name of {len(name)} characters is too long", f"{LONGEST_NAME} are allowed"
+            option, registry, f"a name of {len(name)} characters is too long", f"{LONGEST_NAME} are allowed"
         )
     rule = RULES.get(parse(name).host)
     if rule and not rule.allows(len(parts)):
         raise _unusable(
-            registry, f"{host} cannot have a repository {name}", f"--registry {rule.shape} ({rule.source})"
+            option,
+            registry,
+            f"{host} cannot have a repository {name}",
+            f"{option} {rule.shape} ({rule.source})",
         )
     return name
 
@@ -148,23 +158,23 @@ def check_image(name: str) -> str:
     return name
 
 
-def _unusable(registry: str, what: str, hint: str) -> ConfigError:
+def _unusable(option: str, registry: str, what: str, hint: str) -> ConfigError:
     """Make the error; what stands before an @ may be a password."""
     hidden = registry.rpartition("@")[0]
     if not hidden:
-        return ConfigError(what, where=f"--registry {registry}", hint=hint)
+        return ConfigError(what, where=f"{option} {registry}", hint=hint)
     return ConfigError(
         "a registry is named without user and password",
-        where=f"--registry ***@{registry.removeprefix(hidden + '@')}",
+        where=f"{option} ***@{registry.removeprefix(hidden + '@')}",
         hint="docker login keeps them",
     )
 
 
-def _host_hint(registry: str) -> str:
+def _host_hint(option: str, registry: str) -> str:
     bare = registry.rpartition("://")[2]
     if bare != registry:
-        return f"--registry {bare}, without the scheme"
-    return f"host[:port]/path; on Docker Hub --registry {HUB_NAME}/{registry.strip('/') or 'USER'}"
+        return f"{option} {bare}, without the scheme"
+    return f"host[:port]/path; on Docker Hub {option} {HUB_NAME}/{registry.strip('/') or 'USER'}"
 
 
 def _part_hint(part: str) -> str:

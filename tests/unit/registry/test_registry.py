@@ -89,6 +89,10 @@ def test_a_repository_that_cannot_exist_is_refused_with_the_way_out(option: str,
         reference.repository(option, IMAGE)
     assert hint in str(refused.value.hint)
     assert f"--registry {option}" in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        reference.repository(option, IMAGE, "--from")
+    assert f"--from {option}" in str(refused.value)
+    assert "--registry" not in f"{refused.value} {refused.value.hint}"
 
 
 @pytest.mark.parametrize(
