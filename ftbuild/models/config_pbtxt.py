@@ -162,8 +162,8 @@ def has_instances(template: str) -> bool:
 
 def has_slots(template: str, limits: Limits, tensor_para: int, pipeline_para: int) -> bool:
     """Return whether a model gets slots: over several GPUs, where answers were not compared, on request."""
-    wanted = tensor_para == 1 if limits.slots is None else limits.slots > 0
-    return wanted and pipeline_para == 1 and generates_in_flight(template)
+    number = int(tensor_para == 1) if limits.slots is None else limits.slots
+    return number > 0 and pipeline_para == 1 and generates_in_flight(template)
 
 
 def generates_in_flight(template: str) -> bool:
