@@ -213,6 +213,26 @@ def test_another_server_is_another_base(recipes: tuple[Config, Path]) -> None:
     assert after.base.serving != before.base.serving
 
 
+@pytest.mark.parametrize(
+    ("file", "old", "new", "of_the_server"),
+    [
+        ("sources.lock.yaml", "690f9dd2c16901f1b63d43e73d29f2a623d64c55", "b" * 40, True),
+        ("patches.yaml", '"0120-body-limit.patch": {versions: "==26.06"}',
+         '"0120-body-limit.patch": {versions: "==1.0"}', True),
+        ("sources.lock.yaml", "d21dc02bc5f70bc7dc0d18ba5801ae263565e68e", "d" * 40, False),
+        ("patches.yaml", '"0550-in-flight-token-ranges.patch": {versions: "==5.3"}',
+         '"0550-in-flight-token-ranges.patch": {versions: "==5.0"}', False),
+    ],
+)  # fmt: skip
+def test_a_base_that_compiles_a_server_is_another_one_for_other_sources_or_patches_of_it(
+    config: Config, tmp_path: Path, file: str, old: str, new: str, of_the_server: bool
+) -> None:
+    before = plan_of(config, "26.06", "90")
+    after = plan_of(copied(config, tmp_path, file, old, new), "26.06", "90")
+    assert after.key != before.key
+    assert (after.base.serving != before.base.serving) == of_the_server
+
+
 def test_a_file_that_no_dockerfile_copies_is_not_an_input(recipes: tuple[Config, Path]) -> None:
     config, folder = recipes
     before = plan_of(config).key

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ftbuild.errors import ConfigError
-from ftbuild.sm import Sm, parse_sms, sm_codes, sm_list, sm_set_id
+from ftbuild.sm import FIRST, Sm, parse_sms, sm_codes, sm_list, sm_set_id, stand_ins
 
 NUMBERS = st.integers(10, 999).map(Sm)
 
@@ -46,3 +46,20 @@ def test_machine_code_runs_on_its_major_version_from_its_minor_version_on(
     code: int, gpu: int, runs: bool
 ) -> None:
     assert Sm(code).runs_on(Sm(gpu)) is runs
+
+
+def test_the_newest_code_that_runs_on_a_gpu_is_named_first() -> None:
+    text = stand_ins(Sm(89), map(Sm, (70, 80, 86, 90))) or ""
+    assert text.startswith("--sm 86 or --sm 80: such machine code runs on 8.9")
+    assert stand_ins(Sm(75), [Sm(80)]) is None
+
+
+@pytest.mark.parametrize("board", [53, 62, 72, 87])
+def test_boards_are_promised_nothing(board: int) -> None:
+    text = stand_ins(Sm(board), [Sm(board - board % 10)]) or ""
+    assert text.endswith("though NVIDIA does not promise it for Jetson boards")
+
+
+def test_data_types_begin_with_the_first_sm_that_computes_in_them() -> None:
+    """CUDA's table of instructions, and the tensor cores of int8 weights' kernels."""
+    assert FIRST == {"fp16": 60, "bf16": 80, "int8": 70}
