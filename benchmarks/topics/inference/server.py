@@ -30,8 +30,6 @@ BACKEND, LIBRARY = "fastertransformer", "libtransformer-shared.so"
 INSIDE = "/ftbench"
 # Options of `docker run` for all GPUs, by the names in ftbuild.engine.gpu; none for a rehearsal.
 DEVICES = {"cdi": "--device=nvidia.com/gpu=all", "gpus": "--gpus=all", "none": ""}
-# The backend refuses a model for one GPU if it sees more (BE v1.4 libfastertransformer.cc:388-391).
-ONE_GPU = {"CUDA_VISIBLE_DEVICES": "0"}
 # The PATH of our bases (dockerfiles/open-base.Dockerfile), and where an unpacked image gets the driver's
 # libraries.
 ROOT_PATH = "/opt/tritonserver/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -73,6 +71,18 @@ class Variant:
 
 
 SHIPPED = Variant("shipped")
+
+
+def seeing(gpus: int) -> dict[str, str]:
+    """Return the environment of a program that sees the first `gpus` GPUs.
+
+    The backend refuses a model for one GPU if it sees more (BE v1.4 libfastertransformer.cc:388-391).
+    """
+    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
+
+
+# Where nothing else is said.
+ONE_GPU = seeing(1)
 
 
 class Launcher(Protocol):

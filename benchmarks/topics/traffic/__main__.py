@@ -147,8 +147,7 @@ def described(options: argparse.Namespace) -> Job:
     model = shape(options)
     check = options.check if options.check is not None else CHECKED_IN_FP32 * (options.data_type == "fp32")
     plan = Plan(tuple([*options.closed, *options.open] or LOADS), model.end, check, options.longest)
-    _fits(plan, model)
-    model.check_shared(options.gpus)
+    _fits(plan, model, options.gpus)
     return Job(
         launcher=launcher(options),
         template=template(options),
@@ -173,8 +172,7 @@ def described(options: argparse.Namespace) -> Job:
 
 def _seeing(gpus: int, variant: Variant) -> Variant:
     """Return a variant whose server sees so many GPUs, unless it says itself what it sees."""
-    seen = {next(iter(server.ONE_GPU)): ",".join(map(str, range(gpus)))}
-    return replace(variant, environment={**seen, **variant.environment})
+    return replace(variant, environment={**server.seeing(gpus), **variant.environment})
 
 
 def main() -> int:
@@ -215,9 +213,7 @@ def _recorder(options: argparse.Namespace, job: Job) -> Callable[[Found], Result
             Machine.here(before),
             date,
             origin=Origin.here(cells),
-            subject=report.subject(
-                {"family": job.shape.family, "gpus": job.gpus, "instances": job.instances}
-            ),
+            subject=report.subject(record.settings(job)),
         )
 
     file = options.out / empty().file
@@ -230,8 +226,11 @@ def _recorder(options: argparse.Namespace, job: Job) -> Callable[[Found], Result
     return made
 
 
-def _fits(plan: Plan, model: Architecture) -> None:
-    """Raise ConfigError for requests that are longer than a model takes."""
+def _fits(plan: Plan, model: Architecture, gpus: int) -> None:
+    """Raise ConfigError for requests longer than the model takes, and for GPUs that cannot share it."""
+    for number in ("heads", "kv_heads", "hidden", "inner"):
+        if (count := getattr(model, number, 0)) % gpus:
+            raise ConfigError(f"{gpus} GPUs cannot share {count} {number}", hint="another number of --gpus")
     longest = plan.most_tokens
     positions = getattr(model, "positions", longest)
     if longest > positions:

@@ -10,21 +10,24 @@ from typing import Any
 
 from benchmarks.harness.figure import Result
 from benchmarks.topics.traffic import DEFINITION, report
-from benchmarks.topics.traffic.job import Found
+from benchmarks.topics.traffic.job import Found, Job
 from benchmarks.topics.traffic.measure import Plan, Session
 from ftbuild.errors import ConfigError
 
-# Of records from before models were measured on several GPUs.
-_BEFORE = {"gpus": 1, "instances": 1}
 # What all starts in a record share.
-_SAME = ("family", "shape", "data_type", "streamed", "gpu", "ours", "limits", "config", *_BEFORE)
+_SAME = ("family", "shape", "data_type", "streamed", "gpu", "ours", "limits", "config", *report.ON_ONE_GPU)
 
 
 def data(outcome: Found) -> dict[str, Any]:
     """Return all times and the settings of a measurement, as JSON has them."""
-    job, shape = outcome.job, outcome.job.shape
-    about = {
-        **outcome.where,
+    job = outcome.job
+    return described({**outcome.where, **settings(job)}, job.plan, outcome.sessions, outcome.failures)
+
+
+def settings(job: Job) -> dict[str, Any]:
+    """Return the settings of a measurement."""
+    shape = job.shape
+    return {
         "gpus": job.gpus,
         "instances": job.instances,
         "model": shape.name,
@@ -37,7 +40,6 @@ def data(outcome: Found) -> dict[str, Any]:
         "config": dict(job.parameters),
         "ours": job.variants[0].name,
     }
-    return described(about, job.plan, outcome.sessions, outcome.failures)
 
 
 def described(
@@ -58,7 +60,7 @@ def together(earlier: Mapping[str, Any], later: Mapping[str, Any], where: Path) 
 
     Loads may differ: each figure is over the starts that had its load.
     """
-    earlier, later = {**_BEFORE, **earlier}, {**_BEFORE, **later}
+    earlier, later = {**report.ON_ONE_GPU, **earlier}, {**report.ON_ONE_GPU, **later}
     if other := [name for name in _SAME if earlier.get(name) != later[name]]:
         what = f"--append: the record is of another {other[0]}: {earlier.get(other[0])}"
         raise ConfigError(what, where=str(where), hint="another --out, or without --append")

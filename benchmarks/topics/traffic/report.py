@@ -6,6 +6,7 @@ the most.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,8 @@ RATE = "tokens/s"
 AHEAD_OF = {"vLLM": 1.0}
 WITHOUT_VLLM = {"t5": {"CTranslate2": 2.0}}
 SHORT_SECONDS, SHORT_CLIENTS = 1.0, 64
+# What records from before models were measured on several GPUs do not say.
+ON_ONE_GPU = {"gpus": 1, "instances": 1}
 Data = Mapping[str, Any]
 
 
@@ -104,14 +107,14 @@ def table(of: Data) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
 
 def subject(of: Data) -> str:
     """Return what a record is of: the family, and how it is spread over GPUs (`gptj-tp4`, `gptj-x4`)."""
-    ways = {"tp": of.get("gpus", 1), "x": of.get("instances", 1)}
+    ways = dict(zip(("tp", "x"), _spread(of), strict=True))
     return "-".join([of["family"], *(f"{way}{count}" for way, count in ways.items() if count > 1)])
 
 
 def title(of: Data) -> str:
     """Return what the table is of."""
     answers = "streamed answers" if of["streamed"] else "whole answers"
-    return f"{_size(of)}, {of['data_type']}, {answers}, on {_gpus(of)}"
+    return f"{_size(of)}, {of['data_type']}, {answers}, on {_gpus(of, 'one')}"
 
 
 def charts(of: Data) -> list[Bars | Lines]:
@@ -186,14 +189,21 @@ def _lengths(of: Data, load: str, band: int) -> list[int]:
 def _size(of: Data) -> str:
     """Return the model with its size, and how it is spread over GPUs; the sample's has no size."""
     sized = f"{of['model']} of {of['parameters'] / 1e9:.2f} billion parameters" if of["parameters"] else ""
-    gpus, instances = of.get("gpus", 1), of.get("instances", 1)
+    gpus, instances = _spread(of)
     over = f" over {gpus} GPUs" if gpus > 1 else ""
     return (sized or str(of["model"])) + over + (f", {instances} instances" if instances > 1 else "")
 
 
-def _gpus(of: Data) -> str:
-    count = of.get("gpus", 1) * of.get("instances", 1)
-    return f"one {of['gpu']}" if count == 1 else f"{count} {of['gpu']}"
+def _spread(of: Data) -> tuple[int, int]:
+    """Return the GPUs of an instance, and how many instances there are."""
+    known = {**ON_ONE_GPU, **of}
+    return known["gpus"], known["instances"]
+
+
+def _gpus(of: Data, single: str = "") -> str:
+    """Return the GPUs by name, with their number; `single` is that of one."""
+    count = math.prod(_spread(of))
+    return f"{single if count == 1 else count} {of['gpu']}".lstrip()
 
 
 def _named(of: Data, side: str) -> str:
@@ -206,8 +216,7 @@ def _named(of: Data, side: str) -> str:
 
 def _how(of: Data, load: str) -> str:
     answers = "streamed" if of["streamed"] else "whole answers"
-    gpus = _gpus(of).removeprefix("one ")
-    return f"measured, {_named(of, of['ours'])}, {of['data_type']}, {answers} through gRPC, {gpus}"
+    return f"measured, {_named(of, of['ours'])}, {of['data_type']}, {answers} through gRPC, {_gpus(of)}"
 
 
 def _goal(of: Data, side: str) -> float | None:

@@ -3,12 +3,14 @@
 import hashlib
 import json
 import math
+import re
 import signal
 import sys
 from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks.harness import catalogue
@@ -126,8 +128,30 @@ def test_a_random_model_has_all_files_that_models_yaml_expects(shape: Tiny, tmp_
     shared = tmp_path / "2-gpu"
     shape.share(made, shared, 2)
     assert list(converted.complaints(shared, converter, facts, 2, "fp16")) == []
-    with pytest.raises(ConfigError, match="7 GPUs cannot share"):
-        shape.check_shared(7)
+
+
+@pytest.mark.parametrize("shape", TINIES, ids=lambda shape: shape.family)
+def test_each_gpu_gets_its_heads_of_queries_keys_and_values(shape: Tiny, tmp_path: Path) -> None:
+    made, shared = written(tmp_path, shape), tmp_path / "2-gpu"
+    joined = [each for each in shape.files() if re.search(r"(query_key_value|qkv)\.weight", each.name)]
+    assert joined
+    for file in joined:
+        rows, _, width = file.size
+        columns = np.arange(3 * width, dtype=np.float16)  # of queries, keys and values
+        np.tile(columns, (rows, 1)).tofile(made / file.name)
+    shape.share(made, shared, 2)
+    for file in joined:
+        rows, _, width = file.size
+        for gpu in range(2):
+            own = np.fromfile(shared / file.name.replace(".0.bin", f".{gpu}.bin"), np.float16)
+            heads = np.arange(width // 2) + gpu * width // 2
+            expected = [heads + matrix * width for matrix in range(3)]
+            assert (own.reshape(rows, 3, width // 2) == np.array(expected)).all()
+
+
+def test_weights_for_two_gpus_say_so(tmp_path: Path) -> None:
+    TINY.share(written(tmp_path, TINY), tmp_path / "2-gpu", 2)
+    assert "tensor_para_size = 2" in (tmp_path / "2-gpu" / "config.ini").read_text()
 
 
 @pytest.mark.parametrize(

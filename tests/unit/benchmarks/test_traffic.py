@@ -22,6 +22,7 @@ from benchmarks.harness.figure import Figure, Machine, Result
 from benchmarks.topics import traffic
 from benchmarks.topics.inference import server
 from benchmarks.topics.inference.life import Contender, Life
+from benchmarks.topics.inference.models import FAMILIES
 from benchmarks.topics.inference.server import Place
 from benchmarks.topics.traffic import __main__ as command_line
 from benchmarks.topics.traffic import batcher, drive, measure, peers, record, report, trace
@@ -599,6 +600,17 @@ def options(tmp_path: Path, *more: str) -> argparse.Namespace:
     (tmp_path / "config.pbtxt").touch()
     words = ["--image", "x", "--template", str(tmp_path / "config.pbtxt"), "--out", str(tmp_path / "out")]
     return command_line.parser().parse_args([*words, *more])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_can_be_spread_over_gpus_that_can_share_it(family: str, tmp_path: Path) -> None:
+    of = ("--family", family, "--heads", "8", "--longest", "50")
+    assert command_line.described(options(tmp_path, *of)).gpus == 1
+    job = command_line.described(options(tmp_path, *of, "--gpus", "4", "--instances", "2"))
+    assert (job.gpus, job.instances) == (4, 2)
+    assert [each.environment["CUDA_VISIBLE_DEVICES"] for each in job.variants] == ["0,1,2,3,4,5,6,7"]
+    with pytest.raises(ConfigError, match="3 GPUs cannot share 8 heads"):
+        command_line.described(options(tmp_path, *of, "--gpus", "3"))
 
 
 def test_loads_are_named_on_the_command_line(tmp_path: Path) -> None:

@@ -42,10 +42,6 @@ class Architecture(Protocol):
         """Write its weights into the new `folder` for FasterTransformer; they may be drawn only now."""
         ...
 
-    def check_shared(self, gpus: int) -> None:
-        """Raise ConfigError for a number of GPUs that cannot share the model."""
-        ...
-
     def share(self, folder: Path, shared: Path, gpus: int) -> None:
-        """Write the weights of `folder`, which are for one GPU, into the new `shared` for several."""
+        """Write the weights of `folder`, which `fill` has filled, into the new `shared` for several GPUs."""
         ...

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from benchmarks.topics.inference.models import weights
-from benchmarks.topics.inference.models.weights import Drawn, File
+from benchmarks.topics.inference.models.weights import Drawn, File, in_three, same
 
 TABLE = "transformer.wte.weight"
 
@@ -60,8 +60,8 @@ class Shape(Drawn):
         yield File("model.wte.bin", (self.vocabulary, hidden), (TABLE,))
         yield File("model.wpe.bin", (self.positions, hidden), ("transformer.wpe.weight",))
         layer: dict[str, tuple[str, tuple[int, ...]]] = {
-            "attn.c_attn.weight": ("attention.query_key_value.weight.0", (hidden, 3 * hidden)),
-            "attn.c_attn.bias": ("attention.query_key_value.bias.0", (3 * hidden,)),
+            "attn.c_attn.weight": ("attention.query_key_value.weight.0", (hidden, 3, hidden)),
+            "attn.c_attn.bias": ("attention.query_key_value.bias.0", (3, hidden)),
             "attn.c_proj.weight": ("attention.dense.weight.0", (hidden, hidden)),
             "attn.c_proj.bias": ("attention.dense.bias", (hidden,)),
             "mlp.c_fc.weight": ("mlp.dense_h_to_4h.weight.0", (hidden, inner)),
@@ -74,7 +74,8 @@ class Shape(Drawn):
             yield from weights.norm(f"{mine}.input_layernorm", f"{hf}.ln_1", hidden)
             yield from weights.norm(f"{mine}.post_attention_layernorm", f"{hf}.ln_2", hidden)
             for parameter, (file, size) in layer.items():
-                yield File(f"{mine}.{file}.bin", size, (f"{hf}.{parameter}",))
+                layout = in_three if "c_attn" in parameter else same
+                yield File(f"{mine}.{file}.bin", size, (f"{hf}.{parameter}",), layout)
         yield from weights.norm("model.final_layernorm", "transformer.ln_f", hidden)
 
     def config(self) -> dict[str, dict[str, object]]:

@@ -73,12 +73,21 @@ class Shape:
 
     def fill(self, made: Any, folder: Path) -> None:
         """Write the checkpoint of `made` beside the new `folder` (`.../1-gpu`), and convert it into that."""
-        checkpoint, start = folder.parent / CHECKPOINT, time.monotonic()
-        made.save_pretrained(checkpoint)
-        saved = time.monotonic()
-        files = sorted(file.name for file in checkpoint.glob("*.safetensors"))
-        options = ["--gpus", "1", "--dtype", "fp16", *files]
-        shell.run([sys.executable, str(CONVERTER), str(checkpoint), str(folder.parent), *options])
-        size = sum(file.stat().st_size for file in folder.iterdir()) / 1e9
-        rate = size / (time.monotonic() - saved)
-        progress(f"checkpoint: {saved - start:.1f} s, converted {size:.1f} GB at {rate:.2f} GB/s")
+        start = time.monotonic()
+        made.save_pretrained(folder.parent / CHECKPOINT)
+        progress(f"checkpoint: {time.monotonic() - start:.1f} s")
+        _convert(folder, 1)
+
+    def share(self, folder: Path, shared: Path, gpus: int) -> None:
+        """Convert the checkpoint beside `folder` into the new `shared` (`.../N-gpu`) for several GPUs."""
+        _convert(shared, gpus)
+
+
+def _convert(folder: Path, gpus: int) -> None:
+    checkpoint, start = folder.parent / CHECKPOINT, time.monotonic()
+    files = sorted(file.name for file in checkpoint.glob("*.safetensors"))
+    options = ["--gpus", str(gpus), "--dtype", "fp16", *files]
+    shell.run([sys.executable, str(CONVERTER), str(checkpoint), str(folder.parent), *options])
+    size = sum(file.stat().st_size for file in folder.iterdir()) / 1e9
+    rate = size / (time.monotonic() - start)
+    progress(f"converted {size:.1f} GB at {rate:.2f} GB/s")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import configparser
 import math
 import os
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ftbuild.errors import ConfigError
 from ftbuild.models import config_ini
 
 if TYPE_CHECKING:
@@ -32,6 +30,11 @@ def same(tensor: torch.Tensor) -> torch.Tensor:
 def turned(tensor: torch.Tensor) -> torch.Tensor:
     """Return a matrix of torch's Linear, [out, in], as [in, out]."""
     return tensor.T
+
+
+def in_three(tensor: torch.Tensor) -> torch.Tensor:
+    """Return queries, keys and values that follow each other, [..., 3 * out], as [..., 3, out]."""
+    return tensor.reshape(*tensor.shape[:-1], 3, -1)
 
 
 def together(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -63,7 +66,8 @@ class File:
         """Return the axis along which GPUs share it, as upstream's converters do; None: each has all of it.
 
         Matrices that read what a layer's heads and inner neurons made are shared by rows (FT v5.3,
-        huggingface_gptj_ckpt_convert.py:26-40, huggingface_t5_ckpt_convert.py:34-46, 64-75).
+        huggingface_gpt_convert.py:53-88, huggingface_gptj_ckpt_convert.py:57-91,
+        huggingface_t5_ckpt_convert.py:50-92, 128-133).
         """
         if not self.name.endswith(_FIRST):
             return None
@@ -85,18 +89,11 @@ class Drawn(ABC):
     def files(self) -> Iterator[File]:
         """Yield all files for one GPU."""
 
-    def check_shared(self, gpus: int) -> None:
-        """Raise ConfigError for a number of GPUs that cannot share the model."""
-        for file in self.files():
-            if file.axis is not None and file.size[file.axis] % gpus:
-                raise ConfigError(f"{gpus} GPUs cannot share {file.name}, of {file.size}")
-
     def share(self, folder: Path, shared: Path, gpus: int) -> None:
         """Write the files of `folder`, which are for one GPU, into the new `shared` for several."""
         import numpy as np
 
-        shared.mkdir()
-        shutil.copy2(folder / config_ini.FILE, shared)
+        write_config(self.config(), shared, gpus)
         for file in self.files():
             if file.axis is None:
                 os.link(folder / file.name, shared / file.name)
@@ -177,11 +174,14 @@ def write(made: Any, files: Collection[File], folder: Path) -> None:
     assert used == parameters.keys(), f"transformers has more tensors: {parameters.keys() - used}"
 
 
-def write_config(sections: Mapping[str, Mapping[str, object]], folder: Path) -> None:
-    """Write config.ini into the new `folder`."""
+def write_config(sections: Mapping[str, Mapping[str, object]], folder: Path, gpus: int = 1) -> None:
+    """Write config.ini of weights for so many GPUs into the new `folder`."""
     folder.mkdir(parents=True)
     written = configparser.ConfigParser()
     written.read_dict(sections)
+    for section in written.values():
+        if "tensor_para_size" in section:
+            section["tensor_para_size"] = str(gpus)
     with (folder / config_ini.FILE).open("w", encoding="utf-8") as file:
         written.write(file)
 
