@@ -43,6 +43,8 @@ DRIVER = (
     "libnvidia-gpucomp.so",
 )
 READY_SECONDS = 300.0
+# GPUs that a program sees, by number or UUID (CUDA C++ Programming Guide, environment variables).
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 END_SECONDS = 60.0
 POLL_SECONDS = 0.01
 
@@ -74,15 +76,16 @@ SHIPPED = Variant("shipped")
 
 
 def seeing(gpus: int) -> dict[str, str]:
-    """Return the environment of a program that sees the first `gpus` GPUs.
+    """Return the environment of a program that sees the first `gpus` GPUs of those that this one sees.
 
-    The backend refuses a model for one GPU if it sees more (BE v1.4 libfastertransformer.cc:388-391).
+    The backend refuses a model for one GPU if it sees more (BE v1.4 libfastertransformer.cc:388-391). Raises
+    ConfigError where CUDA_VISIBLE_DEVICES has fewer.
     """
-    return {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(gpus)))}
-
-
-# Where nothing else is said.
-ONE_GPU = seeing(1)
+    visible = os.environ.get(VISIBLE)
+    known = range(gpus) if visible is None else [each.strip() for each in visible.split(",") if each.strip()]
+    if len(known) < gpus:
+        raise ConfigError(f"{VISIBLE} is {visible!r}: {gpus} needed", hint="unset it, or name as many GPUs")
+    return {VISIBLE: ",".join(map(str, known[:gpus]))}
 
 
 class Launcher(Protocol):
@@ -337,7 +340,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _assigned(variant: Variant) -> list[str]:
-    return [f"{name}={value}" for name, value in {**ONE_GPU, **variant.environment}.items()]
+    return [f"{name}={value}" for name, value in {**seeing(1), **variant.environment}.items()]
 
 
 def free_ports(count: int) -> list[int]:

@@ -81,7 +81,7 @@ def started(name: str, checkpoint: Path, setting: Setting, log: Path) -> Iterato
         process = subprocess.Popen(
             argv,
             cwd=peers.ROOT,
-            env={**os.environ, **server.ONE_GPU, **peers.ENVIRONMENT},
+            env={**os.environ, **server.seeing(1), **peers.ENVIRONMENT},
             stdout=sink,
             stderr=subprocess.STDOUT,
             start_new_session=True,

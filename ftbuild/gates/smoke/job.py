@@ -38,8 +38,8 @@ LOADS = "smoke-load-"
 class Variant:
     """One way of serving a model, by one server: a family's own, or an extra one (models.yaml).
 
-    `alone`: with no other server on its GPU. One on several GPUs always is: its processes wait for each other
-    on all of them, and others would hold them up.
+    `alone`: with no other server on its GPUs. One that is split over several always is: its processes wait
+    for each other on all of them, and others would hold them up. Instances do not wait for each other.
     """
 
     model: str
@@ -58,12 +58,17 @@ class Variant:
     @property
     def gpus(self) -> int:
         """The number of GPUs that it is served on."""
-        return self.tensor_para * self.pipeline_para * self.instances
+        return self.parts * self.instances
+
+    @property
+    def parts(self) -> int:
+        """The number of GPUs that one instance is split over."""
+        return self.tensor_para * self.pipeline_para
 
     @property
     def is_alone(self) -> bool:
         """Whether no other server may use its GPUs."""
-        return self.alone or self.gpus > 1
+        return self.alone or self.parts > 1
 
 
 @dataclass(frozen=True)

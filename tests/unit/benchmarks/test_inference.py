@@ -432,6 +432,30 @@ def test_a_server_sees_one_gpu_by_default(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.parametrize(
+    ("visible", "gpus", "seen"),
+    [
+        (None, 2, "0,1"),
+        ("3", 1, "3"),
+        ("2, 3,1", 2, "2,3"),
+        ("GPU-8932f937,GPU-aa00", 1, "GPU-8932f937"),
+        ("", 1, None),
+        ("2", 2, None),
+    ],
+)
+def test_a_server_sees_no_gpus_that_the_benchmark_does_not_see(
+    visible: str | None, gpus: int, seen: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(server.VISIBLE, raising=False)
+    if visible is not None:
+        monkeypatch.setenv(server.VISIBLE, visible)
+    if seen:
+        assert server.seeing(gpus) == {server.VISIBLE: seen}
+        return
+    with pytest.raises(ConfigError, match=f"{server.VISIBLE} is '{visible}': {gpus} needed"):
+        server.seeing(gpus)
+
+
 def test_a_server_that_ends_too_early_is_quoted(tmp_path: Path) -> None:
     launcher = Command(Place(tmp_path, "/seen"), (*program(tmp_path), "--bad"))
     with (

@@ -156,10 +156,15 @@ def test_several_processes_run_the_same_tests_and_start_each_server_once(task: J
         "mt5-fp32",
     }
     first = [stay for stay in stays if not stay.within]
-    assert max(Counter(stay.variant for stay in first).values()) == 1
+    assert max(Counter((stay.variant, stay.alone) for stay in first).values()) == 1
     assert len({stay.process for stay in stays}) == 3
-    assert {stay.devices for stay in stays if not stay.alone} == {(0,), (1,), (2,)}
-    assert {stay.devices for stay in stays if stay.alone} == {(0, 1), (2, 3), (0, 1, 2, 3)}
+    several = {(0, 1), (2, 3), (0, 1, 2, 3)}
+    assert (
+        {(0,), (1,), (2,)}
+        < {stay.devices for stay in stays if not stay.alone}
+        <= {(0,), (1,), (2,), *several}
+    )
+    assert {stay.devices for stay in stays if stay.alone} == several
     assert any(one.overlaps(other) for one, other in combinations(stays, 2))
     assert not list(crowds(stays))
 
@@ -199,14 +204,28 @@ def test_tests_of_a_server_follow_each_other_and_the_longest_begin(task: Job, tm
     assert {"test_" + name for name in progress.SECONDS} <= set(names)
 
 
-def test_servers_on_many_gpus_come_after_those_on_few(task: Job, tmp_path: Path) -> None:
+def test_servers_alone_on_many_gpus_come_after_those_on_few(task: Job, tmp_path: Path) -> None:
     """One that waits for all GPUs would keep pairs of them idle."""
     counts = [
         math.prod(int(number) for number in re.findall(r"-(?:tp|pp|x)(\d)", parameters))
-        for _, parameters in collected(task, tmp_path)
+        for name, parameters in collected(task, tmp_path)
+        if re.search(r"-(?:tp|pp)\d", parameters) or name == "test_instances_use_their_gpus_evenly"
     ]
     assert counts == sorted(counts)
-    assert set(counts) == {1, 2, 4}
+    assert set(counts) == {2, 4}
+
+
+def test_instances_share_their_gpus_until_it_is_compared_how_busy_these_are(
+    task: Job, tmp_path: Path
+) -> None:
+    xml = tmp_path / gate.JUNIT
+    options = ("--numprocesses=2", "--dist=loadscope", "--no-loadscope-reorder", f"--junitxml={xml}")
+    suite(task, tmp_path, "-k", "gpt-four and (x2 or x4)", *options)
+    stays = recorded_servers.read(tmp_path / "stays")
+    assert Counter((stay.variant, stay.alone) for stay in stays) == {
+        (f"gpt-four-fp32-{way}", alone): 1 for way in ("x2", "x4") for alone in (False, True)
+    }
+    assert not list(crowds(stays))
 
 
 def test_every_test_that_compares_the_memory_is_known_to() -> None:

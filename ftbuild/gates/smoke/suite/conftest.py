@@ -43,6 +43,8 @@ READ_MEMORY = (
     "test_many_clients_get_the_answers_that_they_get_alone",
     "test_requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone",
 )
+# Tests that compare how busy the GPUs are, which is told of all that they compute only.
+READ_USE = ("test_instances_use_their_gpus_evenly",)
 # Fixture of a server -> whether its families return embeddings.
 SERVERS = {"served": False, "embedder": True}
 
@@ -79,9 +81,10 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _reads_alone(task: Job, test: str) -> bool:
-    """Return whether a test compares a memory that others on its GPU would change; by its id in pytest."""
+    """Return whether a test compares what others on its GPUs would change; by its id in pytest."""
     function = test.rpartition("::")[2].partition("[")[0]
-    return task.style is not None and not task.tells_processes and function in READ_MEMORY
+    known = READ_USE if task.tells_processes else (*READ_USE, *READ_MEMORY)
+    return task.style is not None and function in known
 
 
 def _variants(
@@ -108,8 +111,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def work(item: pytest.Item) -> float:
         return progress.seconds(item.nodeid)
 
-    def last(variant: Variant) -> tuple[bool, int, float]:
-        return variant.is_alone, variant.gpus, -sum(map(work, groups[variant]))
+    def last(variant: Variant) -> tuple[int, float]:
+        return variant.is_alone * variant.gpus, -sum(map(work, groups[variant]))
 
     items[:] = [
         item

@@ -24,7 +24,7 @@ Spoil = Callable[[random.Random, Served, Arrays], Arrays]
 
 # Requests for each variant; without a GPU a few, since only the way they go is tested there.
 REQUESTS_ON_GPU, REQUESTS_ON_CPU = 500, 25
-# Over more than two GPUs, which take longer.
+# Of a model split over several GPUs, which it has alone.
 REQUESTS_ON_MORE = 200
 SEED = "FTBUILD_SEED"
 # Requests between two looks at the memory, as each look starts a process in the container.
@@ -158,7 +158,7 @@ def test_malformed_requests_leave_the_server_to_the_others(served: Served) -> No
     seed = os.environ.get(SEED, "0")
     chance = random.Random(f"{seed} {served.variant}")
     refused, before = 0, served.gpu_memory()
-    usual = REQUESTS_ON_MORE if served.variant.gpus > 2 else REQUESTS_ON_GPU
+    usual = REQUESTS_ON_MORE if served.variant.parts > 1 else REQUESTS_ON_GPU
     count = int(os.environ.get("FTBUILD_ABUSE") or (usual if served.on_gpu else REQUESTS_ON_CPU))
     for number in range(count):
         if number % LOOK_EVERY == 0:
