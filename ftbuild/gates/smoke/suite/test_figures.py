@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import pytest
+
 from ftbuild.client import golden
 from ftbuild.gates.smoke.served import Served, prompts
 
 REPEATS = 5
 
 
+@pytest.mark.variants
+@pytest.mark.over_gpus
 def test_figures(served: Served, record_property: Callable[[str, object], None]) -> None:
     start = time.monotonic()
     for _ in range(REPEATS):
