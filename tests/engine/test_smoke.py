@@ -115,10 +115,11 @@ def descends(pid: int, ancestor: int) -> bool:
     return pid == ancestor
 
 
-def test_models_are_made_once(invoke: Invoke, built: Plan) -> None:
+def test_models_are_made_once(invoke: Invoke, built: Plan, work: Path) -> None:
     first, again = (smoke(invoke, SAMPLE, "--prepare") for _ in range(2))
     assert first.returncode == again.returncode == 0, first.stderr + again.stderr
     assert "making" not in again.stderr
+    assert all(f"models are in {built.folder(work)}/smoke" in each.stderr for each in (first, again))
 
 
 def test_a_server_that_dies_at_load_fails_with_its_own_words(

@@ -67,9 +67,11 @@ class Smoke:
         return demands(plan)
 
     def prepare(self, subject: Subject) -> None:
-        """Make the models of a cell while no other command works on it."""
+        """Make the models of a cell while no other command works on it, and tell where they are."""
         with locks.cell(subject.folder, subject.report):
-            prepare(self.config, subject)
+            prepared = prepare(self.config, subject)
+        count = len(prepared.families) + len(prepared.extra)
+        subject.report(f"the {count} models are in {prepared.folder}")
 
     def run(self, subject: Subject) -> GateReport | Skipped:
         """Test the images of a cell while no other command works on them."""
