@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ SHARE_BYTES = 8 * 2**30
 MAX_ON_A_GPU = 8
 # The server, and the process that asks it.
 PROCESSORS = 2
+POLL_SECONDS = 0.05
 
 
 def side_by_side(gpus: Sequence[Gpu], processors: int) -> int:
@@ -29,14 +31,27 @@ def side_by_side(gpus: Sequence[Gpu], processors: int) -> int:
 
 @contextmanager
 def held(folder: Path, devices: Sequence[int], *, alone: bool) -> Iterator[None]:
-    """Have a place on each of these GPUs, beside others or `alone`; wait until there is one.
+    """Have a place on each of these GPUs, beside others or `alone`; wait until all are free at one moment.
 
     The places are locks of the kernel's (flock) on files in `folder`, shared or exclusive, so that no killed
-    process keeps one. All take them in the same order, so that no process waits for ever.
+    process keeps one. Nothing is held while one is lacking: who wants all GPUs would keep those idle that
+    others could use. So the ones with few GPUs come first.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
-        for device in sorted(devices):
-            file = stack.enter_context((folder / f"gpu-{device}").open("a"))
-            fcntl.flock(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        while not _taken(stack, folder, devices, fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+            time.sleep(POLL_SECONDS)
         yield
+
+
+def _taken(stack: ExitStack, folder: Path, devices: Sequence[int], how: int) -> bool:
+    """Lock the places, all of them or none; return whether they are."""
+    with ExitStack() as tried:
+        for device in devices:
+            file = tried.enter_context((folder / f"gpu-{device}").open("a"))
+            try:
+                fcntl.flock(file, how | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        stack.enter_context(tried.pop_all())
+    return True

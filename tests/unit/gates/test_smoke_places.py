@@ -84,6 +84,22 @@ def test_whoever_is_alone_on_a_gpu_waits_for_the_others_and_they_for_it(tmp_path
         waiting.join()
 
 
+def test_who_waits_for_all_gpus_keeps_none_from_the_others(tmp_path: Path) -> None:
+    inside = Event()
+
+    def all_of_them() -> None:
+        with places.held(tmp_path, (0, 1), alone=True):
+            inside.set()
+
+    with places.held(tmp_path, (1,), alone=True):
+        waiting = Thread(target=all_of_them)
+        waiting.start()
+        with places.held(tmp_path, (0,), alone=True):
+            assert not inside.wait(0.2)
+    waiting.join(20)
+    assert inside.is_set()
+
+
 @pytest.fixture(scope="module")
 def task(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Job:
     """The job of a release's cell on four GPUs, with weights of which only the layers are known."""

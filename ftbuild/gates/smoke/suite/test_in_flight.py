@@ -24,6 +24,7 @@ from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import job
 from ftbuild.gates.smoke.job import Job
 from ftbuild.gates.smoke.memory import check_flat
+from ftbuild.gates.smoke.rounding import Difference, faults
 from ftbuild.gates.smoke.served import Outputs, Served, prompts, serving, unlike
 from ftbuild.models import config_pbtxt
 from ftbuild.models.config_pbtxt import Limits
@@ -59,9 +60,10 @@ class Question:
         """The prompts, which differ in length."""
         return [prompts("eight")[number] for number in self.numbers]
 
-    def ask(self, served: Served, client: Client) -> Outputs:
-        """Return all outputs."""
-        return served.outputs(self.prompts, self.length, client=client, words=self.words, **self.options)
+    def ask(self, served: Served, client: Client, copies: int = 1) -> Outputs:
+        """Return all outputs; of several `copies` of the question, in one request."""
+        rows = self.prompts * copies
+        return served.outputs(rows, self.length, client=client, words=self.words, **self.options)
 
     def tokens(self, served: Served, outputs: Outputs) -> list[list[int]]:
         """Return what is compared of each answer."""
@@ -69,7 +71,7 @@ class Question:
         return served.dialect.answers(outputs, self.prompts, length, served.expected.end_id)
 
     def fault(self, served: Served, got: Outputs, alone: Outputs) -> str | None:
-        """Return what is wrong with an answer, or None."""
+        """Return what is wrong with an answer, or in what it differs from the one alone, or None."""
         if self.options == GREEDY and not self.words:
             for number, tokens in zip(self.numbers, self.tokens(served, got), strict=True):
                 row = served.expected.cases["eight"][number]
@@ -139,10 +141,13 @@ def _patience(chance: random.Random) -> float:
     return math.exp(chance.uniform(*map(math.log, PATIENCE)))
 
 
-def one_client(served: Served, seed: int, answers: Sequence[tuple[Question, Outputs]]) -> list[str]:
-    """Send a client's requests; return what was wrong."""
+def one_client(
+    served: Served, seed: int, answers: Sequence[tuple[Question, Outputs]]
+) -> tuple[list[str], list[Difference]]:
+    """Send a client's requests; return what was wrong, and which answers are not those alone."""
     chance, client = random.Random(seed), served.connect("grpc")
     wrong: list[str] = []
+    differences: list[Difference] = []
     try:
         for _ in range(REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU):
             question, alone = chance.choice(answers)
@@ -153,19 +158,31 @@ def one_client(served: Served, seed: int, answers: Sequence[tuple[Question, Outp
             elif kind < BAD_SHARE + LEAVING_SHARE:
                 leave(served, replace(question, length=LONG), _patience(chance))
             else:
-                fault = question.fault(served, question.ask(served, client), alone)
-                wrong += filter(None, [fault])
+                got = question.ask(served, client)
+                if fault := question.fault(served, got, alone):
+                    differences.append(difference(served, question, got, fault))
     finally:
         client.close()
-    return wrong
+    return wrong, differences
+
+
+def difference(served: Served, question: Question, got: Outputs, what: str) -> Difference:
+    """Return how an answer differs from the one alone, to be asked again when no client is there."""
+    return Difference(
+        str(question),
+        what,
+        lambda copies: question.ask(served, served.clients["grpc"], copies),
+        lambda other: question.fault(served, got, other),
+    )
 
 
 def run(served: Served, answers: Sequence[tuple[Question, Outputs]], first_seed: int = 0) -> None:
     """Let all clients ask at once; raise SmokeError when an answer is wrong."""
     with ThreadPoolExecutor(CLIENTS) as pool:
         seeds = range(first_seed, first_seed + CLIENTS)
-        complaints = pool.map(lambda seed: one_client(served, seed, answers), seeds)
-        wrong = [each for of_one in complaints for each in of_one]
+        outcomes = list(pool.map(lambda seed: one_client(served, seed, answers), seeds))
+    wrong = [each for of_one, _ in outcomes for each in of_one]
+    wrong += faults([each for _, differences in outcomes for each in differences])
     if wrong:
         raise SmokeError(
             f"{served.variant} answers {len(wrong)} requests of {CLIENTS} clients wrong: {wrong[0]}",

@@ -23,6 +23,7 @@ from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import job
 from ftbuild.gates.smoke.memory import check_flat
+from ftbuild.gates.smoke.rounding import Difference, faults
 from ftbuild.gates.smoke.served import Outputs, Served, prompts, unlike
 from ftbuild.models import config_pbtxt
 
@@ -45,10 +46,10 @@ class Question:
     options: Mapping[str, float] = field(default_factory=lambda: GREEDY)
     words: Mapping[str, Sequence[Tokens]] = field(default_factory=dict)
 
-    def ask(self, served: Served, client: Client) -> Outputs:
-        """Return all outputs."""
-        prompt = prompts("eight")[self.prompt]
-        return served.outputs([prompt], self.length, client=client, words=self.words, **self.options)
+    def ask(self, served: Served, client: Client, copies: int = 1) -> Outputs:
+        """Return all outputs; of several `copies` of the question, in one request."""
+        rows = [prompts("eight")[self.prompt]] * copies
+        return served.outputs(rows, self.length, client=client, words=self.words, **self.options)
 
     @property
     def is_greedy(self) -> bool:
@@ -85,7 +86,7 @@ def questions(served: Served) -> Iterator[Question]:
                 yield Question(number, length, words={name: [word]})
 
 
-def difference(served: Served, question: Question, got: Outputs, alone: Outputs) -> str | None:
+def unlike_alone(served: Served, question: Question, got: Outputs, alone: Outputs) -> str | None:
     """Return in what an answer differs from the one that the same request gets alone, or None.
 
     Where rounding decides, in fp16, only names and shapes are compared.
@@ -124,12 +125,14 @@ def run_load(served: Served, alone: Mapping[int, Outputs], seeds: Sequence[int],
     with ThreadPoolExecutor(len(seeds)) as pool:
         clients = [pool.submit(_one_client, served, seed, alone, load, start, seconds) for seed in seeds]
         load.memory = _memory(served, clients, start) if served.on_gpu else []
-        for client in clients:
-            client.result()
+        differences = [each for client in clients for each in client.result()]
+    load.wrong += faults(differences)
     return load
 
 
-def _memory(served: Served, clients: Sequence[Future[None]], start: float) -> list[tuple[float, int]]:
+def _memory(
+    served: Served, clients: Sequence[Future[list[Difference]]], start: float
+) -> list[tuple[float, int]]:
     """Return the GPU memory in use, in bytes, until all clients have ended and once more."""
     samples, waiting = [], True
     while waiting:
@@ -140,10 +143,10 @@ def _memory(served: Served, clients: Sequence[Future[None]], start: float) -> li
 
 def _one_client(
     served: Served, seed: int, alone: Mapping[int, Outputs], load: Load, start: float, seconds: float
-) -> None:
-    """Send a client's requests, and note what came of them."""
+) -> list[Difference]:
+    """Send a client's requests, note what came of them, and return which answers are not those alone."""
     chance, client = random.Random(seed), served.connect("grpc")
-    pool = list(questions(served))
+    pool, differences = list(questions(served)), list[Difference]()
     fewest, sent = REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU, 0
     try:
         while sent < fewest or time.monotonic() - start < seconds:
@@ -158,11 +161,22 @@ def _one_client(
             got = question.ask(served, client)
             end = time.monotonic()
             load.answers.append((round(end - start, 3), round(end - begin, 5)))
-            load.wrong += filter(None, [difference(served, question, got, alone[chosen])])
+            if what := unlike_alone(served, question, got, alone[chosen]):
+                differences.append(_difference(served, question, got, what))
             if question.is_greedy:
                 load.wrong += filter(None, [_mismatch(served, question, got)])
     finally:
         client.close()
+    return differences
+
+
+def _difference(served: Served, question: Question, got: Outputs, what: str) -> Difference:
+    return Difference(
+        str(question),
+        what,
+        lambda copies: question.ask(served, served.clients["grpc"], copies),
+        lambda other: unlike_alone(served, question, got, other),
+    )
 
 
 def _mismatch(served: Served, question: Question, got: Outputs) -> str | None:
