@@ -46,7 +46,7 @@ COMPARED = "answers equal the references"
 MOST_HEADS = 64
 MODEL_HEADS = {"bloom": 32, "mpt": 32, "bert": None, "t5-encoder": None}
 _OF_EACH_TEST = re.compile(
-    r"(\[gw\d+\] \[ *\d+%\] (PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
+    r"(\[gw\d+\] +(\S+ +)*?(PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
 )
 # The patch that replays steps as CUDA graphs.
 REPLAYS = "0450-step-graphs.patch"
