@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
+
+from ftbuild.errors import ConfigError
 
 OutFile = Annotated[Path | None, "file to write (default: standard output)"]
 
 
 def write(text: str, out: Path | None) -> int:
     """Print a file's text, or write it there; ConfigError when that is not possible."""
-    from ftbuild.errors import ConfigError
-
     if out is None:
         print(text, end="")
         return 0
@@ -21,3 +22,15 @@ def write(text: str, out: Path | None) -> int:
         raise ConfigError(f"cannot write --out: {refused.strerror}", where=str(out)) from refused
     print(f"wrote {out}")
     return 0
+
+
+def require_writable(out: Path | None) -> None:
+    """Raise ConfigError where a file cannot be written, before the work whose result it gets."""
+    if out is None:
+        return
+    if out.is_dir():
+        raise ConfigError("--out is a folder", where=str(out), hint="name a file in it")
+    if not out.parent.is_dir():
+        raise ConfigError("the folder of --out does not exist", where=str(out.parent), hint="create it first")
+    if not os.access(out if out.exists() else out.parent, os.W_OK):
+        raise ConfigError("--out cannot be written there", where=str(out))

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from ftbuild.cli.arguments import Range
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, ConfigFolder, setting
-from ftbuild.cli.output import OutFile, write
+from ftbuild.cli.output import OutFile, require_writable, write
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ def compare(
     from ftbuild.config import loader
     from ftbuild.text import reporter
 
+    require_writable(out)
     models = loader.load(config).models
     known = None if tokenizer is None else bleu.tokenizer(tokenizer)
     questions = prompt_files.read(prompts, known)

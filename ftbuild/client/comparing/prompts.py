@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, TypeAdapter
 
 from ftbuild.errors import ConfigError
 from ftbuild.host import reading
@@ -27,12 +27,35 @@ Ids = Annotated[
 Text = Annotated[str, Field(strict=True, min_length=1)]
 
 
+def _form(value: object) -> str | None:
+    """Return which of the forms a value is meant to be: only what that one lacks is of interest."""
+    forms: dict[type, str] = {str: "text", list: "token ids", dict: "object"}
+    return forms.get(type(value))
+
+
+_Value = Annotated[
+    Annotated[Text, Tag("text")] | Annotated[Ids, Tag("token ids")],
+    Discriminator(
+        _form, custom_error_type="form", custom_error_message="it is neither a text nor a list of token ids"
+    ),
+]
+
+
 class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    prompt: Text | Ids
+    prompt: _Value
 
 
-_LINE: TypeAdapter[str | list[int] | _Line] = TypeAdapter(Text | Ids | _Line)
+_LINE: TypeAdapter[str | list[int] | _Line] = TypeAdapter(
+    Annotated[
+        Annotated[Text, Tag("text")] | Annotated[Ids, Tag("token ids")] | Annotated[_Line, Tag("object")],
+        Discriminator(
+            _form,
+            custom_error_type="form",
+            custom_error_message="it is neither a text, a list of token ids nor an object",
+        ),
+    ]
+)
 
 
 @dataclass(frozen=True)
