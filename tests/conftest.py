@@ -42,6 +42,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
+# A third of the time a test waits: for a program, a server or the engine.
+PROCESSES_PER_CORE = 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many processes run the tests where nobody says it (`--numprocesses=auto`)."""
+    return PROCESSES_PER_CORE * len(os.sched_getaffinity(0))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files, and have tests that wait for the engine among those that compute."""
