@@ -411,6 +411,31 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
         assert job.read(tmp_path / "job.json") == made
 
 
+@pytest.mark.parametrize(
+    ("test", "served"),
+    [
+        ("test_load.py::test_many[gpt-fp32]", "gpt-fp32"),
+        ("test_a.py::test_x[http-gpt-head-48-fp16-too_long]", "gpt-head-48-fp16"),
+        ("test_a.py::test_x[gpt-four-fp32-tp2-pp2]", "gpt-four-fp32-tp2-pp2"),
+        ("test_a.py::test_x[gpt-four-fp32-x4-cut]", "gpt-four-fp32-x4"),
+        ("test_a.py::test_x[gpt-fp32-streamed]", "gpt-fp32-streamed"),
+        ("test_a.py::test_x[gpt-bf16]", "gpt-bf16"),
+        ("test_a.py::test_x[grpc-gpt-int8]", "gpt-int8"),
+        ("test_a.py::test_x[bert-fp32]", ""),
+        ("test_gpt-fp32.py::test_x", ""),
+    ],
+)
+def test_the_server_of_a_test_is_told_by_its_name(test: str, served: str, tmp_path: Path) -> None:
+    names = ("gpt", "gpt-head-48", "gpt-four")
+    task = Job("sha256:1", tmp_path, {name: Model(DECODER, streams=True) for name in names}, None, [])
+    assert task.served(test) == served
+
+
+def test_the_load_of_each_variant_has_a_file_beside_the_job(tmp_path: Path) -> None:
+    file = job.load_file(tmp_path / "smoke-job.json", Variant("gpt", tensor_para=2))
+    assert file == tmp_path / "smoke-load-gpt-fp32-tp2.json"
+
+
 def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
     task = Job("sha256:1", tmp_path, {"t5": Model(DECODER, streams=False)}, "cdi", ["GPU"])
     assert task.lacks(Variant("t5")) is None

@@ -118,14 +118,14 @@ def test_the_payload_has_what_failed_where_and_why() -> None:
 def test_the_whole_payload_of_a_small_run() -> None:
     failed = recorded_runs.cell("22.12", [89], 30, {"build": 7}, detail="it broke\nbadly")
     silent = replace(failed, cell="22.12-sm90", detail="")
-    audit = [CheckResult("pins", CheckState.FAIL, "one <moved>\nto x")]
+    audit = [CheckResult("pins", CheckState.FAIL, "one <moved> & @all\nto x")]
     run = recorded_runs.run([recorded_runs.excluded("22.03", 90), failed, silent], 7, audit, past=())
     text = (
         "✗ ftbuild nightly 20261121T020000Z: 2 of 2 cells went wrong\n"
         "2 failed in 16 min 58 s, exit code 7\n"
         "• 22.12-sm89 (build): it broke\n"
         "• 22.12-sm90 (build): it does not compile\n"
-        "• audit: pins: one &lt;moved&gt;"
+        "• audit: pins: one &lt;moved&gt; &amp; @\u200ball"
     )
     assert notify.payload(run) == {
         "status": "failure",
@@ -139,7 +139,7 @@ def test_the_whole_payload_of_a_small_run() -> None:
             {"cell": "22.12-sm89", "state": "failed", "reason": "build", "detail": "it broke"},
             {"cell": "22.12-sm90", "state": "failed", "reason": "build", "detail": "it does not compile"},
         ],
-        "audit": [{"what": "pins", "detail": "one <moved>"}],
+        "audit": [{"what": "pins", "detail": "one <moved> & @all"}],
         "lost": [],
         "registry": recorded_runs.REGISTRY,
         "revision": run.revision,

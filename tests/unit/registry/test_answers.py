@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from ftbuild.errors import ConfigError, FtbuildError, HostError, PublishError
 from ftbuild.publishing import index, remote_image
 from ftbuild.registry import address, client, reference, transport
+from ftbuild.registry.answers import Content, read
 from ftbuild.registry.client import MANIFEST_BYTES, Repository
 from ftbuild.registry.malformed import Malformed
 from ftbuild.registry.policy import RetryPolicy
@@ -553,3 +554,15 @@ def test_a_password_in_the_registrys_name_is_not_repeated(option: str) -> None:
         reference.repository(option, "image")
     assert "hun" not in str(refused.value)
     assert "ada" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "image", [{"config": PART}, {"layers": []}, {"layers": [PART]}, {"config": PART, "layers": []}]
+)
+@pytest.mark.parametrize("manifests", [[], [PART]])
+def test_an_image_that_is_an_index_as_well_is_refused(image: dict[str, Any], manifests: list[Any]) -> None:
+    """It would be another image for each reader (CVE-2021-41190)."""
+    with pytest.raises(Malformed, match="an image and an index at once"):
+        read(Content, json.dumps({**image, "manifests": manifests}).encode(), "host/x")
+    for one in (image, {"manifests": manifests}):
+        read(Content, json.dumps(one).encode(), "host/x")
