@@ -159,6 +159,24 @@ def test_a_package_of_a_known_ecosystem_is_named_by_it(purl: str, package: Mappi
     assert affected["ranges"][0]["events"] == [{"introduced": "1.2"}, {"fixed": "2.0"}]
 
 
+@pytest.mark.parametrize(
+    ("version", "introduced", "fixed", "has_it"),
+    [
+        ("2.0", "2.0", "", True),
+        ("1.9", "2.0", "", False),
+        ("2.8", "", "2.9", True),
+        ("2.9", "", "2.9", False),
+        ("2.5", "2.0", "3.0", True),
+        ("of today", "2.0", "3.0", True),  # cannot be compared: better one too many than one too few
+        ("1.0", "", "", True),
+    ],
+)
+def test_a_version_has_a_hole_from_the_one_that_brought_it_up_to_the_fixed_one(
+    version: str, introduced: str, fixed: str, has_it: bool
+) -> None:
+    assert feed._within(version, introduced, fixed) is has_it
+
+
 def test_a_version_of_two_numbers_is_one_of_semver() -> None:
     found = feed.records([], described({"introduced": "2.1", "fixed": "3"}), "x", TIME)
     (affected,) = found["x_FTBUILD-CVE-2000-0001"]["affected"]
