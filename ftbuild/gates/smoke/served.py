@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ftbuild import triton
 from ftbuild.client import golden
@@ -86,6 +86,23 @@ class Connected:
         """End the connections."""
         for client in self.__dict__.pop("clients", {}).values():
             client.close()
+
+
+class Numbers(NamedTuple):
+    """How often a test does something: on one GPU, with a model split over several, and without any.
+
+    A split model has its GPUs alone, so that all others wait; without a GPU only the way of a test is tested.
+    """
+
+    on_gpu: int
+    over_gpus: int
+    on_cpu: int
+
+    def at(self, served: Connected) -> int:
+        """Return the one for a variant."""
+        if not served.on_gpu:
+            return self.on_cpu
+        return self.over_gpus if served.variant.parts > 1 else self.on_gpu
 
 
 @dataclass

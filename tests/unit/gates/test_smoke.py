@@ -412,6 +412,22 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("variant", "style", "number"),
+    [
+        (Variant("gpt"), "cdi", 64),
+        (Variant("gpt", instances=4), "cdi", 64),
+        (Variant("gpt", tensor_para=2), "cdi", 24),
+        (Variant("gpt", pipeline_para=2), "gpus", 24),
+        (Variant("gpt", tensor_para=2), None, 8),
+    ],
+)
+def test_a_model_that_has_gpus_alone_is_asked_less(variant: Variant, style: str | None, number: int) -> None:
+    server: Any = None
+    here = served.Connected(variant, server, Job("sha256:1", Path(), {}, style, ["GPU"] * 4))
+    assert served.Numbers(on_gpu=64, over_gpus=24, on_cpu=8).at(here) == number
+
+
+@pytest.mark.parametrize(
     ("test", "served"),
     [
         ("test_load.py::test_many[gpt-fp32]", "gpt-fp32"),

@@ -16,16 +16,14 @@ from ftbuild.client.connection import Refused, Unanswered
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS
 from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke.memory import check_memory
-from ftbuild.gates.smoke.served import Served, prompts
+from ftbuild.gates.smoke.served import Numbers, Served, prompts
 from ftbuild.models import config_pbtxt
 
 Arrays = dict[str, "np.ndarray[Any, Any]"]
 Spoil = Callable[[random.Random, Served, Arrays], Arrays]
 
-# Requests for each variant; without a GPU a few, since only the way they go is tested there.
-REQUESTS_ON_GPU, REQUESTS_ON_CPU = 500, 25
-# Of a model split over several GPUs, which it has alone.
-REQUESTS_ON_MORE = 200
+# For each variant.
+REQUESTS = Numbers(on_gpu=500, over_gpus=200, on_cpu=25)
 SEED = "FTBUILD_SEED"
 # Requests between two looks at the memory, as each look starts a process in the container.
 LOOK_EVERY = 20
@@ -158,8 +156,7 @@ def test_malformed_requests_leave_the_server_to_the_others(served: Served) -> No
     seed = os.environ.get(SEED, "0")
     chance = random.Random(f"{seed} {served.variant}")
     refused, before = 0, served.gpu_memory()
-    usual = REQUESTS_ON_MORE if served.variant.parts > 1 else REQUESTS_ON_GPU
-    count = int(os.environ.get("FTBUILD_ABUSE") or (usual if served.on_gpu else REQUESTS_ON_CPU))
+    count = int(os.environ.get("FTBUILD_ABUSE") or REQUESTS.at(served))
     for number in range(count):
         if number % LOOK_EVERY == 0:
             check_memory(before, served.gpu_memory(), f"{number} requests of seed {seed} to {served.variant}")

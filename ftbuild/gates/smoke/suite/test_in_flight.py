@@ -25,14 +25,14 @@ from ftbuild.gates.smoke import job
 from ftbuild.gates.smoke.job import Job
 from ftbuild.gates.smoke.memory import check_flat
 from ftbuild.gates.smoke.rounding import Difference, faults
-from ftbuild.gates.smoke.served import Outputs, Served, prompts, serving, unlike
+from ftbuild.gates.smoke.served import Numbers, Outputs, Served, prompts, serving, unlike
 from ftbuild.models import config_pbtxt
 from ftbuild.models.config_pbtxt import Limits
 
 CLIENTS = 24
-# Of each client; without a GPU a few, since only the way they go is tested there.
-REQUESTS_ON_GPU, REQUESTS_ON_CPU = 40, 4
-QUESTIONS_ON_GPU, QUESTIONS_ON_CPU = 120, 40
+# Of each client.
+REQUESTS = Numbers(on_gpu=40, over_gpus=16, on_cpu=4)
+QUESTIONS = Numbers(on_gpu=120, over_gpus=120, on_cpu=40)
 # Shares of the requests that are refused, and whose client leaves.
 BAD_SHARE, LEAVING_SHARE = 0.1, 0.2
 # Seconds after which a client leaves, which asked for a long answer: each of these magnitudes as often.
@@ -116,7 +116,7 @@ def settings(chance: random.Random, served: Served) -> Iterator[tuple[dict[str, 
 def questions(served: Served) -> Iterator[Question]:
     """Yield the questions, the same for each run."""
     chance = random.Random(str(served.variant))
-    for _ in range(QUESTIONS_ON_GPU if served.on_gpu else QUESTIONS_ON_CPU):
+    for _ in range(QUESTIONS.at(served)):
         numbers = chance.sample(range(len(prompts("eight"))), chance.choice(ROWS))
         length = chance.choice((LONG, *[chance.randint(1, golden.LENGTH) for _ in range(3)]))
         options, words = chance.choice(list(settings(chance, served)))
@@ -149,7 +149,7 @@ def one_client(
     wrong: list[str] = []
     differences: list[Difference] = []
     try:
-        for _ in range(REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU):
+        for _ in range(REQUESTS.at(served)):
             question, alone = chance.choice(answers)
             kind = chance.random()
             if kind < BAD_SHARE:

@@ -24,11 +24,11 @@ from ftbuild.errors import SmokeError
 from ftbuild.gates.smoke import job
 from ftbuild.gates.smoke.memory import check_flat
 from ftbuild.gates.smoke.rounding import Difference, faults
-from ftbuild.gates.smoke.served import Outputs, Served, prompts, unlike
+from ftbuild.gates.smoke.served import Numbers, Outputs, Served, prompts, unlike
 from ftbuild.models import config_pbtxt
 
 CLIENTS = 16
-REQUESTS_ON_GPU, REQUESTS_ON_CPU = 64, 8
+REQUESTS = Numbers(on_gpu=64, over_gpus=24, on_cpu=8)
 # Seconds that the load lasts at least.
 SECONDS = "FTBUILD_LOAD"
 SAMPLE_SECONDS = 1.0
@@ -147,7 +147,7 @@ def _one_client(
     """Send a client's requests, note what came of them, and return which answers are not those alone."""
     chance, client = random.Random(seed), served.connect("grpc")
     pool, differences = list(questions(served)), list[Difference]()
-    fewest, sent = REQUESTS_ON_GPU if served.on_gpu else REQUESTS_ON_CPU, 0
+    fewest, sent = REQUESTS.at(served), 0
     try:
         while sent < fewest or time.monotonic() - start < seconds:
             sent += 1

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke.served import Served, prompts
+from ftbuild.gates.smoke.served import Numbers, Served, prompts
 from ftbuild.models import config_pbtxt
 
-CYCLES_ON_GPU, CYCLES_ON_CPU = 10, 2
-# Of a model split over several GPUs, which it has alone.
-CYCLES_ON_MORE = 4
+CYCLES = Numbers(on_gpu=10, over_gpus=4, on_cpu=2)
 # The driver's own bookkeeping; a model that stays takes hundreds.
 SLACK_BYTES = 16 * 2**20
 
@@ -27,8 +25,7 @@ def _cycle(served: Served) -> int:
 @pytest.mark.variants
 @pytest.mark.over_gpus
 def test_a_model_that_is_unloaded_and_loaded_leaves_no_memory(served: Served) -> None:
-    usual = CYCLES_ON_MORE if served.variant.parts > 1 else CYCLES_ON_GPU
-    used = [_cycle(served) for _ in range(usual if served.on_gpu else CYCLES_ON_CPU)]
+    used = [_cycle(served) for _ in range(CYCLES.at(served))]
     more = used[-1] - used[0]
     if more > SLACK_BYTES:
         raise SmokeError(
