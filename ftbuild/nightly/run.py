@@ -347,18 +347,25 @@ def _untestable(client: docker.DockerClient, config: Config, built: Plan) -> str
 
 
 def _announce(run: NightlyRun, folder: Path, hook: str | None) -> None:
-    """Print the table and notify the webhook, whose failure is only a warning."""
-    rows = [
-        (
-            record.cell,
-            wording.look(record.state, record.reason).word,
-            record.reason.value,
-            units.duration(record.seconds) if record.steps else "",
-            next(iter(record.detail.splitlines()), ""),
-        )
-        for record in run.cells
-    ]
-    screen.show(tables.render(("Cell", "State", "Why", "Time", "Detail"), rows))
+    """Print the table and notify the webhook, whose failure is only a warning.
+
+    What went wrong comes last, next to the counts: a terminal shows the end.
+    """
+    wrong = wording.troubled(run)
+    cells = (*(cell for cell in run.cells if cell not in wrong), *wrong)
+    screen.show(tables.render(("Cell", "State", "Why", "Time", "Detail"), list(map(_row, cells))))
     print(f"{wording.headline(run)} in {units.duration(run.seconds)}: {folder / 'report.html'}")
     if hook and (problem := notify.post(hook, run)):
         to_stderr(problem)
+
+
+def _row(record: CellRecord) -> tuple[str, ...]:
+    """Return a cell's row; of a state that says it all, the reason is left out."""
+    state, reason = wording.look(record.state, record.reason).word, record.reason.value
+    return (
+        record.cell,
+        state,
+        "" if reason.replace("-", " ") == state else reason,
+        units.duration(record.seconds) if record.steps else "",
+        next(iter(record.detail.splitlines()), ""),
+    )

@@ -21,10 +21,10 @@ from ftbuild.errors import HostError
 from ftbuild.gates.report import SMOKE, GateReport
 from ftbuild.gates.smoke import gate
 from ftbuild.host import shell
-from ftbuild.nightly import artifacts, history, notify
+from ftbuild.nightly import artifacts, history, notify, run
 from ftbuild.nightly.builders import BuilderRequest
 from ftbuild.nightly.record import Image, NightlyRun, PastRun, Patch, Reason, State, Unit, read
-from ftbuild.nightly.report import write
+from ftbuild.nightly.report import wording, write
 from ftbuild.plan import Plan
 from ftbuild.publishing.publish import RECORD
 from ftbuild.text.results import CheckResult
@@ -74,11 +74,26 @@ def test_a_run_says_what_it_will_do_and_ends_with_a_table(
     lines = printed.out.splitlines()
     assert lines[0].split() == ["Cell", "State", "Why", "Time", "Detail"]
     assert re.fullmatch(r"22\.12-sm70 +passed +[0-9.]+ s", lines[2].rstrip())
-    assert re.fullmatch(r"22\.12-sm80 +failed +build +[0-9.]+ s +build of 22\.12-sm80", lines[3].rstrip())
+    # What went wrong stands last, next to the counts.
+    assert re.fullmatch(r"22\.12-sm80 +failed +build +[0-9.]+ s +build of 22\.12-sm80", lines[-2].rstrip())
     assert lines[-1].startswith("1 of 3 cells went wrong in ")
     assert lines[-1].endswith(f": {folder / 'report.html'}")
     night.run(registry=None, resume=True)
     assert f"resuming the nightly run of {done.started}" in capsys.readouterr().err
+
+
+def test_a_table_ends_with_what_went_wrong_and_says_nothing_twice(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    bad = recorded_runs.bad()
+    run._announce(bad, tmp_path, None)
+    lines = capsys.readouterr().out.splitlines()[2:-1]
+    cells = [line.split()[0] for line in lines if not line.startswith(" ")]
+    assert sorted(cells) == sorted(cell.cell for cell in bad.cells)
+    assert cells[-len(wording.troubled(bad)) :] == [cell.cell for cell in wording.troubled(bad)]
+    for word in ("excluded", "already published", "not run"):
+        (line, *_) = (line for line in lines if word in line)
+        assert line.replace("-", " ").count(word) == 1, line
 
 
 def test_two_runs_at_a_time_are_refused(night: Night) -> None:
