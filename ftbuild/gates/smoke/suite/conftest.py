@@ -43,7 +43,7 @@ READ_MEMORY = (
     "test_many_clients_get_the_answers_that_they_get_alone",
     "test_requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone",
 )
-# Tests that compare how busy the GPUs are, which is told of all that they compute only.
+# Tests that compare how busy the GPUs are, which is told of all processes together only.
 READ_USE = ("test_instances_use_their_gpus_evenly",)
 # Fixture of a server -> whether its families return embeddings.
 SERVERS = {"served": False, "embedder": True}
