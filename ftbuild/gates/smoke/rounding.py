@@ -1,8 +1,9 @@
 """Differences that rounding makes: sums of several rows are in another order than those of one row alone.
 
 In fp32 that decides where two tokens are almost as probable, of which one is drawn: on two H100s a step of a
-GPT-J, 2e-5 apart in the logarithm, has another token as soon as it is computed with two other rows. The same
-request shows that without any neighbour, as rows of one request. What a neighbour does, it does not show.
+GPT-J, 2e-5 apart in the logarithm, had another token when it was computed with two other rows. The same
+request should have it without any neighbour, as rows of one request, since a sum knows no other row; that was
+not tried on GPUs yet. What a neighbour does wrong, it does not show.
 """
 
 from __future__ import annotations
