@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -62,9 +63,8 @@ dynamic_batching {{
 
 
 @pytest.fixture(scope="module")
-def server(
-    client: docker.DockerClient, built: Plan, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+def models(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Compile the backend, and return the repository with its model."""
     config, folder = loader.load(ROOT / "buildcfg"), tmp_path_factory.mktemp("in_flight")
     for name in ("backend", "core"):
         if why := unreachable(config.sources.repositories[name].url):
@@ -79,9 +79,17 @@ def server(
     subprocess.run([needs.program("g++"), *options, *includes, str(source), "-o", str(library)], check=True)
     # A server looks for the functions of a batching strategy by this name.
     shutil.copy(library, model / "batchstrategy.so")
-    with server_container.serve(
-        built.tag("runtime"), model.parent, options=["--model-control-mode=explicit", "--load-model=slow"]
-    ) as running:
+    return model.parent
+
+
+def serving(built: Plan, models: Path) -> AbstractContextManager[Server]:
+    options = ["--model-control-mode=explicit", "--load-model=slow"]
+    return server_container.serve(built.tag("runtime"), models, options=options)
+
+
+@pytest.fixture(scope="module")
+def server(built: Plan, models: Path) -> Iterator[Server]:
+    with serving(built, models) as running:
         yield running
 
 
@@ -133,6 +141,11 @@ def _is_told(server: Server, name: str, expected: bool) -> bool:
 
 @pytest.fixture
 def asked(server: Server) -> Asked:
+    """Ask the server of all tests, whose slots are all taken for some seconds."""
+    return busy(server)
+
+
+def busy(server: Server) -> Asked:
     """Ask a server whose slots are all taken, for some seconds, and whose queue is empty."""
     found = Asked(server)
     for _ in range(SLOTS):
@@ -186,13 +199,9 @@ def test_who_waits_too_long_is_refused(asked: Asked) -> None:
 
 
 def test_metrics_are_those_of_a_loaded_model(server: Server, asked: Asked) -> None:
-    def slots_and_tokens() -> tuple[float, float]:
-        found = metrics(server)
-        return found["ft_inflight_slots"], found["ft_inflight_cache_tokens"]
-
-    # A test before this one may have loaded the model again: the former one is counted until it is gone.
-    assert until(lambda: slots_and_tokens() == (SLOTS, SLOTS * 2048)), slots_and_tokens()
-    assert metrics(server)["ft_inflight_running"] == SLOTS
+    found = metrics(server)
+    assert (found["ft_inflight_slots"], found["ft_inflight_cache_tokens"]) == (SLOTS, SLOTS * 2048)
+    assert found["ft_inflight_running"] == SLOTS
     asked.wait()
     assert until(lambda: metrics(server)["ft_inflight_slots_used"] == 0)
     assert metrics(server)["ft_inflight_generated_tokens_total"] >= SLOTS * RUNNING
@@ -203,8 +212,20 @@ def test_metrics_are_those_of_a_loaded_model(server: Server, asked: Asked) -> No
     assert metrics(server)["ft_inflight_slots"] == SLOTS
 
 
-def test_nothing_remains_of_who_left(server: Server, asked: Asked) -> None:
+@pytest.fixture
+def spoiled(built: Plan, models: Path) -> Iterator[Server]:
+    """A server for one test alone.
+
+    Where gRPC calls are cancelled while the queue refuses others, the model, with its metrics, sometimes
+    stays when it is unloaded from server 2.51 (docs/security.md); no other test may find it there.
+    """
+    with serving(built, models) as running:
+        yield running
+
+
+def test_nothing_remains_of_who_left(spoiled: Server) -> None:
     """Clients give up while they wait, while they are computed, and about when they are answered."""
+    server, asked = spoiled, busy(spoiled)
     for number in range(200):
         asked(f"left {number}", number % 30 + 1, client_timeout=0.001 * (number % 50 + 1))
     asked.wait()
