@@ -24,13 +24,14 @@ def write(text: str, out: Path | None) -> int:
     return 0
 
 
-def require_writable(out: Path | None) -> None:
-    """Raise ConfigError where a file cannot be written, before the work whose result it gets."""
+def require_writable(out: Path | None, option: str = "--out") -> None:
+    """Raise ConfigError where an option's file cannot be written, before the work whose result it gets."""
     if out is None:
         return
     if out.is_dir():
-        raise ConfigError("--out is a folder", where=str(out), hint="name a file in it")
+        raise ConfigError(f"{option} is a folder", where=str(out), hint="name a file in it")
     if not out.parent.is_dir():
-        raise ConfigError("the folder of --out does not exist", where=str(out.parent), hint="create it first")
+        what = f"the folder of {option} does not exist"
+        raise ConfigError(what, where=str(out.parent), hint="create it first")
     if not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise ConfigError("--out cannot be written there", where=str(out))
+        raise ConfigError(f"{option} cannot be written there", where=str(out))

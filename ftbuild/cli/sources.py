@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from ftbuild.cli.command import command
 from ftbuild.cli.options import CONFIG, CaBundle, ConfigFolder, Format, Releases, work_folder
+from ftbuild.cli.output import require_writable
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.host.paths import ca_bundle, cache_folder
 
@@ -78,6 +79,7 @@ def bundle(
     from ftbuild.sources.bundle import write_bundle
     from ftbuild.sources.debian import lock as debian
 
+    require_writable(output, "--output")
     loaded, cache = loader.load(config), cache_folder()
     bases = matrix.bases_of(loaded, triton, base)
     packages = [

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ftbuild.cli.output import require_writable, write
+from ftbuild.cli.sources import bundle
 from ftbuild.errors import ConfigError
 from ftserve.cli.comparing import Measured, compare
 
@@ -40,3 +41,12 @@ def test_servers_are_not_compared_for_a_report_that_cannot_be_written(
         compare("127.0.0.1:1", "127.0.0.1:2", prompts, Measured(), out=tmp_path / "none" / "report.md")
     assert end.value.code == ConfigError.exit_code
     assert "the folder of --out does not exist" in capsys.readouterr().err
+
+
+def test_sources_are_not_fetched_for_a_bundle_that_cannot_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        bundle(triton=["22.12"], output=tmp_path / "none" / "sources.tar")
+    assert end.value.code == ConfigError.exit_code
+    assert "the folder of --output does not exist" in capsys.readouterr().err
