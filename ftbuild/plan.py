@@ -131,6 +131,8 @@ class Plan:
     objects: str = ""
     # The last day on which such images get fixes; "": none is promised, as on a base of another publisher.
     support_end: str = ""
+    # Of the layers in a registry: zstd or gzip; no part of the key, as what they unpack to is the same.
+    compression: str = "zstd"
     key: str = ""
 
     def tag(self, product: str, *, moving: bool = False) -> str:

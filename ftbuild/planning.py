@@ -65,6 +65,7 @@ def make_plan(config: Config, cell: Cell, revision: Revision) -> Plan:
         max_bytes=_max_bytes(base, cell),
         objects=config.lock.objects.get(cell.id, ""),
         support_end=proven.support_end(config, cell),
+        compression=config.matrix.compression,
     )
     known = holes.known(
         config.holes, _contents(draft), local=base.local is not None, patches=draft.patch_names()

@@ -102,6 +102,10 @@ class MatrixConfig(Model):
     """matrix.yaml: releases, SM architectures and the facts that decide which pairs exist."""
 
     image: Name = Field(description="name of the images built")
+    compression: Literal["zstd", "gzip"] = Field(
+        default="zstd",
+        description="of layers in a registry: zstd, or gzip, which is larger, for Docker Engine before 23",
+    )
     sms: Mapping[SmNumber, SmFact] = Field(min_length=1)
     releases: Mapping[Release, ReleaseConfig] = Field(min_length=1)
 

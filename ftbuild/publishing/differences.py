@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ftbuild.errors import PublishError
 from ftbuild.publishing import layers
+from ftbuild.publishing.piece_stream import PieceStream
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Repository
 from ftbuild.text import bounded_json
@@ -95,26 +96,9 @@ def compare(
             with tarfile.open(local[number]) as opened:
                 here = _entries(opened)
             pieces = layers.unpacked(repository, layer, f"{repository.name}@{layer.digest}")
-            with tarfile.open(fileobj=io.BufferedReader(_Stream(pieces)), mode="r|") as streamed:
+            with tarfile.open(fileobj=io.BufferedReader(PieceStream(pieces)), mode="r|") as streamed:
                 found += _differences(number, _entries(streamed), here)
     return Compared(equal, tuple(found), settings)
-
-
-class _Stream(io.RawIOBase):
-    """Pieces of bytes as a file."""
-
-    def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._left = iter(pieces), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        if not self._left:
-            self._left = next(self._pieces, b"")
-        count = min(len(buffer), len(self._left))
-        buffer[:count], self._left = self._left[:count], self._left[count:]
-        return count
 
 
 def _raw_config(repository: Repository, image: RemoteImage) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from ftbuild.build import definitions
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import staging, tagging
+from ftbuild.publishing import remote_image, staging
 from ftbuild.publishing.session import PublishSession
 from ftbuild.registry import answers
 from ftbuild.registry.malformed import Malformed
@@ -74,6 +74,9 @@ def fetch(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, re
 def stage(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, report: Reporter) -> None:
     """Set the staged tags of verified images."""
     for product, digest in digests.items():
-        tag = session.options.names.staged(plan, product)
-        tagging.set_tag(session.staging, digest, session.staging, tag, report)
-        session.note(plan, session.staging, tag, digest)
+        pushed = remote_image.read(session.staging, digest)
+        if pushed is None:
+            raise PublishError(
+                "an image vanished from the registry", where=f"{session.staging.name}@{digest}"
+            )
+        session.staged_as(plan, pushed, session.options.names.staged(plan, product), report)

@@ -11,7 +11,7 @@ from ftbuild.engine import daemon
 from ftbuild.engine.daemon import ImageNotBuilt
 from ftbuild.errors import PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import inventories, push, pushed, remote_image
+from ftbuild.publishing import compression, inventories, push, pushed, remote_image, tagging
 from ftbuild.publishing.attest.inventory import Inventory
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.remote_image import RemoteImage
@@ -55,6 +55,7 @@ class PublishSession:
         self.repository = Repository(options.names.repository, session)
         self.staging = Repository(options.names.staging, session)
         self._client: docker.DockerClient | None = None
+        self._compressor = compression.Compressor()
 
     @property
     def client(self) -> docker.DockerClient:
@@ -112,10 +113,35 @@ class PublishSession:
         return push.push_image(self.client, image, self.staging, tag, report)
 
     def stage(self, plan: Plan, product: str, image: str, tag: str, report: Reporter) -> RemoteImage:
-        """Push a cell's local image, and store its digest in the cell's folder."""
-        remote = self.push(product, image, tag, report)
-        self.note(plan, self.staging, tag, remote.tagged.descriptor.digest)
+        """Push a cell's local image, compressed as its plan says, and store its digest."""
+        there = self._staged_before(plan, image, tag)
+        return self.staged_as(plan, there or self.push(product, image, tag, report), tag, report)
+
+    def _staged_before(self, plan: Plan, image: str, tag: str) -> RemoteImage | None:
+        """Return what was pushed from here for a tag, if it is this image, compressed as the plan says."""
+        remote_image.read(self.staging, tag)  # what has no business there is reported, not overwritten
+        ours = pushed.digest(self.folder(plan), self.staging.name, tag)
+        there = remote_image.read(self.staging, ours) if ours else None
+        known = there is not None and image in there.ids and compression.has(there, plan.compression)
+        return there if known else None
+
+    def staged_as(self, plan: Plan, pushed: RemoteImage, tag: str, report: Reporter) -> RemoteImage:
+        """Set a staged tag to a pushed image, compressed as its plan says, and store its digest."""
+        remote = self.compressed(plan, self.staging, pushed, report)
+        digest = remote.tagged.descriptor.digest
+        head = self.staging.head(tag)
+        if head is None or head.digest != digest:
+            tagging.set_tag(self.staging, digest, self.staging, tag, report)
+        self.note(plan, self.staging, tag, digest)
         return remote
+
+    def compressed(
+        self, plan: Plan, repository: Repository, pushed: RemoteImage, report: Reporter
+    ) -> RemoteImage:
+        """Return a pushed image, compressed as a plan says; errors as those of `Compressor.compressed`."""
+        if plan.compression != compression.ZSTD:
+            return pushed
+        return self._compressor.compressed(repository, pushed, report)
 
     def note(self, plan: Plan, repository: Repository, tag: str, digest: str) -> None:
         """Store in a cell's folder what was pushed for a tag."""

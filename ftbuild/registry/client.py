@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import IO, Any
 
 from ftbuild.errors import HostError, PublishError
 from ftbuild.registry import address, answers
@@ -249,10 +250,14 @@ class Repository:
     def put_blob(self, data: bytes, media_type: str) -> Descriptor:
         """Store a blob, unless the registry has it already."""
         descriptor = Descriptor(media_type, digest_of(data), len(data))
+        self.put_file(io.BytesIO(data), descriptor)
+        return descriptor
+
+    def put_file(self, file: IO[bytes], descriptor: Descriptor) -> None:
+        """Store the content of a file as the blob of a descriptor, unless the registry has it already."""
         has = self._request("HEAD", f"blobs/{descriptor.digest}", expected=_OK_OR_MISSING)
         if has.status == 404:
-            self._upload(data, descriptor.digest)
-        return descriptor
+            self._upload(file, descriptor)
 
     def config(self, manifest: Manifest) -> ImageConfig:
         """Return the configuration of an image, given its manifest (image-spec v1.1, config.md)."""
@@ -287,15 +292,17 @@ class Repository:
             raise Malformed("the list of tags goes on at another server", where=self.name)
         return url
 
-    def _upload(self, data: bytes, digest: str) -> None:
+    def _upload(self, file: IO[bytes], descriptor: Descriptor) -> None:
         """Upload in one piece (distribution-spec v1.1, "POST then PUT"), again if the connection broke."""
         for left in reversed(range(UPLOAD_TRIES)):
             start = self._request("POST", "blobs/uploads/", actions=PUSH, expected=(202,))
             place = start.headers.get("Location", "")
             if not place:
                 raise Malformed("the registry returned no location for an upload", where=self.name)
-            url = f"{place}{'&' if '?' in place else '?'}digest={digest}"
+            url = f"{place}{'&' if '?' in place else '?'}digest={descriptor.digest}"
             try:
+                # requests would send an empty file in chunks, which some registries refuse.
+                data = file if descriptor.size else b""
                 self._request("PUT", url, actions=PUSH, headers=_BYTES, data=data, expected=(201,))
                 return
             except Refused as refused:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import IO
 
 from ftbuild.registry.address import is_within
 from ftbuild.registry.auth import Login, Logins, Scope
@@ -35,7 +36,7 @@ class Session:
         expected: Collection[int] = (200,),
         limit: int = ANSWER_BYTES,
         headers: Mapping[str, str] | None = None,
-        data: bytes | None = None,
+        data: bytes | IO[bytes] | None = None,
     ) -> Answer:
         """Return the answer, its status one of `expected`, its body at most `limit` bytes.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ftbuild import __version__
@@ -101,10 +102,11 @@ class Transport:
         limit: int = ANSWER_BYTES,
         authorization: str | None = None,
         headers: Mapping[str, str] | None = None,
-        data: bytes | Mapping[str, str] | None = None,
+        data: bytes | Mapping[str, str] | IO[bytes] | None = None,
     ) -> Answer:
         """Return the answer, whatever its status; raise HostError when there is none.
 
+        A file is sent from its begin, each time that the request is sent.
         A request that only reads follows redirects, and takes its login to no other server. Raises
         `Malformed` when the answer has more than `limit` bytes, or leads where nothing may be sent.
         """
@@ -125,13 +127,15 @@ class Transport:
         limit: int,
         authorization: str | None,
         headers: Mapping[str, str] | None,
-        data: bytes | Mapping[str, str] | None,
+        data: bytes | Mapping[str, str] | IO[bytes] | None,
     ) -> Answer:
         import tenacity
         from requests.exceptions import ChunkedEncodingError
         from urllib3.exceptions import HTTPError
 
         def once() -> Answer:
+            if isinstance(data, io.IOBase):
+                data.seek(0)
             with self._http.request(
                 method,
                 url,

@@ -318,13 +318,15 @@ def test_other_layers_are_refused_whatever_their_form(shelf: Shelf, monkeypatch:
     stored(shelf, gzip.compress(good)[:-20], GZIP, good, "short")
     stored(shelf, b"\0" * 40, GZIP, good, "none")
     stored(shelf, gzip.compress(good), GZIP.replace("gzip", "zstd"), good, "zstd")
+    stored(shelf, gzip.compress(good), GZIP.replace("gzip", "lz4"), good, "lz4")
     extra = shelf.repository.put_blob(evil, LAYER).as_dict()
     stored(shelf, gzip.compress(good), GZIP, good, "more", more=[extra])
     for tag, message in (
         ("evil", "not the one that its configuration names"),
         ("short", "cannot be unpacked"),
         ("none", "cannot be unpacked"),
-        ("zstd", "cannot be compared"),
+        ("zstd", "cannot be unpacked"),
+        ("lz4", "cannot be compared"),
         ("more", "has 2 layers, and its configuration names 1"),
     ):
         with pytest.raises(Malformed, match=message):

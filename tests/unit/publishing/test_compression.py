@@ -1,0 +1,162 @@
+"""Layers in Zstandard: the same image for engines and gates, checked while they are compressed."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+import zstandard
+
+from ftbuild.publishing import compression, layers, remote_image
+from ftbuild.publishing.attest import manifests
+from ftbuild.publishing.compression import Compressor
+from ftbuild.publishing.remote_image import RemoteImage
+from ftbuild.registry.client import Manifest
+from ftbuild.registry.malformed import Malformed
+from tests.unit.publishing.shelf import CONFIG, LAYER, MANIFEST, Shelf
+
+GZIP = f"{LAYER}+gzip"
+DOCKERS = "application/vnd.docker.image.rootfs.diff.tar.gzip"
+DOCKERS_CONFIG = "application/vnd.docker.container.image.v1+json"
+
+
+def digest(content: bytes) -> str:
+    return "sha256:" + hashlib.sha256(content).hexdigest()
+
+
+def pushed(
+    shelf: Shelf, *contents: bytes, kind: str = DOCKERS, named: list[bytes] | None = None
+) -> RemoteImage:
+    """Store an image as Docker Engine pushes it; its configuration names what `named` has, or its layers."""
+    stored = [shelf.repository.put_blob(gzip.compress(each), kind).as_dict() for each in contents]
+    ids = [digest(each) for each in named or contents]
+    config = {"architecture": "amd64", "os": "linux", "rootfs": {"type": "layers", "diff_ids": ids}}
+    own = shelf.repository.put_blob(json.dumps(config).encode(), DOCKERS_CONFIG)
+    content = {"schemaVersion": 2, "mediaType": MANIFEST, "config": own.as_dict(), "layers": stored}
+    shelf.repository.put_manifest("pushed", json.dumps(content).encode(), MANIFEST)
+    found = remote_image.read(shelf.repository, "pushed")
+    assert found
+    return found
+
+
+def again(shelf: Shelf, image: RemoteImage) -> RemoteImage:
+    """Return an image as a reader of the registry finds it."""
+    found = remote_image.read(shelf.repository, image.image.descriptor.digest)
+    assert found
+    return found
+
+
+CONTENTS = (b"one" * 9_000, b"two" * 70_000, b"")
+
+
+def test_an_image_keeps_its_id_and_its_contents(shelf: Shelf) -> None:
+    before = pushed(shelf, *CONTENTS)
+    after = again(shelf, Compressor().compressed(shelf.repository, before, shelf.said.append))
+    assert before.image.content.config
+    assert after.image.content.config
+    assert after.image.content.config.digest == before.image.content.config.digest
+    assert after.image.content.config.media_type == CONFIG
+    layers.require(shelf.repository, after)
+    stored = after.image.content.layers or []
+    assert {layer.media_type for layer in stored} == {"application/vnd.oci.image.layer.v1.tar+zstd"}
+    found = [b"".join(layers.unpacked(shelf.repository, layer, "")) for layer in stored]
+    assert found == list(CONTENTS)
+    assert any(line.startswith("compressed ") for line in shelf.said)
+
+
+def test_what_is_compressed_already_stays(shelf: Shelf) -> None:
+    once = Compressor().compressed(shelf.repository, pushed(shelf, *CONTENTS), shelf.said.append)
+    assert compression.has(once, "zstd")
+    assert Compressor().compressed(shelf.repository, once, shelf.said.append) is once
+
+
+def test_an_image_in_an_index_stays_since_statements_name_its_manifest(shelf: Shelf) -> None:
+    image = pushed(shelf, *CONTENTS).image
+    index = manifests.Blob(manifests.INDEX, b"{}")
+    found = RemoteImage(Manifest(index.descriptor, index.data), image)
+    assert Compressor().compressed(shelf.repository, found, shelf.said.append) is found
+
+
+def test_a_layer_of_somebody_else_is_refused(shelf: Shelf) -> None:
+    forged = pushed(shelf, b"evil", named=[b"good"])
+    with pytest.raises(Malformed, match="not the one that its configuration names"):
+        Compressor().compressed(shelf.repository, forged, shelf.said.append)
+
+
+def test_a_layer_that_images_share_is_compressed_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    compress = compression.compress
+
+    def counted(pieces: Iterator[bytes], file: io.BytesIO) -> object:
+        made.append(1)
+        return compress(pieces, file)
+
+    monkeypatch.setattr(compression, "compress", counted)
+    compressor = Compressor()
+    for contents in ([b"base", b"one"], [b"base", b"two"]):
+        compressor.compressed(shelf.repository, pushed(shelf, *contents), shelf.said.append)
+    assert len(made) == 3
+
+
+def test_the_bytes_depend_on_neither_processors_nor_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second machine, and a second run, send nothing that the registry has."""
+    content = os.urandom(300_000) * 250
+    found = set()
+    for processors, size in ((1, 1 << 20), (2, 77_777), (64, 16 << 20)):
+        monkeypatch.setattr(os, "cpu_count", lambda processors=processors: processors)
+        pieces = (content[at : at + size] for at in range(0, len(content), size))
+        file = io.BytesIO()
+        descriptor = compression.compress(pieces, file)
+        assert (digest(file.getvalue()), file.tell()) == (descriptor.digest, descriptor.size)
+        found.add(descriptor.digest)
+    assert len(found) == 1
+
+
+def packed(shelf: Shelf, data: bytes, unpacked: bytes) -> RemoteImage:
+    stored = shelf.repository.put_blob(data, compression.LAYER).as_dict()
+    config = {"architecture": "amd64", "os": "linux"}
+    config |= {"rootfs": {"type": "layers", "diff_ids": [digest(unpacked)]}}
+    own = shelf.repository.put_blob(json.dumps(config).encode(), CONFIG)
+    content = {"schemaVersion": 2, "mediaType": MANIFEST, "config": own.as_dict(), "layers": [stored]}
+    shelf.repository.put_manifest("packed", json.dumps(content).encode(), MANIFEST)
+    found = remote_image.read(shelf.repository, "packed")
+    assert found
+    return found
+
+
+def frame(content: bytes, **parameters: int) -> bytes:
+    chosen = zstandard.ZstdCompressionParameters.from_level(3, **parameters)
+    packer = zstandard.ZstdCompressor(compression_params=chosen).compressobj()
+    return packer.compress(content) + packer.flush()  # no size in the frame, as of a stream
+
+
+def test_several_frames_are_one_layer(shelf: Shelf) -> None:
+    layers.require(shelf.repository, packed(shelf, frame(b"one") + frame(b"two"), b"onetwo"))
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (frame(b"good")[:-3], "not the one|cannot be unpacked"),
+        (b"\0" * 40, "cannot be unpacked"),
+        (gzip.compress(b"good"), "cannot be unpacked"),
+        (frame(b"evil"), "not the one"),
+        (frame(b"good" * (1 << 20), window_log=layers.WINDOW_LOG + 1), "cannot be unpacked"),
+    ],
+    ids=["cut", "nothing", "gzip", "other", "a window of 256 MiB"],
+)
+def test_a_layer_that_is_none_is_refused(shelf: Shelf, data: bytes, message: str) -> None:
+    with pytest.raises(Malformed, match=message):
+        layers.require(shelf.repository, packed(shelf, data, b"good"))
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers, "MAX_BYTES", 1 << 20)
+    content = b"\0" * (64 << 20)
+    with pytest.raises(Malformed, match="unpacks to more than"):
+        layers.require(shelf.repository, packed(shelf, frame(content), content))
