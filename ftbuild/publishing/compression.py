@@ -1,8 +1,8 @@
 """Layers of pushed images, compressed again by Zstandard.
 
 Docker Engine with its own image store pushes gzip, whatever the registry could take. Zstandard with a window
-of 128 MiB makes layers half as large, since the same kernels stand in several libraries, and engines unpack
-it faster. The configuration, by whose digest engines and the gates' records name an image, stays as it is.
+of 128 MiB takes 40 % off that (docs/speed.md, "What images weigh"). The configuration, by whose digest
+engines and the gates' records name an image, stays as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ from ftbuild.text.units import MIB, size
 
 ZSTD = "zstd"
 LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
-# 22.12-sm90: higher levels take twice the time and more for 2 % (docs/speed.md).
 LEVEL = 9
 # Of what is compressed at a time by one thread. The bytes depend on it, and not on the number of threads.
 _JOB_BYTES = 32 * MIB

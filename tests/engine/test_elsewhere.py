@@ -6,7 +6,6 @@ Both machines are this one, with work folders of their own.
 from __future__ import annotations
 
 import base64
-import gzip
 import hashlib
 import json
 import shutil
@@ -26,7 +25,7 @@ from ftbuild.errors import PublishError
 from ftbuild.gates.report import SMOKE
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import bases, objects, rebuild, remote_image, substituted
+from ftbuild.publishing import bases, layers, objects, rebuild, remote_image, substituted
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.names import Names
 from ftbuild.publishing.session import Options, PublishSession
@@ -270,11 +269,11 @@ def changed(there: Repository, digest: str) -> str:
     for number, part in enumerate(found.image.content.layers or []):
         if part.size > 1_000_000:
             continue
-        text = gzip.decompress(there.part(part))
+        text = b"".join(layers.unpacked(there, part, "a layer"))
         if b"usr/local/bin/ftbuild-image" in text:
             at = text.index(b"#!/bin/sh") + len("#!/bin/sh")
             text = text[:at] + b" " + text[at + 1 :]
-            stored = there.put_blob(gzip.compress(text), part.media_type)
+            stored = there.put_blob(text, "application/vnd.oci.image.layer.v1.tar")
             image["layers"][number] = stored.as_dict()
             config["rootfs"]["diff_ids"][number] = f"sha256:{hashlib.sha256(text).hexdigest()}"
     kept = there.put_blob(json.dumps(config).encode(), image["config"]["mediaType"])

@@ -99,6 +99,7 @@ NOT_IN_THE_KEY = {
     "support_end": "tells how long there are fixes",
     "max_bytes": "decides what verify refuses",
     "objects": "give what compiling gives",
+    "compression": "decides how a registry has what an image unpacks to",
     "toolchain.cuda": "is that of the plan",
     "holes": "what is learnt of an image does not change it",
     "key": "is the key",

@@ -119,8 +119,8 @@ def test_the_bytes_depend_on_neither_processors_nor_pieces(monkeypatch: pytest.M
 
 def packed(shelf: Shelf, data: bytes, unpacked: bytes) -> RemoteImage:
     stored = shelf.repository.put_blob(data, compression.LAYER).as_dict()
-    config = {"architecture": "amd64", "os": "linux"}
-    config |= {"rootfs": {"type": "layers", "diff_ids": [digest(unpacked)]}}
+    rootfs = {"type": "layers", "diff_ids": [digest(unpacked)]}
+    config = {"architecture": "amd64", "os": "linux", "rootfs": rootfs}
     own = shelf.repository.put_blob(json.dumps(config).encode(), CONFIG)
     content = {"schemaVersion": 2, "mediaType": MANIFEST, "config": own.as_dict(), "layers": [stored]}
     shelf.repository.put_manifest("packed", json.dumps(content).encode(), MANIFEST)
