@@ -18,7 +18,7 @@ from ftbuild.config.loader import load
 from ftbuild.gates.report import SMOKE, VERIFY
 from ftbuild.host import shell
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import remote_image
+from ftbuild.publishing import compression, remote_image
 from ftbuild.registry.client import Repository
 from testing import needs, processor
 from testing.publishing import CELL, Bench, bench, complete_ids, immutable, inspected, moving
@@ -118,6 +118,14 @@ def test_immutable_and_moving_tags_refer_to_the_tested_image(publication: Public
         assert there.head(fixed) == there.head(moves) is not None
         assert image in complete_ids(there, moves)
         assert f"{there.name}:{fixed}" in publication.output
+
+
+def test_layers_are_compressed_by_zstandard(publication: Publication) -> None:
+    there = publication.bench.repository(publication.registry)
+    for product in PRODUCTS:
+        found = remote_image.read(there, immutable(publication.plan)[product])
+        assert found
+        assert compression.has(found, "zstd")
 
 
 def test_annotations_hold_the_labels_and_the_gates(publication: Publication) -> None:
