@@ -41,12 +41,14 @@ SUITE = Path(__file__).parent / "suite"
 FOLDER, JOB, JUNIT, LOG = "smoke", "smoke-job.json", "smoke.xml", "smoke.log"
 # The tests of the suite that compare tokens or vectors (suite/test_answers.py, suite/test_vectors.py).
 COMPARED = "answers equal the references"
-# What pytest says when a test begins or ends, in one process and in several; not of one that fails.
 # The values in a head of the models that reference.py makes; encoders have no decoder's attention.
 MOST_HEADS = 64
 MODEL_HEADS = {"bloom": 32, "mpt": 32, "bert": None, "t5-encoder": None}
+# What pytest says when a test begins or ends, in one process and in several, and how long it took; not of one
+# that fails.
 _OF_EACH_TEST = re.compile(
-    r"(\[gw\d+\] +(\S+ +)*?(PASSED|SKIPPED) )|(\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
+    r"(\[gw\d+\] +(\S+ +)*?(PASSED|SKIPPED) )"
+    r"|((\d+\.\d s: )?\S+\.py::test_\S*( (PASSED|SKIPPED)( .*)?)?\s*$)"
 )
 # The patch that replays steps as CUDA graphs.
 REPLAYS = "0450-step-graphs.patch"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -174,6 +175,11 @@ class Job:
         types = "|".join((*DTYPES, BF16, INT8))
         label = re.search(rf"[\[-]((?:{names})-(?:{types})(?:-(?:tp|pp|x)\d+)*(?:-streamed)?)(?=[\]-])", test)
         return label[1] if label else ""
+
+    def has_too_few_gpus(self, test: str) -> bool:
+        """Return whether a test, by its id in pytest, needs more GPUs than are there."""
+        needed = math.prod(map(int, re.findall(r"-(?:tp|pp|x)(\d+)", self.served(test))))
+        return bool(self.style) and needed > len(self.gpus)
 
     def write(self, file: Path) -> None:
         """Write the job into a file."""

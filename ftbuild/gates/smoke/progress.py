@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from ftbuild.text.units import duration
@@ -39,21 +39,26 @@ class Progress:
     """What has been done of a run of the suite; times are in seconds."""
 
     nodes: Iterable[str]
+    # Those that are skipped at once.
+    skipped: Collection[str] = ()
     total: int = field(init=False)
     work: float = field(init=False)
     done: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
-        self.nodes = frozenset(self.nodes)
-        self.total, self.work = len(self.nodes), sum(map(seconds, self.nodes))
+        self.nodes, self.skipped = frozenset(self.nodes), frozenset(self.skipped)
+        self.total, self.work = len(self.nodes), self._work(self.nodes)
 
     def finish(self, node: str) -> None:
         """Note that a test has ended."""
         self.done.add(node)
 
+    def _work(self, nodes: Iterable[str]) -> float:
+        return sum(seconds(node) for node in nodes if node not in self.skipped)
+
     def line(self, elapsed: float) -> str:
         """Return how many tests have ended by now, and when the others will have at this pace."""
-        share = sum(map(seconds, self.done)) / self.work if self.work else 1.0
+        share = self._work(self.done) / self.work if self.work else 1.0
         progress = f"{len(self.done)} of {self.total} tests in {duration(elapsed)}"
         if share < EARLY:
             return progress

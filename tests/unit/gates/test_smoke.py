@@ -460,6 +460,29 @@ def test_a_variant_that_cannot_be_tested_here_says_why(tmp_path: Path) -> None:
     assert task.lacks(Variant("t5", decoupled=True)) == "this release does not stream t5"
 
 
+HEADS = "gptneox-head-48"
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        Variant(HEADS),
+        Variant(HEADS, tensor_para=2),
+        Variant(HEADS, tensor_para=2, pipeline_para=2),
+        Variant(HEADS, instances=4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("there", [1, 2, 4])
+def test_a_test_that_needs_more_gpus_is_known_by_its_name(variant: Variant, there: int) -> None:
+    """To the process that estimates, which collects no tests, as to those that run them."""
+    task = Job("sha256:1", Path(), {HEADS: Model(DECODER, streams=True)}, "cdi", ["GPU"] * there)
+    name = f"suite/test_answers.py::test_answers[http-{variant}-eight]"
+    assert task.has_too_few_gpus(name) is (variant.gpus > there)
+    assert not replace(task, style=None).has_too_few_gpus(name)
+    assert not task.has_too_few_gpus("suite/test_other.py::test_of_no_server")
+
+
 def test_a_model_that_the_image_is_built_without_is_skipped_by_name(tmp_path: Path) -> None:
     task = Job("sha256:1", tmp_path, {"mpt": Model(DECODER, streams=True)}, "cdi", ["GPU"])
     weights = tmp_path / "mpt" / models.WEIGHTS / "1-gpu"

@@ -94,7 +94,7 @@ def make(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mak
                 "testing",
                 "",
                 "test_a.py::test_b[gpt-fp32] ",
-                "[gw0] 1.2ms PASSED test_a.py::test_b",
+                "[gw0] [  1%] PASSED test_a.py::test_b",
             ):
                 on_line(line)
             (tmp_path / gate.JUNIT).write_text(cases(plan.families, failed))
@@ -193,10 +193,9 @@ def test_the_job_names_image_models_gpus_and_what_is_streamed(make: Make, config
         ("test_a.py::test_b[http-gpt-fp32-one] ", False),
         ("test_a.py::test_b[http-gpt-fp32-one] PASSED                 [  3%]", False),
         ("test_a.py::test_b[http-gpt-fp32-one] SKIPPED (needs 2 GPUs)    [  3%]", False),
-        ("[gw0] 871.1us PASSED suite/test_a.py::test_b[gpt-fp32] ", False),
-        ("[gw11]  1m 2s PASSED suite/test_a.py::test_b[gpt-fp32] ", False),
+        ("12.3 s: suite/test_a.py::test_b[gpt-fp32]", False),
         ("[gw11] [  1%] SKIPPED suite/test_a.py::test_b[gpt-fp32] ", False),
-        ("[gw0] 12.31s FAILED suite/test_a.py::test_b[gpt-fp32] ", True),
+        ("[gw0] [  1%] FAILED suite/test_a.py::test_b[gpt-fp32] ", True),
         ("test_a.py::test_b[gpt-fp32] FAILED                 [  3%]", True),
         ("FAILED test_a.py::test_b[gpt-fp32] - ftbuild.errors.SmokeError", True),
         ("    terminate called after throwing an instance of 'std::runtime_error'", True),

@@ -16,7 +16,7 @@ from itertools import combinations
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -30,6 +30,7 @@ from ftbuild.gates.smoke.job import Job, Variant
 from ftbuild.gates.smoke.models import WEIGHTS
 from ftbuild.gates.smoke.progress import Progress
 from ftbuild.gates.smoke.served import Connected
+from ftbuild.gates.smoke.suite import conftest
 from ftbuild.text.results import State
 from testing import ROOT, recorded_servers
 from testing.recorded_servers import Stay
@@ -246,7 +247,6 @@ def test_instances_share_their_gpus_until_it_is_compared_how_busy_these_are(
 
 def test_every_test_that_compares_the_memory_is_known_to() -> None:
     """Beside other servers such a test would see theirs, where the driver does not tell whose it is."""
-    from ftbuild.gates.smoke.suite import conftest
 
     found = set()
     for file in gate.SUITE.glob("test_*.py"):
@@ -282,6 +282,43 @@ def test_the_rest_of_a_run_is_estimated_from_what_is_done() -> None:
     for node in short:
         run.finish(node)
     assert run.line(110) == f"{run.total} of {run.total} tests in 1 min 50 s, about 0.0 s left"
+
+
+def test_tests_that_need_more_gpus_are_no_work() -> None:
+    """On one GPU half of all tests are skipped; an estimate that counted them was twice too long."""
+    done, left, skipped = (f"test_a.py::test_a_killed_server_answers[{name}]" for name in "abc")
+    run = Progress([done, left, skipped], [skipped])
+    run.finish(done)
+    assert run.line(10) == "1 of 3 tests in 10 s, about 10 s left"
+
+
+class Reports:
+    """What pytest has, as far as the suite's plugin looks: a place for the progress, and a terminal."""
+
+    def __init__(self) -> None:
+        self.stash = {conftest.PROGRESS: Progress(["a", "b"])}
+        self.lines: list[str] = []
+        self.pluginmanager = self
+
+    def get_plugin(self, name: str) -> Any:
+        return self if name == "terminalreporter" else None
+
+    def ensure_newline(self) -> None:
+        pass
+
+    def write_line(self, line: str) -> None:
+        self.lines.append(line)
+
+
+def test_the_log_has_the_seconds_of_slow_tests_whatever_ends_in_between() -> None:
+    """As reports of several processes come; pytest's own times are those of another test then."""
+    found = Reports()
+    teller = conftest.Teller(cast(pytest.Config, found))
+    steps = [("a", "setup", 4.0), ("b", "setup", 0.1), ("b", "call", 0.2), ("a", "call", 20.5)]
+    for node, when, seconds in [*steps, ("b", "teardown", 0.0), ("a", "teardown", 0.1)]:
+        report = SimpleNamespace(nodeid=node, when=when, duration=seconds)
+        teller.pytest_runtest_logreport(cast(pytest.TestReport, report))
+    assert found.lines == ["24.6 s: a"]
 
 
 class Library:

@@ -10,7 +10,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -35,6 +35,8 @@ PROGRESS = pytest.StashKey[Progress]()
 # The process of pytest-xdist that runs the tests, `gw3`, and between two lines on the progress.
 WORKER = "PYTEST_XDIST_WORKER"
 REPORT_SECONDS = 10.0
+# What the log has the time of.
+SLOW_SECONDS = 1.0
 # Tests that compare the GPU's memory in use before and after. Where the driver reports the memory of all
 # processes together only, nothing else may be on the GPU meanwhile.
 READ_MEMORY = (
@@ -141,14 +143,18 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Begin to count, where one process runs all tests."""
     if not hasattr(session.config, "workerinput"):
-        session.config.stash[PROGRESS] = Progress([item.nodeid for item in session.items])
+        _count(session.config, [item.nodeid for item in session.items])
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
     """Begin to count, where several processes do, all of which find the same tests."""
     if PROGRESS not in node.config.stash:
-        node.config.stash[PROGRESS] = Progress(ids)
+        _count(node.config, ids)
+
+
+def _count(config: pytest.Config, ids: Sequence[str]) -> None:
+    config.stash[PROGRESS] = Progress(ids, list(filter(config.stash[JOB].has_too_few_gpus, ids)))
 
 
 class Teller:
@@ -157,18 +163,29 @@ class Teller:
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.start = config, time.monotonic()
         self.reported = self.start
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test that has ended."""
+        """Count a test that has ended, and say how long it took, its server's start included.
+
+        pytest's own times (9.2, `console_output_style`) are wrong where several processes run tests.
+        """
+        self.seconds[report.nodeid] += report.duration
         known, now = self.config.stash.get(PROGRESS, None), time.monotonic()
         if known is None or report.when != "teardown":
             return
         known.finish(report.nodeid)
-        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
-        if terminal and now - self.reported >= REPORT_SECONDS:
+        if (seconds := self.seconds.pop(report.nodeid)) >= SLOW_SECONDS:
+            self._write(f"{seconds:.1f} s: {report.nodeid}")
+        if now - self.reported >= REPORT_SECONDS:
             self.reported = now
+            self._write(known.line(now - self.start))
+
+    def _write(self, line: str) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if terminal:
             terminal.ensure_newline()
-            terminal.write_line(known.line(now - self.start))
+            terminal.write_line(line)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
