@@ -13,9 +13,11 @@ import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
 
+from ftbuild.host import disk
 from ftbuild.publishing import layers
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.piece_stream import PieceStream
@@ -41,16 +43,20 @@ def has(image: RemoteImage, compression: str) -> bool:
 
 @dataclass
 class Compressor:
-    """Compresses the layers of images; one that several images share is compressed once."""
+    """Compresses the layers of images in a folder `scratch`; one that images share is compressed once.
 
+    Not where temporary files go by default, which is memory on many systems.
+    """
+
+    scratch: Path
     _made: dict[tuple[str, str], Descriptor] = field(default_factory=dict)
 
     def compressed(self, repository: Repository, pushed: RemoteImage, report: Reporter) -> RemoteImage:
         """Store an image again, in the same repository, with its layers in Zstandard, and return it.
 
         An image in an index stays as it is, since the statements beside it name its manifest; so does one
-        that has such layers. Raises Malformed if a layer is not the one that the configuration names, and
-        PublishError if the registry refuses.
+        that has such layers. Raises Malformed if a layer is not the one that the configuration names,
+        PublishError if the registry refuses, and HostError if the disk has no room for a layer.
         """
         if pushed.tagged != pushed.image or has(pushed, ZSTD):
             return pushed
@@ -77,7 +83,9 @@ class Compressor:
     def _layer(self, repository: Repository, layer: Part, diff_id: str, report: Reporter) -> Descriptor:
         key = repository.name, diff_id
         if key not in self._made:
-            with TemporaryFile() as file:
+            self.scratch.mkdir(parents=True, exist_ok=True)
+            disk.require(self.scratch, layer.size, "compressing a layer")
+            with TemporaryFile(dir=self.scratch) as file:
                 content = layers.checked(repository, layer, diff_id)
                 descriptor = compress(_reported(content, report), file)
                 repository.put_file(file, descriptor)

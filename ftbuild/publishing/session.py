@@ -55,7 +55,7 @@ class PublishSession:
         self.repository = Repository(options.names.repository, session)
         self.staging = Repository(options.names.staging, session)
         self._client: docker.DockerClient | None = None
-        self._compressor = compression.Compressor()
+        self._compressor = compression.Compressor(options.work)
 
     @property
     def client(self) -> docker.DockerClient:

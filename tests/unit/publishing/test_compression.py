@@ -12,6 +12,8 @@ from collections.abc import Iterator
 import pytest
 import zstandard
 
+from ftbuild.errors import HostError
+from ftbuild.host import disk
 from ftbuild.publishing import compression, layers, remote_image
 from ftbuild.publishing.attest import manifests
 from ftbuild.publishing.compression import Compressor
@@ -56,7 +58,7 @@ CONTENTS = (b"one" * 9_000, b"two" * 70_000, b"")
 
 def test_an_image_keeps_its_id_and_its_contents(shelf: Shelf) -> None:
     before = pushed(shelf, *CONTENTS)
-    after = again(shelf, Compressor().compressed(shelf.repository, before, shelf.said.append))
+    after = again(shelf, Compressor(shelf.work).compressed(shelf.repository, before, shelf.said.append))
     assert before.image.content.config
     assert after.image.content.config
     assert after.image.content.config.digest == before.image.content.config.digest
@@ -70,22 +72,30 @@ def test_an_image_keeps_its_id_and_its_contents(shelf: Shelf) -> None:
 
 
 def test_what_is_compressed_already_stays(shelf: Shelf) -> None:
-    once = Compressor().compressed(shelf.repository, pushed(shelf, *CONTENTS), shelf.said.append)
+    once = Compressor(shelf.work).compressed(shelf.repository, pushed(shelf, *CONTENTS), shelf.said.append)
     assert compression.has(once, "zstd")
-    assert Compressor().compressed(shelf.repository, once, shelf.said.append) is once
+    assert Compressor(shelf.work).compressed(shelf.repository, once, shelf.said.append) is once
 
 
 def test_an_image_in_an_index_stays_since_statements_name_its_manifest(shelf: Shelf) -> None:
     image = pushed(shelf, *CONTENTS).image
     index = manifests.Blob(manifests.INDEX, b"{}")
     found = RemoteImage(Manifest(index.descriptor, index.data), image)
-    assert Compressor().compressed(shelf.repository, found, shelf.said.append) is found
+    assert Compressor(shelf.work).compressed(shelf.repository, found, shelf.said.append) is found
 
 
 def test_a_layer_of_somebody_else_is_refused(shelf: Shelf) -> None:
     forged = pushed(shelf, b"evil", named=[b"good"])
     with pytest.raises(Malformed, match="not the one that its configuration names"):
-        Compressor().compressed(shelf.repository, forged, shelf.said.append)
+        Compressor(shelf.work).compressed(shelf.repository, forged, shelf.said.append)
+
+
+def test_a_disk_without_room_for_a_layer_is_named_before_anything_is_written(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "free_bytes", lambda folder: 10)
+    with pytest.raises(HostError, match="compressing a layer needs"):
+        Compressor(shelf.work / "new").compressed(shelf.repository, pushed(shelf, b"x" * 999), print)
 
 
 def test_a_layer_that_images_share_is_compressed_once(shelf: Shelf, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +107,7 @@ def test_a_layer_that_images_share_is_compressed_once(shelf: Shelf, monkeypatch:
         return compress(pieces, file)
 
     monkeypatch.setattr(compression, "compress", counted)
-    compressor = Compressor()
+    compressor = Compressor(shelf.work)
     for contents in ([b"base", b"one"], [b"base", b"two"]):
         compressor.compressed(shelf.repository, pushed(shelf, *contents), shelf.said.append)
     assert len(made) == 3
