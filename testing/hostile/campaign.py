@@ -42,6 +42,8 @@ ANSWER_SECONDS = 2
 SILENCE_SECONDS = 0.3
 CALL_SECONDS = 5
 SETTLE_SECONDS = 0.2
+# A server on a busy machine may read a request only when so many others have followed.
+LATE_REQUESTS = 5
 ALIVE_SECONDS = 20
 SHOWN_BYTES, SHOWN_REQUESTS, STACK_LINES = 600, 5, 40
 Sent = tuple[str, int]
@@ -136,6 +138,7 @@ def replay(image: str, sent: Sequence[Sent], kinds: Kinds = Kinds()) -> str:
     with running(image) as server:
         for one in sent:
             _send(server, one, kinds)
+            time.sleep(SETTLE_SECONDS)
         wrong = fault(server)
         return f"{wrong}\n{last_words(server)}" if wrong else ""
 
@@ -286,7 +289,7 @@ def last_words(server: Server) -> str:
 
 
 def _guilty(image: str, batch: Sequence[Sent], kinds: Kinds, log: str) -> Death:
-    """Find what ended a server: the first request after which another one is gone, perhaps alone."""
+    """Find what ended a server: the first request after which another one is gone, or one just before it."""
     with running(image) as server:
         for number, sent in enumerate(batch):
             _send(server, sent, kinds)
@@ -294,8 +297,10 @@ def _guilty(image: str, batch: Sequence[Sent], kinds: Kinds, log: str) -> Death:
             time.sleep(SETTLE_SECONDS)
             if _gone(server):
                 log = f"{fault(server)}\n{last_words(server)}"
-                alone = replay(image, [sent], kinds)
-                return Death([sent], alone, kinds) if alone else Death(batch[number::-1], log, kinds)
+                for suspect in batch[max(0, number - LATE_REQUESTS) : number + 1][::-1]:
+                    if alone := replay(image, [suspect], kinds):
+                        return Death([suspect], alone, kinds)
+                return Death(batch[number::-1], log, kinds)
     return Death(batch, log, kinds)
 
 
