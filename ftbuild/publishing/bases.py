@@ -72,8 +72,8 @@ def _is_named(found: RemoteImage, name: str) -> bool:
 def _push(session: PublishSession, plan: Plan, name: str, report: Reporter) -> str:
     repository, staged_tag = session.repository, f"{MARK}{tag(name)}"
     report(f"pushing {name}")
-    pushed = push.push_image(session.client, session.local(name), repository, staged_tag, report)
-    staged = session.compressed(plan, repository, pushed, report)
+    image = push.push_image(session.client, session.local(name), repository, staged_tag, report)
+    staged = session.compressed(plan, repository, image, report)
     content = {
         "schemaVersion": 2,
         "mediaType": manifests.INDEX,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from ftbuild.publishing.piece_stream import PieceStream
 from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Descriptor, Manifest, Repository
-from ftbuild.text.reporter import Reporter
+from ftbuild.text.reporter import Pace, Reporter
 from ftbuild.text.units import MIB, size
 
 ZSTD = "zstd"
@@ -33,39 +32,36 @@ LEVEL = 9
 # Of what is compressed at a time by one thread. The bytes depend on it, and not on the number of threads.
 _JOB_BYTES = 32 * MIB
 _THREADS = 4
-REPORT_SECONDS = 10.0
 
 
 def has(image: RemoteImage, compression: str) -> bool:
     """Return whether all layers of an image are compressed so."""
-    return all(layers.packing(layer) == compression for layer in image.image.content.layers or [])
+    return all(layers.compression(layer) == compression for layer in image.image.content.layers or [])
 
 
 @dataclass
 class Compressor:
-    """Compresses the layers of images in a folder `scratch`; one that images share is compressed once.
+    """Compresses the layers of images, each once, whichever images share it.
 
-    Not where temporary files go by default, which is memory on many systems.
+    Its files lie in `scratch`: the default folder for temporary files is memory on many systems.
     """
 
     scratch: Path
     _made: dict[tuple[str, str], Descriptor] = field(default_factory=dict)
 
-    def compressed(self, repository: Repository, pushed: RemoteImage, report: Reporter) -> RemoteImage:
+    def compressed(self, repository: Repository, found: RemoteImage, report: Reporter) -> RemoteImage:
         """Store an image again, in the same repository, with its layers in Zstandard, and return it.
 
         An image in an index stays as it is, since the statements beside it name its manifest; so does one
         that has such layers. Raises Malformed if a layer is not the one that the configuration names,
         PublishError if the registry refuses, and HostError if the disk has no room for a layer.
         """
-        if pushed.tagged != pushed.image or has(pushed, ZSTD):
-            return pushed
-        stored = pushed.image.content.layers or []
-        config = pushed.image.content.config
+        if found.tagged != found.image or has(found, ZSTD):
+            return found
+        stored = found.image.content.layers or []
+        config = found.image.content.config
         assert config is not None
-        made = [
-            self._layer(repository, layer, id_, report) for layer, id_ in layers.pairs(repository, pushed)
-        ]
+        made = [self._layer(repository, layer, id_, report) for layer, id_ in layers.pairs(repository, found)]
         content = {
             "schemaVersion": 2,
             "mediaType": manifests.MANIFEST,
@@ -113,11 +109,10 @@ def compress(pieces: Iterable[bytes], file: IO[bytes]) -> Descriptor:
 
 
 def _reported(pieces: Iterable[bytes], report: Reporter) -> Iterator[bytes]:
-    """Yield the pieces, and report how much that was, every `REPORT_SECONDS`."""
-    last, count = time.monotonic(), 0
+    """Yield the pieces, and report now and then how much that was."""
+    pace, count = Pace(), 0
     for piece in pieces:
         count += len(piece)
-        if time.monotonic() - last > REPORT_SECONDS:
-            last = time.monotonic()
+        if pace.is_due():
             report(f"compressing a layer: {size(count)} read")
         yield piece

@@ -74,9 +74,5 @@ def fetch(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, re
 def stage(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, report: Reporter) -> None:
     """Set the staged tags of verified images."""
     for product, digest in digests.items():
-        pushed = remote_image.read(session.staging, digest)
-        if pushed is None:
-            raise PublishError(
-                "an image vanished from the registry", where=f"{session.staging.name}@{digest}"
-            )
-        session.staged_as(plan, pushed, session.options.names.staged(plan, product), report)
+        image = remote_image.present(session.staging, digest)
+        session.staged_as(plan, image, session.options.names.staged(plan, product), report)

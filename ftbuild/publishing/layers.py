@@ -72,14 +72,14 @@ def checked(repository: Repository, layer: Part, diff_id: str) -> Iterator[bytes
         )
 
 
-def packing(layer: Part) -> str:
-    """Return what a layer is packed with, by its media type: gzip, zstd, tar for nothing, or another word."""
+def compression(layer: Part) -> str:
+    """Return how a layer is compressed by its media type: gzip, zstd, tar for not at all, or another word."""
     return layer.media_type.rpartition(".")[2].rpartition("+")[2]
 
 
 def unpacked(repository: Repository, layer: Part, where: str) -> Iterator[bytes]:
     """Yield what a layer unpacks to, in pieces; Malformed for one that is no gzip, zstd or tar."""
-    unpack = _UNPACKING.get(packing(layer))
+    unpack = _UNPACKING.get(compression(layer))
     if unpack is None:
         raise Malformed(
             f"the layers of an image cannot be compared: {layer.media_type}", where=where, hint=_HINT

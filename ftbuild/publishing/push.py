@@ -6,7 +6,6 @@ The SDK reports a refused push as a line in its stream, not as an exception (doc
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,12 +19,11 @@ from ftbuild.registry import credentials, reference
 from ftbuild.registry.answers import DIGEST
 from ftbuild.registry.client import Repository
 from ftbuild.registry.errors import login_hint
-from ftbuild.text.reporter import Reporter
+from ftbuild.text.reporter import Pace, Reporter
 
 if TYPE_CHECKING:
     import docker
 
-REPORT_SECONDS = 10.0
 _TOLD = re.compile(r"digest: (\S+) size: \d+$")
 _DENIED = ("unauthorized", "denied", "no basic auth", "authentication required")
 
@@ -92,9 +90,9 @@ class Ended:
 
 
 def follow(stream: Iterable[Mapping[str, Any]], report: Reporter) -> Ended:
-    """Read the engine's stream to its end, and report progress every `REPORT_SECONDS`."""
+    """Read the engine's stream to its end, and report progress now and then."""
     layers: dict[str, tuple[int, int]] = {}
-    last, digest = time.monotonic(), ""
+    pace, digest = Pace(), ""
     for event in stream:
         digest = _digest_in(event) or digest
         if "error" in event:
@@ -102,8 +100,7 @@ def follow(stream: Iterable[Mapping[str, Any]], report: Reporter) -> Ended:
         progress = event.get("progressDetail") or {}
         if "current" in progress and "id" in event:
             layers[event["id"]] = (progress["current"], max(progress.get("total", 0), progress["current"]))
-        if layers and time.monotonic() - last > REPORT_SECONDS:
-            last = time.monotonic()
+        if layers and pace.is_due():
             done, total = (sum(sizes[i] for sizes in layers.values()) / 1e6 for i in (0, 1))
             report(f"pushed {done:.0f} of {total:.0f} MB")
     return Ended(None, sum(sent for sent, _ in layers.values()), digest)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from ftbuild.errors import PublishError
 from ftbuild.publishing.attest.manifests import NO_PLATFORM
 from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Manifest, Repository
@@ -65,6 +66,14 @@ def read(repository: Repository, reference: str) -> RemoteImage | None:
     if (found.size, found.media_type) != (part.size, part.media_type):
         raise Malformed("an index states another size or type of its image", where=where, hint=_HINT)
     return RemoteImage(tagged, image)
+
+
+def present(repository: Repository, digest: str) -> RemoteImage:
+    """Return an image that was there before; see `read`, PublishError if it has vanished."""
+    found = read(repository, digest)
+    if found is None:
+        raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
+    return found
 
 
 def only_image(index: Manifest, where: str) -> Part:

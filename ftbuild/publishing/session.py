@@ -108,7 +108,7 @@ class PublishSession:
 
     def push(self, product: str, image: str, tag: str, report: Reporter) -> RemoteImage:
         """Push a local image under a staged tag, and return the remote one; see `push.push_image`."""
-        remote_image.read(self.staging, tag)  # what has no business there is reported, not overwritten
+        remote_image.read(self.staging, tag)  # raises for what has no business there: it is not overwritten
         report(f"pushing {product}")
         return push.push_image(self.client, image, self.staging, tag, report)
 
@@ -119,29 +119,28 @@ class PublishSession:
 
     def _staged_before(self, plan: Plan, image: str, tag: str) -> RemoteImage | None:
         """Return what was pushed from here for a tag, if it is this image, compressed as the plan says."""
-        remote_image.read(self.staging, tag)  # what has no business there is reported, not overwritten
         ours = pushed.digest(self.folder(plan), self.staging.name, tag)
         there = remote_image.read(self.staging, ours) if ours else None
         known = there is not None and image in there.ids and compression.has(there, plan.compression)
         return there if known else None
 
-    def staged_as(self, plan: Plan, pushed: RemoteImage, tag: str, report: Reporter) -> RemoteImage:
+    def staged_as(self, plan: Plan, image: RemoteImage, tag: str, report: Reporter) -> RemoteImage:
         """Set a staged tag to a pushed image, compressed as its plan says, and store its digest."""
-        remote = self.compressed(plan, self.staging, pushed, report)
+        remote = self.compressed(plan, self.staging, image, report)
         digest = remote.tagged.descriptor.digest
-        head = self.staging.head(tag)
-        if head is None or head.digest != digest:
+        present = remote_image.read(self.staging, tag)  # raises for what has no business there
+        if present is None or present.tagged.descriptor.digest != digest:
             tagging.set_tag(self.staging, digest, self.staging, tag, report)
         self.note(plan, self.staging, tag, digest)
         return remote
 
     def compressed(
-        self, plan: Plan, repository: Repository, pushed: RemoteImage, report: Reporter
+        self, plan: Plan, repository: Repository, image: RemoteImage, report: Reporter
     ) -> RemoteImage:
-        """Return a pushed image, compressed as a plan says; errors as those of `Compressor.compressed`."""
+        """Return a pushed image, compressed as a plan says; raises what `Compressor.compressed` does."""
         if plan.compression != compression.ZSTD:
-            return pushed
-        return self._compressor.compressed(repository, pushed, report)
+            return image
+        return self._compressor.compressed(repository, image, report)
 
     def note(self, plan: Plan, repository: Repository, tag: str, digest: str) -> None:
         """Store in a cell's folder what was pushed for a tag."""

@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from ftbuild.errors import PublishError
 from ftbuild.publishing import referrers, remote_image
 from ftbuild.publishing.attest import manifests, materials, provenance, sbom, vex
 from ftbuild.publishing.session import PublishSession
@@ -54,9 +53,7 @@ def _predicates(repository: Repository, digest: str) -> Iterator[tuple[str, byte
 
     Anybody who may push can attach further records.
     """
-    found = remote_image.read(repository, digest)
-    if found is None:
-        raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
+    found = remote_image.present(repository, digest)
     seen, records = set[str](), dict[str, str]()
     for text in remote_image.statements(repository, found):
         said = bounded_json.loads(text, MAX_VALUES)

@@ -115,9 +115,7 @@ def require_form(
 
     It has one image and the attestations about it, and its annotations do not contradict the image's labels.
     """
-    image = remote_image.read(repository, digest)
-    if image is None:
-        raise PublishError("an image vanished from the registry", where=f"{repository.name}@{digest}")
+    image = remote_image.present(repository, digest)
     problem = _problem(repository, image, plan, product, ",".join(gate.name for gate in passed))
     if problem:
         raise PublishError(

@@ -106,7 +106,7 @@ class Transport:
     ) -> Answer:
         """Return the answer, whatever its status; raise HostError when there is none.
 
-        A file is sent from its begin, each time that the request is sent.
+        A file is sent from its beginning, at each attempt.
         A request that only reads follows redirects, and takes its login to no other server. Raises
         `Malformed` when the answer has more than `limit` bytes, or leads where nothing may be sent.
         """

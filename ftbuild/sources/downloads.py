@@ -27,14 +27,13 @@ from ftbuild.errors import HostError, Interrupted, PinError
 from ftbuild.host import disk, locks
 from ftbuild.host.redaction import redact
 from ftbuild.text import terminal, units
-from ftbuild.text.reporter import Reporter
+from ftbuild.text.reporter import Pace, Reporter
 
 FOLDER = "files"
 AT_ONCE = 4
 CONNECT_SECONDS, ANSWER_SECONDS = 10.0, 60.0
 # A body that breaks off is continued where it ended.
 TRIES = 4
-REPORT_SECONDS = 10.0
 # A base has some 300 files, most of them small: of more than a few, only large ones have a line of their own.
 FEW, LARGE_BYTES = 10, 20_000_000
 # A build that has looked for its files needs them for hours at most.
@@ -191,7 +190,7 @@ class _Progress:
 
     def __init__(self, report: Reporter, absent: Collection[Download]) -> None:
         self._report, self._count, self._done = report, len(absent), 0
-        self._lock, self._last = Lock(), time.monotonic()
+        self._lock, self._pace = Lock(), Pace()
         if self._count > FEW:
             sizes = [download.size for download in absent]
             about = f", {units.size(sum(filter(None, sizes)))}" if None not in sizes else ""
@@ -205,8 +204,7 @@ class _Progress:
         """Count a file that came."""
         with self._lock:
             self._done += 1
-            if self._count > FEW and time.monotonic() - self._last > REPORT_SECONDS:
-                self._last = time.monotonic()
+            if self._count > FEW and self._pace.is_due():
                 self._report(f"fetched {self._done} of {self._count} files")
 
 
@@ -305,7 +303,7 @@ class _Fetcher:
                 self.report(f"{download.name}: fetching{about} from {urlsplit(url).hostname}")
             digest = _digest(partial) if continued else hashlib.sha256()
             with partial.open("ab" if continued else "wb") as file:
-                last = time.monotonic()
+                pace = Pace()
                 try:
                     for chunk in answer.iter_content(_CHUNK):
                         if self.stopped.is_set():
@@ -314,8 +312,7 @@ class _Fetcher:
                         digest.update(chunk)
                         if file.tell() > (download.size or file.tell()):
                             raise _Failed(f"more than the {download.size} bytes of this file")
-                        if total and time.monotonic() - last > REPORT_SECONDS:
-                            last = time.monotonic()
+                        if total and pace.is_due():
                             self.report(f"{download.name}: {units.size(file.tell())} of {units.size(total)}")
                 except (exceptions.ChunkedEncodingError, exceptions.ConnectionError) as broken:
                     raise _BrokenOff("broke off in the middle of the file") from broken

@@ -25,6 +25,7 @@ from ftbuild.publishing.index import Entry
 from ftbuild.publishing.status import PublishStatus
 from ftbuild.registry.client import Descriptor, Manifest, digest_of
 from ftbuild.sm import Sm
+from ftbuild.text import reporter
 from ftbuild.text.results import State
 from testing import gate_records
 from tests.unit.registry.answering import PAIR
@@ -233,7 +234,7 @@ def test_a_refusal_in_the_middle_of_the_stream_is_recognized() -> None:
 
 
 def test_a_long_push_reports_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(reporter, "REPORT_SECONDS", 0.0)
     reports: list[str] = []
     detail = {"current": 1_000_000, "total": 4_000_000}
     push.follow([{"status": "Pushing", "progressDetail": detail, "id": "a"}], reports.append)

@@ -15,6 +15,7 @@ import pytest
 from ftbuild.errors import HostError, PinError
 from ftbuild.sources import downloads
 from ftbuild.sources.downloads import Download, fetch_all, held, link_into
+from ftbuild.text import reporter
 from testing import web as server
 from testing.web import Web
 
@@ -73,7 +74,7 @@ def test_many_small_files_are_told_together(web: Web, tmp_path: Path, sizes: boo
 def test_of_many_files_a_large_one_and_the_count_are_told(
     web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(reporter, "REPORT_SECONDS", 0.0)
     monkeypatch.setattr(downloads, "LARGE_BYTES", len(CONTENT))
     contents = [CONTENT, *(b"x" * 1000 + bytes([number]) for number in range(12))]
     wanted = [
