@@ -87,6 +87,7 @@ def build(
         warn(config, planned)
     through = building.through(planned[0].image)
     building.check()
+    substitutes, objects_of = taking.substitutes(planned[0].image, work_folder()), taking.objects_of()
     if dry_run:
         _print_plans(config, planned, format)
         return 0
@@ -98,8 +99,7 @@ def build(
     if building.sources:
         contents = config or loader.load(selection.config)
         read_bundle(contents, Path(building.sources), cache_folder(), report=print)
-    substitutes = taking.substitutes(planned[0].image, work_folder())
-    outcomes = pipeline.build_cells(planned, building.options(), through, substitutes, taking.objects_of())
+    outcomes = pipeline.build_cells(planned, building.options(), through, substitutes, objects_of)
     screen.show(pipeline.summary(outcomes))
     if following := _following(selection.config, [each.plan for each in outcomes if not each.error]):
         print(f"next: {following}")
