@@ -134,8 +134,7 @@ class Requests:
         int | None,
         Range(0, 1024),
         "answers that are generated at once, each from the moment that its request comes; 0: in batches that "
-        "start and end together (default: as many as the GPU's free memory holds, at most 64; "
-        "over several GPUs 0)",
+        "start and end together (default: as many as the GPUs' free memory holds, at most 64)",
     ] = None
     session_tokens: Annotated[
         int,

@@ -62,8 +62,8 @@ class Limits:
     `queue_ms` are the milliseconds that a request waits for others to be computed with. `batch` is the
     largest batch, in rows; None: the template's. `slots` are the answers that are generated at once, each
     from the step at which its request comes (patches/backend, 0250), and `slot_tokens` how many tokens one
-    may have: prompt and answer together, of T5 half of them each; None: as many as the GPU's free memory
-    holds, of a model on one GPU; 0: none, and requests are computed in batches. `cache_tokens` are those that
+    may have: prompt and answer together, of T5 half of them each; None: as many as the GPUs' free
+    memory holds; 0: none, and requests are computed in batches. `cache_tokens` are those that
     all of them have together, of T5 those of answers; None: as many as the memory holds. `queue` is the
     number of requests that may wait, of each of the `priorities` (0: all are alike), and `queue_seconds` how
     long one may: the server refuses what is more (0: nothing).
@@ -124,7 +124,7 @@ def fill_template(
         if model.vocab_size:
             # For clients of the model: the backend reads it in config.ini.
             parameters["vocab_size"] = str(model.vocab_size)
-    if has_slots(template, limits, tensor_para, pipeline_para):
+    if has_slots(template, limits, pipeline_para):
         parameters[_SLOTS] = "auto" if limits.slots is None else str(limits.slots)
         parameters[_SLOT_TOKENS] = str(limits.slot_tokens)
         if limits.cache_tokens is not None:
@@ -160,10 +160,9 @@ def has_instances(template: str) -> bool:
     return inputs(template).get("random_seed") != "INT32"
 
 
-def has_slots(template: str, limits: Limits, tensor_para: int, pipeline_para: int) -> bool:
-    """Return whether a model gets slots: over several GPUs, where answers were not compared, on request."""
-    number = int(tensor_para == 1) if limits.slots is None else limits.slots
-    return number > 0 and pipeline_para == 1 and generates_in_flight(template)
+def has_slots(template: str, limits: Limits, pipeline_para: int) -> bool:
+    """Return whether a model gets slots: those that generate do, unless they are divided into stages."""
+    return limits.slots != 0 and pipeline_para == 1 and generates_in_flight(template)
 
 
 def generates_in_flight(template: str) -> bool:

@@ -111,7 +111,7 @@ class Placement:
         if self.slot_tokens and any(1 in fit.gpus.values() for fit in self.fits):
             yield ""
             yield "On several GPUs that hold it each, model-repo --instances answers the most requests, and"
-            yield "convert --gpus a few of them sooner."
+            yield "convert --gpus a few of them sooner where layers are wide: GPT-J 6B's, not T5-3B's."
 
     def render(self) -> str:
         """Describe the placement for people."""
@@ -322,8 +322,7 @@ def _sms(config: Config, release: str) -> set[Sm]:
 
 def _fit(kind: GpuKind, footprints: Mapping[tuple[int, str], Footprint], sms: Iterable[Sm]) -> Fit:
     needed = _needed(kind, footprints, sms)
-    # Over several GPUs there are no slots by default (config_pbtxt).
-    held = {t: footprints[n, t] for t, n in needed.items() if n == 1}
+    held = {t: footprints[n, t] for t, n in needed.items() if isinstance(n, int)}
     return Fit(kind, needed, {t: each.slots(kind.memory) for t, each in held.items() if each.slot})
 
 

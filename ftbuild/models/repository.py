@@ -265,7 +265,7 @@ def _bare(
             hint="leave out --slots",
         )
     if options.limits.cache_tokens is not None and not config_pbtxt.has_slots(
-        template, options.limits, weights.tensor_para, options.pipeline
+        template, options.limits, options.pipeline
     ):
         raise ConfigError(
             "--cache-tokens is the memory of slots, and the model gets none",

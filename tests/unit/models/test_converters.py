@@ -100,6 +100,8 @@ def test_a_filled_config_is_for_these_weights_and_can_be_moved() -> None:
         "max_output_len": "2048",
         "max_batch_tokens": "262144",
         "max_request_seconds": "600",
+        "in_flight_slots": "auto",
+        "in_flight_slot_tokens": "2048",
     }
     assert not config.model_transaction_policy.decoupled
     assert [i.name for i in config.input][:2] == ["input_ids", "input_lengths"]
@@ -154,7 +156,7 @@ def test_the_queue_of_every_family_has_a_limit(
         ("GPT", Limits(slots=8), 1, "8"),
         ("GPT-NeoX", Limits(slots=0), 1, None),
         ("GPT-J", Limits(), 2, None),
-        ("GPT-J over two GPUs", Limits(), 1, None),
+        ("GPT-J over two GPUs", Limits(), 1, "auto"),
         ("GPT-J over two GPUs", Limits(slots=8), 1, "8"),
         ("T5", Limits(), 1, "auto"),
         ("T5-Encoder", Limits(), 1, None),

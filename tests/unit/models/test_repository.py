@@ -446,11 +446,13 @@ def test_several_pipeline_stages_cannot_stream(options: RepositoryOptions) -> No
     assert "tensor parallelism" in (refused.value.hint or "")
 
 
-@pytest.mark.parametrize("slots", [0, None], ids=["without", "by-default-over-two-gpus"])
-def test_memory_of_slots_is_for_models_with_slots(options: RepositoryOptions, slots: int | None) -> None:
+@pytest.mark.parametrize(("slots", "stages"), [(0, 1), (None, 2)], ids=["without", "over-two-stages"])
+def test_memory_of_slots_is_for_models_with_slots(
+    options: RepositoryOptions, slots: int | None, stages: int
+) -> None:
     limits = Limits(slots=slots, cache_tokens=10_000)
     with pytest.raises(ConfigError, match="--cache-tokens is the memory of slots, and the model gets none"):
-        repository.make(TEMPLATES, replace(options, limits=limits))
+        repository.make(TEMPLATES, replace(options, limits=limits, pipeline=stages))
 
 
 def test_a_release_that_shares_no_weights_has_one_instance(options: RepositoryOptions) -> None:
