@@ -285,7 +285,7 @@ def test_the_rest_of_a_run_is_estimated_from_what_is_done() -> None:
 
 
 def test_tests_that_need_more_gpus_are_no_work() -> None:
-    """On one GPU half of all tests are skipped; an estimate that counted them was twice too long."""
+    """Those are skipped; an estimate that counted them told too long a time."""
     done, left, skipped = (f"test_a.py::test_a_killed_server_answers[{name}]" for name in "abc")
     run = Progress([done, left, skipped], [skipped])
     run.finish(done)

@@ -26,15 +26,15 @@ from ftbuild.gates.smoke.embedder import Embedder, embedding
 from ftbuild.gates.smoke.job import DTYPES, Job, Variant
 from ftbuild.gates.smoke.progress import Progress
 from ftbuild.gates.smoke.served import PROTOCOLS, Served, serving
+from ftbuild.text.reporter import Pace
 
 T = TypeVar("T")
 JOB = pytest.StashKey[Job]()
 # What ends the server of this process, and gives its place back.
 STAGE = pytest.StashKey[ExitStack]()
 PROGRESS = pytest.StashKey[Progress]()
-# The process of pytest-xdist that runs the tests, `gw3`, and between two lines on the progress.
+# The process of pytest-xdist that runs the tests, `gw3`.
 WORKER = "PYTEST_XDIST_WORKER"
-REPORT_SECONDS = 10.0
 # What the log has the time of.
 SLOW_SECONDS = 1.0
 # Tests that compare the GPU's memory in use before and after. Where the driver reports the memory of all
@@ -162,24 +162,23 @@ class Teller:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config, self.start = config, time.monotonic()
-        self.reported = self.start
+        self.pace = Pace()
         self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count a test that has ended, and say how long it took, its server's start included.
+        """Count a test that has ended, and say how long it took, with the wait for a place and a server.
 
         pytest's own times (9.2, `console_output_style`) are wrong where several processes run tests.
         """
         self.seconds[report.nodeid] += report.duration
-        known, now = self.config.stash.get(PROGRESS, None), time.monotonic()
+        known = self.config.stash.get(PROGRESS, None)
         if known is None or report.when != "teardown":
             return
         known.finish(report.nodeid)
         if (seconds := self.seconds.pop(report.nodeid)) >= SLOW_SECONDS:
             self._write(f"{seconds:.1f} s: {report.nodeid}")
-        if now - self.reported >= REPORT_SECONDS:
-            self.reported = now
-            self._write(known.line(now - self.start))
+        if self.pace.is_due():
+            self._write(known.line(time.monotonic() - self.start))
 
     def _write(self, line: str) -> None:
         terminal = self.config.pluginmanager.get_plugin("terminalreporter")
