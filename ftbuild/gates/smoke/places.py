@@ -30,6 +30,19 @@ def side_by_side(gpus: Sequence[Gpu], processors: int) -> int:
 
 
 @contextmanager
+def next_in_line(folder: Path, devices: Sequence[int]) -> Iterator[None]:
+    """Be the one server that is started for exactly these GPUs while another has them; wait until no other is.
+
+    A server over several GPUs needs many seconds to get ready, in which it computes next to nothing. One in
+    line is enough to fill them, and keeps the memory of those that wait from adding up.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"next-{'-'.join(map(str, devices))}").open("a") as line:
+        fcntl.flock(line, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
 def held(folder: Path, devices: Sequence[int], *, alone: bool) -> Iterator[None]:
     """Have a place on each of these GPUs, beside others or `alone`; wait until all are free at one moment.
 

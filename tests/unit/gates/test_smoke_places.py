@@ -141,7 +141,12 @@ def suite(task: Job, folder: Path, *more: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT), recorded_servers.FILE: str(folder / "stays")},
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            recorded_servers.FILE: str(folder / "stays"),
+            recorded_servers.PLACES: str(folder / "places"),
+        },
     )
     assert done.returncode in (0, 1), done.stdout[-3000:] + done.stderr[-3000:]
     return done.stdout
@@ -183,18 +188,29 @@ def test_several_processes_run_the_same_tests_and_start_each_server_once(task: J
     )
     assert {stay.devices for stay in stays if stay.alone} == several
     assert any(one.overlaps(other) for one, other in combinations(stays, 2))
-    assert not list(crowds(stays))
+    assert not list(crowds(recorded_servers.read(tmp_path / "places")))
 
 
 def crowds(stays: list[Stay]) -> Iterator[tuple[Stay, Stay]]:
-    """Yield two servers that were on one GPU at one time, of which one should have been alone.
+    """Yield two stays that were on one GPU at one time, of which one should have been alone.
 
-    One that a test starts beside its own is none: it is asked while that one is idle.
+    A server that a test starts beside its own makes none: it is asked while that one is idle.
     """
     for one, other in combinations(stays, 2):
         shares = one.process != other.process and {*one.devices} & {*other.devices}
         if shares and (one.alone or other.alone) and one.overlaps(other):
             yield one, other
+
+
+def test_a_server_that_waits_for_its_gpus_gets_ready_meanwhile(task: Job, tmp_path: Path) -> None:
+    options = ("-k", "four and (tp4 or pp4) and figures", "--numprocesses=3", "--dist=loadscope")
+    suite(task, tmp_path, *options, "--no-loadscope-reorder")
+    ready = recorded_servers.read(tmp_path / "stays")
+    assert len(ready) == 2 * len(FOUR)
+    assert any(one.overlaps(other) for one, other in combinations(ready, 2))
+    # Beside the one under test: one that ends, and the one that comes next.
+    assert max(sum(one.start <= other.start < one.end for other in ready) for one in ready) <= 3
+    assert not list(crowds(recorded_servers.read(tmp_path / "places")))
 
 
 def test_where_the_driver_tells_no_process_what_reads_the_memory_is_alone(task: Job, tmp_path: Path) -> None:
@@ -242,7 +258,7 @@ def test_instances_share_their_gpus_until_it_is_compared_how_busy_these_are(
     assert Counter((stay.variant, stay.alone) for stay in stays) == {
         (f"gpt-four-fp32-{way}", alone): 1 for way in ("x2", "x4") for alone in (False, True)
     }
-    assert not list(crowds(stays))
+    assert not list(crowds(recorded_servers.read(tmp_path / "places")))
 
 
 def test_every_test_that_compares_the_memory_is_known_to() -> None:

@@ -219,14 +219,25 @@ def task(pytestconfig: pytest.Config) -> Job:
 def _staged(
     request: pytest.FixtureRequest, start: Callable[[Job, Variant], AbstractContextManager[T]]
 ) -> Iterator[T]:
-    """Start the server of a variant once there is a place for it; the one before, of either fixture, ends."""
+    """Start the server of a variant once there is a place for it; the one before, of either fixture, ends.
+
+    The next server of a split model is started before its place is free, unless that would change the memory
+    that tests of the one before compare.
+    """
     stage = request.config.stash[STAGE]
     stage.close()
     try:
         task, variant = _testable(request)
-        locks = request.config.getoption("--job").parent / "smoke-places"
-        stage.enter_context(places.held(locks, task.devices(variant), alone=variant.is_alone))
-        yield stage.enter_context(start(task, variant))
+        locks, devices = request.config.getoption("--job").parent / "smoke-places", task.devices(variant)
+        place = places.held(locks, devices, alone=variant.is_alone)
+        if variant.is_alone and task.tells_processes:
+            with places.next_in_line(locks, devices):
+                made = stage.enter_context(start(task, variant))
+                stage.enter_context(place)
+        else:
+            stage.enter_context(place)
+            made = stage.enter_context(start(task, variant))
+        yield made
     finally:
         stage.close()
 

@@ -31,8 +31,8 @@ from ftbuild.models.config_pbtxt import Limits
 
 CLIENTS = 24
 # Of each client.
-REQUESTS = Numbers(on_gpu=40, over_gpus=16, on_cpu=4)
-QUESTIONS = Numbers(on_gpu=120, over_gpus=120, on_cpu=40)
+REQUESTS = Numbers(on_gpu=40, over_gpus=8, on_cpu=4)
+QUESTIONS = Numbers(on_gpu=120, over_gpus=60, on_cpu=40)
 # Shares of the requests that are refused, and whose client leaves.
 BAD_SHARE, LEAVING_SHARE = 0.1, 0.2
 # Seconds after which a client leaves, which asked for a long answer: each of these magnitudes as often.
