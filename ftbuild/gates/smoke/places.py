@@ -31,7 +31,7 @@ def side_by_side(gpus: Sequence[Gpu], processors: int) -> int:
 
 @contextmanager
 def next_in_line(folder: Path, devices: Sequence[int]) -> Iterator[None]:
-    """Be the one server that is started for exactly these GPUs while another has them; wait until no other is.
+    """Be the one server that is started for exactly these GPUs while another has them; wait for the turn.
 
     A server over several GPUs needs many seconds to get ready, in which it computes next to nothing. One in
     line is enough to fill them, and keeps the memory of those that wait from adding up.
