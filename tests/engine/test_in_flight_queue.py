@@ -23,7 +23,7 @@ from ftbuild.client.server_container import Server
 from ftbuild.config import loader
 from ftbuild.host.paths import cache_folder
 from ftbuild.plan import Plan
-from testing import ROOT, in_flight, needs
+from testing import ROOT, compiled_server, in_flight, needs
 from testing.waiting import until
 from tests.upstream.conftest import unreachable
 
@@ -82,14 +82,14 @@ def models(client: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
     return model.parent
 
 
-def serving(built: Plan, models: Path) -> AbstractContextManager[Server]:
+def serving(image: str, models: Path) -> AbstractContextManager[Server]:
     options = ["--model-control-mode=explicit", "--load-model=slow"]
-    return server_container.serve(built.tag("runtime"), models, options=options)
+    return server_container.serve(image, models, options=options)
 
 
 @pytest.fixture(scope="module")
 def server(built: Plan, models: Path) -> Iterator[Server]:
-    with serving(built, models) as running:
+    with serving(built.tag("runtime"), models) as running:
         yield running
 
 
@@ -206,8 +206,7 @@ def test_metrics_are_those_of_a_loaded_model(server: Server, asked: Asked) -> No
     assert until(lambda: metrics(server)["ft_inflight_slots_used"] == 0)
     assert metrics(server)["ft_inflight_generated_tokens_total"] >= SLOTS * RUNNING
     for action, there in (("unload", False), ("load", True)):
-        done = requests.post(f"{server.url}/v2/repository/models/slow/{action}", timeout=60)
-        assert done.status_code == 200, done.text
+        control(server, action)
         assert until(partial(_is_told, server, "ft_inflight_slots", there))
     assert metrics(server)["ft_inflight_slots"] == SLOTS
 
@@ -216,22 +215,47 @@ def test_metrics_are_those_of_a_loaded_model(server: Server, asked: Asked) -> No
 def spoiled(built: Plan, models: Path) -> Iterator[Server]:
     """A server for one test alone.
 
-    Where gRPC calls are cancelled while the queue refuses others, the model, with its metrics, sometimes
-    stays when it is unloaded from server 2.51 (docs/security.md); no other test may find it there.
+    Server 2.51 keeps a model that is unloaded after gRPC calls were cancelled while they waited
+    (docs/security.md); no other test may find it there.
     """
-    with serving(built, models) as running:
+    with serving(built.tag("runtime"), models) as running:
         yield running
 
 
-def test_nothing_remains_of_who_left(spoiled: Server) -> None:
-    """Clients give up while they wait, while they are computed, and about when they are answered."""
-    server, asked = spoiled, busy(spoiled)
+@pytest.fixture
+def from_sources(client: docker.DockerClient, models: Path) -> Iterator[Server]:
+    """The server of 26.06, compiled from its sources."""
+    with serving(compiled_server.image(client), models) as running:
+        yield running
+
+
+def many_leave(server: Server) -> None:
+    """Let clients give up while they wait, while they are computed, and about when they are answered."""
+    asked = busy(server)
     for number in range(200):
         asked(f"left {number}", number % 30 + 1, client_timeout=0.001 * (number % 50 + 1))
     asked.wait()
     assert until(lambda: metrics(server)["ft_inflight_slots_used"] == 0)
     assert metrics(server)["ft_inflight_waiting"] == 0
-    for action in ("unload", "load"):
-        done = requests.post(f"{server.url}/v2/repository/models/slow/{action}", timeout=60)
-        assert done.status_code == 200, done.text
-    assert until(lambda: requests.get(f"{server.url}/v2/models/slow/ready", timeout=60).status_code == 200)
+
+
+def control(server: Server, action: str) -> None:
+    """Load or unload the model."""
+    done = requests.post(f"{server.url}/v2/repository/models/slow/{action}", timeout=60)
+    assert done.status_code == 200, done.text
+
+
+def test_nothing_waits_or_runs_for_who_left(spoiled: Server) -> None:
+    many_leave(spoiled)
+    control(spoiled, "unload")
+    control(spoiled, "load")
+    ready = f"{spoiled.url}/v2/models/slow/ready"
+    assert until(lambda: requests.get(ready, timeout=60).status_code == 200)
+
+
+def test_a_model_that_clients_have_left_goes_when_it_is_unloaded(from_sources: Server) -> None:
+    many_leave(from_sources)
+    control(from_sources, "unload")
+    assert until(partial(_is_told, from_sources, "ft_inflight_slots", False))
+    control(from_sources, "load")
+    assert metrics(from_sources)["ft_inflight_slots"] == SLOTS
