@@ -28,8 +28,8 @@ _RESOLVED = re.compile(
     r"\t(?:\S+ => )?\S+ \(0x[0-9a-f]+\)|\tstatically linked|.*: no version information available .*|\s*"
 )
 _HEAD = "== "
-# Lists what libraries anywhere need, below a line of each: what ldd prints of them, in a sixth of its time, as
-# that starts a shell and the loader twice for each. The loader fails for a file that is no library.
+# Lists what libraries anywhere need, below a line of each, as ldd does, which starts a shell and the loader
+# twice for each file and takes six times as long. The loader fails for a file that is no library.
 SEARCH = """\
 loader=$(find /lib64/ /lib/ -maxdepth 1 -name 'ld-linux*.so.*' 2> /dev/null | head -n 1)
 test -x "$loader"
