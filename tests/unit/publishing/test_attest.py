@@ -102,6 +102,7 @@ def test_what_an_image_lists_becomes_an_inventory_in_a_fixed_order() -> None:
 def test_an_image_without_dpkg_or_python_says_so_in_its_sbom(config: Config) -> None:
     bare = inventory.parse("os\tid\tbusybox\n")
     assert (bare.debian, bare.python, bare.missing) == ((), (), ("dpkg", "python3"))
+    assert (bare.system, bare.system_version, inventory.parse("").system) == ("busybox", "", "")
     document = sbom.document(plans(config, "ngc")[2], "runtime", bare, NAME, DIGEST)
     assert "no dpkg: its Debian packages are not listed" in document["comment"]
     assert "no python3: its Python packages are not listed" in document["comment"]

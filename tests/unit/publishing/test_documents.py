@@ -13,7 +13,7 @@ from ftbuild import __version__
 from ftbuild.config.schema import Config
 from ftbuild.plan import Plan
 from ftbuild.publishing import inventories
-from ftbuild.publishing.attest import manifests, provenance, purl, spdx
+from ftbuild.publishing.attest import manifests, materials, provenance, purl, spdx
 from ftbuild.publishing.attest.bundled import BundledLibrary
 from ftbuild.publishing.attest.inventory import DebianPackage, Inventory, PythonPackage
 from ftbuild.publishing.attest.provenance import Run
@@ -273,6 +273,17 @@ def test_the_materials_of_a_build_are_named_by_kind(debian: Plan) -> None:
     assert found["debian/libopenmpi3"]["uri"].startswith("pkg:deb/debian/libopenmpi3@")
     assert found["debian/libopenmpi3"]["uri"].endswith("?arch=amd64&distro=debian-bookworm")
     assert found["server/nvidia-pytriton"]["uri"] == "pkg:pypi/nvidia-pytriton@0.7.0"
+    for wheel in debian.wheels:
+        assert found[f"{wheel.role}/{wheel.name}"]["digest"] == {"sha256": wheel.sha256}
+
+
+@pytest.mark.parametrize("scheme", ["https", "http", "ssh", "git"])
+def test_a_source_has_a_location_where_others_can_fetch_it(debian: Plan, scheme: str) -> None:
+    ft = debian.source("ft")
+    remote = materials.source(replace(ft, url=f"{scheme}://host/team/ft.git"))
+    assert remote.uri == f"git+{scheme}://host/team/ft.git@{ft.commit}"
+    for url in ("/srv/ft.git", "file:///srv/ft.git", "../ft.git"):
+        assert materials.source(replace(ft, url=url)).uri == ""
 
 
 def test_a_base_from_a_registry_has_no_system_of_ours(config: Config) -> None:

@@ -200,6 +200,16 @@ def test_a_refused_push_says_what_to_do_about_it(answers: Answers, engine: Engin
     assert invalid.value.hint == "see the registry's log, then publish again"
 
 
+@pytest.mark.parametrize(
+    "error", ["unauthorized", "denied", "no basic auth credentials", "authentication required"]
+)
+def test_registries_deny_in_several_words(answers: Answers, engine: Engine, error: str) -> None:
+    engine.stream = [{"error": error}]
+    with pytest.raises(PublishError) as refused:
+        pushed(answers, engine, [])
+    assert refused.value.hint == f"docker login {answers.host}, with an account that may do this"
+
+
 def test_a_token_that_expired_during_a_push_is_worth_another_try(
     answers: Answers, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

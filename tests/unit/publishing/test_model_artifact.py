@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from ftbuild.errors import ConfigError
 from ftbuild.publishing import model_artifact
 from ftbuild.publishing.model_artifact import Place
+from tests.unit.publishing.shelf import Shelf
 
 DIGEST = f"sha256:{'a' * 64}"
 
@@ -90,6 +92,28 @@ def test_what_is_no_file_is_refused(models: Path) -> None:
 def test_what_is_pushed_has_its_digest_from_its_content(models: Path) -> None:
     with pytest.raises(ConfigError, match="from its content"):
         model_artifact.push(models, Place.parse(f"oci://127.0.0.1:1/gptj@{DIGEST}"), None, print)
+
+
+def test_an_artifact_is_of_the_form_of_an_image_and_comes_back_as_it_was(
+    models: Path, shelf: Shelf, tmp_path: Path
+) -> None:
+    """Kubernetes mounts it as an image volume: what containerd asks of a configuration is there."""
+    (models / "gpt" / "1" / "weights").write_bytes(b"weights")
+    name = f"{model_artifact.SCHEME}{shelf.names.repository}"
+    place = Place.parse(model_artifact.push(models, Place.parse(f"{name}:1"), None, shelf.said.append))
+    found = shelf.repository.manifest("1")
+    assert found
+    assert found.descriptor.digest == place.digest
+    manifest = json.loads(found.raw)
+    config = json.loads(shelf.repository.part(found.content.config))  # type: ignore[arg-type]
+    digests = [layer["digest"] for layer in manifest["layers"]]
+    assert config == {
+        "architecture": "amd64",
+        "os": "linux",
+        "rootfs": {"type": "layers", "diff_ids": digests},
+    }
+    model_artifact.pull(place, tmp_path / "out", None, shelf.said.append)
+    assert (tmp_path / "out" / "gpt" / "1" / "weights").read_bytes() == b"weights"
 
 
 def test_a_public_key_that_cannot_be_read_is_named(tmp_path: Path) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
+import re
 import tarfile
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from ftbuild import __version__
 from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError, PublishError
 from ftbuild.plan import PRODUCTS, Plan
-from ftbuild.publishing import differences, rebuild
+from ftbuild.publishing import differences, rebuild, remote_image
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.differences import Compared, Difference
 from ftbuild.publishing.rebuild import Published
+from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Descriptor
-from tests.unit.publishing.shelf import Shelf
+from tests.unit.publishing.shelf import CONFIG, LAYER, MANIFEST, Shelf
 from tests.unit.publishing.test_publish import plan_of
 
 HERE = {"architecture": "amd64", "os": "linux"}
@@ -119,21 +125,106 @@ def test_a_provenance_of_another_form_is_none(shelf: Shelf, cell: Plan, predicat
         rebuild.read(f"{shelf.repository.name}@{index.digest}")
 
 
+def test_the_statement_says_what_was_compared_by_whom_and_how(shelf: Shelf, cell: Plan) -> None:
+    there = published(shelf, cell)
+    engine = SimpleNamespace(version=lambda: {"Version": "26.1.5", "Os": "linux", "Arch": "amd64"})
+    found = Compared((True, False), (Difference(1, "opt/lib.so", ("size", "content")),), ("label x",))
+    said = rebuild._predicate(there, cell, found, engine, cached=True)  # type: ignore[arg-type]
+    finished = said.pop("finishedOn")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", finished)
+    algorithm, _, value = there.provenance.partition(":")
+    assert said == {
+        "verdict": "different",
+        "image": {"name": there.name, "manifest": there.image.image.descriptor.digest},
+        "provenance": {"digest": {algorithm: value}},
+        "cell": cell.cell.id,
+        "key": cell.key,
+        "revision": cell.revision.commit,
+        "layers": [{"equal": True}, {"equal": False}],
+        "files": [{"layer": 1, "path": "opt/lib.so", "differs": ("size", "content")}],
+        "configuration": ["label x"],
+        "rebuilder": {"ftbuild": __version__, "engine": "26.1.5, linux/amd64", "usedCaches": True},
+    }
+    same = rebuild._predicate(there, cell, Compared((True,)), engine, cached=False)  # type: ignore[arg-type]
+    assert (same["verdict"], same["rebuilder"]["usedCaches"]) == ("equal", False)
+
+
 # The comparison
 
 
+class Engine:
+    """An engine with one image, whose layers it gives out as a tar."""
+
+    def __init__(self, *layers: bytes) -> None:
+        digests = [f"sha256:{hashlib.sha256(each).hexdigest()}" for each in layers]
+        self.attrs = {"RootFS": {"Layers": digests}, "Config": {}, "Created": None}
+        self.layers, self.images = layers, self
+
+    def get(self, name: str) -> Engine:
+        assert name == "image"
+        return self
+
+    def save(self) -> list[bytes]:
+        out = io.BytesIO()
+        names = [f"{number}/layer.tar" for number in range(len(self.layers))]
+        with tarfile.open(fileobj=out, mode="w") as archive:
+            files = {
+                "manifest.json": json.dumps([{"Layers": names}]).encode(),
+                **dict(zip(names, self.layers, strict=True)),
+            }
+            for name, content in files.items():
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                archive.addfile(entry, io.BytesIO(content))
+        return [out.getvalue()]
+
+
+def stored(shelf: Shelf, *layers: bytes) -> RemoteImage:
+    """Put an image with these layers in the registry."""
+    put = [shelf.repository.put_blob(each, LAYER) for each in layers]
+    config = {**HERE, "rootfs": {"type": "layers", "diff_ids": [each.digest for each in put]}}
+    blob = shelf.repository.put_blob(json.dumps(config).encode(), CONFIG)
+    content = {"schemaVersion": 2, "mediaType": MANIFEST, "config": blob.as_dict()}
+    content["layers"] = [each.as_dict() for each in put]
+    shelf.repository.put_manifest("stored", json.dumps(content).encode(), MANIFEST)
+    found = remote_image.read(shelf.repository, "stored")
+    assert found
+    return found
+
+
+def test_the_layers_of_both_are_compared_and_the_files_of_those_that_differ(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    one, two, three = (archive(each) for each in (b"one", b"two", b"longer"))
+    there = stored(shelf, one, two)
+
+    def compared(*layers: bytes) -> Compared:
+        scratch = tmp_path / str(len(list(tmp_path.iterdir())))
+        scratch.mkdir()
+        return differences.compare(shelf.repository, there, Engine(*layers), "image", scratch)  # type: ignore[arg-type]
+
+    assert compared(one, two) == Compared((True, True))
+    different = compared(one, three)
+    assert different.layers == (True, False)
+    assert list(map(str, different.files)) == ["layer 1: opt/lib.so: size, content"]
+    assert compared(one) == Compared((False, False), (), ("number of layers",))
+
+
 def layer(content: bytes, **changed: Any) -> tarfile.TarFile:
+    return tarfile.open(fileobj=io.BytesIO(archive(content, **changed)))
+
+
+def archive(content: bytes, **changed: Any) -> bytes:
     out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
+    with tarfile.open(fileobj=out, mode="w") as made:
         for name in ("opt/lib.so", changed.pop("path", "opt/other")):
             entry = tarfile.TarInfo(name)
             body = content if name == "opt/lib.so" else b"same"
             entry.size = len(body)
             for field, value in changed.items():
                 setattr(entry, field, value)
-            archive.addfile(entry, io.BytesIO(body))
-    out.seek(0)
-    return tarfile.open(fileobj=out)
+            made.addfile(entry, io.BytesIO(body))
+    return out.getvalue()
 
 
 @pytest.mark.parametrize(
@@ -189,6 +280,14 @@ def test_whatever_a_container_does_otherwise_is_a_difference(setting: str, their
     published, here = {"config": {setting: theirs}}, {"Config": {setting: ours}}
     assert list(differences._settings(published, here)) == [setting]
     assert list(differences._settings(published, {"Config": {setting: theirs}})) == []
+
+
+def test_a_time_is_compared_to_the_second() -> None:
+    def differ(theirs: str, ours: str) -> bool:
+        return bool(list(differences._settings({"created": theirs}, {"Created": ours})))
+
+    assert differ("2026-01-01T00:00:00Z", "2026-01-01T00:00:01Z")
+    assert not differ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00.9Z")
 
 
 def test_what_an_engine_writes_for_nothing_is_no_difference() -> None:

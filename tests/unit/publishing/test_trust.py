@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -26,7 +27,7 @@ from ftbuild.publishing.attest.annotations import of_index
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.attestations import GATES
 from ftbuild.publishing.names import Names
-from ftbuild.publishing.publish import Outcome
+from ftbuild.publishing.publish import Outcome, Published
 from ftbuild.publishing.signing import KeySigner
 from ftbuild.registry.client import digest_of
 from testing import needs
@@ -423,6 +424,24 @@ def test_of_a_pair_only_what_carries_our_signature_needs_no_records(
     where = str(only(found).error)
     assert shelf.immutable(cell)["sdk"] in where
     assert digest not in where
+
+
+def test_a_published_cell_names_its_tags_and_digests(shelf: Shelf, cell: Plan) -> None:
+    shelf.tested(cell)
+    found, name = only(shelf.publish(cell)).products, shelf.repository.name
+    for product, digest in shelf.immutable(cell).items():
+        moving = names.tag(cell, product, moving=True)
+        assert found[product] == Published(f"{name}:{names.tag(cell, product)}", f"{name}:{moving}", digest)
+        assert moving in {"22.12-sm86", "22.12-sm86-sdk"}
+
+
+def test_a_silent_cosign_is_named_by_its_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = tmp_path / "cosign"
+    silent.write_text("#!/bin/sh\nexit 3\n")
+    silent.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(PublishError, match="cosign cannot read the key: cosign ended with code 3"):
+        KeySigner("some.key", public_log=False).public_key  # noqa: B018
 
 
 def test_a_key_that_cannot_be_read_is_an_error(
