@@ -19,16 +19,21 @@ from testing.mutation.mutants import Mutant, mutants
 
 @dataclass(frozen=True)
 class Area:
-    """A part of the sources, and the tests that must notice its faults; both as patterns of paths."""
+    """A part of the sources, and the tests that must notice its faults; both as patterns of paths.
+
+    `programs` are left out of the sources: tests start them, so that they see no fault in memory.
+    """
 
     name: str
     root: Path
     sources: tuple[str, ...]
     tests: tuple[str, ...]
+    programs: tuple[str, ...] = ()
 
     def files(self) -> list[Path]:
         """Return its source files; ConfigError for a pattern that matches none."""
-        return [self.root / path for path in _matching(self.root, self.sources)]
+        left_out = set(_matching(self.root, self.programs))
+        return [self.root / path for path in _matching(self.root, self.sources) if path not in left_out]
 
     def test_files(self) -> list[str]:
         """Return its test files, relative to the root; ConfigError for a pattern that matches none."""
@@ -63,7 +68,8 @@ def areas(root: Path) -> Mapping[str, Area]:
     """Return the areas of `[tool.mutation]` in pyproject.toml, by name."""
     table: Mapping[str, Any] = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["mutation"]
     return {
-        name: Area(name, root, tuple(area["sources"]), tuple(area["tests"])) for name, area in table.items()
+        name: Area(name, root, tuple(area["sources"]), tuple(area["tests"]), tuple(area.get("programs", ())))
+        for name, area in table.items()
     }
 
 

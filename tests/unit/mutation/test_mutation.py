@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -119,6 +120,15 @@ def test_faults_that_no_test_notices_are_listed_and_may_be_tried_again(area: Are
     better = run(area, STRONG, again=True)
     assert (better.made, better.survivors, better.percent) == (2, (), 100)
     assert (area.root / "adder.py").read_text() == SOURCE
+
+
+def test_programs_are_left_out_and_every_area_has_files(area: Area, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(SOURCE)
+    both = replace(area, sources=("*er.py", "program.py"), programs=("prog*.py",))
+    assert both.files() == area.files() == [tmp_path / "adder.py"]
+    for known in campaign.areas(ROOT).values():
+        assert known.files()
+        assert not {*known.files()} & {file for each in known.programs for file in ROOT.glob(each)}
 
 
 def test_a_part_of_the_faults_may_be_tried(area: Area) -> None:
