@@ -90,7 +90,7 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
     """Run bake; its output goes to the terminal and to the job's log.
 
     Raises BuildError with the failing compiler's lines and the path of the log, HostError if the builder was
-    lost, PublishError if a registry did not take what it pushed.
+    lost or its cache is damaged, PublishError if a registry did not take what it pushed.
     """
     progress = _progress(host.progress)
     for left in reversed(range(TRIES)):
@@ -115,6 +115,12 @@ def run(job: Job, host: Host, *, report: Reporter = print) -> None:
             f"the builder could not push: {refused}",
             where=str(job.log),
             hint="check that the builder reaches the registry, and your login (docker login)",
+        )
+    if gone := build_log.damaged_cache(log):
+        raise HostError(
+            f"a layer of the build cache of builder {builder} is gone: {gone}",
+            where=str(job.log),
+            hint=f"docker buildx prune --all --builder {builder}, then build again: all is compiled anew",
         )
     lines = "\n    ".join(build_log.failing_lines(log))
     raise BuildError(

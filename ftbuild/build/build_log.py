@@ -14,6 +14,11 @@ _NOT_PUSHED = re.compile(
     r"|^#(?P<step>\d+) (?:\[.*\] )?pushing .* with docker\n(?:.*\n)*?#(?P=step) ERROR: (?P<engine>.*)",
     re.M,
 )
+# A layer of the cache is listed, and its folder is gone: seen with Docker Engine 26.1 after a prune that was
+# ended in the middle. Every build that needs the layer fails alike.
+_CACHE_GONE = re.compile(
+    r"^ERROR: failed to solve: (?P<what>failed to prepare \S+ as \S+: .*: no such file or directory)$", re.M
+)
 _ERROR_LINE = re.compile(
     r"(?:^|\s)(?:fatal )?error[:\s]|CMake Error|FAILED:|undefined reference|Killed|ftbuild:", re.I
 )
@@ -34,6 +39,12 @@ def refused_push(log: str) -> str | None:
     """Return the line with which a registry refused what the builder pushed; None without."""
     refused = _NOT_PUSHED.search(log)
     return (refused["buildkit"] or refused["engine"]) if refused else None
+
+
+def damaged_cache(log: str) -> str | None:
+    """Return the line with which BuildKit misses a layer of its own cache; None without."""
+    found = _CACHE_GONE.search(log)
+    return found["what"] if found else None
 
 
 def failing_lines(log: str, limit: int = 6) -> list[str]:

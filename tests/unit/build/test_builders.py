@@ -289,6 +289,10 @@ def test_pushing_is_for_builders(config: Config, building: Building, message: st
 BROKEN = (
     "ERROR: failed to receive status: rpc error: code = Unavailable desc = error reading from server: EOF"
 )
+CACHE_GONE = (
+    "ERROR: failed to solve: failed to prepare x as y: "
+    "open /var/lib/docker/overlay2/z/.tmp-committed1: no such file or directory"
+)
 REFUSED = """\
 #7 [22_12-sm80-sdk] pushing r.example/x:y with docker
 #8 [22_12-sm80-runtime] pushing r.example/x:z with docker
@@ -329,6 +333,12 @@ def test_the_reason_of_a_loss_is_read_back_from_the_message() -> None:
         (BROKEN, HostError, "builder far was lost during the build: failed to receive status"),
         ("ERROR: failed to solve: failed to push r.example/x: 401", PublishError, "could not push: .*401"),
         (REFUSED, PublishError, "could not push: Get .*connection refused"),
+        (
+            CACHE_GONE,
+            HostError,
+            "a layer of the build cache of builder far is gone: failed to prepare x as y: open",
+        ),
+        (f"#9 1.0 {CACHE_GONE}\n{STEP}", BuildError, "connection refused"),
         (STEP, BuildError, "connection refused"),
     ],
 )
