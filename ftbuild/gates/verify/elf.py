@@ -29,10 +29,11 @@ _RESOLVED = re.compile(
 )
 _HEAD = "== "
 # Lists what libraries anywhere need, below a line of each, as ldd does, which starts a shell and the loader
-# twice for each file and takes six times as long. The loader fails for a file that is no library.
+# twice for each file and takes six times as long. The loader fails for a file that is no library. One that
+# cannot list the shell, of another architecture, would tell of no library what it lacks.
 SEARCH = """\
 loader=$(find /lib64/ /lib/ -maxdepth 1 -name 'ld-linux*.so.*' 2> /dev/null | head -n 1)
-test -x "$loader"
+"$loader" --list /bin/sh > /dev/null
 find / -xdev -type f -name '*.so*' -exec sh -c '
     for file do echo "$file:"; LD_TRACE_LOADED_OBJECTS=1 "$0" "$file" 2> /dev/null || true; done
 ' "$loader" {} + | grep -e '^/' -e 'not found' || true

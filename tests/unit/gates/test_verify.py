@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -335,6 +336,18 @@ NEEDED_ANYWHERE = """\
 \tlibcuda.so.1 => not found
 /usr/lib/libtwo.so:
 """
+
+
+@pytest.mark.parametrize("loader", ["", "/bin/false", "/nowhere/ld-linux.so.2"])
+def test_without_a_loader_for_its_programs_an_image_has_not_been_searched(
+    loader: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would print no complaint about any library."""
+    find = tmp_path / "find"
+    find.write_text(f"#!/bin/sh\necho {loader}\n")
+    find.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert subprocess.run(["/bin/sh", "-ec", elf.SEARCH], capture_output=True, check=False).returncode
 
 
 def test_what_a_library_anywhere_needs_must_be_there_but_for_the_driver() -> None:

@@ -52,14 +52,18 @@ class Shelf:
 
     def image(self, plan: Plan, product: str, *tags: str, **labels: str) -> Image:
         """Put a new image with the labels that a build sets, and `tags`; it has a random layer."""
-        layer = self.repository.put_blob(os.urandom(100), LAYER)
         settings = {"Labels": {**plan.labels(product), **labels}}
-        config = {"architecture": "amd64", "os": "linux", "config": settings}
-        config |= {"rootfs": {"type": "layers", "diff_ids": [layer.digest]}}
+        return self.image_of([os.urandom(100)], *tags or ("some",), config=settings)
+
+    def image_of(self, layers: Sequence[bytes], *tags: str, **more: Any) -> Image:
+        """Put an image with these layers and `tags`; `more` are further keys of its configuration."""
+        put = [self.repository.put_blob(each, LAYER) for each in layers]
+        config = {"architecture": "amd64", "os": "linux", **more}
+        config |= {"rootfs": {"type": "layers", "diff_ids": [each.digest for each in put]}}
         stored = self.repository.put_blob(json.dumps(config).encode(), CONFIG)
-        content = {"schemaVersion": 2, "config": stored.as_dict(), "layers": [layer.as_dict()]}
+        content = {"schemaVersion": 2, "config": stored.as_dict(), "layers": [each.as_dict() for each in put]}
         raw = json.dumps({**content, "mediaType": MANIFEST}).encode()
-        for tag in tags or ("some",):
+        for tag in tags:
             manifest = self.repository.put_manifest(tag, raw, MANIFEST)
         return Image(manifest, stored.digest)
 

@@ -22,9 +22,8 @@ from ftbuild.publishing import differences, rebuild, remote_image
 from ftbuild.publishing.attest.upload import upload
 from ftbuild.publishing.differences import Compared, Difference
 from ftbuild.publishing.rebuild import Published
-from ftbuild.publishing.remote_image import RemoteImage
 from ftbuild.registry.client import Descriptor
-from tests.unit.publishing.shelf import CONFIG, LAYER, MANIFEST, Shelf
+from tests.unit.publishing.shelf import Shelf
 from tests.unit.publishing.test_publish import plan_of
 
 HERE = {"architecture": "amd64", "os": "linux"}
@@ -179,24 +178,13 @@ class Engine:
         return [out.getvalue()]
 
 
-def stored(shelf: Shelf, *layers: bytes) -> RemoteImage:
-    """Put an image with these layers in the registry."""
-    put = [shelf.repository.put_blob(each, LAYER) for each in layers]
-    config = {**HERE, "rootfs": {"type": "layers", "diff_ids": [each.digest for each in put]}}
-    blob = shelf.repository.put_blob(json.dumps(config).encode(), CONFIG)
-    content = {"schemaVersion": 2, "mediaType": MANIFEST, "config": blob.as_dict()}
-    content["layers"] = [each.as_dict() for each in put]
-    shelf.repository.put_manifest("stored", json.dumps(content).encode(), MANIFEST)
-    found = remote_image.read(shelf.repository, "stored")
-    assert found
-    return found
-
-
 def test_the_layers_of_both_are_compared_and_the_files_of_those_that_differ(
     shelf: Shelf, tmp_path: Path
 ) -> None:
     one, two, three = (archive(each) for each in (b"one", b"two", b"longer"))
-    there = stored(shelf, one, two)
+    shelf.image_of([one, two], "stored")
+    there = remote_image.read(shelf.repository, "stored")
+    assert there
 
     def compared(*layers: bytes) -> Compared:
         scratch = tmp_path / str(len(list(tmp_path.iterdir())))

@@ -221,8 +221,8 @@ def _staged(
 ) -> Iterator[T]:
     """Start the server of a variant once there is a place for it; the one before, of either fixture, ends.
 
-    The next server of a split model is started before its place is free, unless that would change the memory
-    that tests of the one before compare.
+    One that has its GPUs alone is started before they are free, unless that would change the memory that
+    tests of the one before compare.
     """
     stage = request.config.stash[STAGE]
     stage.close()
