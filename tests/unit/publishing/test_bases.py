@@ -5,8 +5,8 @@ Registry and cosign are real; what the engine does is done. tests/engine/test_el
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -73,153 +73,136 @@ def named(plan: Plan) -> tuple[str, str]:
     return plan.base.serving, plan.base.devel
 
 
-def publish(shelf: Shelf, plan: Plan, signer: KeySigner | None) -> None:  # noqa: F811
-    bases.publish(PublishSession(Options(shelf.names, shelf.work, signer=signer)), plan, shelf.said.append)
+@dataclass(frozen=True)
+class Site:
+    """A registry, the base of a cell with its images by name, who signs, and what is pulled."""
 
+    shelf: Shelf
+    cell: Plan
+    images: dict[str, Image]
+    fetched: dict[str, str]
+    signer: KeySigner
+    ours: PublicKey
 
-def take(shelf: Shelf, plan: Plan, *trusted: PublicKey) -> None:
-    shelf.said.clear()
-    substitutes = Substitutes(shelf.names, trusted, shelf.work)
-    bases.take(substitutes, None, plan, Path("/nowhere"), shelf.said.append)  # type: ignore[arg-type]
+    def publish(self, by: KeySigner | None) -> None:
+        session = PublishSession(Options(self.shelf.names, self.shelf.work, signer=by))
+        bases.publish(session, self.cell, self.shelf.said.append)
 
+    def take(self, *trusted: PublicKey) -> None:
+        self.shelf.said.clear()
+        substitutes = Substitutes(self.shelf.names, trusted, self.shelf.work)
+        bases.take(substitutes, None, self.cell, Path("/nowhere"), self.shelf.said.append)  # type: ignore[arg-type]
 
-def heads(shelf: Shelf, plan: Plan) -> dict[str, str]:
-    found = {name: shelf.repository.head(bases.tag(name)) for name in named(plan)}
-    return {name: head.digest for name, head in found.items() if head}
+    def heads(self) -> dict[str, str]:
+        found = {name: self.shelf.repository.head(bases.tag(name)) for name in named(self.cell)}
+        return {name: head.digest for name, head in found.items() if head}
 
-
-def put(shelf: Shelf, image: Image, tag: str, name: str) -> None:
-    """Put an index of an image under a tag, which says that it is the base of this name."""
-    content: dict[str, Any] = {"schemaVersion": 2, "mediaType": manifests.INDEX}
-    content["manifests"] = [
-        {**image.manifest.as_dict(), "platform": {"architecture": "amd64", "os": "linux"}}
-    ]
-    content["annotations"] = {bases.NAME: name}
-    shelf.repository.put_manifest(tag, manifests.canonical(content), manifests.INDEX)
+    def put(self, image: Image, tag: str, name: str) -> None:
+        """Put an index of an image under a tag, which says that it is the base of this name."""
+        platform = {"architecture": "amd64", "os": "linux"}
+        content = {
+            "schemaVersion": 2,
+            "mediaType": manifests.INDEX,
+            "manifests": [{**image.manifest.as_dict(), "platform": platform}],
+            "annotations": {bases.NAME: name},
+        }
+        self.shelf.repository.put_manifest(tag, manifests.canonical(content), manifests.INDEX)
 
 
 @pytest.fixture
-def ours(public_keys: tuple[Path, Path]) -> PublicKey:  # noqa: F811
-    return PublicKey(str(public_keys[0]))
-
-
-def test_a_base_that_a_trusted_key_has_signed_is_taken_as_it_was_published(
+def site(
     shelf: Shelf,
     cell: Plan,
     images: dict[str, Image],
     fetched: dict[str, str],
     signer: KeySigner,  # noqa: F811
-    ours: PublicKey,
-) -> None:
-    publish(shelf, cell, signer)
-    take(shelf, cell, ours)
-    assert fetched == heads(shelf, cell)
-    assert set(fetched) == set(named(cell))
-    assert shelf.said == []
-    for name, digest in fetched.items():
-        there = remote_image.read(shelf.repository, digest)
+    public_keys: tuple[Path, Path],  # noqa: F811
+) -> Site:
+    return Site(shelf, cell, images, fetched, signer, PublicKey(str(public_keys[0])))
+
+
+def test_a_base_that_a_trusted_key_has_signed_is_taken_as_it_was_published(site: Site) -> None:
+    site.publish(site.signer)
+    site.take(site.ours)
+    assert site.fetched == site.heads()
+    assert set(site.fetched) == set(named(site.cell))
+    assert site.shelf.said == []
+    for name, digest in site.fetched.items():
+        there = remote_image.read(site.shelf.repository, digest)
         assert there
-        assert images[name].id in there.ids
+        assert site.images[name].id in there.ids
         (entry,) = there.tagged.content.manifests or []
         assert entry.platform == {"architecture": "amd64", "os": "linux"}
-        assert (there.tagged.content.annotations or {})[f"{LABELS}.snapshot"] == cell.base.snapshot
+        assert (there.tagged.content.annotations or {})[f"{LABELS}.snapshot"] == site.cell.base.snapshot
 
 
-@pytest.mark.usefixtures("images")
-def test_a_base_is_published_once(shelf: Shelf, cell: Plan, signer: KeySigner) -> None:  # noqa: F811
-    publish(shelf, cell, None)
-    before = heads(shelf, cell)
-    shelf.said.clear()
-    publish(shelf, cell, signer)
-    assert [line.split()[0] for line in shelf.said if line.startswith(("pushing", "signing"))] == [
+def test_a_base_is_published_once(site: Site) -> None:
+    site.publish(None)
+    before = site.heads()
+    site.shelf.said.clear()
+    site.publish(site.signer)
+    assert [line.split()[0] for line in site.shelf.said if line.startswith(("pushing", "signing"))] == [
         "signing",
         "signing",
     ]
-    shelf.said.clear()
-    publish(shelf, cell, signer)
-    assert (shelf.said, heads(shelf, cell)) == ([], before)
+    site.shelf.said.clear()
+    site.publish(site.signer)
+    assert (site.shelf.said, site.heads()) == ([], before)
 
 
-@pytest.mark.usefixtures("images")
 def test_a_base_that_nobody_trusted_has_signed_is_made_here(
-    shelf: Shelf,
-    cell: Plan,
-    fetched: dict[str, str],
-    signer: KeySigner,  # noqa: F811
+    site: Site,
     public_keys: tuple[Path, Path],  # noqa: F811
-    ours: PublicKey,
 ) -> None:
-    publish(shelf, cell, None)
-    take(shelf, cell, ours)
-    publish(shelf, cell, signer)
-    said = list(shelf.said)
-    take(shelf, cell, PublicKey(str(public_keys[1])))
-    assert fetched == {}
-    for (line,) in ([line for line in said if "made here" in line], shelf.said):
+    site.publish(None)
+    site.take(site.ours)
+    site.publish(site.signer)
+    said = list(site.shelf.said)
+    site.take(PublicKey(str(public_keys[1])))
+    assert site.fetched == {}
+    for (line,) in ([line for line in said if "made here" in line], site.shelf.said):
         assert "so it is made here" in line
         assert "is signed by nobody who is trusted here" in line
 
 
-def test_what_is_signed_under_another_name_is_no_base(
-    shelf: Shelf,
-    cell: Plan,
-    images: dict[str, Image],
-    fetched: dict[str, str],
-    signer: KeySigner,  # noqa: F811
-    ours: PublicKey,
-) -> None:
+def test_what_is_signed_under_another_name_is_no_base(site: Site) -> None:
     """Whoever may push can set a tag to what we have signed for another one."""
-    publish(shelf, cell, signer)
-    serving, devel = named(cell)
-    index = shelf.repository.manifest(bases.tag(serving))
+    site.publish(site.signer)
+    serving, devel = named(site.cell)
+    index = site.shelf.repository.manifest(bases.tag(serving))
     assert index
-    shelf.repository.put_manifest(bases.tag(devel), index.raw, manifests.INDEX)
-    take(shelf, cell, ours)
-    assert fetched == {}
-    (line,) = shelf.said
+    site.shelf.repository.put_manifest(bases.tag(devel), index.raw, manifests.INDEX)
+    site.take(site.ours)
+    assert site.fetched == {}
+    (line,) = site.shelf.said
     assert f"what is signed is not {devel}" in line
 
 
-def test_half_a_base_is_not_taken(
-    shelf: Shelf,
-    cell: Plan,
-    images: dict[str, Image],
-    fetched: dict[str, str],
-    signer: KeySigner,  # noqa: F811
-    ours: PublicKey,
-) -> None:
-    take(shelf, cell, ours)
-    nothing, name = list(shelf.said), cell.base.serving
-    put(shelf, images[name], bases.tag(name), name)
-    signer.sign(f"{shelf.repository.name}@{heads(shelf, cell)[name]}", print)
-    take(shelf, cell, ours)
-    assert fetched == {}
-    assert shelf.said == nothing == [f"{shelf.repository.name} has no base {name}: making it"]
+def test_half_a_base_is_not_taken(site: Site) -> None:
+    site.take(site.ours)
+    nothing, name = list(site.shelf.said), site.cell.base.serving
+    site.put(site.images[name], bases.tag(name), name)
+    site.signer.sign(f"{site.shelf.repository.name}@{site.heads()[name]}", print)
+    site.take(site.ours)
+    assert site.fetched == {}
+    assert site.shelf.said == nothing == [f"{site.shelf.repository.name} has no base {name}: making it"]
 
 
 @pytest.mark.parametrize("of", ["another image", "another name"])
-def test_another_image_under_the_tag_of_a_base_is_never_signed(
-    shelf: Shelf,
-    cell: Plan,
-    images: dict[str, Image],
-    signer: KeySigner,  # noqa: F811
-    of: str,
-) -> None:
-    name = cell.base.serving
+def test_another_image_under_the_tag_of_a_base_is_never_signed(site: Site, of: str) -> None:
+    name = site.cell.base.serving
     if of == "another image":
-        put(shelf, shelf.image(cell, "runtime", "strange"), bases.tag(name), name)
+        site.put(site.shelf.image(site.cell, "runtime", "strange"), bases.tag(name), name)
     else:
-        put(shelf, images[name], bases.tag(name), cell.base.devel)
+        site.put(site.images[name], bases.tag(name), site.cell.base.devel)
     with pytest.raises(PublishError, match="the registry has another image under"):
-        publish(shelf, cell, signer)
-    digest = heads(shelf, cell)[name]
-    assert not signer.has_signed(f"{shelf.repository.name}@{digest}", print)
+        site.publish(site.signer)
+    digest = site.heads()[name]
+    assert not site.signer.has_signed(f"{site.shelf.repository.name}@{digest}", print)
 
 
-def test_a_base_from_a_registry_is_neither_published_nor_taken(
-    shelf: Shelf, config: Config, fetched: dict[str, str], ours: PublicKey
-) -> None:
-    plan = test_attest.plans(config, "ngc")[0]
-    publish(shelf, plan, None)
-    take(shelf, plan, ours)
-    assert (fetched, shelf.said, shelf.repository.tags()) == ({}, [], [])
+def test_a_base_from_a_registry_is_neither_published_nor_taken(site: Site, config: Config) -> None:
+    other, before = replace(site, cell=test_attest.plans(config, "ngc")[0]), site.shelf.repository.tags()
+    other.publish(None)
+    other.take(site.ours)
+    assert (site.fetched, site.shelf.said, site.shelf.repository.tags()) == ({}, [], before)
