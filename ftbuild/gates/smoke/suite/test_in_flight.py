@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +23,7 @@ from ftbuild.client.connection import Client, Refused, Unanswered
 from ftbuild.client.probe import OVERLOADED
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke import job
+from ftbuild.gates.smoke import job, lasting
 from ftbuild.gates.smoke.job import Job
 from ftbuild.gates.smoke.memory import check_flat
 from ftbuild.gates.smoke.rounding import Difference, faults
@@ -123,6 +125,15 @@ def questions(served: Served) -> Iterator[Question]:
         yield Question(numbers, length, options, words)
 
 
+@dataclass
+class Load:
+    """How many requests came to which end, what was wrong, and which answers are not those alone."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    differences: list[Difference] = field(default_factory=list)
+
+
 def leave(served: Served, question: Question, seconds: float) -> None:
     """Ask, and close the connection after some time, whether the answer is there or not.
 
@@ -141,29 +152,28 @@ def _patience(chance: random.Random) -> float:
     return math.exp(chance.uniform(*map(math.log, PATIENCE)))
 
 
-def one_client(
-    served: Served, seed: int, answers: Sequence[tuple[Question, Outputs]]
-) -> tuple[list[str], list[Difference]]:
-    """Send a client's requests; return what was wrong, and which answers are not those alone."""
-    chance, client = random.Random(seed), served.connect("grpc")
-    wrong: list[str] = []
-    differences: list[Difference] = []
+def one_client(served: Served, seed: int, answers: Sequence[tuple[Question, Outputs]], until: float) -> Load:
+    """Send REQUESTS of a client, and as many more as there is time for `until` one of the monotonic clock."""
+    chance, client, load = random.Random(seed), served.connect("grpc"), Load()
     try:
-        for _ in range(REQUESTS.at(served)):
+        for _ in lasting.repeated(REQUESTS.at(served), until):
             question, alone = chance.choice(answers)
             kind = chance.random()
             if kind < BAD_SHARE:
+                load.counts["refused"] += 1
                 if not served.refuses_an_unknown_token(client, question.prompts, question.length):
-                    wrong.append("a token outside the vocabulary was computed")
+                    load.wrong.append("a token outside the vocabulary was computed")
             elif kind < BAD_SHARE + LEAVING_SHARE:
+                load.counts["left"] += 1
                 leave(served, replace(question, length=LONG), _patience(chance))
             else:
+                load.counts["answers"] += 1
                 got = question.ask(served, client)
                 if fault := question.fault(served, got, alone):
-                    differences.append(difference(served, question, got, fault))
+                    load.differences.append(difference(served, question, got, fault))
     finally:
         client.close()
-    return wrong, differences
+    return load
 
 
 def difference(served: Served, question: Question, got: Outputs, what: str) -> Difference:
@@ -176,13 +186,19 @@ def difference(served: Served, question: Question, got: Outputs, what: str) -> D
     )
 
 
-def run(served: Served, answers: Sequence[tuple[Question, Outputs]], first_seed: int = 0) -> None:
-    """Let all clients ask at once; raise SmokeError when an answer is wrong."""
+def run(
+    served: Served, answers: Sequence[tuple[Question, Outputs]], first_seed: int = 0, seconds: float = 0
+) -> Counter[str]:
+    """Let all clients ask at once, for at least `seconds`, and return how many requests came to which end.
+
+    Raises SmokeError when an answer is wrong, or the server has ended.
+    """
+    until = time.monotonic() + seconds
     with ThreadPoolExecutor(CLIENTS) as pool:
         seeds = range(first_seed, first_seed + CLIENTS)
-        outcomes = list(pool.map(lambda seed: one_client(served, seed, answers), seeds))
-    wrong = [each for of_one, _ in outcomes for each in of_one]
-    wrong += faults([each for _, differences in outcomes for each in differences])
+        loads = list(pool.map(lambda seed: one_client(served, seed, answers, until), seeds))
+    wrong = [each for load in loads for each in load.wrong]
+    wrong += faults([each for load in loads for each in load.differences])
     if wrong:
         raise SmokeError(
             f"{served.variant} answers {len(wrong)} requests of {CLIENTS} clients wrong: {wrong[0]}",
@@ -194,6 +210,7 @@ def run(served: Served, answers: Sequence[tuple[Question, Outputs]], first_seed:
             f"{served.variant}: the server ended; its log:\n    {served.server.log_excerpt()}",
             hint="a client that leaves, or a wrong request, must not end it: patches/backend",
         )
+    return sum((load.counts for load in loads), Counter())
 
 
 def asked_alone(served: Served) -> list[tuple[Question, Outputs]]:
@@ -203,11 +220,14 @@ def asked_alone(served: Served) -> list[tuple[Question, Outputs]]:
 
 @pytest.mark.variants
 @pytest.mark.variants(dtypes=("fp32",), tensor_para=2)
-def test_requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone(served: Served) -> None:
+def test_requests_that_come_and_end_at_any_time_get_the_answers_that_they_get_alone(
+    served: Served, record_property: Callable[[str, object], None]
+) -> None:
     answers = asked_alone(served)
     run(served, answers)
     before = served.gpu_memory()
-    run(served, answers, CLIENTS)
+    for end, number in run(served, answers, CLIENTS, lasting.seconds(served)).items():
+        record_property(f"in_flight_{end}", number)
     check_flat(before, served.gpu_memory(), f"{served.variant} after requests came and ended a second time")
 
 

@@ -6,7 +6,6 @@ Prompts, lengths and options differ, so that requests wait for each other that m
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from ftbuild.client.connection import Client
 from ftbuild.client.latency import percentile
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS, Tokens
 from ftbuild.errors import SmokeError
-from ftbuild.gates.smoke import job
+from ftbuild.gates.smoke import job, lasting
 from ftbuild.gates.smoke.memory import check_flat
 from ftbuild.gates.smoke.rounding import Difference, faults
 from ftbuild.gates.smoke.served import Numbers, Outputs, Served, prompts, unlike
@@ -29,8 +28,6 @@ from ftbuild.models import config_pbtxt
 
 CLIENTS = 16
 REQUESTS = Numbers(on_gpu=64, over_gpus=24, on_cpu=8)
-# Seconds that the load lasts at least.
-SECONDS = "FTBUILD_LOAD"
 SAMPLE_SECONDS = 1.0
 BAD_SHARE = 0.25
 LENGTHS = (golden.LENGTH, golden.LENGTH - 1, golden.LENGTH // 2, 1)
@@ -147,10 +144,8 @@ def _one_client(
     """Send a client's requests, note what came of them, and return which answers are not those alone."""
     chance, client = random.Random(seed), served.connect("grpc")
     pool, differences = list(questions(served)), list[Difference]()
-    fewest, sent = REQUESTS.at(served), 0
     try:
-        while sent < fewest or time.monotonic() - start < seconds:
-            sent += 1
+        for _ in lasting.repeated(REQUESTS.at(served), start + seconds):
             chosen = chance.randrange(len(pool))
             question = pool[chosen]
             if chance.random() < BAD_SHARE:
@@ -203,9 +198,8 @@ def test_many_clients_get_the_answers_that_they_get_alone(
         number: question.ask(served, served.clients["grpc"])
         for number, question in enumerate(questions(served))
     }
-    seconds = float(os.environ.get(SECONDS) or 0)
-    first = run_load(served, alone, range(CLIENTS))
-    second = run_load(served, alone, range(CLIENTS, 2 * CLIENTS), seconds) if served.on_gpu else first
+    first, again = run_load(served, alone, range(CLIENTS)), range(CLIENTS, 2 * CLIENTS)
+    second = run_load(served, alone, again, lasting.seconds(served)) if served.on_gpu else first
     for name, value in second.figures.items():
         record_property(name, value)
     file = job.load_file(pytestconfig.getoption("--job"), served.variant)
