@@ -23,7 +23,7 @@ from ftbuild.errors import HostError, SmokeError
 from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.records import Demand
 from ftbuild.gates.report import SMOKE, Gate, GateReport
-from ftbuild.gates.smoke import junit, models, places
+from ftbuild.gates.smoke import junit, models, places, settings
 from ftbuild.gates.smoke.job import BF16, DTYPES, INT8, Job, Model, Variant
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
@@ -161,8 +161,10 @@ def run(
 
     `servers` run side by side at most; None: as many as the GPUs' memory and the processors allow. The cell
     is skipped when no GPU here runs its machine code, unless `any_gpu`. Raises SmokeError when there is
-    nothing to test or the suite itself breaks, HostError when containers get no GPU.
+    nothing to test or the suite itself breaks, HostError when containers get no GPU, ConfigError for a
+    setting of the suite that cannot be read.
     """
+    settings.check()
     plan, folder = subject.plan, subject.folder
     plan_demands = demands(plan)
     access = find_gpus(subject.client, plan) if needs_gpu(config) else None

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 
+from ftbuild.gates.smoke import settings
 from ftbuild.gates.smoke.served import Connected
-
-# The setting: seconds that a load lasts at least, on a GPU.
-SETTING = "FTBUILD_LOAD"
 
 
 def seconds(served: Connected) -> float:
     """Return the seconds that a load on a variant lasts at least; 0 without a GPU."""
-    return float(os.environ.get(SETTING) or 0) if served.on_gpu else 0.0
+    return settings.load_seconds() if served.on_gpu else 0.0
 
 
 def repeated(fewest: int, until: float) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,12 +19,12 @@ from ftbuild.config import loader
 from ftbuild.config.schema import Config
 from ftbuild.engine import gpu, orphans
 from ftbuild.engine.gpu import Access, Gpu
-from ftbuild.errors import HostError, SmokeError
+from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.features import LeftOut
 from ftbuild.gates import evidence
 from ftbuild.gates.cell_test import Skipped
 from ftbuild.gates.report import SMOKE, GateReport
-from ftbuild.gates.smoke import gate, job, junit, models
+from ftbuild.gates.smoke import gate, job, junit, lasting, models, settings
 from ftbuild.gates.smoke.models import Prepared
 from ftbuild.gates.subject import Subject
 from ftbuild.host import shell
@@ -364,3 +365,44 @@ def test_releases_with_the_patch_replay_steps(triton: str, replays: bool) -> Non
     """Were the patch renamed, the suite would skip the test that compares replayed steps."""
     (plan,) = plans(loader.load(ROOT / "buildcfg"), Selection(triton=[triton], sm=["90"], base=["open"]))
     assert gate.replays(plan) is replays
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *((settings.LOAD, value) for value in ("abc", "-1", "nan", "inf", "1e9", "10 s")),
+        *((settings.MALFORMED, value) for value in ("abc", "-1", "0", "1.5", "1e3", "9" * 5000, "\u0663")),
+    ],
+)
+def test_a_setting_that_is_no_number_ends_the_gate_before_anything_else(
+    make: Make, monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    run = make(H100)
+    with pytest.raises(ConfigError, match=f"{name} is .*, which is not a number of") as raised:
+        run.go()
+    assert len(raised.value.what) < 120
+    assert not run.commands
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds", "requests"), [(None, 0.0, None), ("", 0.0, None), ("600", 600.0, 600)]
+)
+def test_settings_are_what_the_suite_does(
+    monkeypatch: pytest.MonkeyPatch, value: str | None, seconds: float, requests: int | None
+) -> None:
+    for name in (settings.LOAD, settings.MALFORMED, settings.SEED):
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    settings.check()
+    assert settings.load_seconds() == seconds
+    assert settings.malformed_requests() == requests
+    assert settings.seed() == (value or "0")
+
+
+def test_a_load_is_a_number_of_requests_and_then_as_long_as_it_lasts() -> None:
+    assert len(list(lasting.repeated(3, time.monotonic()))) == 3
+    until = time.monotonic() + 0.05
+    assert len(list(lasting.repeated(3, until))) > 3
+    assert time.monotonic() >= until

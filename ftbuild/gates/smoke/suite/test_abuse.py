@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +14,7 @@ from ftbuild.client import golden
 from ftbuild.client.connection import Refused, Unanswered
 from ftbuild.client.tensors import BAD_WORDS, STOP_WORDS
 from ftbuild.errors import SmokeError
+from ftbuild.gates.smoke import settings
 from ftbuild.gates.smoke.memory import check_memory
 from ftbuild.gates.smoke.served import Numbers, Served, prompts
 from ftbuild.models import config_pbtxt
@@ -24,7 +24,6 @@ Spoil = Callable[[random.Random, Served, Arrays], Arrays]
 
 # For each variant.
 REQUESTS = Numbers(on_gpu=500, over_gpus=200, on_cpu=25)
-SEED = "FTBUILD_SEED"
 # Requests between two looks at the memory, as each look starts a process in the container.
 LOOK_EVERY = 20
 CASES = ("one", "eight")
@@ -153,10 +152,10 @@ def _spoiled(chance: random.Random, served: Served) -> tuple[list[str], Arrays]:
 @pytest.mark.variants
 @pytest.mark.over_gpus
 def test_malformed_requests_leave_the_server_to_the_others(served: Served) -> None:
-    seed = os.environ.get(SEED, "0")
+    seed = settings.seed()
     chance = random.Random(f"{seed} {served.variant}")
     refused, before = 0, served.gpu_memory()
-    count = int(os.environ.get("FTBUILD_ABUSE") or REQUESTS.at(served))
+    count = settings.malformed_requests() or REQUESTS.at(served)
     for number in range(count):
         if number % LOOK_EVERY == 0:
             check_memory(before, served.gpu_memory(), f"{number} requests of seed {seed} to {served.variant}")
