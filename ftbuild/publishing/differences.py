@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from ftbuild.errors import PublishError
+from ftbuild.host import archives
 from ftbuild.publishing import layers
 from ftbuild.publishing.piece_stream import PieceStream
 from ftbuild.publishing.remote_image import RemoteImage
@@ -143,8 +144,8 @@ def _saved(client: docker.DockerClient, image: str, scratch: Path) -> list[Path]
     archive, folder = scratch / "image.tar", scratch / "image"
     with archive.open("wb") as file:
         file.writelines(client.images.get(image).save())
-    with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+    with archive.open("rb") as file:
+        archives.unpack(file, folder)
     archive.unlink()
     (manifest,) = bounded_json.loads((folder / "manifest.json").read_bytes())
     return [folder / name for name in manifest["Layers"]]

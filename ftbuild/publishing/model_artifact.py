@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ftbuild.errors import ConfigError, PublishError
-from ftbuild.host import disk
+from ftbuild.host import archives, disk
 from ftbuild.publishing.signing import KeySigner, Signer
 from ftbuild.registry.answers import Part
 from ftbuild.registry.client import Manifest, Repository, digest_of
@@ -234,9 +234,8 @@ def _unpack(repository: Repository, layer: Part, folder: Path) -> None:
             content.write(piece)
         content.seek(0)
         try:
-            with tarfile.open(fileobj=content, mode="r:") as archive:
-                archive.extractall(folder, filter="data")
-        except (tarfile.TarError, OSError) as wrong:
+            archives.unpack(content, folder)
+        except (archives.Unsound, OSError) as wrong:
             raise PublishError(f"a layer cannot be unpacked: {wrong}", where=layer.digest) from wrong
 
 

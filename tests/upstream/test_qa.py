@@ -7,7 +7,6 @@ pytest and boofuzz. The tests are fetched with the server's sources, and never c
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +17,7 @@ import pytest
 from ftbuild.config.schema import Config
 from ftbuild.engine import daemon
 from ftbuild.errors import HostError
+from ftbuild.host import archives
 from ftbuild.host.git import git
 from testing import compiled_server, needs
 
@@ -39,7 +39,8 @@ def tests(config: Config, need: Callable[..., None], tmp_path_factory: pytest.Te
     git("-C", str(folder), "fetch", "--quiet", "--depth=1", config.sources.repositories["server"].url, BRANCH)
     archive = folder / "qa.tar"
     git("-C", str(folder), "archive", f"--output={archive}", "FETCH_HEAD", "qa")
-    shutil.unpack_archive(archive, folder / "files", filter="data")
+    with archive.open("rb") as file:
+        archives.unpack(file, folder / "files")
     return folder / "files" / "qa"
 
 

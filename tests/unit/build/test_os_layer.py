@@ -15,6 +15,7 @@ import pytest
 from ftbuild.build import os_layer, packages
 from ftbuild.config.debian import DebianPackages, LockedDebian, LockedPackage
 from ftbuild.errors import BuildError, HostError
+from ftbuild.host import archives
 from ftbuild.sources import downloads
 from testing import debian
 
@@ -82,11 +83,9 @@ def made(
 ) -> tuple[dict[str, Any], dict[str, tarfile.TarInfo]]:
     """Make the image; return its manifest and the entries of its layer."""
     folder.mkdir()
-    with tarfile.open(os_layer.image(locked, "amd64", cache, folder)) as image:
-        stream = image.extractfile("manifest.json")
-        assert stream is not None
-        (manifest,) = json.load(stream)
-        image.extractall(folder, filter="data")
+    with os_layer.image(locked, "amd64", cache, folder).open("rb") as image:
+        archives.unpack(image, folder)
+    (manifest,) = json.loads((folder / "manifest.json").read_text())
     with tarfile.open(folder / "layer.tar") as layer:
         return manifest, {entry.name: entry for entry in layer}
 
