@@ -97,13 +97,13 @@ def take(
     session = substitutes.session()
     try:
         names = (plan.base.serving, plan.base.devel)
-        found = {name: _found(session, name, substitutes, report) for name in names}
-        if not all(found.values()):
+        found = {name: digest for name in names if (digest := _found(session, name, substitutes, report))}
+        if len(found) < len(names):
             report(f"{session.repository.name} has no base {plan.base.serving}: making it")
             return
-        for name, digest in found.items():
-            with daemon.replacing(client, name):
-                staging.fetch(session, name, str(digest), [name], report=report)
+        with daemon.replacing(client, *names):
+            staging.fetch(session, found, {name: [name] for name in names}, report=report)
+        for name in names:
             made.note(cache, name, daemon.require_image(client, name))
     except (PublishError, HostError) as refused:
         report(f"the base of {session.repository.name} is not used, so it is made here: {refused.what}")

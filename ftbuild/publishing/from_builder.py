@@ -67,8 +67,7 @@ def pushed(metadata: Path, plan: Plan) -> dict[str, str]:
 
 def fetch(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, report: Reporter) -> None:
     """Pull pushed images to this engine under the names that a build gives them."""
-    for product, digest in digests.items():
-        staging.fetch(session, product, digest, [plan.tag(product)], report=report)
+    staging.fetch(session, digests, {product: [plan.tag(product)] for product in digests}, report=report)
 
 
 def stage(session: PublishSession, plan: Plan, digests: Mapping[str, str], *, report: Reporter) -> None:

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from ftbuild.build import build_log, definitions, machine, objects
+from ftbuild.build import build_log, definitions, display, machine, objects
 from ftbuild.errors import BuildError, PublishError
 from ftbuild.host import shell
 from ftbuild.input_key import KEY_DIGITS
@@ -34,7 +34,8 @@ EMPTY = manifests.Blob("application/vnd.oci.empty.v1+json", b"{}")
 PREFIX = "objects-"
 # A cell's id, to which no key is added.
 _MOVING = re.compile(rf"{PREFIX}(?!.*-[0-9a-f]{{{KEY_DIGITS}}}$)[0-9]{{2}}\.[0-9]{{2}}-sm[a-z0-9_-]+")
-_BAKE_SECONDS = 6 * 3600
+# Of the step that collects them.
+LOG = "objects.log"
 
 
 def tag(plan: Plan, *, moving: bool = False) -> str:
@@ -79,7 +80,7 @@ def publish(session: PublishSession, plan: Plan, report: Reporter) -> str:
 
 def _push(session: PublishSession, plan: Plan, report: Reporter) -> str:
     repository = session.repository
-    archive = manifests.Blob(LAYER, objects.pack(_exported(plan, session.folder(plan))))
+    archive = manifests.Blob(LAYER, objects.pack(_exported(plan, session.folder(plan), report)))
     report(f"pushing {size(len(archive.data))} of objects")
     content = {
         "schemaVersion": 2,
@@ -103,8 +104,8 @@ def _push(session: PublishSession, plan: Plan, report: Reporter) -> str:
     return repository.put_manifest(tag(plan), raw, manifests.MANIFEST).digest
 
 
-def _exported(plan: Plan, folder: Path) -> Path:
-    """Return the folder with the objects, which the engine's cache of layers still has."""
+def _exported(plan: Plan, folder: Path, report: Reporter) -> Path:
+    """Return the folder with the objects: what the engine's cache of layers has lost is compiled again."""
     file = folder / "docker-bake.json"
     made = folder / definitions.USED_OBJECTS
     if not file.is_file():
@@ -114,15 +115,17 @@ def _exported(plan: Plan, folder: Path) -> Path:
             hint="invoke build --rebuild; objects that were compiled before are found in the compiler cache",
         )
     shutil.rmtree(made, ignore_errors=True)
+    log = folder / LOG
+    log.unlink(missing_ok=True)
     target = definitions.target_name(plan, definitions.USED_OBJECTS)
     argv = ["docker", "buildx", "bake", "--file", file.name, "--progress", "plain", target]
-    try:
-        shell.run(argv, cwd=folder, env={machine.SETTINGS: ""}, timeout=_BAKE_SECONDS)
-    except shell.CommandFailed as failed:
-        lines = build_log.failing_lines(failed.result.stderr)
-        raise BuildError(
-            f"the objects cannot be exported: {lines[0] if lines else failed.what}", where=str(file)
-        ) from failed
+    report(f"collecting the objects of the build, log: {log}")
+    with display.shown(plan.cell.id, (), report) as read:
+        code = shell.stream(argv, log=log, cwd=folder, env={machine.SETTINGS: ""}, on_line=read)
+    if code:
+        lines = build_log.failing_lines(log.read_text(encoding="utf-8", errors="replace"))
+        why = lines[0] if lines else f"docker buildx bake ended with code {code}"
+        raise BuildError(f"the objects cannot be exported: {why}", where=str(log))
     return made
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 
 from ftbuild.engine import daemon
 from ftbuild.engine.daemon import PullRefused
@@ -37,26 +38,41 @@ def pull(plans: Sequence[Plan], options: Options, *, report: Reporter = print) -
     for plan in plans:
         cell_report = prefixed(report, plan.cell.id)
         with locks.cell(session.folder(plan), cell_report):
-            for product, staged in session.staged(plan).items():
-                tags = [plan.tag(product, moving=moving) for moving in (False, True)]
-                digest = staged.tagged.descriptor.digest
-                with daemon.replacing(session.client, *tags):
-                    fetch(session, product, digest, tags, report=cell_report)
+            staged = session.staged(plan)
+            digests = {product: image.tagged.descriptor.digest for product, image in staged.items()}
+            tags = {
+                product: [plan.tag(product, moving=moving) for moving in (False, True)] for product in staged
+            }
+            with daemon.replacing(session.client, *chain.from_iterable(tags.values())):
+                fetch(session, digests, tags, report=cell_report)
 
 
 def fetch(
-    session: PublishSession, product: str, digest: str, tags: Sequence[str], *, report: Reporter
+    session: PublishSession,
+    digests: Mapping[str, str],
+    tags: Mapping[str, Sequence[str]],
+    *,
+    report: Reporter,
 ) -> None:
-    """Pull an image by digest from the staging repository to this engine, under the names `tags` alone."""
+    """Pull images from the staging repository to this engine at the same time, under their `tags` alone.
+
+    `digests` are theirs by what they are called here. Raises PublishError for one that the registry does not
+    give: none has a tag then.
+    """
     from docker.errors import DockerException
 
-    name = f"{session.staging.name}@{digest}"
-    report(f"pulling {product} {name}")
+    names = {image: f"{session.staging.name}@{digest}" for image, digest in digests.items()}
+    for image, name in names.items():
+        report(f"pulling {image} {name}")
     try:
-        daemon.pull(session.client, name)
+        daemon.pull_together(session.client, list(names.values()))
+        for image, name in names.items():
+            for tag in tags[image]:
+                daemon.tag(session.client, name, tag)
     except PullRefused as refused:
         raise refused.converted(PublishError) from refused
-    for tag in tags:
-        daemon.tag(session.client, name, tag)
-    with suppress(DockerException):  # a digest left as a name would keep the image when its tags are removed
-        session.client.images.remove(name, noprune=True)
+    finally:
+        # A digest left as a name would keep the image when its tags are removed.
+        for name in names.values():
+            with suppress(DockerException):
+                session.client.images.remove(name, noprune=True)

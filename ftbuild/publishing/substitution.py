@@ -96,10 +96,11 @@ def take(
 
     Raises PublishError if the registry or the engine refuses, or the engine has another image afterwards.
     """
+    digests = {product: each.digest for product, each in found.items()}
+    staging.fetch(session, digests, {product: [plan.tag(product)] for product in found}, report=report)
     taken = {}
     for product, each in found.items():
         name = plan.tag(product)
-        staging.fetch(session, product, each.digest, [name], report=report)
         image = session.local(name)
         if image not in each.image.ids:
             raise PublishError(

@@ -159,8 +159,7 @@ def test_what_finds_a_full_queue_is_refused_at_once_and_the_rest_answered(
 ) -> None:
     for number in range(40):
         asked(str(number), 10)
-    refused = asked.wait(20)
-    assert {error.rpartition("] ")[2] for _, error in refused} <= {FULL}
+    asked.wait(1)  # and no longer, as a busy machine may compute those in the slots meanwhile
     body = {
         "inputs": [
             {"name": each.name(), "shape": list(each.shape()), "datatype": "UINT32", "data": data}
@@ -169,6 +168,7 @@ def test_what_finds_a_full_queue_is_refused_at_once_and_the_rest_answered(
     }
     over_http = requests.post(f"{server.url}/v2/models/slow/infer", json=body, timeout=60)
     assert (over_http.status_code, FULL in over_http.text) == (503, True)
+    assert {error.rpartition("] ")[2] for _, error in asked.wait(20)} <= {FULL}
     ended = Counter(error.rpartition("] ")[2] for _, error in asked.wait())
     # In the queue, and the few that the backend takes before slots are free.
     assert set(ended) == {"", FULL}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import requests
 
 from ftbuild.cli.selection import Selection, plans
 from ftbuild.config.loader import load
@@ -336,6 +337,31 @@ def test_three_machines_build_test_and_publish_one_image(
     assert done.returncode == 0, done.stderr
     for product, image in images.items():
         assert image in complete_ids(fresh_bench.repository(open_registry), moving(plan)[product])
+
+
+def test_of_two_images_of_which_the_registry_has_lost_a_part_of_one_none_is_here(
+    fresh_bench: Bench,
+    open_registry: Registry,
+    forget_images: Callable[[Plan], None],
+    client: docker.DockerClient,
+) -> None:
+    where = ("--registry", open_registry.prefix, "--stage", "waiting", *CELL)
+    plan, images = fresh_bench.tested()
+    done = fresh_bench.run(open_registry, "registry.stage", *where)
+    assert done.returncode == 0, done.stderr
+    waiting = fresh_bench.repository(open_registry, "waiting")
+    sdk = remote_image.read(waiting, immutable(plan)["sdk"])
+    assert sdk
+    lost = (sdk.image.content.layers or [])[-1].digest
+    host, _, path = waiting.name.partition("/")
+    assert requests.delete(f"http://{host}/v2/{path}/blobs/{lost}", timeout=10).status_code == 202
+
+    forget_images(plan)
+    done = fresh_bench.run(open_registry, "registry.pull", *where)
+    assert done.returncode == 10, done.stderr
+    assert "cannot pull" in done.stderr
+    known = {image.id for image in client.images.list(all=True)}
+    assert not known & set(images.values())
 
 
 def test_only_verified_images_are_staged(fresh_bench: Bench, open_registry: Registry) -> None:

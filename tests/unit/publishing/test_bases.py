@@ -57,9 +57,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Return the digests that are pulled, by the name that they get; no base is here."""
     digests: dict[str, str] = {}
 
-    def fetch(session: object, image: str, digest: str, names: list[str], *, report: object) -> None:
-        assert names == [image]
-        digests[image] = digest
+    def fetch(session: object, wanted: dict[str, str], tags: dict[str, list[str]], *, report: object) -> None:
+        assert tags == {image: [image] for image in wanted}
+        digests.update(wanted)
 
     monkeypatch.setattr(base, "is_present", lambda *_: False)
     monkeypatch.setattr(staging, "fetch", fetch)

@@ -23,6 +23,7 @@ from ftbuild.publishing.verifying import PublicKey
 from ftbuild.sources.lock import write_objects
 from ftbuild.text import bounded_json
 from testing.sample import copy_of_sample, sample_plan
+from tests.unit.build.test_bake import docker_that
 from tests.unit.publishing.shelf import Shelf
 from tests.unit.publishing.test_publish import plan_of
 from tests.unit.publishing.test_substitution import public_keys  # noqa: F401  fixtures
@@ -46,7 +47,7 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the engine's part be done: the objects that a build has used are in a folder."""
     (tmp_path / "used" / NAME).parent.mkdir(parents=True)
     (tmp_path / "used" / NAME).write_text("machine code")
-    monkeypatch.setattr(objects, "_exported", lambda plan, folder: tmp_path / "used")
+    monkeypatch.setattr(objects, "_exported", lambda *_: tmp_path / "used")
 
 
 def published(shelf: Shelf, plan: Plan, signer: KeySigner | None) -> Plan:  # noqa: F811
@@ -245,6 +246,38 @@ def test_an_artifact_with_objects_is_of_the_form_that_registries_take(
 def test_a_build_that_left_no_objects_publishes_none(
     shelf: Shelf, cell: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "_exported", lambda plan, folder: tmp_path)
+    monkeypatch.setattr(objects, "_exported", lambda *_: tmp_path)
     with pytest.raises(BuildError, match="has left no objects"):
         published(shelf, cell, None)
+
+
+STEPS = "echo '#9 [backend 1/1] RUN compile'; echo '#9 DONE 900.0s'"
+
+
+@pytest.mark.parametrize(
+    ("script", "why", "told"),
+    [
+        (f"{STEPS}; echo '#9 0.5 fatal error: no such file'; exit 1", "fatal error: no such file", "backend"),
+        ("exit 3", "docker buildx bake ended with code 3", ""),
+    ],
+)
+def test_what_is_compiled_again_for_its_objects_is_shown_and_its_failure_named(
+    shelf: Shelf,
+    cell: Plan,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    script: str,
+    why: str,
+    told: str,
+) -> None:
+    """The engine's cache may have lost everything: half an hour of work must not look like a hang."""
+    docker_that(tmp_path, monkeypatch, script)
+    folder = cell.folder(shelf.work)
+    folder.mkdir(parents=True)
+    (folder / "docker-bake.json").write_text("{}")
+    with pytest.raises(BuildError, match=why) as raised:
+        published(shelf, cell, None)
+    assert raised.value.where == str(folder / objects.LOG)
+    first, *steps = shelf.said
+    assert first == f"collecting the objects of the build, log: {folder / objects.LOG}"
+    assert told in "\n".join(steps)
