@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ftbuild.errors import FtbuildError, HostError
@@ -145,29 +144,6 @@ def pull(client: docker.DockerClient, name: str) -> None:
     except DockerException as refused:
         hint = f"docker login {name.partition('/')[0]}"
         raise PullRefused(f"cannot pull: {_reason(refused)}", where=name, hint=hint) from refused
-
-
-def pull_together(client: docker.DockerClient, names: Sequence[str]) -> None:
-    """Fetch several images at the same time; raise PullRefused when the registry does not give one.
-
-    The engine fetches a layer that they share once, and unpacks those of one image one after the other.
-    """
-    failures: list[Exception] = []
-
-    def fetch(name: str) -> None:
-        try:
-            pull(client, name)
-        except Exception as failed:
-            failures.append(failed)
-
-    # A pool's threads would hold up Ctrl-C until the engine has all.
-    threads = [threading.Thread(target=fetch, args=(name,), daemon=True) for name in names]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
 
 
 def throw_away_labels(role: str) -> dict[str, str]:

@@ -54,7 +54,7 @@ def fetch(
     *,
     report: Reporter,
 ) -> None:
-    """Pull images from the staging repository to this engine at the same time, under their `tags` alone.
+    """Pull images from the staging repository to this engine, under their `tags` alone.
 
     `digests` are theirs by what they are called here. Raises PublishError for one that the registry does not
     give: none has a tag then.
@@ -62,10 +62,10 @@ def fetch(
     from docker.errors import DockerException
 
     names = {image: f"{session.staging.name}@{digest}" for image, digest in digests.items()}
-    for image, name in names.items():
-        report(f"pulling {image} {name}")
     try:
-        daemon.pull_together(session.client, list(names.values()))
+        for image, name in names.items():
+            report(f"pulling {image} {name}")
+            daemon.pull(session.client, name)
         for image, name in names.items():
             for tag in tags[image]:
                 daemon.tag(session.client, name, tag)
