@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -44,6 +45,7 @@ def connect() -> docker.DockerClient:
     from docker.errors import DockerException
 
     try:
+        _reach_socket()
         client = docker.from_env(timeout=ANSWER_SECONDS)
         client.ping()
         client.api.timeout = WORK_SECONDS
@@ -63,6 +65,26 @@ def connect() -> docker.DockerClient:
             else "start it (systemctl start docker), set DOCKER_HOST, or run ./bootstrap, which installs one",
         ) from silent
     return client
+
+
+def _reach_socket() -> None:
+    """Raise DockerException unless the engine's socket takes connections, where it has one.
+
+    The SDK leaves a socket open which it cannot connect.
+    """
+    from docker.errors import DockerException
+    from docker.utils import parse_host
+
+    scheme, _, path = str(parse_host(os.environ.get("DOCKER_HOST"))).partition("://")
+    if scheme != "http+unix":
+        return
+    file = f"/{path.lstrip('/')}"
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(ANSWER_SECONDS)
+        try:
+            probe.connect(file)
+        except OSError as refused:
+            raise DockerException(f"{refused.strerror or refused}: {file}") from refused
 
 
 def _is_denied(failure: BaseException | None) -> bool:

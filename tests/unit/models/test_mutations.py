@@ -16,11 +16,8 @@ from testing.model_files import Scene, examine, scene
 from testing.outcomes import MINUTES, Outcome
 
 needs.package("tokenizers")
-# Docker's SDK leaves the socket open with which it has found no engine; protobuf decodes odd escapes.
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-    pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning"),
-]
+# Protobuf decodes odd escapes.
+pytestmark = [pytest.mark.filterwarnings("ignore:invalid escape sequence:DeprecationWarning")]
 CODES = (0, 2, 3, 4, 9)
 
 
