@@ -50,7 +50,7 @@ def connect() -> docker.DockerClient:
         client.ping()
         client.api.timeout = WORK_SECONDS
     except (DockerException, ValueError) as silent:  # ValueError: a port in DOCKER_HOST that is none
-        if _is_denied(silent):
+        if isinstance(silent.__cause__, PermissionError):
             raise HostError(
                 "this user may not use the Docker Engine",
                 where=_reason(silent),
@@ -85,16 +85,6 @@ def _reach_socket() -> None:
             probe.connect(file)
         except OSError as refused:
             raise DockerException(f"{refused.strerror or refused}: {file}") from refused
-
-
-def _is_denied(failure: BaseException | None) -> bool:
-    """Return whether a user's rights are the cause: the SDK and requests wrap it in errors of their own."""
-    while failure is not None:
-        if isinstance(failure, PermissionError):
-            return True
-        wrapped = next((argument for argument in failure.args if isinstance(argument, BaseException)), None)
-        failure = failure.__cause__ or failure.__context__ or wrapped
-    return False
 
 
 def keeps_attestations(info: Mapping[str, Any]) -> bool:

@@ -158,6 +158,7 @@ def test_exit_code_and_cost_of_a_compiler_are_recorded(tmp_path: Path) -> None:
 
 def test_every_compiler_has_the_same_process_id_and_a_folder_of_its_own(tmp_path: Path) -> None:
     """nvcc writes its id into what it compiles, and names temporary files by it."""
+    needs.program("cc", "gcc")
     line = next(line for line in (STEPS / "compilers.sh").read_text().splitlines() if "getpid" in line)
     preload = str(tmp_path / "process-id.so")
     subprocess.run(["sh", "-euc", line], env={**os.environ, "COMPILER_PRELOAD": preload}, check=True)

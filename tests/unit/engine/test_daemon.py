@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import socket
@@ -46,12 +47,34 @@ def test_an_engine_that_is_not_there_is_named_and_no_socket_stays_open(
     gc.collect()  # which warns of each open socket
 
 
-def test_who_may_not_use_the_socket_is_told_how(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def refused(monkeypatch: pytest.MonkeyPatch, cause: OSError) -> HostError:
+    """Return the error where the system lets nobody connect to a socket, for this cause."""
+
     def connect(self: socket.socket, address: str) -> None:
-        raise PermissionError(13, "Permission denied")
+        raise cause
 
     monkeypatch.setattr(socket.socket, "connect", connect)
-    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/docker.sock")
-    with pytest.raises(HostError, match="may not use the Docker Engine") as raised:
+    with pytest.raises(HostError) as raised:
         daemon.connect()
-    assert "usermod -aG docker" in str(raised.value.hint)
+    return raised.value
+
+
+def test_a_user_outside_the_group_is_told_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    error = refused(monkeypatch, PermissionError(errno.EACCES, "Permission denied"))
+    assert error.what == "this user may not use the Docker Engine"
+    assert error.where == "Permission denied: /var/run/docker.sock"
+    assert "usermod -aG docker" in (error.hint or "")
+
+
+@pytest.mark.parametrize("named", [None, ""])
+def test_an_engine_that_nothing_names_is_to_be_started(
+    monkeypatch: pytest.MonkeyPatch, named: str | None
+) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    if named is not None:
+        monkeypatch.setenv("DOCKER_HOST", named)
+    error = refused(monkeypatch, FileNotFoundError(errno.ENOENT, "No such file or directory"))
+    assert error.what == "the Docker Engine does not answer"
+    assert error.where == "No such file or directory: /var/run/docker.sock"
+    assert "systemctl start docker" in (error.hint or "")

@@ -6,45 +6,13 @@ import errno
 import os
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import requests
-from docker.errors import DockerException
-from urllib3.exceptions import ProtocolError
 
-from ftbuild.engine import daemon
 from ftbuild.errors import HostError, PinError
 from ftbuild.host import failures
 from ftbuild.sources.store import Store
 from testing import ROOT
-
-
-def silent(monkeypatch: pytest.MonkeyPatch, cause: OSError) -> HostError:
-    """The error of a command when the SDK fails for this cause, wrapped as it wraps it."""
-
-    def from_env(**options: Any) -> None:
-        aborted = requests.ConnectionError(ProtocolError("Connection aborted.", cause))
-        raise DockerException(f"Error while fetching server API version: {aborted}") from aborted
-
-    monkeypatch.setattr("docker.from_env", from_env)
-    with pytest.raises(HostError) as refused:
-        daemon.connect()
-    return refused.value
-
-
-def test_a_user_outside_the_group_is_told_of_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    error = silent(monkeypatch, PermissionError(errno.EACCES, "Permission denied"))
-    assert error.what == "this user may not use the Docker Engine"
-    assert "usermod -aG docker" in (error.hint or "")
-
-
-@pytest.mark.parametrize("named", ["", "tcp://far.example.com:2375"])
-def test_an_engine_that_is_not_there_is_to_be_started(monkeypatch: pytest.MonkeyPatch, named: str) -> None:
-    monkeypatch.setenv("DOCKER_HOST", named)
-    error = silent(monkeypatch, FileNotFoundError(errno.ENOENT, "No such file or directory"))
-    assert error.what == "the Docker Engine does not answer"
-    assert (named if named else "systemctl start docker") in (error.hint or "")
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
