@@ -130,7 +130,8 @@ def _container(
         if devices
         else []
     )
-    container = DockerContainer(image)
+    # By itself the SDK waits a minute, which a busy disk takes to remove a container.
+    container = DockerContainer(image, docker_client_kw={"timeout": daemon.WORK_SECONDS})
     command = _command(container.get_docker_client().client, image)
     container = (
         container.with_command([*command, *options])

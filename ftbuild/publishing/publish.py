@@ -194,7 +194,7 @@ def _built(session: PublishSession, plan: Plan, not_staged: PublishError) -> dic
     except HostError as silent:  # perhaps they are here, and the engine is busy or not running
         raise PublishError(
             f"{silent.what}, so what is built here is unknown; in the registry: {not_staged.what}",
-            where=silent.where,
+            where="; ".join(where for where in (silent.where, not_staged.where) if where),
             hint=silent.hint,
         ) from silent
 

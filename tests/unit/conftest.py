@@ -1,4 +1,4 @@
-"""A copy of the real configuration that a test may spoil, and no password that another test has used."""
+"""A copy of the real configuration that a test may spoil; no engine, and no password of another test."""
 
 from __future__ import annotations
 
@@ -41,6 +41,12 @@ def config_folder(tmp_path: Path) -> Path:
 def passwords_of_this_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget afterwards what a test has remembered: it may be a word of another one's messages."""
     monkeypatch.setattr(redaction, "_known", set(redaction._known))
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the engine of this machine: a test that asks it, and passes, would fail where none is."""
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nowhere/docker.sock")
 
 
 @pytest.fixture
