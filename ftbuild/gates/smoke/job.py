@@ -178,8 +178,15 @@ class Job:
 
     def has_too_few_gpus(self, test: str) -> bool:
         """Return whether a test, by its id in pytest, needs more GPUs than are there."""
-        needed = math.prod(map(int, re.findall(r"-(?:tp|pp|x)(\d+)", self.served(test))))
-        return bool(self.style) and needed > len(self.gpus)
+        return bool(self.style) and self.needed_gpus(test) > len(self.gpus)
+
+    def needed_gpus(self, test: str) -> int:
+        """Return the number of GPUs that a test, by its id in pytest, is about."""
+        return math.prod(map(int, re.findall(r"-(?:tp|pp|x)(\d+)", self.served(test))))
+
+    def is_split(self, test: str) -> bool:
+        """Return whether a test, by its id in pytest, is about a model that is split over several GPUs."""
+        return bool(re.search(r"-(?:tp|pp)\d", self.served(test)))
 
     def write(self, file: Path) -> None:
         """Write the job into a file."""

@@ -15,6 +15,9 @@ from ftbuild.engine.gpu import Gpu
 SHARE_BYTES = 8 * 2**30
 # More take turns on a GPU so often that an answer may take too long (served.ANSWER_SECONDS).
 MAX_ON_A_GPU = 8
+# How many would end as soon as those, did they not hold each other up: from four H100s with 8 servers on each
+# (24.10, 2026-11-28).
+BUSY = 4
 # The server, and the process that asks it.
 PROCESSORS = 2
 POLL_SECONDS = 0.05

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from ftbuild.text.units import duration
@@ -21,8 +21,6 @@ SECONDS = {
     "a_killed_server_answers_once_it_is_restarted": 5.0,
 }
 OTHERS = 0.3
-# To start a server.
-START = 4.0
 # The share of the work before which nothing is known of the rest.
 EARLY = 0.03
 _FUNCTION = re.compile(r"::test_(\w+)")
@@ -41,6 +39,8 @@ class Progress:
     nodes: Iterable[str]
     # Those that are skipped at once.
     skipped: Collection[str] = ()
+    # The share of the GPUs that a test keeps from others.
+    share: Callable[[str], float] = lambda node: 1.0
     total: int = field(init=False)
     work: float = field(init=False)
     done: set[str] = field(default_factory=set, init=False)
@@ -54,7 +54,7 @@ class Progress:
         self.done.add(node)
 
     def _work(self, nodes: Iterable[str]) -> float:
-        return sum(seconds(node) for node in nodes if node not in self.skipped)
+        return sum(seconds(node) * self.share(node) for node in nodes if node not in self.skipped)
 
     def line(self, elapsed: float) -> str:
         """Return how many tests have ended by now, and when the others will have at this pace."""

@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from threading import Event, Thread
@@ -306,6 +307,18 @@ def test_tests_that_need_more_gpus_are_no_work() -> None:
     run = Progress([done, left, skipped], [skipped])
     run.finish(done)
     assert run.line(10) == "1 of 3 tests in 10 s, about 10 s left"
+
+
+def test_a_server_that_has_all_gpus_takes_more_of_the_time_than_one_beside_others(task: Job) -> None:
+    """Such servers come last, one after the other: "1 min 36 s left" were 11 min on four GPUs."""
+    several = "test_a.py::test_many_clients_get_the_answers_that_they_get_alone[gpt-four-fp32-{}]"
+    ways = ("x2", "x4", "tp2", "tp4", "tp2-pp2")
+    shares = {way: conftest._share(task, several.format(way)) for way in ways}
+    assert shares == {"x2": 1 / 16, "x4": 1 / 16, "tp2": 1 / 2, "tp4": 1, "tp2-pp2": 1}
+    assert conftest._share(task, "test_i.py::test_instances_use_their_gpus_evenly[gpt-four-fp32-x4]") == 1
+    run = Progress([several.format(way) for way in ("x2", "tp4")], share=partial(conftest._share, task))
+    run.finish(several.format("x2"))
+    assert run.line(10) == "1 of 2 tests in 10 s, about 2 min 40 s left"
 
 
 class Reports:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -154,7 +155,16 @@ def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
 
 
 def _count(config: pytest.Config, ids: Sequence[str]) -> None:
-    config.stash[PROGRESS] = Progress(ids, list(filter(config.stash[JOB].has_too_few_gpus, ids)))
+    task = config.stash[JOB]
+    config.stash[PROGRESS] = Progress(ids, list(filter(task.has_too_few_gpus, ids)), partial(_share, task))
+
+
+def _share(task: Job, test: str) -> float:
+    """Return about which share of the GPUs a test keeps from others, by its id in pytest."""
+    gpus = max(1, len(task.gpus))
+    if task.is_split(test) or _reads_alone(task, test):
+        return task.needed_gpus(test) / gpus
+    return 1 / (gpus * places.BUSY)
 
 
 class Teller:
