@@ -21,7 +21,7 @@ from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.host import signals
 from ftbuild.plan import LABELS
 from ftbuild.text import tables
-from ftbuild.text.reporter import Reporter
+from ftbuild.text.reporter import Pace, Reporter
 from ftserve import health
 from ftserve.deployment import PROCESSES, Deployment
 from ftserve.image_choice import Image
@@ -39,7 +39,6 @@ READY_SECONDS = 900
 STOP_SECONDS = 30
 # After Ctrl-C, which ends a command within seconds; SIGTERM and --stop let it finish its answers.
 HURRIED_SECONDS = 1
-REPORT_SECONDS = 30
 _OUT_OF_MEMORY = "the kernel killed it: the memory ran out, --memory gives it more"
 
 
@@ -183,15 +182,14 @@ def wait(
 
     host = _reached_at(client, deployment)
     url = f"http://{host}:{deployment.ports.http}"
-    begin = reported = time.monotonic()
+    begin, pace = time.monotonic(), Pace()
     while (now := time.monotonic()) < begin + seconds:
         refuse_dead(container, "before it was ready")
         with contextlib.suppress(requests.RequestException):
             if _session().get(f"{url}{triton.READY}", timeout=5).status_code == 200:
                 break
-        if now > reported + REPORT_SECONDS:
+        if pace.is_due():
             report(f"still loading after {now - begin:.0f} s; invoke serve --logs shows the log")
-            reported = now
         time.sleep(triton.POLL_SECONDS)
     else:
         raise SmokeError(

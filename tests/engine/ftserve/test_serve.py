@@ -22,6 +22,7 @@ from ftbuild.config import loader
 from ftbuild.errors import ConfigError, HostError, SmokeError
 from ftbuild.host import shell
 from ftbuild.plan import Plan
+from ftbuild.text import reporter
 from ftserve import image_choice
 from ftserve.deployment import Deployment
 from ftserve.image_choice import Image, ImageChoice
@@ -55,7 +56,7 @@ def test_a_detached_server_answers_until_it_is_stopped(
     serve: Callable[..., list[str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(launch, "REPORT_SECONDS", 0)
+    monkeypatch.setattr(reporter, "REPORT_SECONDS", 0.0)
     said = "\n".join(serve(wanted, detach=True))
     assert "still loading after" in said
     rows = [line.split() for line in said.splitlines()]
