@@ -5,7 +5,6 @@ from __future__ import annotations
 import configparser
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from ftbuild.config.schema import Config
 from ftbuild.errors import ConfigError
 from ftbuild.models import checkpoint_tensors, conversion, weights
 from ftbuild.models.conversion import Conversion, ConversionRequest
-from testing import ROOT
+from testing import ROOT, scripts
 
 Array = np.ndarray[Any, Any]
 HEADS, KV_HEADS, SIZE, INNER, LAYERS, VOCABULARY = 4, 2, 48, 20, 2, 51
@@ -89,7 +88,7 @@ def carry_out(found: Conversion) -> subprocess.CompletedProcess[str]:
     (argv,) = found.commands(
         str(found.checkpoint.folder), str(found.request.out), str(ROOT / "ftbuild" / "models")
     )
-    return subprocess.run([sys.executable, *argv[1:]], capture_output=True, text=True, check=False)
+    return scripts.run(argv)
 
 
 def converted(config: Config, folder: Path, **options: Any) -> Path:
