@@ -11,7 +11,7 @@ class PieceStream(io.RawIOBase):
     """What an iterable yields, read in order; nothing is kept that was read."""
 
     def __init__(self, pieces: Iterable[bytes]) -> None:
-        self._pieces, self._left = iter(pieces), b""
+        self._pieces, self._left = iter(pieces), memoryview(b"")
 
     def readable(self) -> bool:
         """Return True."""
@@ -23,7 +23,7 @@ class PieceStream(io.RawIOBase):
             piece = next(self._pieces, None)
             if piece is None:
                 return 0
-            self._left = piece
+            self._left = memoryview(piece)
         count = min(len(buffer), len(self._left))
         buffer[:count], self._left = self._left[:count], self._left[count:]
         return count
